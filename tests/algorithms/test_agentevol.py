@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 from episode_parts import episode_of, part_of
 
+from rllib_lmgame.algorithms import agentevol
 from rllib_lmgame.algorithms.agentevol import LMGameAgentEvol, LMGameAgentEvolConfig
 from rllib_lmgame.envs.support.item_order import item_of_seed
 from rllib_lmgame.learners.data.rows import played_parts
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.records import PlayResult, Trajectory, Turn, trajectory_of
+from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 
 LIST = {"env": "agentgym:textcraft", "env_config": {"url": "http://127.0.0.1:9", "ids": "0-99"}}
 SOKOBAN = {"env": "lmgame/Sokoban-v0"}
@@ -85,6 +87,44 @@ def test_what_is_kept_is_learnt_as_the_model_says_it() -> None:
     """Not at its game's temperature; and under its new name it stands in no log."""
     ((*_, kept),) = Loop({}).chosen(("a", 1.0, True))
     assert kept.temperature is None and not kept.logged
+
+
+@pytest.mark.parametrize("start", ["base", "last"])
+@pytest.mark.parametrize("accumulate", [True, False])
+@pytest.mark.parametrize("data", [True, False])
+def test_what_is_imitated_and_from_which_weights(
+    start: str, accumulate: bool, data: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every imitation but the first begins with the first weights again, right before it."""
+    loop, done = Loop({"start": start, "accumulate": accumulate, "epochs": 2, "levels": 8}), []
+    loop._imitated, loop._kept, loop._stage = False, [], SupervisedOptions()
+    loop._base = SimpleNamespace(  # type: ignore[assignment]
+        keep=lambda policies: done.append("keep"), begin_again=lambda policies: done.append("begin again")
+    )
+    loop.metrics = SimpleNamespace(log_value=lambda *args, **how: None)
+    loop.learner_group = None  # type: ignore[assignment]
+    explorations = iter([["a"], [], ["b"]])
+    for name, does in {
+        "_original": lambda: ["first"] if data else [],
+        "_explore": lambda own: done.append("explore") or next(explorations),  # type: ignore[func-returns-value]
+        "_milestone": lambda name: None,
+        "training_data": lambda learnt: learnt,
+        "engines_asleep": nullcontext,
+        "after_update": lambda results: None,
+        "push_weights": lambda: done.append("push"),
+    }.items():
+        setattr(loop, name, does)
+    monkeypatch.setattr(agentevol, "update_learners", lambda group, learnt, *args, **how: done.append(learnt))
+    for _ in range(3 + data):
+        loop.training_step()
+
+    keep, again = (["keep"], ["begin again"]) if start == "base" else ([], [])
+    first = ["first"] if data else []
+    second, last = (["a", *first] if accumulate else first), (["a", "b", *first] if accumulate else ["b", *first])
+    expected = [*keep, first, first, "push"] if data else []
+    for learnt, begins in ((["a", *first], again if data else []), (second, again), (last, again)):
+        expected += [*keep, "explore", *([*begins, learnt, learnt, "push"] if learnt else [])]
+    assert done == expected
 
 
 @pytest.mark.parametrize("new", [True, False])

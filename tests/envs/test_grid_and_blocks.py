@@ -21,7 +21,8 @@ from rllib_lmgame.envs.games.grids.blocksworld import (
     shortest_moves,
 )
 from rllib_lmgame.envs.games.grids.frozen_lake import STEPS, FrozenLake, likeliest_moves, slips
-from tests.envs.begun import begun
+from rllib_lmgame.errors import ConfigError
+from tests.envs.begun import begun, played_by_expert
 
 LAKE = ("SFFF", "FHFH", "FFFH", "HFFG")
 
@@ -40,6 +41,31 @@ def test_frozen_lake_a_hole_ends_it_and_the_rest_of_the_reply() -> None:
     observation, reward, terminated, truncated, info = lake().step("Right || Down || Left || Left")
     assert (observation.splitlines()[1], reward, terminated, truncated) == ("_X_O", 0.0, True, False)
     assert (info["success"], info["actions_taken"], info["legal_actions"]) == (False, 2, ())
+
+
+@pytest.mark.parametrize(
+    ("turns", "per_turn", "most"), [(10, 5, 20), (2, 3, None), (2, 4, None), (10, 5, 6), (6, 1, 20), (3, 5, 7)]
+)
+def test_every_lake_can_be_crossed_within_its_moves_and_no_more_are_made(
+    turns: int, per_turn: int, most: int | None
+) -> None:
+    config = {"max_turns": turns, "max_actions_per_turn": per_turn, "max_actions": most}
+    budget = min(turns * per_turn, most or 99)
+    game = FrozenLake(show_rules=False, split="all", frozen_probability=0.55, **config)
+    for seed in range(60):
+        game.reset(seed=seed)
+        assert played_by_expert(game)[0] == 1.0
+    game, moves = lake(**config), 0
+    for number in range(1, turns + 1):
+        _, _, terminated, truncated, info = game.step(" || ".join(["Left"] * (per_turn + 1)))
+        moves = min(moves + per_turn, budget)
+        assert (info["actions_taken"], terminated) == (moves, False)
+        assert truncated is (number == turns or moves == budget)
+        if truncated:
+            break
+    assert moves == budget
+    with pytest.raises(ConfigError, match="can be crossed in 5 moves"):
+        FrozenLake(max_turns=5, max_actions_per_turn=1).reset(seed=0)
 
 
 def test_slipping_goes_to_either_side_and_never_back() -> None:

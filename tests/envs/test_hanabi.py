@@ -94,6 +94,37 @@ def test_ten_thousand_random_games_agree_with_openspiel() -> None:
     assert random_games(SIZES[0], 10_000) == {"complete", "dead", "no cards"}
 
 
+@pytest.mark.parametrize("players", [2, 3, 4, 5])
+def test_hands_are_of_the_rules_size_and_after_the_last_card_each_has_one_turn(players: int) -> None:
+    """The full game, in which nobody plays a card."""
+    game = begun(Hanabi(players=players, colours=5, hand_size=None, information_tokens=8, life_tokens=3))
+    hand = 5 if players < 4 else 4
+    assert [len(held) for held in game.table.hands] == [hand] * players
+    drawn, after = 50 - players * hand, 0
+    while not game.finished:
+        assert len(game.table.deck) == drawn and not after > players
+        after += drawn == 0
+        legal = game.legal_actions(game.agent_selection)
+        discards = "discard 1" in legal
+        drawn -= discards and drawn > 0
+        game.step("discard 1" if discards else next(move for move in legal if move.startswith("tell")))
+    assert after == players and all(game.terminations.values()) and game.table.lives == 3
+    assert set(game.rewards.values()) == {0.0}
+
+
+@pytest.mark.parametrize("lives", [1, 3])
+def test_the_last_life_ends_the_game_and_all_is_lost(lives: int) -> None:
+    game = dealt("R1 R3 Y3 Y4 R5 Y5 Y2", life_tokens=lives)
+    game.step("play 1")
+    assert game.table.score == 1
+    for left in range(lives - 1, -1, -1):
+        assert not game.finished
+        game.step("play 1")
+        assert (game.table.lives, game.table.score) == (left, 1 if left else 0)
+    assert all(game.terminations.values()) and set(game.rewards.values()) == {0.0}
+    assert not any(info["success"] for info in game.infos.values())
+
+
 def test_own_cards_are_not_shown() -> None:
     """Two decks that differ in a player's own hand alone look the same to it, until it is told."""
     rules = Rules(2, 2, 5, 2, 3, 1)

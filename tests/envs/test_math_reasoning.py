@@ -6,6 +6,7 @@ import operator
 import random
 import re
 from fractions import Fraction
+from typing import Any
 
 import pytest
 import sympy
@@ -231,6 +232,60 @@ def test_solutions_are_those_sympy_finds(level: int) -> None:
             sympy.expand(as_sympy(asked.replace(")(", ")*(")) - as_sympy(problem.solution.formula.replace(")(", ")*(")))
             == 0
         )
+
+
+N, X = r"-?\d+(?:/\d+|\.\d+)?", r"-?\d*x(?: [+-] \d+)?"
+FORMS = {
+    "linear": (
+        rf"x [+-] \d+ = {N}", rf"[2-9]x [+-] \d+ = {N}", rf"[2-9]x [+-] \d+ = (?:{X}|{N})",
+        r"[2-9]\(x [+-] \d+\) = -[1-6]?x(?: [+-] \d+)?", rf"\([2-9]x [+-] \d+\)/[2-9] = {N}",
+    ),
+    "quadratic": (
+        r"x\^2 = \d+", r"x\^2(?: [+-] \d*x)? [+-] \d+ = 0", rf"x\^2(?: [+-] \d*x)? = {X}",
+        r"[2-5]x\^2(?: [+-] \d*x)? [+-] \d+ = 0", r"x\^2 [+-] \d*x(?: [+-] \d+)? = 0",
+    ),
+    "inequality": (
+        rf"x [+-] \d+ [<>]=? {N}", rf"[2-9]x [+-] \d+ [<>]=? {N}", rf"-[2-9]x [+-] \d+ [<>]=? {N}",
+        rf"{N} (<=?) [2-9]x [+-] \d+ \1 {N}", r"x\^2(?: [+-] \d*x)?(?: [+-] \d+)? [<>]=? 0",
+    ),
+}  # fmt: skip
+"""What is to be solved, by family and level."""
+
+
+@pytest.mark.parametrize("level", range(1, MAX_LEVEL + 1))
+def test_problems_are_those_of_their_level_and_sums_are_right(level: int) -> None:
+    """Their form, how many signs they have and how large numbers are; values by Python's own arithmetic."""
+
+    def value(text: str) -> Fraction:
+        return eval(re.sub(r"\d+", r"Fraction(\g<0>)", text), {"Fraction": Fraction})
+
+    most = ((30, 9), (99, 12), (999, 30), (9999, 99), (99999, 999))[level - 1]
+    seen: dict[str, set[Any]] = {name: set() for name in ("sign", "signs", "relation", "parts")}
+    for seed in range(200):
+        rng = random.Random(1000 * level + seed)
+        problem = make_problem(rng, "one_step", level)
+        first, sign, second = re.fullmatch(r"Calculate (\d+) ([-+*]) (\d+)\.", problem.question).groups()
+        assert all(2 <= int(number) <= most[sign == "*"] for number in (first, second))
+        assert problem.solution.value == value(f"{first}{sign}{second}")
+        problem = make_problem(rng, "arithmetic", level)
+        text = problem.question.removeprefix("Calculate ").removesuffix(".")
+        assert problem.solution.value == value(text)
+        seen["sign"].add(sign)
+        seen["signs"].add(len(re.findall(r" [-+*] ", text)))
+        seen["parts"].add("/" in text)
+        for family, forms in FORMS.items():
+            asked = re.sub(
+                r"^Solve |^Find all solutions of | for x\.$|\.(?: Write roots .*)?$",
+                "",
+                make_problem(rng, family, level).question,
+            )
+            assert re.fullmatch(forms[level - 1], asked), (family, asked)
+            seen["relation"] |= set(re.findall("[<>]=?", asked))
+        equations = make_problem(rng, "system", level).question.split("\n")[1:]
+        assert len(equations) == len({*"xyz"} & {*"".join(equations)}) == (3 if level == 5 else 2)
+    assert seen["sign"] == {*"+-*"} and seen["signs"] == ({level, level - 2} if level > 2 else {level})
+    assert seen["parts"] == ({False, True} if level > 2 else {False})
+    assert seen["relation"] == {"<", "<="} | ({">", ">="} if level != 4 else set())
 
 
 def test_percentages_by_hand() -> None:

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -22,9 +23,12 @@ from rllib_lmgame.envs.registry import make_game, make_session
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.game_server import agentgym
 from rllib_lmgame.game_server.agentgym import agentgym_app
+from rllib_lmgame.game_server.hall import Hall, HeldPlaces, open_games
 from rllib_lmgame.game_server.table import GameLostError
+from rllib_lmgame.rollouts.records import GameConfig
+from tests.envs.begun import begun
 
-LAKE = "lmgame/FrozenLake-v0"
+LAKE, KUHN, TIC_TAC_TOE = (f"lmgame/{name}-v0" for name in ("FrozenLake", "KuhnPoker", "TicTacToe"))
 
 
 class EnvClient:
@@ -144,6 +148,58 @@ def test_no_seat_sees_what_another_is_shown() -> None:
                 told.append(await client.ask("GET", "detail", id=number))
                 assert json.dumps(one["observation"])[1:-1] not in json.dumps(told)
             await client.ask("POST", "close", id=number)
+
+    asyncio.run(play())
+
+
+def test_who_waits_for_its_game_does_not_expire_and_who_says_nothing_does() -> None:
+    async def play() -> None:
+        places: HeldPlaces[Any] = HeldPlaces(hall := Hall({}, idle_s=1e6))
+        held = {name: places.enter(name, lambda client: SimpleNamespace(client=client)) for name in ("busy", "idle")}
+        async with held["busy"].client._busy:
+            for name in held:
+                places._expire(name)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert places.of("busy") is held["busy"] and places.of("idle") is None and hall.active == 1
+        places._expire("busy")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert places.of("busy") is None and hall.active == 0
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("seating", [None, ["remote", "minimax"]])
+def test_each_seat_earns_what_the_game_gives_it_and_a_seed_is_a_level(seating: Any) -> None:
+    """Of two seats of one client the reward is that of who replied, and neither's is lost; without a seed levels
+    differ.
+    """
+
+    async def play() -> None:
+        hall = Hall(await open_games({"game": GameConfig(KUHN, {}), "other": GameConfig(TIC_TAC_TOE, {})}))
+        client = hall.enter()
+        for seed in range(4):
+            view = await client.reset(hall.games["game" if seating is None else "other"], seating, seed, None)
+            earned: dict[str, float] = dict.fromkeys(view.rewards, 0.0)
+            session = begun(make_session(KUHN if seating is None else TIC_TAC_TOE), seed=seed)
+            while not view.over:
+                move, before = view.observation.legal_actions[-1], view.agent
+                assert view.observation.text == session.observe(view.agent).text or seating is not None
+                view = await client.reply(move)
+                if seating is None:
+                    result = session.step({before: move})
+                    assert view.replied == before and view.reward == result.rewards.get(before, 0.0)
+                for agent, reward in view.rewards.items():
+                    earned[agent] += reward
+            if seating is None:
+                assert earned == dict(result.rewards) and sum(earned.values()) == 0.0 and any(earned.values())
+            else:
+                assert earned == {"X": view.infos["X"]["result"]}
+        texts = {(await client.reset(hall.games["game"], None, None, None)).observation.text for _ in range(30)}
+        assert len(texts) == 3
+        await client.leave()
+        hall.sessions.close()
 
     asyncio.run(play())
 

@@ -19,7 +19,14 @@ from rllib_lmgame.inference.protocol import (
     encode_generations,
     encode_requests,
 )
-from rllib_lmgame.inference.weights import misfit, not_finite, pack_state, state_checksum, unpack_state
+from rllib_lmgame.inference.weights import (
+    check_weights,
+    misfit,
+    not_finite,
+    pack_state,
+    state_checksum,
+    unpack_state,
+)
 
 TOKENS = st.integers(0, 2**31 - 1)
 SPECS = st.builds(
@@ -135,6 +142,18 @@ def test_not_finite_names_the_tensor() -> None:
     for dtype in (torch.float32, torch.bfloat16):
         for bad in (torch.inf, -torch.inf, torch.nan):
             assert not_finite({"a": torch.ones(3, dtype=dtype), "b": torch.tensor([1.0, bad, 0.0], dtype=dtype)}) == "b"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_weights_that_do_not_fit_or_are_not_finite_are_refused(known: bool) -> None:
+    """Also by an engine that does not say which weights it has."""
+    good = {"a": torch.ones(3), "b": torch.zeros(2)}
+    expected = {name: tuple(tensor.shape) for name, tensor in good.items()} if known else {}
+    check_weights(good, expected, tied_head=False)
+    wrong = [({**good, name: tensor * float(bad)}, name) for bad in ("nan", "inf") for name, tensor in good.items()]
+    for state, name in [*wrong, *([({"a": good["a"]}, "b"), ({**good, "c": good["a"]}, "c")] if known else [])]:
+        with pytest.raises(ValueError, match=rf"\b{name}\b"):
+            check_weights(state, expected, tied_head=False)
 
 
 def test_looking_for_what_is_not_finite_copies_nothing() -> None:

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from fake_engine import BAD, FAKE, FakeCore, request
 
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.protocol import EngineDeadError, Generation, StopReason, WeightUpdateError
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
-from rllib_lmgame.inference.weights import AdapterBundle
+from rllib_lmgame.inference.weights import AdapterBundle, WeightBundle, pack_state
 from rllib_lmgame.policies.model.files import ADAPTER_FILES
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
@@ -172,6 +173,33 @@ def test_an_adapter_that_was_refused_is_not_served_when_anothers_update_succeeds
     refused, served = run(engine, play)
     assert refused.stop_reason is StopReason.ENGINE_ERROR and "bad adapter" in refused.error
     assert (served.error, served.policy_version) == (None, 3)
+
+
+@pytest.mark.parametrize("damage", ["buffer", "checksum", "bad"])
+def test_weights_that_did_not_arrive_whole_or_do_not_load_are_not_sampled_from(damage: str, tmp_path) -> None:
+    """Until others have come."""
+    actor = EngineActor(EngineSpec("fake", str(tmp_path), InferenceOptions(engine=FAKE), 1000), restarted=False)
+    whole = pack_state({"w": np.arange(4, dtype=np.float32)}, 1)
+    damaged: WeightBundle = {
+        "buffer": replace(whole, buffer=whole.buffer[::-1].copy()),
+        "checksum": replace(whole, checksum="0" * 32),
+        "bad": pack_state({"bad": np.ones(1, np.float32)}, 2),
+    }[damage]
+    said = "bad weights" if damage == "bad" else f"were sent with {damaged.checksum}"
+
+    async def sampled() -> Generation:
+        return await actor._engine.generate(request("r"))
+
+    async def play() -> None:
+        assert await actor.update_weights(whole, 1) == whole.checksum
+        with pytest.raises(WeightUpdateError, match=said):
+            await actor.update_weights(damaged, 2)
+        assert said in (await actor.status())["refusal"]
+        assert await actor.update_weights(whole, 3) == whole.checksum
+        assert (await actor.status())["refusal"] is None and (await sampled()).policy_version == 3
+        await actor.shutdown()
+
+    asyncio.run(play())
 
 
 def test_an_adapter_that_did_not_arrive_whole_is_refused_until_it_does(tmp_path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise, product
 from typing import Any
 
@@ -25,6 +26,7 @@ def make_row(
     group: str = "",
     game: str = "",
     turns: list[int] | None = None,
+    temperature: float = math.nan,
 ) -> Row:
     """A row whose ids count up from ``first_id`` and whose sampled positions are ``mask``; all of one turn, or of
     ``turns``.
@@ -51,6 +53,7 @@ def make_row(
         observations=100 * trajectory + np.arange(20),
         state_values=np.full(20, np.nan, np.float32),
         weights=np.ones(20, np.float32),
+        temperature=temperature,
     )
 
 
@@ -62,7 +65,8 @@ def row_lists(draw: st.DrawFn) -> list[Row]:
     for _ in range(draw(st.integers(1, 12))):
         count = draw(st.integers(1, 3))
         truncated, spoken = draw(st.booleans()), 0
-        role, group = draw(st.sampled_from(["a", "b"])), draw(st.sampled_from(["", "g1", "g2", "h1"]))
+        role, group = draw(st.sampled_from(["a", "b"])), draw(st.sampled_from(["", "g1", "g2"]))
+        game, temperature = draw(st.sampled_from(["g", "h"])), draw(st.sampled_from([math.nan, 0.0, 0.5]))
         for i in range(count):
             length = draw(st.integers(2, 12))
             mask = draw(st.lists(st.integers(1, length - 1), min_size=1, unique=True))
@@ -71,7 +75,7 @@ def row_lists(draw: st.DrawFn) -> list[Row]:
             turns = [(spoken + place) // 2 for place in range(len(mask))]
             spoken += len(mask)
             truncates = truncated and i == count - 1
-            told = {"role": role, "group": group, "game": group[:1], "turns": turns}
+            told = {"role": role, "group": group, "game": game, "turns": turns, "temperature": temperature}
             rows.append(make_row(length, mask, index, bootstrap=truncates, first_id=used, **told))
             used += length
         index += draw(st.integers(1, 3))
@@ -181,6 +185,11 @@ def test_flat_arrays_are_the_sampled_tokens_in_order(rows: list[Row]) -> None:
     for (i, a), (j, b) in product(enumerate(first), repeat=2):
         alike = (a.group, a.game, a.role) == (b.group, b.game, b.role) and a.group != ""
         assert (batch.group[i] == batch.group[j]) == (alike or i == j)
+    own = np.array([row.temperature or 1.0 for row in first])  # Greedy sampling is learnt at 1.
+    known = not np.isnan(own).all()
+    np.testing.assert_array_equal(batch.temperature, own if known else [])
+    for pack in batch.microbatches(20):
+        np.testing.assert_array_equal(pack.temperatures, own[batch.trajectory[pack.token_slot]] if known else [])
     replies = dict.fromkeys((row.trajectory, int(turn)) for row in rows for turn in row.turn[row.loss_mask])
     tokens = [
         (int(owner), int(turn))
@@ -208,7 +217,10 @@ def test_minibatches_keep_trajectories_whole_and_balanced_and_groups_where_asked
     minibatches = batch.minibatches(count, np.random.default_rng(seed), 40, whole_groups=groups)
     assert len(minibatches) == count
     check_cover(batch, rows, [packed for packs in minibatches for packed in packs])
-    unit_of = {int(row.input_ids[0]): (row.group, row.role) if groups and row.group else row.trajectory for row in rows}
+    unit_of = {
+        int(row.input_ids[0]): (row.game, row.group, row.role) if groups and row.group else row.trajectory
+        for row in rows
+    }
     home: dict[object, int] = {}
     loads = []
     for number, packs in enumerate(minibatches):

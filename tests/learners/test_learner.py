@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import torch
 from learner_weights import hf_state, set_adam_eps
-from learning import TIMES, by_state_and_files, difference, restored, step_gradients, update, weights, zero
+from learning import TIMES, by_state_and_files, difference, moved, restored, step_gradients, update, weights, zero
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.learners import learner_state
-from rllib_lmgame.learners.data.batching import PackedBatch
+from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows
 from rllib_lmgame.learners.engines.reference import WeightAverage
 from rllib_lmgame.learners.engines.torch_engine import (
@@ -368,6 +368,60 @@ def test_the_warm_up_waits_for_the_policys_first_step(make_learner: Any, make_ep
         update(learner, make_episodes(4))
     warmed_up = [pytest.approx({"policy": part * 1e-3, "value_head": part * 1e-2}) for part in (0.25, 0.5)]
     assert seen == [{"policy": 0.0, "value_head": 1e-2}] * 2 + warmed_up
+
+
+@pytest.mark.parametrize("value_model", ["shared", "separate"])
+def test_a_critics_warm_up_by_gradient_moves_and_clips_nothing_of_the_policy(
+    value_model: str, make_learner: Any, make_episodes: Any
+) -> None:
+    """With every term of the policy's loss at work: no weight of it moves, and no gradient of it is in the norm."""
+    ppo = {"critic": {"warmup": {"iterations": 2, "type": "gradient"}}, "num_minibatches": 2}
+    learner = make_learner(
+        lr=1e-2,
+        entropy_coeff=0.1,
+        kl_coeff=1.0,
+        use_kl_loss=True,
+        num_epochs=2,
+        options={"value_model": value_model},
+        token_ppo=ppo,
+    )
+    with torch.no_grad():
+        for parameter in learner.reference("player").parameters():
+            parameter.mul_(1.5)
+    before, gradients = weights(learner), step_gradients(learner)
+    for seed in range(2):
+        update(learner, make_episodes(8, seed=seed))
+        changed = moved(learner, before)
+        assert changed and all(name.startswith("value_") for name in changed)
+        assert not any(gradients[name].any() for name in gradients.keys() - changed)
+        gradients.clear()
+    update(learner, make_episodes(8, seed=2))
+    assert "language_model.model.embed_tokens.weight" in moved(learner, before)
+
+
+def test_epochs_updates_and_seeds_have_minibatches_of_their_own(
+    make_learner: Any, make_episodes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each epoch deals all tokens anew; a learner of the same seed deals them alike."""
+    plain, dealt = TokenBatch.minibatches, []
+
+    def minibatches(batch: TokenBatch, *args: Any, **how: Any) -> Any:
+        made = plain(batch, *args, **how)
+        dealt.append(
+            tuple(tuple(sorted(slot for pack in packs for slot in pack.token_slot.tolist())) for packs in made)
+        )
+        assert sorted(slot for slots in dealt[-1] for slot in slots) == [*range(batch.num_actions)]
+        return made
+
+    monkeypatch.setattr(TokenBatch, "minibatches", minibatches)
+    for seed in (7, 7, 8):
+        learner = make_learner(num_epochs=3, token_ppo={"num_minibatches": 4})
+        learner.config.seed = seed
+        learner._settings.clear()
+        for _ in range(2):
+            update(learner, make_episodes(12))
+    first, again, other = dealt[:6], dealt[6:12], dealt[12:]
+    assert first == again and len({*first, *other}) == 12
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,10 @@ def test_the_memory_of_the_turns_is_not_shared() -> None:
     [
         (turn(ids(), ids(2), new_row=True), "turn 0 of episode e7, agent p.*no prompt"),
         (Turn(ids(1), ids(2, 3), np.zeros(1, np.float32), new_row=True), "2 response ids and 1 log-probabilities"),
-        (turn(ids(1), ids(2), float("nan"), new_row=True), "episode e7, agent p has a reward that is not finite"),
+        *(
+            (turn(ids(1), ids(2), float(bad), new_row=True), "episode e7, agent p has a reward that is not finite")
+            for bad in ("nan", "inf", "-inf")
+        ),
     ],
 )
 def test_broken_turns_are_named(bad: Turn, message: str) -> None:

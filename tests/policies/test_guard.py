@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
-from rllib_lmgame.policies.chat.guard import RoleMarkers
+from rllib_lmgame.policies.chat.guard import RoleMarkers, read_vocabulary
 from rllib_lmgame.policies.chat.template import PLAIN_CHAT_TEMPLATE
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
@@ -336,6 +336,25 @@ def test_special_tags_are_part_of_replies_and_do_not_end_them() -> None:
     closing = ChatFormat(special_think(), LanguageModelOptions(chat_template=CHATML))
     assert closing.closing_ids == {"</answer>": tags["</answer>"]} and tags["</answer>"] in closing.stop_token_ids
     assert closing.reply_format.parse(closing.read(closing.reply_ids("up"))).action == "up"
+
+
+def test_pieces_written_like_control_tokens_are_such_in_the_templates_text_and_with_bars_anywhere() -> None:
+    """Of a vocabulary that names none; bytes, short and other words stay text."""
+    from tokenizers import Tokenizer, models
+
+    alike = ("<|tool|>", "<start_of_turn>", "<｜end▁of▁reply｜>", "</s>", "[INST]", "[/INST]", "[TOOL_CALLS]")
+    others = ("<0x0A>", "<b>", "<x", "<|x", "x|>", "<a<b>", "<two words>", "[IN", "[IO]", "[Inst]", "[12345]", "INST")
+    ids = {text: number for number, text in enumerate((*alike, *others, "<unk>"))}
+    tokenizer = fast(Tokenizer(models.WordLevel(vocab=ids, unk_token="<unk>")), unk="<unk>")
+
+    def control(written: Sequence[str]) -> tuple[set[str], set[str]]:
+        found = read_vocabulary(tokenizer, [ids[text] for text in written], (), "think")
+        both = ({text for text in (*alike, *others) if ids[text] in part} for part in (found.control, found.ending))
+        return next(both), next(both)
+
+    assert control(()) == ({"<|tool|>"}, set())
+    assert control((*alike, *others)) == (set(alike), set(alike))
+    assert control(("[INST]", "[Inst]")) == ({"<|tool|>", "[INST]"}, {"[INST]"})
 
 
 def test_an_unknown_character_is_no_control_token() -> None:

@@ -16,7 +16,7 @@ from rllib_lmgame.algorithms import models
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.envs import make_session, registry
 from rllib_lmgame.envs.contract.base import text_space
-from rllib_lmgame.envs.contract.session import Observation
+from rllib_lmgame.envs.contract.session import Observation, StepResult
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import Generation, StopReason
 from rllib_lmgame.rollouts import env_runner, game_calls
@@ -321,17 +321,20 @@ def test_an_engine_failure_costs_the_episodes_that_waited_for_it_and_no_game(mak
     assert len(made) == 2  # One was looked at for its seats; the other is sound and is used again.
 
 
-def test_a_failed_game_is_closed_and_not_used_again(make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = bad(make_runner, "raise", num_envs_per_env_runner=1)
+@pytest.mark.parametrize("fault", ["raise", "nan", "hang"])
+def test_a_failed_game_is_closed_and_not_used_again(
+    make_runner: MakeRunner, limits: Any, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    runner = bad(make_runner, fault, num_envs_per_env_runner=1)
     made: list[Any] = []
     monkeypatch.setattr(game_calls, "make_session", lambda *args: made.append(make_session(*args)) or made[-1])  # type: ignore[func-returns-value]
-    run(runner, 1 + max(set(range(16)) - set(odd())))  # The last one is sound.
+    result = run(runner, 1 + max(set(range(16)) - set(odd())))  # The last one is sound.
     for thread in threading.enumerate():
         if thread.name == "game-close":
             thread.join(10)
     (free,) = (session for pool in runner._sessions.values() for session in pool)
     assert [session.env.closed for session in made] == [session is not free for session in made]
-    assert len(made) > 1
+    assert result.failures and len(made) == 2 + len(result.failures)  # One was looked at for its seats.
     runner.stop()
     assert free.env.closed  # type: ignore[attr-defined]
 
@@ -456,12 +459,27 @@ class OddSession:
         return "text" if self.fault == "bare" else Observation("text")
 
     def step(self, actions: Any) -> Any:
-        return None
+        return None if self.fault == "result" else StepResult({"player": REWARDS[self.fault]}, True, False)
+
+
+REWARDS: dict[str, Any] = {
+    "nan": float("nan"),
+    "inf": float("inf"),
+    "-inf": -float("inf"),
+    "word": "much",
+    "none": None,
+}
+"""What is no reward, by its name."""
 
 
 @pytest.mark.parametrize(
     ("fault", "message"),
-    [("nobody", "nobody is to act"), ("bare", "not text"), ("result", "NoneType, not a StepResult")],
+    [
+        ("nobody", "nobody is to act"),
+        ("bare", "not text"),
+        ("result", "NoneType, not a StepResult"),
+        *((name, f"the reward of player is {reward!r}, not a finite number") for name, reward in REWARDS.items()),
+    ],
 )
 def test_sessions_of_the_wrong_types(make_runner: MakeRunner, fault: str, message: str) -> None:
     runner = make_runner()

@@ -11,7 +11,7 @@ from session_play import play, play_games
 
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopReason
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
@@ -178,8 +178,18 @@ def test_simultaneous_players_wait_for_each_other_only(make_runner: MakeRunner) 
 
 
 def test_turns_hold_what_was_sampled_bit_for_bit(make_runner: MakeRunner) -> None:
-    runner = make_runner()
+    """Weights may change between two replies: each has its version, and the episode is as old as the oldest."""
+    versions, reasons = [5, 2, 9], [StopReason.EOS, StopReason.MAX_TOKENS, StopReason.EOS]
+
+    def answer(request: GenerationRequest) -> Generation:
+        turn = int(request.request_id.rpartition("/")[2])
+        ids = np.asarray(runner.chat("player").reply_ids("Up"), np.int32)
+        logprobs = -np.arange(1, len(ids) + 1, dtype=np.float32) / 7
+        return Generation(request.request_id, ids, logprobs, reasons[turn], versions[turn])
+
+    runner = make_runner(answer=answer)
     played = play(runner, ScriptedGame([(("a",), {})] * 3))
+    assert summarize(played).seats[0].min_policy_version == 2
     client = runner.client("player")
     seat = played.seats["a"]
     row: list[int] = []
@@ -193,8 +203,9 @@ def test_turns_hold_what_was_sampled_bit_for_bit(make_runner: MakeRunner) -> Non
         )
         assert (turn.response_ids.dtype, turn.rollout_logprobs.dtype) == (np.int32, np.float32)
         assert turn.prompt_ids.dtype == np.int32
-        assert (turn.policy_version, turn.stop_reason) == (3, "eos")
     assert [turn.new_row for turn in seat.turns] == [True, False, False]
+    assert [turn.policy_version for turn in seat.turns] == versions
+    assert [turn.stop_reason for turn in seat.turns] == [reason.value for reason in reasons]
     assert [request.sampling.seed for request in client.requests] == [None] * 3
 
 
@@ -323,8 +334,6 @@ def test_format_penalty_and_counts(make_runner: MakeRunner) -> None:
 
 
 def test_a_broken_engine_reply_is_an_engine_error(make_runner: MakeRunner) -> None:
-    from rllib_lmgame.inference.protocol import Generation
-
     def generation(logprobs: list[float], reason: StopReason = StopReason.EOS) -> Generation:
         return Generation("r", np.zeros(2, np.int32), np.asarray(logprobs, np.float32), reason, 0, "went away")
 

@@ -244,6 +244,31 @@ def test_the_verdict_on_who_left_early_is_kept(make_runner, kind, tmp_path) -> N
     assert again.ends == played.ends and [s.actions for s in again.steps] == [s.actions for s in played.steps]
 
 
+@pytest.mark.parametrize(
+    ("game", "words", "reason", "others"),
+    [
+        ("TicTacToe", {f"X/{turn}": "nonsense" for turn in range(3)}, StopReason.FORFEIT, StopReason.GAME_OVER),
+        ("TicTacToe", {"X/0": "1", "O/0": "4", "X/1": "2", "O/1": "5", "X/2": "3"}, StopReason.GAME_OVER, None),
+        ("FrozenLake", {f"player/{turn}": "nonsense" for turn in range(3)}, StopReason.FORFEIT, None),
+        ("FrozenLake", {f"player/{turn}": "Up" for turn in range(10)}, StopReason.MAX_TURNS, None),
+    ],
+)
+def test_why_a_game_ended_is_told_of_it_and_of_each_seat(
+    game: str, words: dict[str, str], reason: StopReason, others: StopReason | None, make_runner: MakeRunner
+) -> None:
+    """Who forfeits is named; to the other one the game is over by its rules."""
+    options = {"max_invalid_actions": 3} if reason is StopReason.FORFEIT else {}
+    played = play(make_runner(answer=saying(words)), make_session(f"lmgame/{game}-v0", options))
+    first, *rest = played.seats
+    own_rules = reason is not StopReason.MAX_TURNS
+    assert played.ends == {
+        first: SeatEnd(own_rules, reason, len(words)),
+        **{agent: SeatEnd(own_rules, others or reason, len(words)) for agent in rest},
+    }
+    assert played.stop_reason is reason and summarize(played).stop_reason == reason.value
+    assert summarize(played).terminated is own_rules
+
+
 def test_a_player_who_is_out_from_the_start_is_asked_nothing(make_runner, tmp_path) -> None:
     played = play(make_runner(answer=saying({})), AECSession("absent", Absent()))
     assert [step.actions for step in played.steps[:2]] == [{"b": "stay"}, {"c": "stay"}]
