@@ -86,9 +86,7 @@ def test_options_of_games_of_others_take_any_finite_number_and_ours_beside_them_
             build(_Theirs, wrong)
 
 
-@pytest.mark.parametrize(
-    ("text", "more"), [(STOCK, ()), (GAME, ("config.callbacks=ray.rllib.callbacks.callbacks.RLlibCallback",))]
-)
+@pytest.mark.parametrize(("text", "more"), [(STOCK, ()), (GAME, ("config.callbacks_on_train_result=builtins:print",))])
 def test_names_of_others_that_look_like_ours_are_told_and_not_refused(text: str, more: tuple[str, ...]) -> None:
     checked = check(text, *more, "stop={env_runners/success_rate: 90}")
     assert any("stop.env_runners/success_rate: if this is a share" in notice for notice in checked.spec.notices)

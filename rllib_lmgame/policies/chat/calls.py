@@ -58,9 +58,11 @@ class CallForm(NamedTuple):
 def form_of_calls(rendered: Callable[[Sequence[Job]], Sequence[Rendered]], closing: str) -> CallForm:
     """What a template makes of a call; ``closing`` ends its reasoning. Raises: RenderingStopped: it takes too much."""
     asked = {"role": "user", "content": _ASKED}
-    called = [[asked, {"role": "assistant", "content": "", "tool_calls": [each]}] for each in EXAMPLES]
+    called: list[list[dict[str, Any]]] = [
+        [asked, {"role": "assistant", "content": "", "tool_calls": [each]}] for each in EXAMPLES
+    ]
     offered = [[asked], [{"role": "system", "content": "Answer."}, asked]]
-    jobs = [(each, {"tools": [_TOOL], "add_generation_prompt": False}) for each in (*called, *offered)]
+    jobs: list[Job] = [(each, {"tools": [_TOOL], "add_generation_prompt": False}) for each in (*called, *offered)]
     *found, alone, told = rendered(jobs)
     shows_tools = _NAME in alone.text or _NAME in told.text
     forms = []

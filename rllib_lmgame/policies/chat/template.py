@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rllib_lmgame.policies.chat.calls import EXAMPLES
 from rllib_lmgame.policies.chat.rendering import Job, Rendered
@@ -121,7 +122,10 @@ def cut(render: Callable[[Sequence[Job]], Sequence[Rendered]], reasoning: tuple[
         ([{"role": role, "content": text} for role, text in messages], {}) for messages in conversations
     ]
     own = {"role": "assistant", **dict.fromkeys(("reasoning_content", "reasoning", "thinking"), _REASON)}
-    said = [{**own, "content": _REPLY}, *({**own, "content": "", "tool_calls": [call]} for call in EXAMPLES)]
+    said: list[dict[str, Any]] = [
+        {**own, "content": _REPLY},
+        *({**own, "content": "", "tool_calls": [call]} for call in EXAMPLES),
+    ]
     asked = {"role": "user", "content": _USER}
     answered: list[Job] = [([asked, reply], {"add_generation_prompt": False}) for reply in said]
     bare, bare_turn, bare_turns, first, turn, turns, blank_user, blank_system, reasoned, *replied = render(
