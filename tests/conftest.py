@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 # For Ray's workers.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (GAMES_OF_TESTS, os.environ.get("PYTHONPATH"))))
 
-# What is started in the background of a shell ignores SIGINT, or under nohup SIGHUP, and so would the commands of tests.
+# What a shell starts in the background ignores SIGINT, or under nohup SIGHUP, and so would the commands of tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

@@ -191,7 +191,9 @@ def _prepare_environment() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("PYTHONWARNINGS", "ignore::DeprecationWarning")
     be_patient()
-    if not sys.stdout.isatty():  # Neither Ray's prefixes nor lines of vLLM have colours in a file.
+    if (
+        sys.stdout is None or not sys.stdout.isatty()
+    ):  # Neither Ray's prefixes nor lines of vLLM have colours in a file.
         os.environ.setdefault("RAY_COLOR_PREFIX", "0")
         os.environ.setdefault("NO_COLOR", "1")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

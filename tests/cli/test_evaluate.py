@@ -134,8 +134,12 @@ def test_replies_that_cannot_be_read_stand_apart_from_illegal_moves_and_some_are
     }
     lines = evaluation_table(numbers).splitlines()
     assert lines[2].split()[-3:] == ["0.998", "0.001", "-"] and lines[-1].split()[-3:] == ["0.000", "1.000", "-"]
-    shown = lines[4:-1]
-    assert len(shown) == 3 and all(len(line) < 120 and line.isprintable() for line in shown)
+    *shown, note = lines[4:-1]
+    assert (
+        "max_tokens_per_turn" in note
+        and len(shown) == 3
+        and all(len(line) < 120 and line.isprintable() for line in shown)
+    )
     assert shown[0].startswith('    "the sum\\nis 4') and shown[0].endswith(' ..."')
 
 
