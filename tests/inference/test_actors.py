@@ -320,7 +320,7 @@ def test_missing_vllm_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
     monkeypatch.setitem(sys.modules, "vllm.platforms", None)
     engine = VLLMEngine("nowhere", InferenceOptions(), context_length=64)
-    with pytest.raises(MissingDependencyError, match=r"rllib-lmgame\[cpu\].*inference.engine: transformers"):
+    with pytest.raises(MissingDependencyError, match=r"install.sh quickstart.*inference.engine: transformers"):
         asyncio.run(engine.start())
 
 
