@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -63,6 +64,7 @@ def impatient(task: Any) -> float:
     client.request("POST", f"{address.path}/chat/completions", json.dumps({"messages": talk}), headers)
     while not (place / "asked").exists():
         time.sleep(0.01)
+    client.sock.shutdown(socket.SHUT_RDWR)  # Also where a fork holds the socket.
     client.close()
     (place / "left").touch()
     for _ in range(task.options["again"]):

@@ -162,6 +162,7 @@ def test_what_cannot_be_replied_to_is_refused_and_is_no_turn(played: Callable[..
     assert {error["type"] for error in found.values()} == {"invalid_request_error"} and len(found) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [2, 0])
 def test_a_reply_that_the_program_never_got_is_no_turn(played, tmp_path: Path, monkeypatch, again: int) -> None:
     runs: list[programs.Run] = []
