@@ -62,7 +62,7 @@ CARDS = {48: "L40", 141: "H200"}
 _FOUR = ("0.5b-1gpu", "0.5b-8gpu", "7b-1gpu", "7b-8gpu")
 RECIPES: dict[str, tuple[str, dict[str, int]]] = {
     "sokoban": ("", dict.fromkeys(SHAPES, 0)),
-    "sokoban-grpo": ("", dict.fromkeys(_FOUR, 0) | {"7b-1gpu": 80}),
+    "sokoban-grpo": ("", dict.fromkeys(_FOUR, 0) | {"7b-1gpu": 141}),
     "sokoban-lora": ("", {"0.5b-1gpu": 24, "7b-1gpu": 80}),
     "grl": ("tetris", dict.fromkeys(SHAPES, 0)),
     "agentgym": ("webnavigation", dict.fromkeys(_FOUR, 0)),
