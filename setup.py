@@ -22,7 +22,7 @@ COMPILED_GAMES = {
     "textworld": ["textworld>=1.7,<2"],
     "alfworld": ["alfworld>=0.4.2,<0.5", "textworld>=1.7,<2"],
 }
-"""Of these some sources are compiled, which takes a C++ compiler and cmake."""
+"""Parts of these are compiled, which takes a C++ compiler, make, cmake and Python's headers."""
 # What reads GGUF files. The weights that `rllib models` lists are installed without what their packages need.
 PRETRAINED = ["accelerate>=1.12", "gguf>=0.17"]
 # What searches by vectors: DeepSearch's retriever e5, and `rllib retriever`.
@@ -83,9 +83,9 @@ setup(
         "safetensors>=0.6.2",
         "scipy>=1.11",
         "sympy>=1.12",
+        "tensorboard>=2.16",
         "tokenizers>=0.23.2",
         "torch>=2.13,<2.14",
-        "tensorboard>=2.16",
         "tqdm>=4.60",
         "transformers>=5.16.1,<5.20",
     ],

@@ -31,6 +31,8 @@ import own_home  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
+from rllib_lmgame.envs.games.web.browser.program import NAMES as CHROMIUM  # noqa: E402
+
 # How long an example takes says how busy the machine is.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-machine")
@@ -69,7 +71,7 @@ TINY_CONFIG: dict[str, Any] = {
 
 LEFT_OUT = {
     "needs Java": lambda: shutil.which("java") is None,
-    "needs Chromium": lambda: not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+    "needs Chromium": lambda: not any(map(shutil.which, CHROMIUM)),
     "No module named 'reasoning_gym'": lambda: find_spec("reasoning_gym") is None,
     "No module named 'textworld'": lambda: find_spec("textworld") is None,
     "alfworld]'": lambda: find_spec("alfworld") is None,
