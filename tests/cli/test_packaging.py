@@ -326,7 +326,8 @@ def test_both_set_ups_in_an_empty_environment(minor):
     works = [name for name in found if subprocess.run([name, "-c", ""], capture_output=True).returncode == 0]
     if not works:
         pytest.skip(f"{named} is not installed")
-    done = subprocess.run(["sh", "tests/empty_environment.sh", works[0]], cwd=ROOT, capture_output=True, text=True)
+    command = ["timeout", "2300", "sh", "tests/empty_environment.sh", works[0]]  # With all that it has started.
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
