@@ -45,11 +45,11 @@ from rllib_lmgame.algorithms.cluster.footprint import free_mib, learner_rooms, m
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, push_from_learners
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.cluster.threads import (
-    kept_threads,
     learners_use_cores,
     places,
     thread_words,
     threads_of,
+    with_kept_threads,
 )
 from rllib_lmgame.algorithms.cluster.trials import trials_at_once
 from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN, LMGameConfig
@@ -143,12 +143,10 @@ class LMGameAlgorithm(PPO):
                 be_connected(num_cpus=self._cpus_needed(own))
             own.learner_rooms = learner_rooms(own, machine_mib(), free_mib(), trials_at_once())
             self.tell(ENGINES)
-            own.kept_threads = None
             self._places = places(own, len(engines.engine_bundles(own)))
             if own.settings.deterministic:
-                own.kept_threads = kept_threads(self.trial_directory(), self._places)
-                self._places = dataclasses.replace(self._places, kept=own.kept_threads)
-            self.engine_groups = engines.start_engines(own)
+                self._places = with_kept_threads(self.trial_directory(), self._places)
+            self.engine_groups = engines.start_engines(own, self._places)
             if learners_use_cores(own):
                 own.learner_threads = self._places.learner_threads()
             own.engine_names = {module_id: list(group.names) for module_id, group in self.engine_groups.items()}

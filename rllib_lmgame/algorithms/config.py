@@ -127,7 +127,6 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         self.episode_log_dir: str | None = None
         self.learner_rooms: dict[str, Room] = {}
         self.learner_threads: int | None = None
-        self.kept_threads: tuple[int, int] | None = None
         self.watched_as: str | None = None
 
         # Defaults that suit language models; RLlib's own are for small networks and fast environments.

@@ -61,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = [a for a in arguments if a != "--debug"]
     if argv is None:  # A process of its own.
         _seldom_look_for_garbage()
-    _prepare_environment()
     _open_standard_streams()
+    _prepare_environment()
     ending = Ending()
     try:
         if sys.flags.optimize > 1:  # Python leaves out the docstrings that Ray reads when it is imported.
@@ -191,9 +191,7 @@ def _prepare_environment() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("PYTHONWARNINGS", "ignore::DeprecationWarning")
     be_patient()
-    if (
-        sys.stdout is None or not sys.stdout.isatty()
-    ):  # Neither Ray's prefixes nor lines of vLLM have colours in a file.
+    if not sys.stdout.isatty():  # Neither Ray's prefixes nor lines of vLLM have colours in a file.
         os.environ.setdefault("RAY_COLOR_PREFIX", "0")
         os.environ.setdefault("NO_COLOR", "1")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
+from rllib_lmgame.text import shown
 
 if TYPE_CHECKING:
     from rllib_lmgame.evaluation.players.settings import PlayerSettings
@@ -49,7 +50,7 @@ def whole(low: int = 1, high: int = MOST) -> Callable[[str], int]:
         if value < low:
             raise argparse.ArgumentTypeError(f"must be at least {low}, got {value}")
         if value > high:
-            raise argparse.ArgumentTypeError(f"must be at most {high:,}, got {value:.6g}")
+            raise argparse.ArgumentTypeError(f"must be at most {high:,}, got {shown(value, 30)}")
         return value
 
     return read

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-from rllib_lmgame.experiments.run.interrupt import ENDINGS, leave_closed_output, set_handlers
+from rllib_lmgame.experiments.run.signals import ENDINGS, leave_closed_output, set_handlers
 
 
 class Terminated(KeyboardInterrupt):

@@ -22,7 +22,6 @@ from rllib_lmgame.settings.sections.rllib import (
 
 RUNTIME_FIELDS = (
     *("engine_names", "model_files", "other_games", "episode_log_dir", "learner_rooms", "learner_threads"),
-    "kept_threads",
     "watched_as",
 )
 """Set by the algorithm when it starts; not options."""

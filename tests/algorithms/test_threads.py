@@ -20,9 +20,9 @@ from rllib_lmgame.algorithms.cluster.threads import (
     THREADS_FILE,
     Places,
     in_group,
-    kept_threads,
     places,
     threads_of,
+    with_kept_threads,
 )
 from rllib_lmgame.learners.settings import learner_threads
 from rllib_lmgame.settings.sections.inference import InferenceOptions
@@ -149,9 +149,6 @@ def test_openmp_and_small_models_limit_what_auto_takes(make_config, monkeypatch)
     monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.FEW_PARAMETERS", 0)
     assert places(config, 2) == Places({HERE: 8}, [HERE] * 2, [HERE] * 3, [], None)
     assert (places(config, 2).engine_threads(), places(config, 2).learner_threads()) == (4, 2)
-    config.kept_threads = (5, 6)
-    assert (places(config, 2).engine_threads(), places(config, 2).learner_threads()) == (5, 6)
-    config.kept_threads = None
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert (places(config, 2).engine_threads(), places(config, 2).learner_threads()) == (3, 2)
 
@@ -238,7 +235,8 @@ def test_an_offloaded_optimizer_has_the_threads_of_a_learner_on_cpus(make_config
 
 def test_a_run_keeps_the_threads_of_its_first_start_on_a_machine_of_other_cores(tmp_path) -> None:
     def start(cores: int) -> tuple[int, int]:
-        return kept_threads(tmp_path / "trial", Places({HERE: cores}, [HERE], [HERE] * 2, []))
+        kept = with_kept_threads(tmp_path / "trial", Places({HERE: cores}, [HERE], [HERE] * 2, []))
+        return kept.engine_threads(), kept.learner_threads()
 
     assert [start(8), start(2)] == [(8, 4), (8, 4)]
     (tmp_path / "trial" / THREADS_FILE).write_text("{")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from rllib_lmgame.algorithms.cluster.threads import places
+from rllib_lmgame.algorithms.cluster.threads import Places, places
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import EngineDeadError
 from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup, EngineMemoryError
@@ -93,8 +93,13 @@ def engine_seed(config: LMGameConfig, engines: EngineSet) -> int:
     return seed if engines.key == first else stable_seed(seed, engines.key)
 
 
-def start_engines(config: LMGameConfig, *, training: bool = True) -> dict[str, EngineGroup | AdapterOf]:
-    """Start engines on the last bundles of the placement group; policy or opponent -> group, as :func:`engine_sets`."""
+def start_engines(
+    config: LMGameConfig, found: Places | None = None, *, training: bool = True
+) -> dict[str, EngineGroup | AdapterOf]:
+    """Start engines on the last bundles of the placement group; policy or opponent -> group, as :func:`engine_sets`.
+
+    ``found`` are the places of the trial's processes, where they are known already.
+    """
     sets = engine_sets(config, training=training)
     placement_group = ray.util.get_current_placement_group()
     bundles = None
@@ -106,8 +111,8 @@ def start_engines(config: LMGameConfig, *, training: bool = True) -> dict[str, E
             bundles = iter(range(first, placement_group.bundle_count))
     shared = config.inference_options
     if shared.num_threads == AUTO and not shared.on_gpu:
-        threads = places(config, sum(engines.count for engines in sets)).engine_threads()
-        shared = dataclasses.replace(shared, num_threads=threads)
+        found = found or places(config, sum(engines.count for engines in sets))
+        shared = dataclasses.replace(shared, num_threads=found.engine_threads())
     groups: dict[str, EngineGroup] = {}
     try:
         for engines in sets:

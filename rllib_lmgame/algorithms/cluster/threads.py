@@ -71,10 +71,6 @@ class Places:
 
 def places(config: LMGameConfig, engines: int) -> Places:
     """The places of a trial's processes. With a small model everything has one thread."""
-    return dataclasses.replace(_found(config, engines), kept=config.kept_threads)
-
-
-def _found(config: LMGameConfig, engines: int) -> Places:
     # Ray sets the variable in its workers, to the CPUs they have reserved: nobody asked for that.
     in_actor = ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
     environment = first_environment() if in_actor else os.environ
@@ -84,17 +80,17 @@ def _found(config: LMGameConfig, engines: int) -> Places:
     return in_group(ray.util.placement_group_table(group), ray.nodes(), config, engines, _most(config, environment))
 
 
-def kept_threads(directory: Path, found: Places) -> tuple[int, int]:
-    """Threads of each engine and learner of the run in ``directory``: those of its first start, which writes them."""
+def with_kept_threads(directory: Path, found: Places) -> Places:
+    """Places with the threads of the first start of the run in ``directory``, which writes them there."""
     path = directory / THREADS_FILE
     try:
         kept = read_mapping(path, 1000)
-        return int(number_of(kept["engine"], "engine", low=1)), int(number_of(kept["learner"], "learner", low=1))
+        engine, learner = (int(number_of(kept[name], name, low=1)) for name in ("engine", "learner"))
     except (OSError, ValueError, KeyError):  # A first start, or a damaged file.
-        threads = found.engine_threads(), found.learner_threads()
-    directory.mkdir(parents=True, exist_ok=True)
-    write_json(path, dict(zip(("engine", "learner"), threads, strict=True)))
-    return threads
+        engine, learner = found.engine_threads(), found.learner_threads()
+        directory.mkdir(parents=True, exist_ok=True)
+        write_json(path, {"engine": engine, "learner": learner})
+    return dataclasses.replace(found, kept=(engine, learner))
 
 
 def _together(config: LMGameConfig) -> bool:

