@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -327,8 +328,14 @@ def test_both_set_ups_in_an_empty_environment(minor):
     ]
     if not works:
         pytest.skip(f"{named} is not installed")
-    done = subprocess.run(["sh", "tests/empty_environment.sh", works[0]], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    command, pipe = ["sh", "tests/empty_environment.sh", works[0]], subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
+        try:
+            out, said = process.communicate(timeout=2300)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGTERM)  # Also what it started; it removes what it made.
+            raise
+    assert process.returncode == 0, out[-3000:] + said[-3000:]
 
 
 def test_the_tools_are_configured():
