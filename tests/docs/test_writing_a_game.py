@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 import sys
@@ -62,15 +63,19 @@ def test_the_game_with_exact_measures_is_walked_through() -> None:
     assert exploitability(tree, [{"heads": 1.0}, {"heads": 0.5, "tails": 0.5}]) == pytest.approx(0.5)
 
 
-def test_shaping_pays_for_what_a_guess_rules_out_and_leaves_success_alone() -> None:
+@pytest.mark.parametrize("lucky", [False, True])
+def test_shaping_pays_for_what_a_guess_rules_out_and_leaves_success_alone(lucky: bool) -> None:
+    """Whoever wins gets as much in all, also by the first guess."""
     find_in_current_directory(FURTHER[1])
     session = make_session(FURTHER[1], {"split": "test"})
     session.reset(0)
     paid = []
     while session.to_act():
-        result = session.step({"player": str(session.expert_action("player"))})
+        guess = session.env.unwrapped._number if lucky else session.expert_action("player")
+        result = session.step({"player": str(guess)})
         paid.append(result.rewards["player"])
-    assert all(reward > 0 for reward in paid) and paid[-1] >= 1.0 and result.infos["player"]["success"]
+    assert all(reward > 0 for reward in paid) and (len(paid) == 1) is lucky
+    assert sum(paid) == pytest.approx(1 + 0.05 * math.log2(100)) and result.infos["player"]["success"]
     session.close()
 
 

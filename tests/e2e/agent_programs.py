@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -56,17 +55,15 @@ def forest(task: Any) -> float:
 
 def impatient(task: Any) -> float:
     """Leaves its first request before the reply comes, as a client with a time limit does, and may ask again."""
-    place, talk = Path(task.options["place"]), [{"role": "user", "content": "Up"}]
+    talk = [{"role": "user", "content": "Up"}]
     address = urllib.parse.urlsplit(task.base_url)
     assert address.hostname is not None
     client = http.client.HTTPConnection(address.hostname, address.port)
     headers = {"Authorization": f"Bearer {task.api_key}", "Content-Type": "application/json"}
     client.request("POST", f"{address.path}/chat/completions", json.dumps({"messages": talk}), headers)
-    while not (place / "asked").exists():
+    while not Path(task.options["asked"]).exists():
         time.sleep(0.01)
-    client.sock.shutdown(socket.SHUT_RDWR)  # Also where a fork holds the socket.
     client.close()
-    (place / "left").touch()
     for _ in range(task.options["again"]):
         talk += [said(task, talk), {"role": "user", "content": "on"}]
     return 1.0

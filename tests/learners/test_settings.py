@@ -206,6 +206,7 @@ def test_a_changed_value_changes_an_update(name: str, make_learner: Any, make_ep
         ("zero_optimization.overlap_comm", {"zero_optimization": {"stage": 1, "overlap_comm": True}}),
         ("zero_optimization", {"zero_optimization": 2}),
         ("bf16", {"bf16": True}),
+        ("data_types", {"bf16": {"enabled": True}, "data_types": "fp32"}),
         ("bf16.bf16_master_weights_and_grads", {"bf16": {"enabled": True, "bf16_master_weights_and_grads": True}}),
         ("bf16.bf16_optimizer_states", {"bf16": {"enabled": True, "bf16_optimizer_states": True}}),
         ("fp16.fp16_master_weights_and_grads", {"fp16": {"enabled": True, "fp16_master_weights_and_grads": True}}),

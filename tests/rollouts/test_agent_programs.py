@@ -162,7 +162,6 @@ def test_what_cannot_be_replied_to_is_refused_and_is_no_turn(played: Callable[..
     assert {error["type"] for error in found.values()} == {"invalid_request_error"} and len(found) == 5
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("again", [2, 0])
 def test_a_reply_that_the_program_never_got_is_no_turn(played, tmp_path: Path, monkeypatch, again: int) -> None:
     runs: list[programs.Run] = []
@@ -172,13 +171,13 @@ def test_a_reply_that_the_program_never_got_is_no_turn(played, tmp_path: Path, m
 
     async def answer(request: Any) -> str:
         (tmp_path / "asked").touch()
-        while not (tmp_path / "left").exists() or (len(client_requests) == 0 and runs[-1]._waiting):
+        reply = next(replies)
+        asked = runs[-1]._asked
+        while reply == "Down" and asked is not None and not asked.reply.done():  # Its client is still there.
             await asyncio.sleep(0.01)
-        client_requests.append(request)
-        return next(replies)
+        return reply
 
-    client_requests: list[Any] = []
-    options = {"options": {"place": str(tmp_path), "again": again}}
+    options = {"options": {"asked": str(tmp_path / "asked"), "again": again}}
     client, result = played("impatient", answer=answer, env_config=options)
     if not again:
         (failure,) = result.failures

@@ -63,25 +63,23 @@ def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) ->
         if key not in _KNOWN_KEYS:
             raise unknown_key(key, _KNOWN_KEYS, "deepspeed")
     for name in _HALF:
-        _check_half(config.get(name), f"deepspeed.{name}")
+        if config.get(name) is not None:
+            _check_half(_section(config[name], name, "{enabled: true}"), name)
     clipping = config.pop("gradient_clipping", None)
     if clipping is not None and clipping != grad_clip:
         raise ConfigError(
             "deepspeed.gradient_clipping", f"{clipping} differs from `grad_clip` ({grad_clip}); leave it out"
         )
     half = _half_precision(config)
-    zero = config.setdefault("zero_optimization", {"stage": int(half)})
-    if not isinstance(zero, Mapping):
-        raise ConfigError(
-            "deepspeed.zero_optimization", f"expected a mapping such as {{stage: 2}}, got {describe(zero)}"
-        )
+    zero = _section(config.setdefault("zero_optimization", {"stage": int(half)}), "zero_optimization", "{stage: 2}")
     stage = zero.get("stage", 0)
     if isinstance(stage, bool) or stage not in (0, 1, 2, 3):
         raise ConfigError("deepspeed.zero_optimization.stage", f"must be 0, 1, 2 or 3, got {describe(stage)}")
     if stage < 2 and zero.get("overlap_comm"):
         raise ConfigError("deepspeed.zero_optimization.overlap_comm", f"needs stage 2 or 3, got stage {stage}")
-    if stage and half:  # DeepSpeed would sum in 16 bits: off by 1 % after 140 micro-batches, by 8 % after 1,400.
-        config["data_types"] = {"grad_accum_dtype": "fp32", **(config.get("data_types") or {})}
+    types = _section(config.get("data_types") or {}, "data_types", "{grad_accum_dtype: fp32}")
+    if stage and half:  # DeepSpeed would sum in 16 bits.
+        config["data_types"] = {"grad_accum_dtype": "fp32", **types}
     config.pop("activation_checkpointing", None)
     config.setdefault("steps_per_print", 2**31 - 1)
     # Without ZeRO and half precision the optimizer itself clips, since it has to look at the norm anyway.
@@ -96,15 +94,18 @@ def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) ->
     }
 
 
-def _check_half(section: Any, where: str) -> None:
-    if not isinstance(section, Mapping):
-        if section is not None:
-            raise ConfigError(where, f"expected a mapping such as {{enabled: true}}, got {describe(section)}")
-        return
+def _section(value: Any, name: str, such_as: str) -> Mapping[str, Any]:
+    """``value``. Raises: ConfigError: it is no mapping."""
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"deepspeed.{name}", f"expected a mapping such as {such_as}, got {describe(value)}")
+    return value
+
+
+def _check_half(section: Mapping[str, Any], name: str) -> None:
     for key in _WITHOUT_COPIES:
         if section.get(key):
             raise ConfigError(
-                f"{where}.{key}",
+                f"deepspeed.{name}.{key}",
                 "keeps no float32 copies, without which small steps are lost in rounding; leave it out",
             )
 
