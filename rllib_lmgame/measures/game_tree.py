@@ -21,12 +21,15 @@ def game_tree(game: str, env_config: Mapping[str, Any] | None = None, max_states
 
     Raises: ValueError: another kind of game, cut short by ``max_turns``, or with more than ``max_states``.
     """
+    how = "write it as a TextTreeGame (docs/writing-a-game.md#a-game-with-exact-measures)"
+    hidden = ValueError(f"{game} cannot be walked through: its states are hidden in the game; {how}")
     factory = load_factory(game_spec(game))
-    if not (isinstance(factory, type) and issubclass(factory, TextTreeGame)):
-        how = "write it as a TextTreeGame (docs/writing-a-game.md#a-game-with-exact-measures)"
-        raise ValueError(f"{game} cannot be walked through: its states are hidden in the game; {how}")
+    if isinstance(factory, type) and not issubclass(factory, TextTreeGame):
+        raise hidden  # It may take no show_rules.
     env = make_game(game, {"show_rules": False, **(env_config or {})})
     try:
+        if not isinstance(env, TextTreeGame):
+            raise hidden
         if env.options.max_turns is not None:
             raise ValueError(f"{game} cannot be walked through while max_turns may cut it short")
         return walked(env, max_states)
