@@ -41,7 +41,7 @@ _TOOL = {
 }
 EXAMPLES = (as_data(_NAME, _ARGUMENTS), as_data(_NAME, json.dumps(_ARGUMENTS)))
 """A call with arguments as a mapping, as most templates take them, and as a text."""
-_FUNCTION = re.compile(rf"<function=([^>\n]+)>\s*(.*?)</function>\s*{CLOSING}", re.DOTALL)
+_FUNCTION = re.compile(rf"<function=([^>\n]+)>(.*?)</function>\s*{CLOSING}", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>\s*", re.DOTALL)
 
 
@@ -104,10 +104,11 @@ def read_calls(text: str, tools: str = "") -> tuple[str, tuple[Call, ...]]:
 def _read_call(text: str, schemas: Mapping[str, Any]) -> tuple[str, dict[str, Any], str]:
     """Name and arguments of the call that ``text`` begins with, and what follows. Raises: ValueError, KeyError ..."""
     if written := _FUNCTION.match(text):
-        name, parameters = written[1].strip(), written[2]
-        pairs = {each[1].strip(): each[2] for each in _PARAMETER.finditer(parameters)}
-        if _PARAMETER.sub("", parameters).strip():
-            raise ValueError(parameters)
+        name, left, pairs = written[1].strip(), written[2].lstrip(), dict[str, str]()
+        while each := _PARAMETER.match(left):
+            pairs[each[1].strip()], left = each[2], left[each.end() :]
+        if left:
+            raise ValueError(left)
         known = schemas.get(name, {})
         return name, {key: _typed(value, known.get(key)) for key, value in pairs.items()}, text[written.end() :]
     call, end = _DECODER.raw_decode(text)
