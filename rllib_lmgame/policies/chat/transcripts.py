@@ -118,8 +118,6 @@ class TranscriptWriter:
         self._control = _any_of(tokens)
         self._control_in_replies = _any_of([token for token in tokens if token not in within])
         self._ends = _any_of(chat.tokenizer.convert_ids_to_tokens(sorted(chat.special_ids)))
-        end = self._ends.pattern if self._ends else r"(?!)"
-        self._last_ends = re.compile(rf"({end})(?:\s*(?:{end}))*\s*\Z")
 
     def write(self, transcripts: Sequence[Transcript]) -> list[list[LearntTurn] | TemplateError]:
         """The learnt turns of each, or why the template cannot write it.
@@ -326,8 +324,14 @@ class TranscriptWriter:
         """
         prompt, rest = self._behind(before, whole, said)
         self._check_reply(prompt[-_OPENED:] + rest, said, reasoning=True)
-        if last := self._last_ends.search(rest):
-            return prompt, rest[: last.end(1)], True
+        ends = [*self._ends.finditer(rest)] if self._ends else []
+        last: re.Match[str] | None = None
+        at = len(rest)
+        while ends and not rest[ends[-1].end() : at].strip():  # Of several at the end, the first ends the reply.
+            last = ends.pop()
+            at = last.start()
+        if last is not None:
+            return prompt, rest[: last.end()], True
         text = said.text.strip()
         found = rest.find(text)
         if found < 0:  # The template shows the reply otherwise, without its reasoning for one.
@@ -335,7 +339,7 @@ class TranscriptWriter:
         if text and not said.more:
             end = self._ends.search(rest, found + len(text)) if self._ends else None
         else:  # What calls of tools are written like is the template's.
-            *_, end = (None, *(self._ends.finditer(rest) if self._ends else ()))
+            end = ends[-1] if ends else None
         if end is not None:
             return prompt, rest[: end.end()], True
         return prompt, rest[: found + len(text)] if text and not said.more else rest.rstrip(), False
