@@ -179,6 +179,7 @@ def test_the_program_of_the_card_plays_with_plain_transformers(
         ),
         ("Qwen/Qwen2.5-0.5B-Instruct", {"base_model": "Qwen/Qwen2.5-0.5B-Instruct"}),
         ("{tmp}", {"base_model": "a/base", "license": "mit"}),
+        ("models/of--another-machine", {}),
     ],
 )
 def test_a_card_names_what_was_trained_and_its_licence(model: str, wanted: dict[str, str], tmp_path: Path) -> None:
@@ -187,6 +188,12 @@ def test_a_card_names_what_was_trained_and_its_licence(model: str, wanted: dict[
     (tmp_path / "README.md").write_text(own)
     card = model_card(LanguageModelOptions(model=model.format(tmp=tmp_path)), Played([GAME]))
     assert front_matter(card) == wanted
+
+
+@pytest.mark.parametrize("said", ["date: 2024-13-45", "a: !!int x", f"a: {'[' * 5000}", "a: [", "a: \0"])
+def test_a_card_that_cannot_be_read_says_nothing(said: str) -> None:
+    assert front_matter("---\nlicense: mit\n---\n") == {"license": "mit"}
+    assert front_matter(f"---\nlicense: mit\n{said}\n---\n") == {}
 
 
 def test_nothing_of_a_strangers_settings_is_markdown_or_code_in_the_card() -> None:

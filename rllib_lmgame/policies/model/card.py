@@ -159,7 +159,10 @@ def origin_of(model: str) -> dict[str, str]:
         return {}
     from huggingface_hub import try_to_load_from_cache
 
-    fetched = try_to_load_from_cache(model, CARD_FILE)
+    try:
+        fetched = try_to_load_from_cache(model, CARD_FILE)
+    except ValueError:  # No id of the hub: a directory that is not here.
+        return {}
     found = front_matter(Path(fetched) if isinstance(fetched, str) else None)
     return {**found, "base_model": model}
 
@@ -172,7 +175,7 @@ def front_matter(card: Path | str | None) -> dict[str, str]:
         text = card.read_text(encoding="utf-8") if isinstance(card, Path) else card or ""
         found = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
         said = yaml.safe_load(found[1]) if found else {}
-    except (OSError, UnicodeError, yaml.YAMLError):
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):  # ValueError: text that is none, a day 2024-13-45.
         return {}
     plain = {key: said[key] for key in ("base_model", *LICENCE) if isinstance(said, dict) and key in said}
     return {key: value for key, value in plain.items() if isinstance(value, str) and _PLAIN.fullmatch(value)}
