@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from rllib_lmgame.policies.chat.guard import text_of
-from rllib_lmgame.policies.chat.replies import answer_start
+from rllib_lmgame.policies.chat.replies import answer_of
 from rllib_lmgame.text import first_line
 
 CHANGED = 8
@@ -56,11 +56,7 @@ class TextEnds:
     def _answer(self, ids: Sequence[int], reasoning: Sequence[str]) -> str:
         """The text of ``ids`` behind the reasoning."""
         text = text_of(self.tokenizer, ids)
-        if not reasoning:
-            return text
-        opening, closing, begun = reasoning
-        start = answer_start(begun + text, opening, closing)
-        return "" if start is None else text[max(0, start - len(begun)) :]
+        return answer_of(text, *reasoning) if reasoning else text
 
     def _end_of(self, ids: Sequence[int], length: int) -> str:
         """The end of the text of ``ids``, with ``length`` characters and more before its last token."""

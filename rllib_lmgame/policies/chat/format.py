@@ -25,7 +25,7 @@ from rllib_lmgame.policies.chat.rendering import Job, Messages, Rendered, Render
 from rllib_lmgame.policies.chat.replies import (
     PAIR,
     ParsedReply,
-    answer_start,
+    answer_of,
     message_parts,
     reply_format,
     system_parts,
@@ -245,15 +245,13 @@ class ChatFormat:
     @property
     def ends(self) -> dict[str, Any]:
         """What ends a reply, as fields of a ``SamplingSpec``."""
-        form = self.reply_format
-        reasoning = (form.think_opening, form.think_closing, self.reply_prefix) if self.stop_texts else ()
+        reasoning = (self.reply_format.think_opening, self.reply_format.think_closing, self.reply_prefix)
         return {"stop_token_ids": self.stop_token_ids, "stop_texts": self.stop_texts, "reasoning": reasoning}
 
     def ended(self, ids: Any) -> bool:
         """A reply of these ids is over by its text: one of ``stop_texts`` stands behind its reasoning."""
-        form, text = self.reply_format, self.read(ids)
-        start = answer_start(text, form.think_opening, form.think_closing)
-        return start is not None and any(stop in text[max(start, len(self.reply_prefix)) :] for stop in self.stop_texts)
+        answer = answer_of(self.decode(ids), *self.ends["reasoning"])
+        return any(stop in answer for stop in self.stop_texts)
 
     def reply_ids(self, action: str, think: str | None = None) -> list[int]:
         """Ids of a reply that plays ``action``, after the prefill. Raises: ConfigError: none begins with it."""
@@ -268,9 +266,7 @@ class ChatFormat:
         if text is not None:
             ids = self._closed(text)
             read = self.reply_format.parse(self.read(ids)).action
-            early = not set(self.stop_token_ids).isdisjoint(ids[:-1]) or (
-                self.stop_texts and any(text in self.decode(ids[:-1]) for text in self.stop_texts)
-            )
+            early = not set(self.stop_token_ids).isdisjoint(ids[:-1]) or self.ended(ids[:-1])
             if read == action.strip() and not early:
                 return tuple(ids)
         if not self._warned_of_choices:

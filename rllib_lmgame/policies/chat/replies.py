@@ -57,6 +57,14 @@ def answer_start(reply: str, opening: str, closing: str) -> int | None:
     return None if end < 0 else end + len(closing)
 
 
+def answer_of(said: str, opening: str, closing: str, begun: str) -> str:
+    """What of a reply's sampled text stands behind its reasoning, nothing while that is open; the prompt made the reply
+    begin with ``begun``.
+    """
+    start = answer_start(begun + said, opening, closing)
+    return "" if start is None else said[max(0, start - len(begun)) :]
+
+
 def apart(marks: Iterable[str]) -> str:
     """A pattern that finds each mark up to where a blank breaks it, before its last character."""
     return "|".join(rf"{re.escape(mark[:-1])}(?={re.escape(mark[-1])})" for mark in marks) or r"(?!)"
