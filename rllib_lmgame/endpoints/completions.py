@@ -203,7 +203,7 @@ class ChatReply:
         if self.reasoning is not None:
             said["reasoning_content"] = self.reasoning
         if self.calls:
-            said["tool_calls"] = [_call(*call) for call in self.calls]
+            said["tool_calls"] = [call_data(*call) for call in self.calls]
         return said
 
     def body(self, completion_id: str, model: str, created: int) -> dict[str, Any]:
@@ -230,7 +230,8 @@ def _event(body: Mapping[str, Any]) -> str:
     return f"data: {json.dumps(body)}\n\n"
 
 
-def _call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
+def call_data(call_id: str, name: str, arguments: Any) -> dict[str, Any]:
+    """A call as messages have it; ``arguments`` are JSON, or a mapping, as most chat templates take them."""
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 

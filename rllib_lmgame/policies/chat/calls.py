@@ -12,17 +12,13 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rllib_lmgame.endpoints.completions import call_data
 from rllib_lmgame.policies.chat.function_calls import CLOSING, OPENING, no_number
 from rllib_lmgame.policies.chat.rendering import Job, Rendered
 from rllib_lmgame.text import shown
 
 Call = tuple[str, str, str]
 """Id, name, and arguments as JSON."""
-
-
-def as_data(name: str, arguments: Any, call_id: str = "call_00000") -> dict[str, Any]:
-    """A call as templates take it."""
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 _ASKED = "Where is the key?"
@@ -39,7 +35,7 @@ _TOOL = {
         "parameters": {"type": "object", "properties": _PARAMETERS, "required": ["where"]},
     },
 }
-EXAMPLES = (as_data(_NAME, _ARGUMENTS), as_data(_NAME, json.dumps(_ARGUMENTS)))
+EXAMPLES = tuple(call_data("call_00000", _NAME, given) for given in (_ARGUMENTS, json.dumps(_ARGUMENTS)))
 """A call with arguments as a mapping, as most templates take them, and as a text."""
 _FUNCTION = re.compile(rf"<function=([^>\n]+)>(.*?)</function>\s*{CLOSING}", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>\s*", re.DOTALL)

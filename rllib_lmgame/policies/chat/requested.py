@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from rllib_lmgame.endpoints.completions import TOO_LONG, ChatMessage, ChatReply, ChatRequest, RequestError
-from rllib_lmgame.policies.chat.calls import CallForm, as_data, read_calls
+from rllib_lmgame.endpoints.completions import TOO_LONG, ChatMessage, ChatReply, ChatRequest, RequestError, call_data
+from rllib_lmgame.policies.chat.calls import CallForm, read_calls
 from rllib_lmgame.policies.chat.format import ChatFormat, Prompt
 from rllib_lmgame.policies.chat.function_calls import OPENING
 from rllib_lmgame.policies.chat.guard import Part, Source
@@ -253,7 +253,7 @@ def _as_data(message: ChatMessage, place: int, arguments_as_text: bool) -> dict[
     data: dict[str, Any] = {"role": message.role, "content": _PLACE.format(place) if _speaks(message) else ""}
     if message.calls:
         data["tool_calls"] = [
-            as_data(name, arguments if arguments_as_text else _arguments(arguments), call_id)
+            call_data(call_id, name, arguments if arguments_as_text else _arguments(arguments))
             for call_id, name, arguments in message.calls
         ]
     return data | ({"name": message.name} if message.name else {})

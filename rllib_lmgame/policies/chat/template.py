@@ -27,6 +27,8 @@ REASONING_MARKS = {
     "<|channel|>": "<|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>",
 }
 """Control tokens with which models of today begin their reasoning, and the option that names its marks."""
+REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
+"""What a message has its reasoning under, if that is no part of its text, by templates and by who writes files."""
 _SYSTEM, _USER, _REPLY, _NEXT, _ANSWER, _LAST, _REASON = (
     f"\u2402{name}\u2403" for name in ("SYSTEM", "USER", "REPLY", "NEXT", "ANSWER", "LAST", "REASON")
 )
@@ -121,7 +123,7 @@ def cut(render: Callable[[Sequence[Job]], Sequence[Rendered]], reasoning: tuple[
     plain: list[Job] = [
         ([{"role": role, "content": text} for role, text in messages], {}) for messages in conversations
     ]
-    own = {"role": "assistant", **dict.fromkeys(("reasoning_content", "reasoning", "thinking"), _REASON)}
+    own = {"role": "assistant", **dict.fromkeys(REASONING_KEYS, _REASON)}
     said: list[dict[str, Any]] = [
         {**own, "content": _REPLY},
         *({**own, "content": "", "tool_calls": [call]} for call in EXAMPLES),

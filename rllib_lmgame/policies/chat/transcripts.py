@@ -25,7 +25,7 @@ import numpy as np
 
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.rendering import Job, Messages, Rendered
-from rllib_lmgame.policies.chat.template import TemplateError
+from rllib_lmgame.policies.chat.template import REASONING_KEYS, TemplateError
 
 SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
 ROLES = (SYSTEM, USER, ASSISTANT, TOOL)
@@ -34,8 +34,8 @@ _LONG = 4
 """Learnt replies from which on two renderings may do for a conversation."""
 _OPENED = 100
 """Characters of a prompt in which a reply may have begun."""
-REASONING = "reasoning_content"
-"""What a message has its reasoning under, if that is no part of its text."""
+REASONING = REASONING_KEYS[0]
+"""What a :class:`Said` has its reasoning under, if that is no part of its text."""
 _AT_ONCE = 1000
 """Renderings of one process, whose results all lie in memory."""
 
@@ -172,7 +172,7 @@ class TranscriptWriter:
         """What stands beside the text, under the names and in the forms that templates ask for."""
         more = dict(said.more)
         if REASONING in more:
-            more |= dict.fromkeys(("reasoning", "thinking"), more[REASONING])
+            more |= dict.fromkeys(REASONING_KEYS, more[REASONING])
         if "tool_calls" in more and self.chat.call_form.arguments_as_text:
             more["tool_calls"] = [_with_arguments_as_text(call) for call in more["tool_calls"]]
         return more

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, did_you_mean
+from rllib_lmgame.policies.chat.template import REASONING_KEYS
 from rllib_lmgame.policies.chat.transcripts import ASSISTANT, REASONING, ROLES, SYSTEM, TOOL, USER, Said, Transcript
 from rllib_lmgame.rollouts.taught import gyms
 from rllib_lmgame.rollouts.taught.fields import list_of, number_of, text_of, unpacked
@@ -27,8 +28,6 @@ SPEAKERS = {
 """What who speaks is called in files -> the template's role."""
 _KEPT = ("tool_calls", "name", "tool_call_id")
 """What a message may say beside its text, for templates that show it."""
-_REASONING = (REASONING, "reasoning", "thinking")
-"""What files call the reasoning of a reply."""
 _RETURNS, _LEVELS, _GAMES = ("reward", "return"), ("item_id", "level"), ("game", "env")
 
 
@@ -249,7 +248,7 @@ def _said(message: Mapping[str, Any], speaker: str, text: str) -> Said:
     more = {key: message[key] for key in _KEPT if message.get(key)}
     if message.get("function_call"):
         raise ValueError("has a function_call; write calls as tool_calls")
-    reasoning = next((message[key] for key in _REASONING if message.get(key)), None)
+    reasoning = next((message[key] for key in REASONING_KEYS if message.get(key)), None)
     if reasoning is not None:
         more[REASONING] = text_of(reasoning, "its reasoning")
     if "tool_calls" in more:
