@@ -458,7 +458,7 @@ class ChatFormat:
     @cached_property
     def call_form(self) -> CallForm:
         """How the template writes calls of tools. Raises: RenderingStopped: it takes more than it may."""
-        return form_of_calls(self.rendered, self.reply_format.think_closing)
+        return form_of_calls(self._render, self.reply_format.think_closing)
 
     @cached_property
     def empties_reasoning(self) -> bool:
