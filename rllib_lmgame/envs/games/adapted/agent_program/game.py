@@ -64,7 +64,6 @@ class AgentProgram(TextGame):
 
     def _begin_anew(self) -> None:
         self.request: ChatRequest | None = None
-        self._delivered = False
         self._refused = ""
         self._replies = self._refusals = 0
         self._over = self._won = False
@@ -125,8 +124,7 @@ class AgentProgram(TextGame):
         if self._run is None:
             raise GameError(f"agent:{self._path}: it was ended")
         if self.request is not None:
-            if not self._delivered:
-                self._run.answer(ChatReply(move))
+            self._run.answer(ChatReply(move))  # Unless a reply was delivered.
             self._replies, self._refusals = self._replies + 1, 0
             self._go_on()
         return self._reward
@@ -139,10 +137,10 @@ class AgentProgram(TextGame):
         """
         if self._run is None:
             raise GameError(f"agent:{self._path}: it was ended")
-        self._delivered = self._run.answer(reply)
-        if not self._delivered:
+        delivered = self._run.answer(reply)
+        if not delivered:
             self._not_replied("its client had gone before the reply")
-        return self._delivered
+        return delivered
 
     def refuse(self, error: RequestError) -> None:
         """Answer what is asked with an error, and wait for what comes next.
@@ -198,7 +196,6 @@ class AgentProgram(TextGame):
     def _go_on(self) -> None:
         """Wait for what the program asks next, or for its end. Raises: GameError: it failed."""
         assert self._run is not None
-        self._delivered = False
         self.request = self._run.next_request()
         if self.request is not None:
             return

@@ -181,13 +181,9 @@ class Run:
                 return event.request
 
     def answer(self, reply: ChatReply | RequestError) -> bool:
-        """Reply to what was asked last; returns whether its client still waited."""
+        """Reply to what was asked last, once; returns whether its client still waited."""
         asked, self._asked = self._asked, None
-
-        async def settled() -> bool:
-            return asked is not None and _settle(asked.reply, reply)
-
-        return waited_for(settled())
+        return asked is not None and waited_for(_settle(asked.reply, reply))
 
     def end(self) -> None:
         """End it, if it has not ended, and wait until nothing of it is left."""
@@ -220,14 +216,14 @@ class Run:
             self._over = True
             self._endpoint.dismiss(self._token)
             for reply in self._waiting:
-                _settle(reply, OVER)
+                await _settle(reply, OVER)
             self._events.put(_what_was_said(said))
 
 
 OVER = RequestError("the episode is over", code="episode_over", status=410)
 
 
-def _settle(reply: asyncio.Future[ChatReply], found: ChatReply | RequestError) -> bool:
+async def _settle(reply: asyncio.Future[ChatReply], found: ChatReply | RequestError) -> bool:
     """Hand over what was found; ``False``: the client has gone."""
     if reply.done():
         return False
