@@ -269,11 +269,10 @@ def test_a_game_that_hangs_while_it_is_imported_made_or_closed_is_named(tmp_path
     for _ in range(2):  # The import goes on.
         with pytest.raises(ConfigError, match=r"importing 'sleeping_game' of game 'sleeping_game:Mine' .* than 0.2 s"):
             registry.load_factory(registry.game_spec("sleeping_game:Mine"))
-    CALL.expire = lambda: None
+    monkeypatch.setattr(BadGame, "misbehave", lambda game: HANG.wait())
     game = f"{__name__}:BadGame"
     with pytest.raises(ConfigError, match=r"making .*BadGame takes longer than 0.2 s"):
         list(collect_episodes(game, {"fault": "hang", "where": "constructor"}, player="random", episodes=1))
-    monkeypatch.setattr(BadGame, "misbehave", lambda game: HANG.wait())
     game_calls.close_games([make_session(game, {"where": "close"})], 0.0)
     assert "BadGame did not close within 0 s and is left behind" in caplog.text
 
