@@ -30,14 +30,12 @@ $(VENV)/.all: $(FILES)
 	@sh install.sh all
 	@touch $@ $(VENV)/.quickstart
 
-# Versions that stand in the file stay where they can; without the file all are the newest. What the lock is resolved for
-# (pyproject.toml) is not said again in each line.
+# Versions that stand in the file stay where they can. Newer ones: make lock LOCK_ARGS='--upgrade-package ray', or --upgrade.
 LOCK := constraints.txt
-EVERYWHERE := python_full_version < '3.15' and ((platform_machine == 'aarch64' and sys_platform == 'linux') or (platform_machine == 'x86_64' and sys_platform == 'linux'))
-lock: ## resolve all that setup.py can install into constraints.txt, for Python 3.11 to 3.14 on Linux, x86-64 and aarch64
-	@UV_CUSTOM_COMPILE_COMMAND='make lock' UV_SYSTEM_CERTS=1 $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
-	--all-extras --no-annotate setup.py --output-file $(LOCK) >/dev/null
-	@sed -i "s/ ; $(EVERYWHERE)$$//" $(LOCK)
+LOCK_ARGS ?=
+lock: ## resolve all that setup.py can install into constraints.txt, for Python 3.11 and later, for every system
+	@env -u UV_TORCH_BACKEND UV_CUSTOM_COMPILE_COMMAND='make lock' UV_SYSTEM_CERTS=1 $(BIN)/uv pip compile --quiet --universal \
+	--python-version 3.11 --all-extras --no-annotate $(LOCK_ARGS) setup.py --output-file $(LOCK) >/dev/null
 
 # The browser of the browser games is Debian's. It is some 110 MB to load and takes half a minute.
 chromium: ## install Chromium where there is none, with apt-get as root; without root say how

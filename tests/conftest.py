@@ -70,8 +70,8 @@ TINY_CONFIG: dict[str, Any] = {
 
 
 LEFT_OUT = {
-    "needs Java": lambda: shutil.which("java") is None,
-    "needs Chromium": lambda: not any(map(shutil.which, CHROMIUM)),
+    "needs Java 8 or later, and there is no program": lambda: shutil.which("java") is None,
+    "needs Chromium, and there is no program": lambda: not any(map(shutil.which, CHROMIUM)),
     "No module named 'reasoning_gym'": lambda: find_spec("reasoning_gym") is None,
     "No module named 'textworld'": lambda: find_spec("textworld") is None,
     "alfworld]'": lambda: find_spec("alfworld") is None,
@@ -84,7 +84,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Skip tests (of examples, say) that got as far as what is not installed."""
     report = yield
     if report.failed:
-        lacking = [sign for sign, is_left_out in LEFT_OUT.items() if sign in report.longreprtext and is_left_out()]
+        errors = "\n".join(line for line in report.longreprtext.splitlines() if line.startswith("E "))
+        lacking = [sign for sign, is_left_out in LEFT_OUT.items() if sign in errors and is_left_out()]
         if lacking:
             report.outcome, report.longrepr = "skipped", (str(item.path), None, f"Skipped: {lacking[0]}")
     return report

