@@ -59,10 +59,10 @@ failed() {
     # A full disk may have kept the reason out of the log.
     if [ "$(free 1024)" -lt 100 ] || grep -qiE 'no space left on device|quota exceeded' "$log"; then
         stop "The disk is full, or your share of it: $VENV needs $gigabytes GB, and so does the cache if it is on another disk (UV_CACHE_DIR names it). Free some and run this again."
+    elif grep -qiE 'failed to (fetch|download)|resolutionimpossible' "$log"; then
+        stop "The package index cannot be reached, lacks what is asked of it, or broke off: behind a proxy set HTTPS_PROXY, for certificates of a company PIP_CERT, for a mirror UV_DEFAULT_INDEX and PIP_INDEX_URL, then run this again."
     elif grep -qi 'no solution found' "$log"; then
         stop "A version in constraints.txt cannot be installed for Python $version on $(uname -m) (the lines above name it). Try another Python (rm -r $VENV, then run this again with PYTHON=python3.12) or a newer system (glibc 2.31 or later); a mirror may lack the version."
-    elif grep -qiE 'failed to fetch|resolutionimpossible' "$log"; then
-        stop "The package index cannot be reached or lacks what is asked of it: behind a proxy set HTTPS_PROXY, for a mirror set UV_DEFAULT_INDEX and PIP_INDEX_URL, then run this again."
     fi
     stop "The installation failed; its output is in $log."
 }
