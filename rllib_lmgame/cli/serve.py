@@ -174,8 +174,8 @@ def _run_policy(args: argparse.Namespace, token: str | None) -> int:
         from rllib_lmgame.evaluation.players.vllm_server import server_command
 
         port = check_free(args.host, args.port)
-        command, environment = server_command(player, args.policy, args.host, port, args.at_once, token)
-        print(_place_of(args, port, token), flush=True)
+        line = _place_of(args, port, token)
+        command, environment = server_command(player, args.policy, args.host, port, args.at_once, token, line)
         os.execve(command[0], [*command, *args.server_options], {**os.environ, **environment})
     if args.server_options:
         raise ConfigError("--", "options after it are of vLLM's server: it is not installed, or the model is small")

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import json
 import os
 import re
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from commands import Command
 
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.evaluation.players.language_model import LocalModel
+from rllib_lmgame.evaluation.players.vllm_server import PLACE
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest
 from rllib_lmgame.text import printable
 
@@ -106,7 +110,8 @@ def test_a_policy_is_served_by_vllms_own_server(
     with contextlib.suppress(SystemExit):
         main([*own, "--", "--max-num-seqs", "64", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"])
     ((command, environment),) = started
-    address, key = re.findall(r" at (\S+), api_key (\S+)$", capsys.readouterr().out, re.MULTILINE)[0]
+    assert not capsys.readouterr().out  # The server says where it is when it takes requests.
+    address, key = re.findall(r" at (\S+), api_key (\S+)$", json.loads(environment[PLACE])[2])[0]
     asked = make_arg_parser(FlexibleArgumentParser()).parse_args(command[3:])
     assert environment["VLLM_API_KEY"] == key and address == f"http://127.0.0.1:{asked.port}/v1"
     assert asked.model == place.removeprefix("hf:") and asked.served_model_name == [place] and asked.max_num_seqs == 64
@@ -153,6 +158,44 @@ def test_vllms_own_server_asks_for_the_key_everywhere_and_answers_no_page(
     scope = {"type": "http", "method": "GET", "path": path, "root_path": "", "query_string": b"", "headers": asked}
     asyncio.run(app(scope, receive, send))
     assert sent[0]["status"] == status
+
+
+@pytest.mark.slow
+def test_vllms_own_server_replies_once_its_address_is_printed_and_ends_when_stopped(
+    tmp_path: Path, rllib: Callable[..., Command]
+) -> None:
+    """A model too large for the Transformers engine, by the requests of OpenAI's client and of evaluation harnesses."""
+    from rllib_lmgame.policies.model.tiny import build_tiny_model
+
+    shape = {"hidden_size": 384, "num_layers": 6, "num_heads": 6, "intermediate_size": 1024}
+    model = build_tiny_model(tmp_path / "model", ["push left or right"], shape)
+    served = rllib(f"serve --policy hf:{model} --port 0", VLLM_CPU_KVCACHE_SPACE="1")
+    served.wait_for(r"^hf:\S+ at http://127\.0\.0\.1:")
+    address, key = re.findall(r"^hf:\S+ at (\S+), api_key (\S+)$", served.text, re.MULTILINE)[0]
+    with openai.OpenAI(base_url=address, api_key=key, max_retries=0) as client:
+        (name,) = [found.id for found in client.models.list()]
+        assert name == f"hf:{model}"
+        limits: dict[str, Any] = {
+            "model": name,
+            "max_tokens": 4,
+            "n": 2,
+            "stop": ["zz"],
+            "extra_body": {"top_k": 5, "ignore_eos": True},
+        }
+        talk = client.chat.completions.create(
+            messages=[{"role": "user", "content": "push"}], logprobs=True, top_logprobs=1, **limits
+        )
+        assert [len(choice.logprobs.content) for choice in talk.choices if choice.logprobs] == [4, 4]
+        text = client.completions.create(prompt="push left", logprobs=1, **limits)
+        assert [len(choice.logprobs.tokens) for choice in text.choices if choice.logprobs] == [4, 4]
+    root = address.removesuffix("/v1")
+    with httpx.Client(base_url=root) as stranger:
+        paths = stranger.get("/openapi.json", headers={"Authorization": f"Bearer {key}"}).json()["paths"]
+        assert {"/invocations", "/tokenize", "/v1/completions", "/ping"} <= set(paths)
+        asked = [stranger.request(method, path) for path, methods in paths.items() for method in methods]
+        assert {reply.url.path for reply in asked if reply.status_code != 401} == {"/health"}
+    os.kill(served.process.pid, signal.SIGTERM)
+    served.finish(0, 143)
 
 
 def test_as_trained_says_what_training_says(

