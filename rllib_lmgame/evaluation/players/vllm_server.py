@@ -60,6 +60,7 @@ class Guard:
 
 
 async def _end_with(process: int) -> None:
+    """End this process as a signal does once another one is gone."""
     with suppress(ProcessLookupError):
         while True:
             os.kill(process, 0)
@@ -86,7 +87,7 @@ def run_server(command: Sequence[str], environment: Mapping[str, str], host: str
             with suppress(subprocess.TimeoutExpired):
                 server.wait(STOP_S)
         finally:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):  # macOS refuses it where only the dead are left.
                 os.killpg(server.pid, signal.SIGKILL)
     if status:
         print(f"error: --policy: vLLM's server ended with status {status}; why stands above", file=sys.stderr)
