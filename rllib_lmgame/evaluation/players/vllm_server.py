@@ -59,12 +59,10 @@ class Guard:
         await (refused or self._app)(scope, receive, send)
 
 
-async def _end_with(process: int) -> None:
-    """End this process as a signal does once another one is gone."""
-    with suppress(ProcessLookupError):
-        while True:
-            os.kill(process, 0)
-            await asyncio.sleep(1)
+async def _end_with(parent: int) -> None:
+    """End this process as SIGTERM does once ``parent`` is gone."""
+    while os.getppid() == parent:
+        await asyncio.sleep(1)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
