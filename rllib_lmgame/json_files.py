@@ -7,7 +7,10 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 
 def parse(text: str | bytes) -> Any:
@@ -52,6 +55,16 @@ def write_json(path: Path, content: Any, indent: int | None = None) -> None:
         scratch.replace(path)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def write_json_to(files: FileSystem, path: str, content: Any, indent: int | None = None) -> None:
+    """As :func:`write_json`, into a file system of pyarrow's, with the directory that it needs."""
+    files.create_dir(path.rpartition("/")[0])
+    if files.type_name == "local":
+        write_json(Path(path), content, indent)
+        return
+    with files.open_output_stream(path) as file:  # An object store keeps only what was written to its end.
+        file.write(json.dumps(content, indent=indent).encode())
 
 
 def number_of(content: Any, name: str, *, low: float | None = None, above: float | None = None) -> float:

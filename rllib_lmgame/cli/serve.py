@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
 import secrets
 import sys
 from dataclasses import replace
@@ -171,12 +170,12 @@ def _run_policy(args: argparse.Namespace, token: str | None) -> int:
             "--policy", f"{args.policy} is no language model of this machine; name a checkpoint or hf:DIR"
         )
     if player.by_vllm:
-        from rllib_lmgame.evaluation.players.vllm_server import server_command
+        from rllib_lmgame.evaluation.players.vllm_server import run_server, server_command
 
         port = check_free(args.host, args.port)
         command, environment = server_command(player, args.policy, args.host, port, args.at_once, token)
-        print(_place_of(args, port, token), flush=True)
-        os.execve(command[0], [*command, *args.server_options], {**os.environ, **environment})
+        place = _place_of(args, port, token)
+        return run_server([*command, *args.server_options], environment, args.host, port, place)
     if args.server_options:
         raise ConfigError("--", "options after it are of vLLM's server: it is not installed, or the model is small")
     with contextlib.suppress(KeyboardInterrupt):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 NOISE = {
     # RLlib's own constructor uses what it warns of.
@@ -15,6 +17,9 @@ NOISE = {
     "ray.tune.utils.util": "Install gputil",  # Ray's dashboard and the gauges show GPUs without it.
 }
 """Logger -> how the message begins."""
+
+NODE_ENDED = "Raylet is terminated. Termination is unexpected."
+"""How Ray begins what it prints of a lost node; what follows its last sentence are lines of the node's own log."""
 
 
 class _LeaveOut(logging.Filter):
@@ -27,11 +32,20 @@ class _LeaveOut(logging.Filter):
 
 
 def leave_out_noise() -> None:
-    """Filter :data:`NOISE` out of this process's logs. Doing it again changes nothing."""
+    """Filter :data:`NOISE` out of this process's logs, and shorten :data:`NODE_ENDED`. Again it changes nothing."""
+    from ray._private import worker
+
     for name, beginning in NOISE.items():
         noisy = logging.getLogger(name)
         if not any(isinstance(known, _LeaveOut) for known in noisy.filters):
             noisy.addFilter(_LeaveOut(beginning))
+    if not isinstance(worker.print_worker_logs, functools.partial):
+        worker.print_worker_logs = functools.partial(_print_shorter, worker.print_worker_logs)
+
+
+def _print_shorter(plain: Callable[..., None], data: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
+    lines = [line.partition(" Last ")[0] if line.startswith(NODE_ENDED) else line for line in data["lines"]]
+    plain({**data, "lines": lines}, *args, **kwargs)
 
 
 @contextmanager

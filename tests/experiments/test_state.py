@@ -15,13 +15,15 @@ from killed import killed_everywhere
 from ray.train._internal.checkpoint_manager import _CheckpointManager
 from ray.tune import CheckpointConfig
 from ray.tune.callback import Callback, CallbackList
+from ray.tune.execution.experiment_state import _find_newest_experiment_checkpoint
 from ray.tune.search.basic_variant import BasicVariantGenerator
 from ray.tune.utils import util
 from ray.tune.utils.serialization import TuneFunctionEncoder
 
 from rllib_lmgame.algorithms.checkpoints.manifest import ITERATION_FILE, write_manifest
-from rllib_lmgame.algorithms.checkpoints.paths import MARKER
+from rllib_lmgame.algorithms.checkpoints.paths import MARKER, find_checkpoint
 from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.experiments.run.reruns import has_run
 from rllib_lmgame.experiments.run.state import (
     COPY_FILE,
     adopt_newest,
@@ -30,6 +32,7 @@ from rllib_lmgame.experiments.run.state import (
     keep_copy,
     mend,
     newest_whole,
+    ways_on,
 )
 from rllib_lmgame.experiments.run.state_files import directories_are_no_patterns
 from rllib_lmgame.rollouts.taught.files import files_of
@@ -316,6 +319,13 @@ def test_tune_finds_its_state_in_a_directory_whose_name_looks_like_a_pattern(tmp
             part.restore_from_dir(str(directory))
         assert search.has_checkpoint(str(directory)) and callbacks.can_restore(str(directory))
     assert util.glob is glob
+    state, _ = write_state(directory)
+    newest = write_checkpoint(directory / "lr=[1]_a", 1, 4)
+    write_checkpoint(newest.parent, 0, 2)
+    assert keep_copy(directory, directory) and is_started(directory) and mend(directory, "go") == []
+    assert _find_newest_experiment_checkpoint(str(directory)) == str(state)
+    assert newest_whole(newest.parent) == newest and find_checkpoint(str(directory)) == str(newest)
+    assert str(newest) in ways_on(directory, "go") and has_run(directory)
 
 
 def test_directories_that_exist_are_no_part_of_a_pattern(tmp_path, monkeypatch):

@@ -59,6 +59,32 @@ def test_the_cause_of_a_trial_is_that_of_its_last_failure(tmp_path):
     assert "disk is full" in cause(trial) and "--resume" in cause(trial)
 
 
+def test_a_trial_whose_process_is_killed_says_so_and_how_to_go_on(tmp_path):
+    """By Ray's own errors: they name actors, and end with causes of every kind of exit."""
+    from ray.core.generated.common_pb2 import ActorDiedErrorContext
+    from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
+
+    context = ActorDiedErrorContext(
+        error_message="The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR ...",
+        class_name="LMGamePPO",
+        actor_id=bytes(16),
+        pid=4711,
+    )
+    file = tmp_path / "error.txt"
+    trial = SimpleNamespace(error_file=str(file))
+    for error, pid in (
+        (ActorDiedError(context), " (pid 4711)"),
+        (ActorUnavailableError("Socket closed", bytes(16)), ""),
+    ):
+        file.write_text(f"Failure # 1 (occurred at 1)\n{error}\n")
+        assert cause(trial).startswith(f"the trial's own process{pid} ended") and "--resume" in cause(trial)
+    traceback = (
+        f"ray::LMGamePPO.train()\n{ActorDiedError(context)}\nrllib_lmgame.errors.LearnerError: learner 0 of 2 died"
+    )
+    file.write_text(f"Failure # 1 (occurred at 1)\n{RayTaskError('train', traceback, ValueError())}\n")
+    assert cause(trial).endswith("LearnerError: learner 0 of 2 died")
+
+
 def test_tune_takes_a_trial_killed_for_want_of_memory_as_failed():
     """Left alone it ends the whole run."""
     from ray.air.execution._internal.actor_manager import RayActorManager

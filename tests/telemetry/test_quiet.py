@@ -39,6 +39,23 @@ def test_the_messages_are_still_those_of_ray() -> None:
     assert NOISE[util.logger.name] in Path(util.__file__).read_text()
 
 
+def test_a_node_that_is_lost_prints_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By Ray's own report and printing: without the last lines of the node's log."""
+    from ray._private import process_watcher, utils, worker
+
+    said: list[str] = []
+    monkeypatch.setattr(utils, "publish_error_to_driver", lambda kind, message, **more: said.append(message))
+    (tmp_path / "raylet.out").write_text("".join(f"[state-dump] Wait Last {i}\n" for i in range(40)))
+    process_watcher.report_raylet_error_logs(str(tmp_path), None)
+    leave_out_noise()
+    leave_out_noise()
+    worker.print_to_stdstream({"lines": [*said, "another"], "pid": "raylet", "is_err": False}, ignore_prefix=False)
+    first, second = capsys.readouterr().out.splitlines()
+    assert "SIGKILL" in first and "state-dump" in said[0] and "state-dump" not in first and second.endswith("another")
+
+
 def test_bars_are_shown_for_downloads_alone(tmp_path: Path) -> None:
     from transformers.utils import logging as bars
 

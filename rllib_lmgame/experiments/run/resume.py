@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from ray.tune import Callback
@@ -20,7 +19,7 @@ from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.stopping import stopping_criteria
 from rllib_lmgame.experiments.spec import STOPS, ExperimentOptions, ExperimentSpec, dotted
-from rllib_lmgame.json_files import write_json
+from rllib_lmgame.json_files import write_json_to
 from rllib_lmgame.settings.schema import values_of
 
 SETTINGS_FILE = "settings.json"
@@ -32,13 +31,7 @@ def save_settings(spec: ExperimentSpec) -> None:
     from pyarrow.fs import FileSystem
 
     files, directory = FileSystem.from_uri(experiment_directory(spec))
-    files.create_dir(directory)
-    if files.type_name == "local":
-        write_json(Path(directory) / SETTINGS_FILE, _settings(spec.options), indent=1)
-        return
-    # An object store keeps only what was written to its end.
-    with files.open_output_stream(f"{directory}/{SETTINGS_FILE}") as file:
-        file.write(json.dumps(_settings(spec.options), indent=1).encode())
+    write_json_to(files, f"{directory}/{SETTINGS_FILE}", _settings(spec.options), indent=1)
 
 
 def check_unchanged(spec: ExperimentSpec) -> list[str]:

@@ -20,6 +20,8 @@ ALIASES = {
     "medianstoppingrule": "median_stopping_rule",
 }
 FIFO = "fifo"
+POPULATIONS = ("pbt", "pb2")
+"""Schedulers whose trials take over one another's weights and settings."""
 PB2_NEEDS = "pip install GPy scikit-learn"
 
 
@@ -61,7 +63,7 @@ def check_scheduler(setting: str | Mapping[str, Any] | None, num_trials: int) ->
     """Raise :class:`ConfigError` for an unknown scheduler, unknown arguments, or a missing metric."""
     make_scheduler(setting)
     name, _ = split_scheduler(setting)
-    if name in {"pbt", "pb2"} and num_trials < 2:
+    if name in POPULATIONS and num_trials < 2:
         why = "exchanges weights between trials and needs at least 2; set `num_samples`"
         raise ConfigError("scheduler", f"{name} {why}")
 

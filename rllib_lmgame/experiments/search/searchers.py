@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, did_you_mean
-from rllib_lmgame.experiments.search.schedulers import split_scheduler
+from rllib_lmgame.experiments.search.schedulers import POPULATIONS, split_scheduler
 from rllib_lmgame.experiments.search.spaces import GRID, find_search_spaces, to_tune
 from rllib_lmgame.experiments.spec import ExperimentSpec, dotted
 
@@ -64,7 +64,7 @@ def _searcher_class(name: str) -> Any:
 def _aim(spec: ExperimentSpec) -> tuple[str, str]:
     """Metric and mode of the section, else of the scheduler."""
     name, scheduler = split_scheduler(spec.options.scheduler)
-    if name in ("pbt", "pb2"):
+    if name in POPULATIONS:
         raise ConfigError("search.type", f"{name} changes settings itself; leave the searcher or the scheduler out")
     metric, mode = spec.search.metric or scheduler.get("metric"), spec.search.mode or scheduler.get("mode")
     for key, value in (("metric", metric), ("mode", mode)):

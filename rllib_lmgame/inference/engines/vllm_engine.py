@@ -36,7 +36,7 @@ from rllib_lmgame.inference.protocol import (
     SamplingSpec,
     StopReason,
 )
-from rllib_lmgame.inference.registry import VLLM
+from rllib_lmgame.inference.registry import INSTALL_VLLM, VLLM
 from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
 from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
 from rllib_lmgame.policies.model.action_values import PlayedValues, has_backbone, load_values, split_values
@@ -474,7 +474,7 @@ def _device_args(options: InferenceOptions, context_length: int) -> dict[str, An
 
 
 def _check_installed(on_cpu: bool) -> None:
-    command = "sh install.sh quickstart in a checkout" if on_cpu else "pip install 'rllib-lmgame[gpu]'"
+    command = INSTALL_VLLM["cpu" if on_cpu else "gpu"]
     try:
         from vllm.platforms import current_platform
     except ImportError as error:
@@ -484,13 +484,12 @@ def _check_installed(on_cpu: bool) -> None:
     if on_cpu and not current_platform.is_cpu():
         raise ConfigError(
             "inference.num_gpus_per_engine",
-            "is 0, but the installed vLLM is built for GPUs: set it, or `pip uninstall vllm` and run `sh install.sh "
-            "quickstart` in a checkout",
+            f"is 0, but the installed vLLM is built for GPUs: set it, or `pip uninstall vllm` and {command}",
         )
     if not on_cpu and current_platform.is_cpu():
         raise ConfigError(
             "inference.num_gpus_per_engine",
-            "asks for GPUs, but the installed vLLM is built for CPUs: install rllib-lmgame[gpu]",
+            f"asks for GPUs, but the installed vLLM is built for CPUs: {command}",
         )
 
 
