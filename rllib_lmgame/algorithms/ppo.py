@@ -32,7 +32,7 @@ from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_
 from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.rollouts.item_order import ItemOrder, is_list
+from rllib_lmgame.rollouts.item_order import ItemOrder, list_sizes, passes
 from rllib_lmgame.rollouts.log.sample import end_before, log_of_training
 from rllib_lmgame.rollouts.plans import EpisodePlan, deal_games, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
@@ -43,6 +43,7 @@ from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS
 from rllib_lmgame.settings.sections.supervised import groups_needed
 from rllib_lmgame.settings.tree import Settings
 from rllib_lmgame.telemetry.metrics import (
+    DATA_EPOCHS,
     OVERLAP_NAMES,
     ROLLOUT_TIMER,
     UPDATE_TIMER,
@@ -119,6 +120,7 @@ class LMGamePPO(LMGameAlgorithm):
     _present: Settings | None = None
     _ahead: PlayAhead | None = None
     _engines_before: tuple[dict[str, float], float] | None = None
+    _list_sizes: Mapping[str, int] = {}
 
     def setup(self, config: LMGamePPOConfig) -> None:
         self._ppo_iteration = 0
@@ -128,8 +130,8 @@ class LMGamePPO(LMGameAlgorithm):
         self._schedules = schedules_of(self.config)
         self._selects = self.config.settings.selects
         super().setup(config)
-        lists = any(map(is_list, self.config.training_games()))
-        self._item_order = ItemOrder(self.config.seed or 0, "train") if lists else None
+        self._list_sizes = list_sizes(self.config.training_games())
+        self._item_order = ItemOrder(self.config.seed or 0, "train") if self._list_sizes else None
         self._needs_groups = RunFacts(self.config).compares is not None
         self._state_rollouts = state_rollouts(self.config)
         if self.config.supervised_options is not None:
@@ -170,6 +172,9 @@ class LMGamePPO(LMGameAlgorithm):
             self.push_weights()
         self._ppo_iteration += 1
         self.metrics.log_value("ppo_iteration", self._ppo_iteration, window=1, reduce="mean")
+        if self._list_sizes:
+            epochs = passes(self.items_trained_on(), self._list_sizes)
+            self.metrics.log_value(DATA_EPOCHS, epochs, window=1, reduce="mean")
 
     def begin_ppo(self) -> None:
         """The weights PPO starts from are the reference of the KL penalty; the average begins with its first update."""
@@ -308,6 +313,10 @@ class LMGamePPO(LMGameAlgorithm):
         """How many items of each list have been dealt so far."""
         return {} if self._item_order is None else self._item_order.state()
 
+    def items_trained_on(self) -> Mapping[str, int]:
+        """Those of :meth:`items_dealt` but for what is played ahead."""
+        return self.items_dealt() if self._ahead is None else self._ahead.items
+
     def deal_items_after(self, items: Mapping[str, int]) -> None:
         """Go on as if only ``items`` had been dealt."""
         if self._item_order is not None:
@@ -395,7 +404,7 @@ class LMGamePPO(LMGameAlgorithm):
             "ppo_iteration": self._ppo_iteration,
             "warm_start": warm_start,
             "league": league,
-            "item_order": self.items_dealt() if self._ahead is None else self._ahead.items,
+            "item_order": self.items_trained_on(),
             "schedules": self._schedules.state(),
         }
 

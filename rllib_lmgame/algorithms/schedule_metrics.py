@@ -12,6 +12,7 @@ from rllib_lmgame.algorithms.overlap import OVERLAP
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.rollouts.item_order import is_list
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.algorithms import OWN, SUPERVISED_METRICS
 from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, PPO_ITERATION, place_of, shown_key
@@ -147,6 +148,8 @@ def _lacks_critic(by: str, config: Any) -> str | None:
 def metric_problem(by: str, config: Any) -> str | None:
     """What is wrong with a result's name, as far as known before."""
     head, _, rest = by.partition("/")
+    if head == metrics.DATA_EPOCHS and not any(map(is_list, config.training_games())):
+        return f"{by!r} counts passes over a list of levels, and no game has one; name one, e.g. by env_config.data"
     if head in NEVER_FOLLOWED:
         return f"{by!r} {NEVER_FOLLOWED[head]}"
     if head == "evaluation" and rest:

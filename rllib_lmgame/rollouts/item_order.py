@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 
-from rllib_lmgame.envs.registry import game_spec, load_factory
+from rllib_lmgame.envs.registry import game_spec, load_factory, make_game
 from rllib_lmgame.envs.support.item_order import PLACES, seed_of_place
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation, stable_seed, with_samples
 from rllib_lmgame.settings.sections.games import GameConfig
@@ -58,6 +59,24 @@ def evaluated_levels(
     """
     plans = plan_evaluation(len(games), num_episodes, purpose, [game.episodes for game in games])
     return ItemOrder(0, purpose).dealt(with_samples(plans, samples), games)
+
+
+def list_sizes(games: Sequence[GameConfig]) -> dict[str, int]:
+    """The number of levels of each game that is a list, by the keys of :meth:`ItemOrder.state`; makes these games."""
+    sizes = {}
+    for number, game in enumerate(games):
+        if is_list(game):
+            with closing(make_game(game.env, game.env_config)) as made:
+                sizes[str(number)] = int(made.num_levels)
+    return sizes
+
+
+def passes(dealt: Mapping[str, int], sizes: Mapping[str, int]) -> float:
+    """How often all levels of all lists have been dealt, with the fraction of the pass that goes on.
+
+    The list that was dealt least counts. ``dealt``: a state of :class:`ItemOrder`.
+    """
+    return min(dealt.get(game, 0) / size for game, size in sizes.items())
 
 
 def is_list(game: GameConfig) -> bool:

@@ -36,6 +36,7 @@ from rllib_lmgame.settings.trust import is_name
 from rllib_lmgame.telemetry.metrics import (
     ACTION_VALUE_NAMES,
     CRITIC_NAMES,
+    DATA_EPOCHS,
     LEARNER_COLUMNS,
     LEARNER_NAMES,
     OBSERVATION_NAMES,
@@ -164,7 +165,7 @@ PPO = AlgorithmEntry(
         "overlap": Section("overlap_options", OverlapOptions),
         "teacher": Section("teacher_options", TeacherOptions, optional=True),
     },
-    metrics=("ppo_iteration", "phase", *SUPERVISED_METRICS),
+    metrics=("ppo_iteration", "phase", DATA_EPOCHS, *SUPERVISED_METRICS),
     learner_metrics=LEARNER_NAMES,
 )
 GRPO = dataclasses.replace(

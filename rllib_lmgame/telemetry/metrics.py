@@ -116,6 +116,9 @@ ACTION_VALUE_NAMES = ("q_loss", "cql_loss", "q_mean", "target_mean")
 what was taken, and what it is to become. ILQL has also ``v_loss`` and ``v_mean``, of states.
 """
 
+DATA_EPOCHS = "data_epochs"
+"""Passes over the lists of levels that games deal from: of several lists the least."""
+
 RESULT_HEADS = (
     *("training_iteration", "time_total_s", "time_this_iter_s", "done", "env_runners", "learners", "evaluation"),
     *("timers", "schedules", "data_selection", "overlap", "fault_tolerance", "env_runner_group"),

@@ -98,7 +98,7 @@ def test_iterations_are_played_ahead_and_never_by_weights_that_are_too_old(loop:
     assert [number for number, _, _ in run.played] == list(range(7))
     # The weights that train on iteration n have version 7 + n.
     assert [oldest for _, _, oldest in run.played] == [7 + number - 2 for number in range(7)]
-    assert run._ahead.items == {"0": 10} and run.items_dealt() == {"0": 14}
+    assert run.items_trained_on() == {"0": 10} and run.items_dealt() == {"0": 14}
 
 
 def test_numbers_say_who_waited(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:

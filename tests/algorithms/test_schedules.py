@@ -26,7 +26,7 @@ from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.results import number_at
-from rllib_lmgame.rollouts.item_order import ItemOrder
+from rllib_lmgame.rollouts.item_order import ItemOrder, list_sizes
 from rllib_lmgame.rollouts.records import PlayResult
 from rllib_lmgame.settings.algorithms import PPO, AlgorithmEntry, Section
 from rllib_lmgame.settings.schedules import TYPES, ScheduleOptions, Schedules, Way, interpolate, read_schedule
@@ -714,7 +714,10 @@ class Loop(LMGamePPO):
         self.asked = []
 
     def play(self, plans, settings, **kwargs) -> PlayResult:  # type: ignore[override]
-        turns, tokens = settings.games[0].env_config["max_turns"], settings.language_model["max_tokens_per_turn"]
+        turns, tokens = (
+            settings.games[0].env_config.get("max_turns"),
+            settings.language_model.get("max_tokens_per_turn"),
+        )
         self.asked.append((len(plans), turns, settings.inference.temperature, tokens))
         return PlayResult()
 
@@ -747,6 +750,24 @@ def test_an_iteration_goes_by_the_values_of_its_schedules(monkeypatch: pytest.Mo
     assert [values["token_ppo.policy_loss.high"] for values in learnt] == [0.2, 0.4, 0.4]
     assert learnt[1] == learnt[2] and learnt[1]["inference.temperature"] == 0.95
     assert loop.metrics.logged["schedules", "env_config.max_turns"] == 7
+
+
+def test_an_iteration_tells_how_often_the_levels_of_a_list_were_dealt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ppo, "update_learners", lambda *_, scheduled: [])
+    game = {"url": "http://127.0.0.1:9", "ids": "0-5", "split": "all"}
+    rollouts = {"episodes_per_iteration": 8, "group_size": 2}
+    config = LMGamePPOConfig().update_from_dict(
+        {"env": "agentgym:textcraft", "env_config": game, "text_rollouts": rollouts}
+    )
+    loop = Loop(config)
+    epochs, sizes = [], list_sizes(config.training_games())
+    for _ in range(3):
+        state, loop = loop.lmgame_state(), Loop(config)
+        loop._list_sizes = sizes
+        loop.set_lmgame_state(json.loads(json.dumps(state)))
+        loop.training_step()
+        epochs.append(loop.metrics.logged["data_epochs"])
+    assert epochs == [4 / 6, 8 / 6, 2.0]
 
 
 def test_rollouts_from_states_are_discounted_as_training_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -19,7 +21,8 @@ from rllib_lmgame.algorithms.selection import (
     play_and_select,
     punish_overlong,
 )
-from rllib_lmgame.rollouts.item_order import ItemOrder
+from rllib_lmgame.envs.support.item_order import item_of_seed
+from rllib_lmgame.rollouts.item_order import ItemOrder, list_sizes, passes
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, Trajectory, Turn
 from rllib_lmgame.settings.sections.supervised import (
@@ -237,6 +240,34 @@ def test_an_iteration_plays_other_levels_again_and_keeps_a_group_for_each_learne
     returns = returns_of(selected.episodes)
     assert len(returns) == 6 and statistics.fmean(returns) == pytest.approx(0)
     assert (statistics.pstdev(returns) == pytest.approx(1)) == divide
+
+
+@pytest.mark.parametrize("group_size", [1, 3])
+def test_passes_over_lists_are_counted_with_groups_refills_and_a_resume(group_size: int) -> None:
+    """The list that was dealt least counts: a pass is over when every level of every list has been played."""
+    lists = [{"url": "http://127.0.0.1:9", "ids": ids, "split": "all"} for ids in ("0-6", "50-59")]
+    options = {
+        "games": ["lmgame/Sokoban-v0", *({"env": "agentgym:textcraft", "env_config": each} for each in lists)],
+        "text_rollouts": {"episodes_per_iteration": 9, "group_size": group_size},
+        "data_selection": {} if group_size == 1 else {"constant_groups": {"type": "drop", "max_refill": 2}},
+    }
+    config, calls = LMGamePPOConfig().update_from_dict(options), []
+    sizes = list_sizes(config.training_games())
+    assert sizes == {"1": 7, "2": 10}
+    run, times, ends = Loop(config, calls), Counter[tuple[int, int]](), 0
+    for iteration in range(60):
+        run.play_and_select(config.settings, iteration)
+        if iteration == 20:
+            dealt, run = run.items_trained_on(), Loop(config, calls)
+            run.deal_items_after(dealt)
+        groups = {plan.group: plan for plans in calls for plan in plans if plan.game}
+        calls.clear()
+        times.update((plan.game, item_of_seed(plan.seed, sizes[str(plan.game)])) for plan in groups.values())
+        least = min(times[game, item] for game in (1, 2) for item in range(sizes[str(game)]))
+        epochs = passes(run.items_trained_on(), sizes)
+        assert math.floor(epochs) == least
+        ends += epochs == least
+    assert epochs > 3 and ends
 
 
 def test_an_episode_of_no_group_stays() -> None:

@@ -93,3 +93,32 @@ def test_data_that_says_no_rewards_is_refused(tiny_dict: Any, tmp_path: Path) ->
         with pytest.raises(ConfigError, match=message) as caught:
             check_data([config])
         assert caught.value.path == "config.supervised.data"
+
+
+STEPS = (
+    [("You are at 1, 1.", "move down\n", -1.0), ("You are at 2, 1.", "move up\n", -1.0)],
+    [("You are at 1, 1.", "move right\n", -1.0), ("You are at 1, 2.", "move right\n", 0.0)],
+    [("k 7 / 8 / 8 / 8 / 8 / 8 / 8 / K 6 R w", "h1h8", 0.0), ("k 7 / 8 w", "h8a8", 1.0)],
+    [("r n b q k b n r w", "e2e5\n", -1.0)],
+)
+"""Two walks through LMRL-Gym's maze and two games of its chess: state, action, reward."""
+
+
+@pytest.mark.parametrize("name", ["LMGameMC", "LMGameCQL", "LMGameILQL"])
+def test_values_are_learnt_of_lmrl_gyms_steps(name: str, start: Any, tiny_dict: Any, tmp_path: Path) -> None:
+    """A line is an episode, and each of its replies has the reward that stands beside it."""
+    keys, path = ("state", "action", "reward", "done"), tmp_path / "steps.jsonl"
+    episodes = [
+        [dict(zip(keys, (*step, step is steps[-1]), strict=True)) for step in steps] for steps in (*STEPS, *STEPS)
+    ]
+    path.write_text("".join(json.dumps(steps) + "\n" for steps in episodes))
+    taught = {"data": str(path), "episodes_per_step": 8, "steps_per_iteration": 1, "max_steps": 2, "lr": 1e-2}
+    values = tiny_dict(env=None, env_config={}, supervised=taught, num_learners=0)
+    values["text_rollouts"] = {**values.get("text_rollouts", {}), "reward_scale": 1.0}
+    algorithm = start(config_of(name, values))
+    results = [algorithm.train() for _ in range(2)]
+    assert [result.get("done", False) for result in results] == [False, True]
+    first, second = (result["learners"]["player"] for result in results)
+    assert first["trained_tokens"] == second["trained_tokens"] > 0
+    assert first["q_mean"] == 0 and first["q_loss"] > 0, "the heads begin with 0"
+    assert second["q_mean"] != 0 and second["policy_loss"] < first["policy_loss"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 
 import pytest
@@ -10,6 +11,7 @@ pytest.importorskip("minigrid")
 
 from minigrid.core.grid import Grid
 from minigrid.core.world_object import Ball, Box, Door, Key
+from minigrid.envs.babyai.core.verifier import GoToInstr, ObjDesc, OpenInstr, PickupInstr, PutNextInstr
 
 from rllib_lmgame.envs.games.adapted.babyai import bot
 from rllib_lmgame.envs.games.adapted.babyai.game import LEVELS, MAX_FAILURES, BabyAI, level_name
@@ -122,6 +124,51 @@ def test_what_cannot_be_done_is_explained_and_changes_nothing(reply: str, said: 
     observation, reward, _, _, info = game.step(reply)
     assert info["invalid_action"] and said in observation and reward == pytest.approx(-0.1)
     assert game.board() == before and game._env.step_count == 0
+
+
+RED_BALL, BLUE_KEY = ObjDesc("ball", "red"), ObjDesc("key", "blue")
+KNOWN = {
+    "face it": (GoToInstr(RED_BALL), {(5, 3): Ball("red")}, ["go to red ball 1"], 2),
+    "face it step by step": (GoToInstr(RED_BALL), {(5, 3): Ball("red")}, ["move forward", "move forward"], 2),
+    "take it": (PickupInstr(BLUE_KEY), {(4, 3): Key("blue")}, ["pick up blue key 1"], 2),
+    "open it": (OpenInstr(ObjDesc("door", "red")), {(7, 3): Door("red")}, ["go to red door 1", "toggle"], 5),
+    "put it beside": (
+        PutNextInstr(BLUE_KEY, RED_BALL),
+        {(4, 3): Key("blue"), (2, 2): Ball("red")},
+        ["pick up blue key 1", "turn left", "drop"],
+        4,
+    ),
+    "take nothing else": (
+        PickupInstr(RED_BALL, strict=True),
+        {(4, 3): Key("blue"), (2, 1): Ball("red")},
+        ["pick up blue key 1"],
+        None,
+    ),
+    "open nothing else": (
+        OpenInstr(ObjDesc("door", "red"), strict=True),
+        {(7, 3): Door("yellow"), (2, 7): Door("red")},
+        ["go through yellow door 1"],
+        None,
+    ),
+}
+"""Goals, rooms with the agent at column 2, row 3, looking east, replies, and after how many of the engine's steps the
+goal is reached; ``None``: it is missed.
+"""
+
+
+@pytest.mark.parametrize("what", KNOWN)
+def test_known_episodes_pay_what_the_rules_say(what: str) -> None:
+    """1 - 0.9 t/T, T being 64 for one room."""
+    goal, things, replies, steps = KNOWN[what]
+    game = world({place: copy.copy(thing) for place, thing in things.items()}, (2, 3, 0))
+    game._env.instrs = goal
+    goal.reset_verifier(game._env)
+    *before, last = [game.step(reply) for reply in replies]
+    assert [step[1:4] for step in before] == [(0.0, False, False)] * len(before)
+    reward, terminated, truncated, info = last[1:]
+    assert reward == (0.0 if steps is None else pytest.approx(1 - 0.9 * steps / 64))
+    assert (terminated, truncated, info["success"]) == (True, False, steps is not None)
+    assert game.board().startswith("The goal was missed." if steps is None else "The goal is reached.")
 
 
 def test_a_bot_that_plans_for_ever_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import gymnasium
 import pytest
@@ -11,6 +13,7 @@ from gymnasium import spaces
 from rllib_lmgame.envs.checking.checker import check_game
 from rllib_lmgame.envs.games.adapted.gym_games.game import GymTextGame, best_policy, without_colours
 from rllib_lmgame.envs.games.adapted.gym_games.toy_text import should_hit
+from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.errors import ConfigError
 from tests.envs.begun import begun
 
@@ -109,6 +112,69 @@ def test_a_larger_lake_keeps_the_contract() -> None:
     assert check_game("rllib_lmgame.envs.games.adapted.gym_games.game:GymTextGame", config) == []
     game = begun(GymTextGame(**config))
     assert game.solver_wins and len(game.solve() or []) == 14
+
+
+def at(row: int, column: int, passenger: int, destination: int) -> Callable[[Any], None]:
+    """Puts a taxi there; passenger and destination are numbers of the stands R, G, Y, B."""
+
+    def put(env: Any) -> None:
+        env.s = env.encode(row, column, passenger, destination)
+
+    return put
+
+
+def holding(player: list[int], dealer: list[int]) -> Callable[[Any], None]:
+    def put(env: Any) -> None:
+        env.player, env.dealer = list(player), list(dealer)
+
+    return put
+
+
+LAKE = {
+    "env_kwargs": {"is_slippery": False},
+    "action_names": ("Left", "Down", "Right", "Up"),
+    "split_by_start": False,
+}
+KNOWN: dict[str, tuple[str, dict[str, Any], Any, list[str], list[float], bool | None]] = {
+    "over the lake": (
+        "GymFrozenLake",
+        LAKE,
+        None,
+        ["Down", "Down", "Right", "Right", "Down", "Right"],
+        [0, 0, 0, 0, 0, 1],
+        True,
+    ),
+    "into a hole": ("GymFrozenLake", LAKE, None, ["Right", "Down"], [0, 0], False),
+    "along the cliff": (
+        "CliffWalking",
+        {},
+        None,
+        ["Up || Right || Right || Right || Right", "Right || " * 4 + "Right", "Right || Right || Down"],
+        [-5, -5, -3],
+        True,
+    ),
+    "down the cliff, and on": ("CliffWalking", {}, None, ["Right", "Left"], [-100, -1], None),
+    "a ride": ("Taxi", {}, at(0, 0, 0, 2), ["Pickup", "South || " * 3 + "South", "Dropoff"], [-1, -4, 20], True),
+    "a ride that begins nowhere": ("Taxi", {}, at(0, 1, 0, 2), ["Pickup", "Dropoff", "West"], [-10, -10, -1], None),
+    "20 against 19": ("Blackjack", {}, holding([10, 10], [10, 9]), ["Stick"], [1], True),
+    "19 against 19": ("Blackjack", {}, holding([10, 9], [10, 9]), ["Stick"], [0], False),
+    "18 against 19": ("Blackjack", {}, holding([10, 8], [10, 9]), ["Stick"], [-1], False),
+    "more than 21": ("Blackjack", {}, holding([10, 10, 1], [10, 9]), ["Hit"], [-1], False),
+    "an ace that is 11": ("Blackjack", {}, holding([1, 9], [10, 9]), ["Stick"], [1], True),
+}
+"""Game, options, what is put where, replies, what the rules say that each pays, and whether it ends as a success."""
+
+
+@pytest.mark.parametrize("what", KNOWN)
+def test_known_episodes_pay_what_the_rules_say(what: str) -> None:
+    name, options, put, replies, rewards, won = KNOWN[what]
+    game = begun(make_game(f"lmgame/{name}-v0", {**options, "show_rules": False}))
+    if put is not None:
+        put(game._env.unwrapped)
+    steps = [game.step(reply) for reply in replies]
+    assert [step[1] for step in steps] == rewards
+    assert [step[2] for step in steps] == [False] * (len(steps) - 1) + [won is not None]
+    assert not any(step[3] or step[4]["invalid_action"] for step in steps) and steps[-1][4].get("success") is won
 
 
 def test_values_of_the_slippery_lake() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -77,6 +78,123 @@ def test_a_random_game_is_open_spiels(name: str) -> None:
         state.apply_action(step.action)
         mine = mine.child(step.action)
     assert mine.finished and state.is_terminal() and list(mine.payoffs) == state.returns()
+
+
+def kuhn(env: OpenSpielGame, bets: int) -> list[float]:
+    """Who has the higher card wins the other's chips: the ante, and what was bet."""
+    first, second = env.position.spiel.history()[:2]
+    return [1.0 + bets, -1.0 - bets] if first > second else [-1.0 - bets, 1.0 + bets]
+
+
+def blackjack_results(env: OpenSpielGame) -> list[float]:
+    """Of standing at once, by the cards of player and dealer: every card has a number, 13 of a suit from the ace."""
+
+    def total(cards: list[int]) -> int:
+        values = [min(card % 13 + 1, 10) for card in cards]
+        return sum(values) + (10 if 1 in values and sum(values) <= 11 else 0)
+
+    drawn = [step.action for step in env.position.spiel.full_history() if step.player < 0]
+    mine, dealer = total(drawn[:2]), total(drawn[2:])
+    return [1.0 if dealer > 21 or mine > dealer else -1.0 if mine < dealer else 0.0]
+
+
+def drawn_lots(env: OpenSpielGame) -> list[float]:
+    """Of equal bids of 0, the lot decides who gets what it is worth to its owner."""
+    *values, _, _, lot = env.position.spiel.history()
+    return [float(value) if seat == lot else 0.0 for seat, value in enumerate(values)]
+
+
+def caught(env: OpenSpielGame, column: int) -> list[float]:
+    ball = env.position.spiel.history()[0]
+    return [1.0 if ball == column else -1.0]
+
+
+FIRST_WINS, SECOND_WINS = [1.0, -1.0], [-1.0, 1.0]
+KNOWN: dict[str, tuple[str, str, Any]] = {
+    "three in a row": ("tic_tac_toe", "x(0,0) o(1,0) x(0,1) o(1,1) x(0,2)", FIRST_WINS),
+    "a full board": ("tic_tac_toe", "x(0,0) o(1,1) x(2,2) o(0,1) x(2,1) o(2,0) x(0,2) o(1,2) x(1,0)", [0.0, 0.0]),
+    "four in a column": ("connect_four", "x0 o1 x0 o1 x0 o1 x0", FIRST_WINS),
+    "who takes the last loses": (
+        "nim",
+        "pile:4, take:7;|pile:3, take:5;|pile:2, take:3;|pile:1, take:1;",
+        FIRST_WINS,
+    ),
+    "who takes the last wins": (
+        "nim(is_misere=false)",
+        "pile:4, take:7;|pile:3, take:5;|pile:2, take:3;|pile:1, take:1;",
+        SECOND_WINS,
+    ),
+    "nothing left of white": ("othello", "e6 f4 e3 f6 g5 d6 e7 f5 c5", FIRST_WINS),
+    "the komi of an empty board": ("go(board_size=5)", "B PASS|W PASS", SECOND_WINS),
+    "a stone that owns the board": ("go(board_size=5)", "B c3|W PASS|B PASS", FIRST_WINS),
+    "from top to bottom": ("hex(board_size=3)", "a1 b1 a2 b2 a3", FIRST_WINS),
+    "all three sides": ("y(board_size=3)", "a1 b1 a2 b2 a3", FIRST_WINS),
+    "who closes the box": (
+        "dots_and_boxes(num_rows=1,num_cols=1)",
+        "P1(h,0,0) P2(h,1,0) P1(v,0,0) P2(v,0,1)",
+        SECOND_WINS,
+    ),
+    "the fool's mate, by black": ("chess", "f3 e5 g4 Qh4#", FIRST_WINS),
+    "the scholar's mate, by white": ("chess", "e4 e5 Bc4 Nc6 Qh5 Nf6 Qxf7#", SECOND_WINS),
+    "no move left": ("clobber(rows=2,columns=2)", "b2b1 a2a1 b1a1", FIRST_WINS),
+    "scissors cut paper": ("matrix_rps", "Paper Scissors", SECOND_WINS),
+    "a dilemma": ("matrix_pd", "Defect Cooperate", [10.0, 0.0]),
+    "two dilemmas": (
+        "repeated_game(stage_game=matrix_pd(),num_repetitions=2)",
+        "Defect Cooperate Defect Cooperate",
+        [20.0, 0.0],
+    ),
+    "the third wants another side": ("matching_pennies_3p", "Heads Heads Heads", [1.0, 1.0, -1.0]),
+    "two fields of three": ("blotto", "[0,5,5] [10,0,0]", FIRST_WINS),
+    "pushed off the field": ("oshi_zumo(coins=4,size=1)", "[P0]Bid: 2|[P1]Bid: 1|[P0]Bid: 2|[P1]Bid: 1", FIRST_WINS),
+    "three points to two": (
+        "goofspiel(num_cards=3,points_order=descending)",
+        "[P0]Bid: 3|[P1]Bid: 2|[P0]Bid: 1|[P1]Bid: 3",
+        FIRST_WINS,
+    ),
+    "a prize for nothing": ("first_sealed_auction", "Player 0 bid: 0|Player 1 bid: 0", drawn_lots),
+    "a showdown for the antes": ("kuhn_poker", "Pass Pass", lambda env: kuhn(env, 0)),
+    "a showdown with bets": ("kuhn_poker", "Bet Bet", lambda env: kuhn(env, 1)),
+    "a bet that nobody takes": ("kuhn_poker", "Bet Pass", FIRST_WINS),
+    "the second's bet, not taken": ("kuhn_poker", "Pass Bet Pass", SECOND_WINS),
+    "standing": ("blackjack", "Stand", blackjack_results),
+    "a ball": ("catch", "STAY " * 9, lambda env: caught(env, 2)),
+    "the shortest way along the cliff": ("cliff_walking", "UP " + "RIGHT " * 7 + "DOWN", [-9.0]),
+    "down the cliff": ("cliff_walking", "RIGHT", [-100.0]),
+}
+"""What happens: the game, the moves, and what the rules say that it pays, or what computes it of the chance."""
+GOALS = {"the shortest way along the cliff"}
+"""Those that are won though the return is negative."""
+
+
+@pytest.mark.parametrize("what", KNOWN)
+def test_known_episodes_pay_what_the_rules_say(what: str) -> None:
+    name, moves, results = KNOWN[what]
+    for seed in range(8 if callable(results) else 1):
+        session = begun(make_session(GAME, {"game": name}), seed=seed)
+        totals = dict.fromkeys(session.agent_ids, 0.0)
+        for move in moves.split("|" if "|" in moves else None):
+            (agent,) = session.to_act()
+            result = session.step({agent: move})
+            assert not result.infos[agent]["invalid_action"], move
+            for other, reward in result.rewards.items():
+                totals[other] += reward
+        paid = results(session.env) if callable(results) else results
+        assert result.terminated and not session.to_act() and list(totals.values()) == paid
+        best = [own > 0 and (sum(paid) == 0 or own == max(paid) > min(paid, default=0)) for own in paid]
+        won = [result.infos[agent]["success"] for agent in session.agent_ids]
+        assert won == ([True] if what in GOALS or (len(paid) == 1 and paid[0] > 0) else best)
+
+
+def test_a_player_is_shown_words_without_colours_and_cards_in_place_of_their_numbers() -> None:
+    board = begun(OpenSpielGame(game="twixt", show_rules=False)).observe("player_0")
+    assert "\x1b" not in board and "[9" not in board and " a " in board
+    assert "Dealer: Cards: ??" in begun(OpenSpielGame(game="blackjack", show_rules=False)).observe("player_0")
+
+
+def test_a_game_that_openspiel_warns_of_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'quoridor' cannot be played: OpenSpiel says that its implementation has"):
+        OpenSpielGame(game="quoridor")
 
 
 def test_about_a_hundred_games_are_taken() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import random
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +122,80 @@ def test_no_answer_is_evaluated(task: str, tmp_path: Path) -> None:
     assert not target.exists()
     game.reset(seed=0)
     assert may_be_scored(task, str(game._entry["answer"]).strip()) or "Integral" in game._entry["answer"]
+
+
+def numbers_in(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"-?[0-9]+", text)]
+
+
+def in_base(number: int, base: int) -> str:
+    digits = ""
+    while number or not digits:
+        number, digit = divmod(number, base)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return digits
+
+
+def converted(question: str) -> str:
+    named = {"binary": 2, "hexadecimal": 16}
+    base, number, other = re.findall(r"the (\S+) number (\w+) to (\S+)", question)[0]
+    first, second = (named.get(base) or int(base.removeprefix("base-")) for base in (base, other))
+    return in_base(int(number, first), second)
+
+
+def sorted_words(question: str) -> str:
+    order, words = re.findall(r"in (ascending|descending) order .*: (.*)", question)[-1]
+    return ", ".join(sorted(words.split(", "), reverse=order == "descending"))
+
+
+def isomorphic(question: str) -> str:
+    first, second = question.split()[-2:]
+    return str(len(set(zip(first, second, strict=True))) == len(set(first)) == len(set(second)))
+
+
+def primes_between(question: str) -> str:
+    low, high = numbers_in(question)
+    return str(
+        sum(number > 1 and all(number % d for d in range(2, math.isqrt(number) + 1)) for number in range(low, high + 1))
+    )
+
+
+def powered(question: str) -> str:
+    base, exponent = re.findall(r"Compute (-?[0-9.]+)\^(-?[0-9]+)", question)[0]
+    return f"{float(base) ** int(exponent):.2e}"
+
+
+def letters(question: str) -> str:
+    letter, text = re.findall(r'letter "(.)" appear in the text: "(.*)"', question)[0]
+    return str(text.lower().count(letter.lower()))
+
+
+ANSWERS: dict[str, Callable[[str], str]] = {
+    "chain_sum": lambda question: str(sum(numbers_in(question.split(":")[1].replace("- ", "-")))),
+    "gcd": lambda question: str(math.gcd(*numbers_in(question.split(":")[1]))),
+    "lcm": lambda question: str(math.lcm(*numbers_in(question.split(":")[1]))),
+    "count_bits": lambda question: str(numbers_in(question)[-1].bit_count()),
+    "letter_counting": letters,
+    "base_conversion": converted,
+    "spell_backward": lambda question: question.split()[-1][::-1],
+    "word_sorting": sorted_words,
+    "isomorphic_strings": isomorphic,
+    "count_primes": primes_between,
+    "power_function": powered,
+}
+"""Worked out from the question alone, in the form it asks for."""
+
+
+@pytest.mark.parametrize("task", ANSWERS)
+def test_known_answers_pay_what_the_rules_say(task: str) -> None:
+    game = ReasoningGym(task=task, size=50, split="all", show_rules=False)
+    for seed in range(5):
+        question, _ = game.reset(seed=seed)
+        _, reward, ended, cut, info = game.step(ANSWERS[task](question))
+        assert (reward, ended, cut, info["success"]) == (1.0, True, False, True), question
+        game.reset(seed=seed)
+        _, reward, ended, cut, info = game.step("none of these")
+        assert 0 <= reward < 0.5 and (ended, cut, info["success"]) == (True, False, False)
 
 
 def test_an_integral_is_no_answer_to_itself() -> None:

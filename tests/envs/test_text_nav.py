@@ -11,6 +11,7 @@ pytest.importorskip("textworld")
 
 from rllib_lmgame.envs.games.adapted.text_nav.game import TextNav
 from rllib_lmgame.envs.games.adapted.text_nav.house import House, HousePlan, generated
+from tests.envs.begun import begun
 
 
 def played(game: TextNav) -> dict:
@@ -20,6 +21,25 @@ def played(game: TextNav) -> dict:
     while not (done or cut):
         _, _, done, cut, info = game.step(game.expert_action() or "")
     return info
+
+
+KNOWN = {
+    1: ["take mouse from chair", "go east", "drop mouse"],
+    3: ["go east", "take spork", "put spork on rack"],
+    8: ["take strawberry from table", "eat strawberry"],
+    11: ["unlock box with latchkey", "open box", "take binder from box"],
+}
+"""Seeds, and the commands that the errand of the house asks for, as a person reads it."""
+
+
+@pytest.mark.parametrize("seed", KNOWN)
+def test_a_known_errand_is_paid_at_its_end_alone(seed: int) -> None:
+    game = begun(TextNav(split="all", show_rules=False, rooms=3, objects=4, quest_length=3), seed=seed)
+    assert game.step(KNOWN[seed][-1])[1] == -0.1, "nothing can be done before its time"
+    for command in KNOWN[seed]:
+        _, reward, ended, cut, info = game.step(command)
+        last = command == KNOWN[seed][-1]
+        assert (reward, ended, cut, info.get("success")) == (float(last), last, False, True if last else None)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from ray.tune.experiment import Trial
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.search.stopping import stopping_criteria
 from rllib_lmgame.experiments.spec import ExperimentOptions
-from tests.experiments.test_check import STOCK, check, error_of
+from tests.experiments.test_check import GAME, STOCK, check, error_of
 
 
 @pytest.mark.parametrize("number", [float, np.float32, np.float64])
@@ -47,3 +47,14 @@ def test_who_waits_for_a_measure_to_rise_that_falls_is_told(metric):
     notice = "ends the trial once it is at least 0.03; `stop_below` ends it once it has fallen to that"
     assert any(notice in said for said in check(STOCK, f"stop={{{metric}: 0.03}}").spec.notices)
     assert not any(notice in said for said in check(STOCK, f"stop_below={{{metric}: 0.03}}").spec.notices)
+
+
+def test_a_run_over_a_list_of_levels_ends_after_so_many_passes():
+    listed = "{env: agentgym:textcraft, env_config: {url: 'http://127.0.0.1:9', ids: 0-99}}"
+    stop, game = "stop={data_epochs: 3}", f"config.games=[lmgame/Sokoban-v0, {listed}]"
+    text = GAME.replace("  env: lmgame/Sokoban-v0\n", "")
+    error = error_of(GAME, stop)
+    assert error.path == "stop.data_epochs" and "no game has one" in error.message
+    assert not [said for said in check(text, game, stop).spec.notices if "data_epochs" in said]
+    assert "must be greater than 0" in error_of(text, game, "stop={data_epochs: 0}").message
+    assert "only grows" in error_of(text, game, "stop_below={data_epochs: 3}").message

@@ -59,12 +59,17 @@ class ListedLevels(TextGame):
         option = self.lists_levels
         return not isinstance(option, str) or getattr(self.options, option) is not None
 
+    @property
+    def num_levels(self) -> int:
+        """The number of items that are played: those of the split."""
+        return len(self._of_split or self.listed)
+
     def levels(self, rng: random.Random) -> Iterator[Any]:
         if not self._has_list:
             yield from self.made_up(rng)
         items = self._of_split or self.listed
         if self._place is not None:
-            yield items[item_of_seed(self._place, len(items))]
+            yield items[item_of_seed(self._place, self.num_levels)]
         while True:
             yield rng.choice(items)
 

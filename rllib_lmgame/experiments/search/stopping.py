@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.telemetry.metrics import RATES
+from rllib_lmgame.telemetry.metrics import DATA_EPOCHS, RATES
 
 if TYPE_CHECKING:
     from rllib_lmgame.experiments.spec import ExperimentOptions
@@ -31,7 +31,7 @@ class AtMost:
         return f"at most {self.number:g}"
 
 
-_RISING = frozenset({"training_iteration", "ppo_iteration", "supervised_steps", "time_total_s"})
+_RISING = frozenset({"training_iteration", "ppo_iteration", "supervised_steps", "time_total_s", DATA_EPOCHS})
 """Numbers at the top of a result that begin at 0 and only grow, beside RLlib's counters."""
 
 _COUNTER = re.compile(r"(.*/)?num_(episodes|((env|agent|module)_steps_(sampled|trained)))_lifetime")

@@ -43,7 +43,8 @@ class OpenSpielOptions(TextAECOptions):
     observation: str = option(
         "auto",
         "What a player is shown: its `observation` (the board), its `information_state` (all it has learnt), or `both`."
-        " `auto`: `information_state` if the game hides something and has one, else `observation`.",
+        " `auto`: `information_state` if players hide something from each other and the game has one, else "
+        "`observation`.",
         choices=("auto", "observation", "information_state", "both"),
     )
     show_legal_actions: bool = option(True, "End each observation with the legal actions.")
@@ -64,8 +65,8 @@ class OpenSpielGame(TextTreeGame):
     Horizon: the game's own. The seed decides what is left to chance; there are no levels, ``split`` changes nothing.
     Agents and roles: ``player_0``, ``player_1`` and so on, OpenSpiel's numbers. Moves that are made at once are asked
         for one after the other and shown to nobody before all are made.
-    Success: a positive return; in a game that is neither zero-sum nor cooperative, the best return of all, if it is
-        not everybody's.
+    Success: a positive return, or the best possible one; in a game of several that is neither zero-sum nor
+        cooperative, the best return of all, if it is not everybody's.
     Games: those of ``pyspiel.registered_names()`` that say probabilities of their chance and
         describe states in words; others are refused with the reason. Those whose tree is small have
         exact measures (``rllib_lmgame.measures.exploitability``).
@@ -127,7 +128,7 @@ class OpenSpielGame(TextTreeGame):
 
     def won(self, agent: str, results: dict[str, float]) -> bool:
         if self.zero_sum or self.cooperative or len(results) == 1:
-            return results[agent] > 0
+            return results[agent] > 0 or results[agent] == self.spiel.max_utility()
         return min(results.values()) < results[agent] == max(results.values())
 
     def _settled(self, state: SpielState) -> SpielState:

@@ -12,6 +12,8 @@ from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.text import first_line
 
 GAME, PARAMETERS = "env_config.game", "env_config.parameters"
+FAULTY = frozenset({"quoridor"})
+"""Games that OpenSpiel warns of when they are loaded: their implementation has known issues."""
 ChanceMode, Dynamics, Information = pyspiel.GameType.ChanceMode, pyspiel.GameType.Dynamics, pyspiel.GameType.Information
 
 
@@ -50,6 +52,8 @@ def load_game(name: str, parameters: Mapping[str, Any]) -> Any:
 def why_not(game: Any) -> str:
     """Why a game cannot be played as a text game; empty if it can."""
     kind = game.get_type()
+    if kind.short_name in FAULTY:
+        return "OpenSpiel says that its implementation has known issues"
     if kind.dynamics == Dynamics.MEAN_FIELD:
         return "it is a mean-field game, of one player who stands for a crowd"
     if not game.num_distinct_actions():
@@ -64,11 +68,11 @@ def why_not(game: Any) -> str:
 
 
 def shows_information_state(game: Any) -> bool:
-    """Whether players are best shown their information state: all they have learnt so far. Where nothing is hidden the
-    observation is the board, and the information state a list of moves.
+    """Whether players are best shown their information state: all they have learnt so far. Where nothing is hidden, or
+    where only chance hides it, the observation is the board, and the information state a list of moves.
     """
     kind = game.get_type()
     if not kind.provides_observation_string:
         return True
-    hidden = kind.information != Information.PERFECT_INFORMATION
+    hidden = kind.information != Information.PERFECT_INFORMATION and game.num_players() > 1
     return bool(hidden and kind.provides_information_state_string)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
@@ -9,6 +10,8 @@ from typing import Any
 
 from rllib_lmgame.envs.contract import GameState
 from rllib_lmgame.text import one_line
+
+COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 
 class SpielState(GameState):
@@ -71,7 +74,7 @@ class SpielState(GameState):
         lines = [f"You are player {seat}."]
         if self.finished:
             return f"{lines[0]} The game is over: you got {self.payoffs[seat]:g}."
-        return "\n".join([*lines, *(getattr(self.spiel, text)(seat).rstrip() for text in self.texts)])
+        return "\n".join([*lines, *(COLOUR.sub("", getattr(self.spiel, text)(seat)).rstrip() for text in self.texts)])
 
 
 def read_action(text: str, actions: Sequence[str]) -> str | None:
