@@ -339,9 +339,9 @@ def test_yaml_passes_the_checks_of_a_run(
     try:
         check_experiment(spec)
     except MissingDependencyError as missing:
-        if "lmgame/WebArena-v0" not in text:
+        if "lmgame/WebArena-v0" not in text and "model: smollm2-135m" not in text:
             raise
-        pytest.skip(str(missing))  # There is no browser.
+        pytest.skip(str(missing))  # There is no browser, or the weights are not installed.
     for callback in callbacks or []:
         try:
             check_callbacks([callback])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import math
 import pkgutil
 import re
 import shlex
@@ -148,9 +149,42 @@ def test_every_target_named_to_contributors_is_one_of_make() -> None:
     assert told and set(told) <= set(targets)
 
 
-def test_every_command_has_a_row_in_the_readme() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `.*?\brllib (\w[\w-]*)", text, re.MULTILINE)) == set(COMMANDS)
+def test_every_command_stands_on_a_page() -> None:
+    shown = {command.split()[1] for _, command in commands()}
+    assert set(COMMANDS) <= shown
+
+
+@pytest.mark.parametrize(
+    ("page", "words"), [("README.md", 1100), ("docs/concepts.md", 600), ("docs/rules-of-thumb.md", 700)]
+)
+def test_what_is_read_first_is_short(page: str, words: int) -> None:
+    assert len((ROOT / page).read_text(encoding="utf-8").split()) <= words
+
+
+def test_the_readme_begins_with_a_picture_and_a_file_of_eight_lines() -> None:
+    page = ROOT / "README.md"
+    assert "](docs/viewing-light.png)" in page.read_text(encoding="utf-8").partition("\n## ")[0]
+    (file,) = blocks(page, "yaml")
+    assert len(file.splitlines()) == 8
+
+
+def test_concepts_are_twelve() -> None:
+    text = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
+    words = re.findall(r"^\| \*\*([\w ]+)\*\* \|", text, re.MULTILINE)
+    (picture,) = blocks(ROOT / "docs" / "concepts.md", "text")
+    assert len(words) == 12 and [word for word in words if word not in picture.lower()] == []
+
+
+def test_shares_of_groups_that_differ_are_those_of_the_formula() -> None:
+    """Counted over all outcomes of the games of a group."""
+    text = (ROOT / "docs" / "rules-of-thumb.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| groups of (\d+) that differ \| (.*) \|$", text, re.MULTILINE)
+    assert [games for games, _ in rows] == ["8", "16"]
+    for games, shares in rows:
+        for won, share in zip((0.05, 0.2, 0.5), shares.split(" | "), strict=True):
+            n = int(games)
+            mixed = sum(math.comb(n, wins) * won**wins * (1 - won) ** (n - wins) for wins in range(1, n))
+            assert f"{mixed:.2f}" == share
 
 
 def test_the_readme_counts_the_games_and_names_all_algorithms() -> None:
