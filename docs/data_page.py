@@ -57,6 +57,9 @@ follows from the run's seed, in evaluations it is always the same. So an evaluat
 levels plays all of it. What an expert plays for a warm start is drawn at random, and so are WebShop's products where
 the set has no wishes of people.
 
+`stop: {data_epochs: 3}` ends a run of PPO or GRPO after the iteration in which every level has been dealt three times.
+A group counts as one deal of its level, and so do groups that `data_selection` begins and drops.
+
 ## The table
 
 """

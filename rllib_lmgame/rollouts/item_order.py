@@ -7,6 +7,7 @@ are one item after another, whichever process plays them. The driver counts.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -67,15 +68,17 @@ def list_sizes(games: Sequence[GameConfig]) -> dict[str, int]:
     for number, game in enumerate(games):
         if is_list(game):
             with closing(make_game(game.env, game.env_config)) as made:
-                sizes[str(number)] = int(made.num_levels)
+                sizes[str(number)] = int(getattr(made, "num_levels", 0))
     return sizes
 
 
 def passes(dealt: Mapping[str, int], sizes: Mapping[str, int]) -> float:
     """How often all levels of all lists have been dealt, with the fraction of the pass that goes on.
 
-    The list that was dealt least counts. ``dealt``: a state of :class:`ItemOrder`.
+    The list that was dealt least counts. ``dealt``: a state of :class:`ItemOrder`. NaN: a game does not say its size.
     """
+    if not all(sizes.values()):
+        return math.nan
     return min(dealt.get(game, 0) / size for game, size in sizes.items())
 
 
