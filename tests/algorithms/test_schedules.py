@@ -771,23 +771,25 @@ def test_an_iteration_tells_how_often_the_levels_of_a_list_were_dealt(monkeypatc
 
 
 def test_rollouts_from_states_are_discounted_as_training_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the schedule, but of a policy with a discount of its own by that."""
+    """By the schedule, but of a policy with a discount of its own by that; and long replies lose as much."""
     config = config_of(
         {"gamma": ramp(0.5, 0.75)},
+        data_selection={"overlong": {"tokens": 64}},
         token_ppo={"advantage_estimator": {"type": "vine", "rollouts": 2}},
         policies=["own", "other"],
         algorithm_config_overrides_per_module={"own": {"gamma": 0.9}},
     )
     asked = []
-    monkeypatch.setattr(ppo, "play_for_values", lambda *args: asked.append(args[3]) or {})
+    monkeypatch.setattr(ppo, "play_for_values", lambda *args: asked.append(args[3:]) or {})
     loop, selected = Loop(config), Selected(PlayResult(), [], {})
     loop._state_rollouts = state_rollouts(config)
     loop._play_for_values(selected, loop.at_present())
     loop._schedules.observe(result_of(None, 10))
     loop._play_for_values(selected, loop.at_present())
     loop._play_for_values(selected, config.settings)
-    found = [{policy: (each.rollouts, each.gamma) for policy, each in wanted.items()} for wanted in asked]
+    found = [{policy: (each.rollouts, each.gamma) for policy, each in wanted.items()} for wanted, _ in asked]
     assert found == [{"own": (2, 0.9), "other": (2, gamma)} for gamma in (0.5, 0.75, 1.0)]
+    assert [overlong for _, overlong in asked] == [OverlongOptions(tokens=64)] * 3
 
 
 def test_supervised_learning_follows_no_schedules() -> None:

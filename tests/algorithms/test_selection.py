@@ -28,6 +28,7 @@ from rllib_lmgame.rollouts.records import PlayResult, Trajectory, Turn
 from rllib_lmgame.settings.sections.supervised import (
     ConstantGroupsOptions,
     DataSelectionOptions,
+    NormalizeRewardsOptions,
     OverlongOptions,
     spare_groups,
 )
@@ -111,6 +112,20 @@ def test_every_overlong_reply_pays() -> None:
     rewards = [part.get_rewards() for each in episodes for part in each.agent_episodes.values()]
     assert [list(found) for found in rewards] == [[0.0, 1.0], [1.0], [4.0]]
     assert punish_overlong(episodes, None) == 0.0
+
+
+def test_groups_are_chosen_by_what_was_earned_and_normalized_by_what_is_left_of_it() -> None:
+    """A group that differs in its lengths alone is constant; what is trained on is punished once, before its mean."""
+    alike = [episode([1.0], "alike", tokens=tokens) for tokens in (5, 20)]
+    kept = [episode([reward], "kept", tokens=tokens) for reward, tokens in ((1.0, 5), (0.0, 20), (1.0, 10))]
+    options = DataSelectionOptions(
+        constant_groups=ConstantGroupsOptions("drop"),
+        normalize_rewards=NormalizeRewardsOptions("group", deviation=False),
+        overlong=OverlongOptions(tokens=10, buffer=4, penalty=2.0),
+    )
+    selected = play_and_select([], lambda _: PlayResult(episodes=alike + kept), lambda *_: [], options)
+    assert selected.episodes == kept and selected.counts["overlong_rate"] == pytest.approx(2 / 3)
+    assert returns_of(selected.episodes) == pytest.approx([5 / 3, -4 / 3, -1 / 3])
 
 
 @few

@@ -5,7 +5,9 @@ from __future__ import annotations
 import operator
 import random
 import re
+from collections import defaultdict
 from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from rllib_lmgame.envs.games.mathematics.math_reasoning.expressions import equal
 from rllib_lmgame.envs.games.mathematics.math_reasoning.game import MathReasoning
 from rllib_lmgame.envs.games.mathematics.math_reasoning.problems import HINTS, MAKERS, MAX_LEVEL, make_problem
 from rllib_lmgame.envs.games.mathematics.math_reasoning.solutions import Formula, Number, Range, Roots, Solution, Values
+from rllib_lmgame.envs.games.mathematics.word_problems import FAMILIES, word_problem
 
 EQUAL = [
     ("1/2", "0.5"),
@@ -133,13 +136,16 @@ RIGHT: list[tuple[Solution, list[str]]] = [
         ["[-2, 5)", "-2 ≤ x < 5", "x >= -2 and x < 5", "5 > x >= -2", "x < 5, x >= -2", "x in [-2, 5)",
          r"-2 \le x < 5"],
     ),
-    (Range("x < 0 or x > 7"), ["x > 7 or x < 0", "(-inf, 0) ∪ (7, inf)", r"(-\infty, 0) \cup (7, \infty)"]),
+    (
+        Range("x < 0 or x > 7"),
+        ["x > 7 or x < 0", "(-inf, 0) ∪ (7, inf)", "(-oo, 0) or (7, +oo)", r"(-\infty, 0) \cup (7, \infty)"],
+    ),
 ]  # fmt: skip
 WRONG: list[tuple[Solution, list[str]]] = [
     (Number(Fraction(1, 2)), ["0.51", "-1/2", "2", "50%"]),
     (Formula("2x + 2"), ["2x", "2x - 2", "x + 1"]),
     (Roots(("-3", "2")), ["2", "x = 2", "2, 3", "2, -3, 5", "x = -2 or x = 3"]),
-    (Values((("x", Fraction(2)), ("y", Fraction(5)))), ["x = 5, y = 2", "(5, 2)"]),
+    (Values((("x", Fraction(2)), ("y", Fraction(5)))), ["x = 5, y = 2", "(5, 2)", "x = 2, y = 4", "(3, 5)"]),
     (Range("x < 3"), ["x <= 3", "x > 3", "3 < x", "x < 3 and x > 0", "(-oo, 3]", "x < 4"]),
     (Range("x < 0 or x > 7"), ["x < 0 and x > 7", "0 < x < 7", "x < 0"]),
 ]
@@ -246,10 +252,16 @@ FORMS = {
     ),
     "inequality": (
         rf"x [+-] \d+ [<>]=? {N}", rf"[2-9]x [+-] \d+ [<>]=? {N}", rf"-[2-9]x [+-] \d+ [<>]=? {N}",
-        rf"{N} (<=?) [2-9]x [+-] \d+ \1 {N}", r"x\^2(?: [+-] \d*x)?(?: [+-] \d+)? [<>]=? 0",
+        rf"{N} (?P<same><=?) [2-9]x [+-] \d+ (?P=same) {N}", r"x\^2(?: [+-] \d*x)?(?: [+-] \d+)? [<>]=? 0",
+    ),
+    "expression": (
+        r"Simplify [2-9]x [+-] \d+ [+-] \d*x [+-] \d+", r"Multiply out and collect: [2-9]\(x [+-] \d+\) [+-] \d*x",
+        r"Multiply out: \(x [+-] \d+\)\(x [+-] \d+\)",
+        r"Write x\^2(?: [+-] \d*x)? [+-] \d+ as a product of two factors",
+        r"Multiply out: \([2-9]x [+-] \d+\)\(x\^2 [+-] \d*x [+-] \d+\)",
     ),
 }  # fmt: skip
-"""What is to be solved, by family and level."""
+"""What is to be solved, by family and level; each sign is sometimes the one and sometimes the other."""
 
 
 @pytest.mark.parametrize("level", range(1, MAX_LEVEL + 1))
@@ -260,7 +272,8 @@ def test_problems_are_those_of_their_level_and_sums_are_right(level: int) -> Non
         return eval(re.sub(r"\d+", r"Fraction(\g<0>)", text), {"Fraction": Fraction})
 
     most = ((30, 9), (99, 12), (999, 30), (9999, 99), (99999, 999))[level - 1]
-    seen: dict[str, set[Any]] = {name: set() for name in ("sign", "signs", "relation", "parts")}
+    seen: dict[str, set[Any]] = {name: set() for name in ("sign", "signs", "relation", "parts", "whole")}
+    both: dict[tuple[str, int], set[Any]] = defaultdict(set)
     for seed in range(200):
         rng = random.Random(1000 * level + seed)
         problem = make_problem(rng, "one_step", level)
@@ -274,22 +287,31 @@ def test_problems_are_those_of_their_level_and_sums_are_right(level: int) -> Non
         seen["signs"].add(len(re.findall(r" [-+*] ", text)))
         seen["parts"].add("/" in text)
         for family, forms in FORMS.items():
-            asked = re.sub(
-                r"^Solve |^Find all solutions of | for x\.$|\.(?: Write roots .*)?$",
-                "",
-                make_problem(rng, family, level).question,
-            )
-            assert re.fullmatch(forms[level - 1], asked), (family, asked)
+            problem = make_problem(rng, family, level)
+            asked = re.sub(r"^Solve |^Find all solutions of | for x\.$|\.(?: Write roots .*)?$", "", problem.question)
+            found = re.fullmatch(forms[level - 1].replace("[+-]", "([+-])"), asked)
+            assert found, (family, asked)
+            for place, sign in enumerate(found.groups()):
+                both[family, place].add(sign)
+            if family == "linear":
+                seen["whole"].add("/" not in problem.solution.text and "." not in problem.solution.text)
+            if family != "quadratic":
+                both[family, -1].add("-" if "-" in problem.solution.text else "+")
             seen["relation"] |= set(re.findall("[<>]=?", asked))
-        equations = make_problem(rng, "system", level).question.split("\n")[1:]
+            assert "x" in problem.solution.text
+        problem = make_problem(rng, "system", level)
+        equations = problem.question.split("\n")[1:]
+        both["system", -1].add("-" if "-" in problem.solution.text else "+")
         assert len(equations) == len({*"xyz"} & {*"".join(equations)}) == (3 if level == 5 else 2)
     assert seen["sign"] == {*"+-*"} and seen["signs"] == ({level, level - 2} if level > 2 else {level})
     assert seen["parts"] == ({False, True} if level > 2 else {False})
+    assert seen["whole"] == ({False, True} if level == 5 else {True})
+    assert all(signs - {None, "<", "<="} == {*"+-"} for signs in both.values() if signs != {"<", "<="}), both
     assert seen["relation"] == {"<", "<="} | ({">", ">="} if level != 4 else set())
 
 
 def test_percentages_by_hand() -> None:
-    for seed in range(60):
+    for seed in range(1000):
         problem = make_problem(random.Random(seed), "percentage", 1 + seed % 5)
         numbers = [Fraction(n) for n in re.findall(r"[0-9]+(?:\.[0-9]+)?", problem.question)]
         up = any(word in problem.question for word in ("rises", "rise", "grows"))
@@ -306,6 +328,27 @@ def test_percentages_by_hand() -> None:
         assert problem.solution.value == expected, problem
 
 
+def test_word_problems_are_told_as_far_as_their_level_says() -> None:
+    for seed in range(300):
+        rng, level = random.Random(seed), 1 + seed % MAX_LEVEL
+        problem = make_problem(random.Random(seed), "word", level)
+        told = word_problem(rng, rng.choice(tuple(FAMILIES)), level)
+        assert (problem.question, problem.solution.value) == (told.question, told.answer)
+        assert told.solution.count("\n") == level
+
+
+def test_levels_are_of_the_families_and_the_difficulty_asked_for_and_a_miss_is_told_its_hint() -> None:
+    game = MathReasoning(show_rules=False)
+    assert {family for family, _ in islice(game.levels(random.Random(0)), 200)} == MAKERS.keys() - {"one_step"}
+    some = MathReasoning(families=("one_step",), difficulty=(2, 4), show_rules=False)
+    sizes = [
+        max(map(int, re.findall(r"\d+", problem.question))) for _, problem in islice(some.levels(random.Random(0)), 200)
+    ]
+    assert min(sizes) <= 99 and 999 < max(sizes) <= 9999
+    question, _ = some.reset(seed=0)
+    assert some.step("0.5")[0] == f"That is not right. {HINTS['one_step']}\n{question}"
+
+
 @pytest.mark.parametrize("family", MAKERS)
 def test_the_solver_solves_every_family_and_level(family: str) -> None:
     for level in range(1, MAX_LEVEL + 1):
@@ -314,6 +357,15 @@ def test_the_solver_solves_every_family_and_level(family: str) -> None:
             game.reset(seed=seed)
             _, reward, terminated, _, info = game.step(game.expert_action() or "")
             assert (reward, terminated, info["success"]) == (1.0, True, True)
+
+
+@pytest.mark.parametrize("family", MAKERS)
+def test_a_result_with_one_number_changed_is_wrong(family: str) -> None:
+    for seed in range(60):
+        solution = make_problem(random.Random(seed), family, 1 + seed % MAX_LEVEL).solution
+        for number in re.finditer(r"\d+", solution.text):
+            other = f"{solution.text[: number.start()]}{int(number[0]) + 1}{solution.text[number.end() :]}"
+            assert not solution.is_right(other), (solution, other)
 
 
 def test_feedback_never_holds_the_answer() -> None:

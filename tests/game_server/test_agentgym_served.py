@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.game_server import agentgym
 from rllib_lmgame.game_server.agentgym import agentgym_app
 from rllib_lmgame.game_server.hall import Hall, HeldPlaces, open_games
-from rllib_lmgame.game_server.table import GameLostError
+from rllib_lmgame.game_server.table import REMOTE, GameLostError, RemoteSeat
 from rllib_lmgame.rollouts.records import GameConfig
 from tests.envs.begun import begun
 
@@ -170,34 +171,55 @@ def test_who_waits_for_its_game_does_not_expire_and_who_says_nothing_does() -> N
     asyncio.run(play())
 
 
-@pytest.mark.parametrize("seating", [None, ["remote", "minimax"]])
-def test_each_seat_earns_what_the_game_gives_it_and_a_seed_is_a_level(seating: Any) -> None:
-    """Of two seats of one client the reward is that of who replied, and neither's is lost; without a seed levels
+@pytest.mark.parametrize("name", ["KuhnPoker", "IteratedPrisonersDilemma", "PublicGoods"])
+def test_each_seat_earns_what_the_game_gives_it_and_a_seed_is_a_level(name: str) -> None:
+    """Of a client's seats the reward is that of who replied, each is told once, at the next view; without a seed levels
     differ.
     """
 
     async def play() -> None:
-        hall = Hall(await open_games({"game": GameConfig(KUHN, {}), "other": GameConfig(TIC_TAC_TOE, {})}))
+        hall = Hall(await open_games({"game": GameConfig(f"lmgame/{name}-v0", {})}))
         client = hall.enter()
-        for seed in range(4):
-            view = await client.reset(hall.games["game" if seating is None else "other"], seating, seed, None)
-            earned: dict[str, float] = dict.fromkeys(view.rewards, 0.0)
-            session = begun(make_session(KUHN if seating is None else TIC_TAC_TOE), seed=seed)
+        told: set[tuple[float, ...]] = set()
+        for seed in range(6):
+            rng, moves, session = random.Random(seed), {}, begun(make_session(f"lmgame/{name}-v0"), seed=seed)
+            view = await client.reset(hall.games["game"], None, seed, None)
+            assert not any(view.rewards.values())
             while not view.over:
-                move, before = view.observation.legal_actions[-1], view.agent
-                assert view.observation.text == session.observe(view.agent).text or seating is not None
-                view = await client.reply(move)
-                if seating is None:
-                    result = session.step({before: move})
-                    assert view.replied == before and view.reward == result.rewards.get(before, 0.0)
-                for agent, reward in view.rewards.items():
-                    earned[agent] += reward
-            if seating is None:
-                assert earned == dict(result.rewards) and sum(earned.values()) == 0.0 and any(earned.values())
-            else:
-                assert earned == {"X": view.infos["X"]["result"]}
+                before = view.agent
+                assert view.observation.text == session.observe(before).text
+                moves[before] = rng.choice(view.observation.legal_actions)
+                view = await client.reply(moves[before])
+                due: Any = {}
+                if {*moves} == {*session.to_act()}:
+                    due, moves = session.step(moves).rewards, {}
+                assert view.rewards == {agent: due.get(agent, 0.0) for agent in session.agent_ids}
+                assert view.replied == before and view.reward == due.get(before, 0.0)
+                told.add(tuple(view.rewards.values()))
+        assert len(told) > 2
         texts = {(await client.reset(hall.games["game"], None, None, None)).observation.text for _ in range(30)}
-        assert len(texts) == 3
+        assert len(texts) == (3 if name == "KuhnPoker" else 1)
+        await client.leave()
+        hall.sessions.close()
+
+    asyncio.run(play())
+
+
+def test_one_seat_against_a_scripted_player_earns_its_result() -> None:
+    """Also what several moves of others earn it before it is asked again."""
+    seat = RemoteSeat("X", "X", REMOTE)
+    seat.reward(1.0)
+    seat.reward(2.0)
+    assert seat.earned == 3.0
+
+    async def play() -> None:
+        hall = Hall(await open_games({"game": GameConfig(TIC_TAC_TOE, {})}))
+        client, earned = hall.enter(), 0.0
+        view = await client.reset(hall.games["game"], ["remote", "minimax"], 0, None)
+        while not view.over:
+            view = await client.reply(view.observation.legal_actions[-1])
+            earned += view.rewards["X"]
+        assert earned == view.infos["X"]["result"] and {*view.rewards} == {"X"}
         await client.leave()
         hall.sessions.close()
 

@@ -24,9 +24,11 @@ from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
+from rllib_lmgame.rollouts.play import Sessions, play_one
 from rllib_lmgame.rollouts.records import GameConfig, PlaySettings
-from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.rollouts.seats import EpisodeFailed, Seat
 from rllib_lmgame.sandbox.limits import SandboxBusyError
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.waiting import waiting
 
 MakeRunner = Callable[..., TextGameEnvRunner]
@@ -487,6 +489,50 @@ def test_sessions_of_the_wrong_types(make_runner: MakeRunner, fault: str, messag
     runner.free_session = lambda game: session  # type: ignore[assignment, method-assign, return-value]
     result = run(runner, 1)
     assert [(failure.reason, message in failure.message) for failure in result.failures] == [("env_error", True)]
+
+
+ENDS = [None, "left", "timeout", TypeError("of a player"), ConfigError("key", "is wrong")]
+FAILED = [EpisodeFailed(reason, "it went wrong") for reason in StopReason]
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+@pytest.mark.parametrize("end", [*ENDS, *FAILED], ids=repr)
+def test_a_game_is_kept_only_if_it_cannot_be_to_blame(end: Any, trusted: bool) -> None:
+    """After a whole episode, a failure of the engine, or when a game that is called in place is left between calls."""
+    game, sessions, closed, asked = GameConfig("odd", {}), Sessions(), threading.Event(), asyncio.Event()
+
+    class Player(Seat):
+        async def act(self, *_: Any) -> str:
+            asked.set()
+            if isinstance(end, str):
+                await asyncio.Event().wait()
+            if end is not None:
+                raise end
+            return "Up"
+
+    async def how_it_ended() -> Any:
+        options = TextRolloutOptions(episode_timeout_s=1e-6 if end == "timeout" else LIMIT_S)
+        seats: dict[str, Seat] = {"player": Player("player", "player", "player")}
+        episode = play_one(EpisodePlan("e", 0, 0, "", 0), game, lambda *_: seats, sessions, options)
+        task = asyncio.ensure_future(episode)
+        if end == "left":
+            await asyncio.wait([asyncio.ensure_future(asked.wait())])
+            task.cancel()
+        return (await asyncio.gather(task, return_exceptions=True))[0]
+
+    session: Any = OddSession()
+    session.trusted, session.cooperative, session.close = trusted, False, closed.set
+    session.step = lambda actions: StepResult({"player": 1.0}, True, False)
+    sessions.release(game, session)
+    ended = asyncio.run(how_it_ended())
+    reason = getattr(end, "reason", {"timeout": StopReason.TIMEOUT}.get(end, StopReason.ENV_ERROR))
+    if end == "left" or isinstance(end, ConfigError):
+        assert isinstance(ended, asyncio.CancelledError if end == "left" else ConfigError)
+    else:
+        assert (ended.reason if end else ended.stop_reason) == (reason if end else StopReason.GAME_OVER)
+    kept = end is None or (end == "left" and trusted) or reason is StopReason.ENGINE_ERROR
+    assert sessions.free_session(game) is (session if kept else None)
+    assert closed.wait(0 if kept else 20) != kept
 
 
 def test_threads_serve_one_call_after_another() -> None:
