@@ -95,10 +95,12 @@ def check_metrics(config: Any) -> None:
 
 def followed(config: Any) -> Below:
     """The numbers that schedules of a configuration may follow, but for those of measures."""
-    more = _reports_more(config)
+    more, never = _reports_more(config), set(NEVER_FOLLOWED)
+    if not _has_list(config):
+        never.add(metrics.DATA_EPOCHS)
     of_policy = Below(dict.fromkeys(metrics.LEARNER_NAMES), others=more or _learners_report_more(config))
     known: dict[str, Below | None] = {
-        **dict.fromkeys([*_NUMBERS, *(name for name in config.entry.metrics if name not in NEVER_FOLLOWED)]),
+        **dict.fromkeys([*_NUMBERS, *(name for name in config.entry.metrics if name not in never)]),
         **dict.fromkeys((*_RLLIB_GROUPS, "evaluation"), ANYTHING),
         "env_runners": _of_episodes(
             (*metrics.EPISODE_NAMES, *(metrics.VINE_NAMES if state_rollouts(config) else ())), more
@@ -145,10 +147,14 @@ def _lacks_critic(by: str, config: Any) -> str | None:
     return f"{by} is never a number: {facts.asks_no_critic} needs no critic"
 
 
+def _has_list(config: Any) -> bool:
+    return any(map(is_list, config.training_games()))
+
+
 def metric_problem(by: str, config: Any) -> str | None:
     """What is wrong with a result's name, as far as known before."""
     head, _, rest = by.partition("/")
-    if head == metrics.DATA_EPOCHS and not any(map(is_list, config.training_games())):
+    if head == metrics.DATA_EPOCHS and not _has_list(config):
         return f"{by!r} counts passes over a list of levels, and no game has one; name one, e.g. by env_config.data"
     if head in NEVER_FOLLOWED:
         return f"{by!r} {NEVER_FOLLOWED[head]}"
