@@ -117,7 +117,7 @@ def test_output_that_nobody_reads_any_more_fails_no_print(terminal, first):
         "INTERRUPTION.tell = lambda: None\n"
         "sys.stdin.readline()\n"
         "INTERRUPTION.handle(signal.SIGHUP)\n"
-        "sys.stderr.write('noted')\n"
+        "print('noted', file=sys.stderr, flush=True)\n"
         "sys.stdin.readline()\n"
         "interruptible(FIFOScheduler)().choose_trial_to_run(SimpleNamespace(get_trials=lambda: []))\n"
         "print('an iteration', flush=True)\n"
