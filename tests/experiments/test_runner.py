@@ -227,6 +227,24 @@ def test_what_the_user_says_of_patience_stands(monkeypatch):
         services.get_node()
 
 
+@pytest.mark.parametrize(
+    ("limit", "waited", "longer"), [(None, "120", "300"), ("400", "400", "1000"), ("0", "30", "75")]
+)
+def test_a_cluster_that_does_not_start_in_time_is_told_in_a_line(limit, waited, longer, monkeypatch):
+    def init(**arguments) -> None:
+        raise Exception("The current node timed out during startup. This could happen because some of the raylet ...")
+
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.delenv("TMPDIR", raising=False)
+    monkeypatch.delenv(ray_cluster.PATIENCE, raising=False)
+    if limit is not None:
+        monkeypatch.setenv(ray_cluster.PATIENCE, limit)
+    monkeypatch.setattr(ray, "init", init)
+    says = rf"^Ray did not start within {waited} s, .*; {ray_cluster.PATIENCE}={longer} waits longer$"
+    with pytest.raises(ConfigError, match=says):
+        ray_cluster.start_local()
+
+
 def test_who_is_not_connected_gets_a_quiet_ray(no_ray, monkeypatch):
     started: list[dict] = []
     monkeypatch.setattr(ray_cluster, "join_existing", lambda **arguments: False)
