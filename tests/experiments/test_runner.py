@@ -334,6 +334,26 @@ def test_what_has_run_is_told_of_when_a_later_experiment_cannot_be_run(monkeypat
     ) or not full
 
 
+@pytest.mark.parametrize("checkpoint", [None, "/runs/checkpoint_000001"])
+def test_an_interrupted_run_says_whether_anything_was_saved(checkpoint, monkeypatch, tmp_path, capsys):
+    from rllib_lmgame.experiments.spec import Source
+
+    def run(experiment, *args):
+        INTERRUPTION.signal = signal.SIGUSR1
+        return [TrialSummary("a", "7", str(tmp_path), checkpoint, finished=False)]
+
+    for name in ("running_cluster", "watched_head"):
+        monkeypatch.setattr(runner, name, lambda *arguments: nullcontext())
+    for name, value in (("head_address", str), ("_run_one", run), ("tell_sandboxes", lambda checked: None)):
+        monkeypatch.setattr(runner, name, value)
+    spec = SimpleNamespace(name="a", options=SimpleNamespace(storage_path=str(tmp_path)), source=Source("x.yaml"))
+    assert runner.run_experiments([SimpleNamespace(spec=spec)], RunOptions()) == 128 + signal.SIGUSR1
+    said = capsys.readouterr()
+    assert said.out.endswith(f"  checkpoint  {checkpoint or 'none yet; --resume begins it anew'}\n")
+    way_on = "Go on with" if checkpoint else "Nothing was saved yet. Begin anew with"
+    assert said.err.startswith(f"Interrupted. {way_on} ")
+
+
 def test_a_wrong_configuration_ends_its_own_experiment_alone(monkeypatch, tmp_path):
     from rllib_lmgame.experiments.spec import Source
 
