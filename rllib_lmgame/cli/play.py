@@ -34,7 +34,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
         help="id, entry point name or package.module:Class (default: the checkpoint's game)",
     )
     parser.add_argument(
-        "--checkpoint", metavar="DIR", help="checkpoint of LMGamePPO or LMGameSFT, or the directory of its trial"
+        "--checkpoint", metavar="DIR", help="a checkpoint of LMGamePPO or LMGameSFT, or the directory of its trial"
     )
     parser.add_argument("--trust-checkpoint", action="store_true", help=TRUST_HELP)
     parser.add_argument("--against", metavar="PLAYER", help="who plays the other seats, as --players names them")

@@ -112,7 +112,9 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
         if not is_saved:
             return EXIT_FAILED
         if interruption.requested:
-            print(f"Interrupted. Go on with {resume_command()}", file=sys.stderr)
+            saved = any(summary.checkpoint for summary in summaries)
+            way_on = "Go on with" if saved else "Nothing was saved yet. Begin anew with"
+            print(f"Interrupted. {way_on} {resume_command()}", file=sys.stderr)
             return interruption.exit_code()
         if any(s.error for s in summaries):
             print(f"Once that is mended, go on with {resume_command()}", file=sys.stderr)

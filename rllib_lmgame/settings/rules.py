@@ -1350,13 +1350,19 @@ TOLD = (
         "a teacher has something to say of groups whose returns are all alike, too: they stay",
         "{teacher: {model: somebody/teacher}, text_rollouts: {group_size: 2}, data_selection: {constant_groups: drop}}",
     ),
-    Told(
-        tuple(f"{stage}.{key}" for stage in ("warm_start", "supervised") for key in ("lr_warmup_steps", "max_steps")),
-        lambda s, f: s.supervised is not None and s.supervised.lr_warmup_steps > s.supervised.max_steps,
-        "{s.supervised.lr_warmup_steps} steps of warm-up are more than max_steps: {s.supervised.max_steps}, so that "
-        "the learning rate never comes to lr: {s.supervised.lr:g}",
-        "warm_start: {max_steps: 20}",
-        effect="",
+    *(
+        Told(
+            (f"{stage}.lr_warmup_steps", f"{stage}.max_steps"),
+            lambda s, f: s.supervised is not None and s.supervised.lr_warmup_steps > s.supervised.max_steps,
+            "{s.supervised.lr_warmup_steps} steps of warm-up are more than max_steps: {s.supervised.max_steps}, so "
+            f"that the learning rate never comes to lr: {{s.supervised.lr:g}}; set {stage}.lr_warmup_steps to fewer",
+            example,
+            effect="",
+        )
+        for stage, example in (
+            ("warm_start", "warm_start: {max_steps: 20}"),
+            ("supervised", "{run: LMGameSFT, supervised: {max_steps: 20}}"),
+        )
     ),
 )
 

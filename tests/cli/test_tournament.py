@@ -125,6 +125,8 @@ def test_a_tournament_goes_on_where_it_was_left(tmp_path: Path, capsys: pytest.C
     assert (cut / "standings.json").read_text() == (whole / "standings.json").read_text()
     assert main([*command, str(cut), "--seed", "1"]) == 2
     assert "holds another tournament: seed was 0, now it is 1" in capsys.readouterr().err
+    assert main([*command[:-2], "12", "--out", str(cut)]) == 2
+    assert "holds another tournament: --games was 6, now it is 12" in capsys.readouterr().err
     assert main([*command[:3], "solver", *command[4:], str(cut)]) == 2
     assert "players.solver was not given, now it is" in capsys.readouterr().err
     games = cut / "games.jsonl"

@@ -180,7 +180,7 @@ def test_a_directory_goes_on_and_drops_half_a_line(tmp_path) -> None:
     ("content", "words"),
     [
         ('{"seed": 1}', "holds another tournament: seed was 1, now it is 0"),
-        ('{"seed": 0, "games_each": 3}', "games_each was given, now it is not"),
+        ('{"seed": 0, "games_each": 3}', "holds another tournament: --games was given, now it is not"),
         ("{", "is damaged"),
         (None, r"holds games\.jsonl, but no tournament\.json"),
     ],

@@ -190,6 +190,7 @@ def test_there_is_a_limit_to_the_time_of_all_games_together(monkeypatch: pytest.
     experiment = check(text, model, "config.env_config={where: reset()}")
     check_prompts([experiment, other := check(GAME, SMALL, model)])
     assert f"first prompts of {hangs} were not looked at" in experiment.spec.notices[-1]
+    assert experiment.spec.notices[-1].endswith("slow game or on a busy machine. The run goes on without this check")
     assert "first prompts of lmgame/FrozenLake-v0 were not looked at" in other.spec.notices[-1]
 
 

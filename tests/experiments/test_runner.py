@@ -227,6 +227,24 @@ def test_what_the_user_says_of_patience_stands(monkeypatch):
         services.get_node()
 
 
+@pytest.mark.parametrize(
+    ("limit", "waited", "longer"), [(None, "120", "300"), ("400", "400", "1000"), ("0", "30", "75")]
+)
+def test_a_cluster_that_does_not_start_in_time_is_told_in_a_line(limit, waited, longer, monkeypatch):
+    def init(**arguments) -> None:
+        raise Exception("The current node timed out during startup. This could happen because some of the raylet ...")
+
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.delenv("TMPDIR", raising=False)
+    monkeypatch.delenv(ray_cluster.PATIENCE, raising=False)
+    if limit is not None:
+        monkeypatch.setenv(ray_cluster.PATIENCE, limit)
+    monkeypatch.setattr(ray, "init", init)
+    says = rf"^Ray did not start within {waited} s, .*; {ray_cluster.PATIENCE}={longer} waits longer$"
+    with pytest.raises(ConfigError, match=says):
+        ray_cluster.start_local()
+
+
 def test_who_is_not_connected_gets_a_quiet_ray(no_ray, monkeypatch):
     started: list[dict] = []
     monkeypatch.setattr(ray_cluster, "join_existing", lambda **arguments: False)
@@ -314,6 +332,26 @@ def test_what_has_run_is_told_of_when_a_later_experiment_cannot_be_run(monkeypat
     assert (
         said.err.startswith("error: b: the disk is full") and str(tmp_path) in said.err and "--resume" in said.err
     ) or not full
+
+
+@pytest.mark.parametrize("checkpoint", [None, "/runs/checkpoint_000001"])
+def test_an_interrupted_run_says_whether_anything_was_saved(checkpoint, monkeypatch, tmp_path, capsys):
+    from rllib_lmgame.experiments.spec import Source
+
+    def run(experiment, *args):
+        INTERRUPTION.signal = signal.SIGUSR1
+        return [TrialSummary("a", "7", str(tmp_path), checkpoint, finished=False)]
+
+    for name in ("running_cluster", "watched_head"):
+        monkeypatch.setattr(runner, name, lambda *arguments: nullcontext())
+    for name, value in (("head_address", str), ("_run_one", run), ("tell_sandboxes", lambda checked: None)):
+        monkeypatch.setattr(runner, name, value)
+    spec = SimpleNamespace(name="a", options=SimpleNamespace(storage_path=str(tmp_path)), source=Source("x.yaml"))
+    assert runner.run_experiments([SimpleNamespace(spec=spec)], RunOptions()) == 128 + signal.SIGUSR1
+    said = capsys.readouterr()
+    assert said.out.endswith(f"  checkpoint  {checkpoint or 'none yet; --resume begins it anew'}\n")
+    way_on = "Go on with" if checkpoint else "Nothing was saved yet. Begin anew with"
+    assert said.err.startswith(f"Interrupted. {way_on} ")
 
 
 def test_a_wrong_configuration_ends_its_own_experiment_alone(monkeypatch, tmp_path):

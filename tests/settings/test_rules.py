@@ -64,6 +64,12 @@ def test_the_example_of_an_idle_option_is_taken_and_told(row: Told) -> None:
     assert notice.removeprefix("config.").startswith(row.keys) and f": {row.effect}" in notice
 
 
+def test_steps_of_warm_up_that_nobody_set_are_told_with_their_key() -> None:
+    (notice,) = notices_of({"warm_start": {"max_steps": 20}})
+    assert notice.startswith("config.warm_start.max_steps: 50 steps of warm-up are more than max_steps: 20, so")
+    assert notice.endswith("; set warm_start.lr_warmup_steps to fewer")
+
+
 @pytest.mark.parametrize(
     "config",
     [

@@ -20,7 +20,10 @@ PROBE_S = 5.0
 
 START_WAIT_S = 120.0
 """Longest wait for a node that is started here to tell the cluster of itself, unless RAY_raylet_start_wait_time_s says
-otherwise. Ray's own 30 s are too short on a machine that others keep busy."""
+otherwise. Ray's own :data:`RAY_WAIT_S` are too short on a machine that others keep busy."""
+
+RAY_WAIT_S = 30.0
+"""How long Ray waits for it, in any case."""
 
 LONGEST_SOCKET = 107
 """Bytes of the path of a socket, on Linux."""
@@ -125,7 +128,7 @@ def _other_version(error: RuntimeError, which: str) -> Exception:
 def start_local(**arguments: Any) -> None:
     """Start a private cluster, shielded from signals, that leaves the program its signal handlers.
 
-    Raises: ConfigError: if Ray cannot work in its temporary directory.
+    Raises: ConfigError: if Ray cannot work in its temporary directory, or does not start in time.
     """
     check_temporary_directory()
     with own_session(), patience():
@@ -189,7 +192,7 @@ def be_patient() -> str:
 @contextmanager
 def patience() -> Iterator[None]:
     """Nodes started inside have :data:`START_WAIT_S`, or what the user set, to register with the cluster; so has the
-    dashboard.
+    dashboard. Raises: ConfigError: they did not register in time.
     """
     from ray._private import ray_constants, services
 
@@ -210,6 +213,12 @@ def patience() -> Iterator[None]:
     ray_constants.RAY_DASHBOARD_STARTUP_TIMEOUT_S = max(plain_s, limit_s)
     try:
         yield
+    except Exception as error:
+        if "timed out during startup" not in str(error):
+            raise
+        waited_s = max(limit_s, RAY_WAIT_S)
+        longer = f"{PATIENCE}={2.5 * waited_s:g} waits longer"
+        raise ConfigError("", f"Ray did not start within {waited_s:g} s, as on a busy machine; {longer}") from None
     finally:
         services.get_node = plain
         ray_constants.RAY_DASHBOARD_STARTUP_TIMEOUT_S = plain_s

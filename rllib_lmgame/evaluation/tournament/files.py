@@ -38,7 +38,8 @@ class TournamentDirectory(RecordDirectory):
         if there is None:
             return {}
         wanted = plain(settings)
-        self.refuse(difference(there, wanted) or other_order(there, wanted))
+        different = difference(there, wanted) or other_order(there, wanted)
+        self.refuse(different and re.sub(r"^games_each\b", "--games", different))
         results = {}
         for place, record in self.records():
             try:

@@ -67,7 +67,8 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
         if left_out:
             experiment.spec.notices.append(
                 f"first prompts of {', '.join(sorted(left_out))} were not looked at: games have {BUDGET_S:g} s of "
-                f"processor time for it, and {WALL_FACTOR * BUDGET_S:g} s in all"
+                f"processor time for it, and {WALL_FACTOR * BUDGET_S:g} s in all, too few for a slow game or on a busy "
+                "machine. The run goes on without this check"
             )
 
 

@@ -148,6 +148,8 @@ def print_summary(summaries: Sequence[TrialSummary]) -> None:
         print(f"  results     {summary.path}")
         if summary.checkpoint:
             print(f"  checkpoint  {summary.checkpoint}")
+        elif state == "stopped":
+            print("  checkpoint  none yet; --resume begins it anew")
         if summary.error:
             print("  " + summary.error.replace("\n", "\n  "), file=sys.stderr)
             print(f"  the whole trace stands in {summary.path}/error.txt", file=sys.stderr)
