@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import signal
 import sys
 import threading
@@ -14,21 +13,15 @@ from dataclasses import dataclass
 from rllib_lmgame.cli.signals import Terminated
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS
-from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import GameInPlay, GameStep
-from rllib_lmgame.rollouts.players import Player, Scripted
+from rllib_lmgame.rollouts.players import Player
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, Seat
 from rllib_lmgame.text import printable
 
 HELP = "Type an action; `?` lists the legal actions, `!` plays the expert's, `quit`, an empty line or Ctrl-D leaves."
 LEAVES = ("", "quit", "exit")
 """What a person types to leave, where it is no action of the game."""
-
-
-LOOK_AHEAD = 50
-"""Steps into a game within which a scripted player is asked for its first move before anything is shown."""
 
 
 class Left(Exception):
@@ -90,40 +83,11 @@ async def play_at_table(
         for player in dict.fromkeys(players.values()):
             await stack.enter_async_context(player)
         try:
-            await _check_scripted(session, players, plan, limit_s)
             game = await GameInPlay.begin(session, plan, seats, limit_s)
             return await _Table(game).play(pause)
         except EpisodeFailed as failure:
             print(f"error: {failure}", file=sys.stderr)
             return 1
-
-
-async def _check_scripted(
-    session: GameSession, players: Mapping[str, Player], plan: EpisodePlan, limit_s: float
-) -> None:
-    """Ask this package's scripted players for their first moves, in a game where the others move at random.
-
-    Raises: ConfigError: the game has no solver, or not what another of them needs.
-    """
-    asked = {
-        agent: player.seat(session, plan, agent, 0)
-        for agent, player in players.items()
-        if isinstance(player, Scripted) and player.source in SCRIPTED_PLAYERS
-    }
-    call, rng = GameCalls(session.game_id, session.trusted, limit_s), random.Random(0)
-    if asked:
-        await call("reset", session.reset, plan.seed)
-    for _ in range(LOOK_AHEAD):
-        actions: dict[str, str | None] = {}
-        for agent in await call("to_act", session.to_act) if asked else ():
-            view = await call("observe", session.observe, agent)
-            if agent in asked:
-                actions[agent] = await asked.pop(agent).act(session, view, call)
-            else:
-                actions[agent] = rng.choice(view.legal_actions) if view.legal_actions else None
-        if not actions or None in actions.values():
-            return
-        await call("step", session.step, actions)
 
 
 class _Table:
