@@ -198,6 +198,8 @@ def _standard(name: str, config: dict[str, Any], session: GameSession) -> list[s
     for title, run in runs:
         try:
             run()
+        except GameError:
+            raise
         except Exception as error:
             problems.append(f"{name}: {title} failed: {type(error).__name__}: {first_line(error)}")
     return problems
