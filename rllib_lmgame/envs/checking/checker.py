@@ -275,7 +275,8 @@ def _digest_elsewhere(name: str, config: dict[str, Any]) -> str:
 
 
 def _garbage(name: str, config: dict[str, Any], session: GameSession) -> list[str]:
-    endless, unmarked = [], ""
+    endless: list[str] = []
+    unmarked = ""
     for i, text in enumerate(GARBAGE):
         session.reset(i)
         replies = 0
