@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 import re
 import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import packages_distributions
@@ -15,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError, nearest
-from rllib_lmgame.text import in_words
+from rllib_lmgame.text import in_words, place_of
 
 
 @contextmanager
@@ -93,12 +92,7 @@ def missing_import(module_name: str, error: ModuleNotFoundError) -> str:
 
     No advice to install what is missing: a name that was misspelt may be somebody else's package.
     """
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<") and frame.filename != __file__
-    ]
-    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else module_name
+    where = place_of(error).strip(" ()") or module_name
     top = str(error.name).partition(".")[0]
     match = None if importlib.util.find_spec(top) else nearest(top, packages_distributions())
     return f"{where} imports {error.name!r}, which is not installed" + (

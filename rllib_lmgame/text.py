@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
+_LIBRARIES = {"rllib_lmgame", "gymnasium", "pettingzoo", *sys.stdlib_module_names}
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _PATH = re.compile(r"(?<![\w./:~-])(?:~|[A-Za-z]:)?(?:[/\\][^\s/\\'\"<>|,;:()\[\]]+)+[/\\](?=[^\s/\\])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -23,6 +27,18 @@ def in_words(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except BaseException:
         return type(error).__name__
+
+
+def place_of(error: BaseException) -> str:
+    """``" (file.py:12)"``: the last line of the traceback that is not of this package, Gymnasium, PettingZoo or the
+    standard library; empty if there is none.
+    """
+    frames = [
+        f" ({Path(frame.f_code.co_filename).name}:{line})"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in _LIBRARIES
+    ]
+    return frames[-1] if frames else ""
 
 
 def one_line(text: str) -> str:

@@ -19,7 +19,9 @@ def game_tree(game: str, env_config: Mapping[str, Any] | None = None, max_states
 
     ``show_rules`` is off unless set, as in a session.
 
-    Raises: ValueError: another kind of game, cut short by ``max_turns``, or with more than ``max_states``.
+    Raises:
+        ValueError: another kind of game, cut short by ``max_turns``, or with more than ``max_states``.
+        GameError: the ``chance`` of a state is no list of pairs, or its probabilities do not sum to 1.
     """
     how = "write it as a TextTreeGame (docs/writing-a-game.md#a-game-with-exact-measures)"
     hidden = ValueError(f"{game} cannot be walked through: its states are hidden in the game; {how}")

@@ -42,7 +42,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GAME_PAGES = sorted((ROOT / "docs" / "games").glob("*.md"))
 RUN_ELSEWHERE = {
     "README.md": 1,
-    "writing-a-game.md": 4,
+    "writing-a-game.md": 5,
     "writing-an-algorithm.md": 1,
     "agent-programs.md": 1,
     "own-model.md": 1,

@@ -19,7 +19,7 @@ from rllib_lmgame.policies.scripted import make_scripted_player
 
 PAGE = (Path(__file__).parents[2] / "docs" / "writing-a-game.md").read_text(encoding="utf-8")
 GAMES = ["guess_number:GuessNumber", "take_stones:TakeStones"]
-FURTHER = ["matching_pennies:MatchingPennies", "shaped_guess:ShapedGuess"]
+FURTHER = ["matching_pennies:MatchingPennies", "shaped_guess:ShapedGuess", "say_a_number:SayANumber"]
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +100,24 @@ def test_checker_sees_a_fault_in_the_example(files: Path, capsys: pytest.Capture
     example.write_text(example.read_text(encoding="utf-8").replace("rng.randint(", "random.randint("), encoding="utf-8")
     assert main(["games", "check", GAMES[0]]) == 1
     assert "seed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("Text(20, charset=string.printable)", "Text(20)", "Out of bounds observation"),
+        ("return self.said\n", 'return Text(1, charset="123")\n', "Incorrect actions"),
+    ],
+)
+def test_the_faults_named_of_others_environments_are_what_the_checker_says(
+    right: str, wrong: str, said: str, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = files / "say_a_number.py"
+    text = example.read_text(encoding="utf-8")
+    assert right in text and said in " ".join(PAGE.split())
+    example.write_text(text.replace(right, wrong), encoding="utf-8")
+    assert main(["games", "check", FURTHER[2]]) == 1
+    assert said in capsys.readouterr().out
 
 
 def test_expert_finds_the_number_by_halving() -> None:

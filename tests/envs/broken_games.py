@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from fractions import Fraction
 from typing import Any
@@ -312,3 +313,35 @@ class PaidLater(Matching):
         terminations["even"] = True
         self.agents = ["odd"]
         return texts, {"even": 1.0, "odd": 0.0}, terminations, truncations, infos
+
+
+class MarksNoEnd(gymnasium.Env):
+    """Of another author: the info of the third and last reply does not mark it."""
+
+    observation_space = text_space()
+    action_space = text_space()
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.replies = 0
+        return "say yes", {"legal_actions": ("yes",)}
+
+    def step(self, action):
+        self.replies += 1
+        over = self.replies == 3
+        info = {} if over else {"legal_actions": ("yes",), "invalid_action": action != "yes"}
+        return "say yes", 0.0, False, over, info
+
+
+class MarksNothing(MarksNoEnd):
+    """Neither marks a reply nor ends the game."""
+
+    def step(self, action):
+        return "say yes", 0.0, False, False, {"legal_actions": ("yes",)}
+
+
+class ReadsNumbers(MarksNoEnd):
+    """Raises in code that the standard library calls."""
+
+    def step(self, action):
+        return json.loads("1", parse_int=lambda _: int(action))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from rllib_lmgame.envs.checking import apart
+from rllib_lmgame.envs.checking import apart, checker
 from rllib_lmgame.envs.checking.checker import Report, check_game, inspect_game
+from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agent_program.game import AgentProgram
-from rllib_lmgame.envs.registry import own_games
+from rllib_lmgame.envs.registry import make_session, own_games
 
 VARIANTS = [
     ("lmgame/Sokoban-v0", {"split": "test", "show_legal_actions": True, "show_coordinates": True}),
@@ -82,6 +84,43 @@ def test_a_sound_game_by_import_path_passes(game: str) -> None:
 def test_the_fault_of_a_broken_game_is_named(name: str, said: str) -> None:
     problems = check_game(f"broken_games:{name}")
     assert any(said in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "said"),
+    [
+        ("MarksNoEnd", {}, [r"as reply 3, which ended the game, is not marked; set .*, also in the infos at the end"]),
+        (
+            "MarksNothing",
+            {},
+            [
+                r"16 of the 16 invalid replies tried .* \(for example ''\); end or truncate it",
+                "as reply 1 is not marked",
+            ],
+        ),
+        (
+            "Endless",
+            {"max_invalid_actions": None},
+            [r" of the 16 .*; end it after max_invalid_actions"],
+        ),
+    ],
+)
+def test_what_is_wrong_with_invalid_replies_is_said_once(name: str, config: dict, said: list[str], monkeypatch) -> None:
+    monkeypatch.setattr(checker, "MAX_REPLIES", 50)
+    problems = checker._garbage(name, {}, make_session(f"broken_games:{name}", config))
+    assert len(problems) == len(said)
+    assert all(re.search(*pair) for pair in zip(said, problems, strict=True)), problems
+
+
+def test_the_line_where_a_game_raises_is_named() -> None:
+    session = make_session("broken_games:ReadsNumbers")
+    raising = '        return json.loads("1", parse_int=lambda _: int(action))'
+    lines = (Path(__file__).parent / "broken_games.py").read_text().splitlines()
+    place = rf"ValueError: invalid literal .* \(broken_games\.py:{1 + lines.index(raising)}\)"
+    with pytest.raises(GameError, match=rf"step\(\) raised {place}$"):
+        checker._garbage("broken_games:ReadsNumbers", {}, session)
+    (problem,) = checker._standard("broken_games:ReadsNumbers", {}, session)
+    assert re.search(place, problem)
 
 
 def test_splits_are_compared_without_starting_what_levels_need(monkeypatch: pytest.MonkeyPatch) -> None:

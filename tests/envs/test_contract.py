@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -9,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs import make_game, make_session
+from rllib_lmgame.envs.checking.checker import _standard
 from rllib_lmgame.envs.contract import GameError, TextAECGame, TextGame, TextParallelGame
 from rllib_lmgame.envs.contract.base import MAX_TEXT, quoted
 from rllib_lmgame.envs.contract.splits import split_of
+from rllib_lmgame.envs.games.duels.leduc_poker import LeducState
 from rllib_lmgame.envs.games.grids.sokoban import Sokoban
 from rllib_lmgame.envs.games.mathematics.gsm8k import GSM8K
 from rllib_lmgame.envs.games.mathematics.math_reasoning.game import MathReasoning
@@ -20,6 +23,7 @@ from rllib_lmgame.envs.games.mathematics.math_reasoning.solutions import Range
 from rllib_lmgame.envs.games.web.deep_search.game import read_plain
 from rllib_lmgame.envs.registry import own_games
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.measures.game_tree import game_tree
 from tests.envs.begun import begun
 
 
@@ -291,3 +295,27 @@ def test_rules_say_what_a_reply_holds_and_not_how_it_is_marked(game: str) -> Non
     session = make_session(game, {})
     assert not re.search(r"</?(answer|think)>|\btags?\b", session.instructions)
     session.close()
+
+
+@pytest.mark.parametrize(
+    "chance",
+    [
+        {"high": 0.5, "low": 0.5},
+        ["high", "low"],
+        [(0.5, "high"), (0.5, "low")],
+        [(LeducState(), 0.5), (LeducState(), 0.5)],
+        [("0.5", LeducState()), ("0.5", LeducState())],
+        [(0.5, LeducState()), (0.25, LeducState())],
+        [(1.5, LeducState()), (-0.5, LeducState())],
+        [(math.nan, LeducState())],
+    ],
+)
+def test_chance_of_another_form_is_named(chance: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LeducState, "chance", property(lambda state: () if state.cards else chance))
+    said = r"^LeducState\.chance is [\[{].*; it must be a list of pairs \(probability, next state\)"
+    with pytest.raises(GameError, match=said):
+        make_session("lmgame/LeducPoker-v0").reset(0)
+    with pytest.raises(GameError, match=said):
+        game_tree("lmgame/LeducPoker-v0")
+    with pytest.raises(GameError, match=said):  # Once, not once for each standard test.
+        _standard("lmgame/LeducPoker-v0", {}, make_session("lmgame/LeducPoker-v0"))

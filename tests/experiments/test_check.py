@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 
@@ -392,7 +393,8 @@ def test_a_game_that_breaks_its_contract_while_it_is_checked_is_named(listed, mo
     games = ["config.games=[lmgame/Sokoban-v0]"] if listed else []
     error = error_of(line, *games, "config.token_ppo={advantage_estimator: vine}")
     assert error.path == ("config.games[0].env" if listed else "config.env")
-    assert error.message == "lmgame/Sokoban-v0: replayable raised RuntimeError: boom"
+    said = r"lmgame/Sokoban-v0: replayable raised RuntimeError: boom \(test_check\.py:\d+\)"
+    assert re.fullmatch(said, error.message)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from rllib_lmgame.envs.contract.session import GameSession, StepResult
 from rllib_lmgame.envs.contract.splits import SPLITS
 from rllib_lmgame.envs.registry import READY, make_game, session_of
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.text import first_line
+from rllib_lmgame.text import first_line, place_of
 
 MAX_REPLIES = 2_000
 """Replies after which a game is taken to be endless."""
@@ -112,7 +112,7 @@ def inspect_game(game: str | Callable[..., Any], env_config: Mapping[str, Any] |
         env = _make(name, config)
         session = session_of(name, env)
     except Exception as error:
-        return Report((f"it cannot be built: {type(error).__name__}: {error}",))
+        return Report((f"it cannot be built: {type(error).__name__}: {error}{place_of(error)}",))
     try:
         getattr(env, READY, str)()
     except ConfigError as error:  # Without what runs beside it nothing more can be said.
@@ -130,6 +130,7 @@ def inspect_game(game: str | Callable[..., Any], env_config: Mapping[str, Any] |
             except Exception as error:
                 findings.append(
                     f"{name}: the check {check.__name__.strip('_')} stopped at {type(error).__name__}: {error}"
+                    f"{place_of(error)}"
                 )
     found = dict.fromkeys(findings)
     return Report(
@@ -198,8 +199,10 @@ def _standard(name: str, config: dict[str, Any], session: GameSession) -> list[s
     for title, run in runs:
         try:
             run()
+        except GameError:
+            raise
         except Exception as error:
-            problems.append(f"{name}: {title} failed: {type(error).__name__}: {first_line(error)}")
+            problems.append(f"{name}: {title} failed: {type(error).__name__}: {first_line(error)}{place_of(error)}")
     return problems
 
 
@@ -272,28 +275,33 @@ def _digest_elsewhere(name: str, config: dict[str, Any]) -> str:
 
 
 def _garbage(name: str, config: dict[str, Any], session: GameSession) -> list[str]:
-    problems = []
+    endless: list[str] = []
+    unmarked = ""
     for i, text in enumerate(GARBAGE):
         session.reset(i)
-        replies, lists_moves, flagged = 0, False, True
-        while session.to_act():
-            actors = session.to_act()
-            listing = [agent for agent in actors if session.observe(agent).legal_actions]
-            lists_moves = lists_moves or bool(listing)
-            result = session.step(dict.fromkeys(actors, text))
-            flagged = flagged and all(result.infos.get(agent, {}).get("invalid_action") for agent in listing)
-            replies += 1
+        replies = 0
+        while actors := session.to_act():
             if replies > MAX_REPLIES:
-                problems.append(
-                    f"{name}: a player who only writes {text[:20]!r} never ends the game; end it after "
-                    "max_invalid_actions or max_turns"
-                )
+                endless.append(text)
                 break
-        if text == NONSENSE and lists_moves and not flagged:
-            problems.append(
-                f"{name}: the reply {text!r} is not marked; set info['invalid_action'] = True for a reply that is no "
-                "legal action"
-            )
+            listing = [agent for agent in actors if session.observe(agent).legal_actions]
+            result = session.step(dict.fromkeys(actors, text))
+            replies += 1
+            marked = all(result.infos.get(agent, {}).get("invalid_action") for agent in listing)
+            if text == NONSENSE and not marked and not unmarked:
+                unmarked = f"reply {replies}" + (", which ended the game," if result.done else "")
+    problems = []
+    if endless:
+        advice = "end it after max_invalid_actions or max_turns" if _ours(session) else "end or truncate it in step()"
+        problems.append(
+            f"{name}: {len(endless)} of the {len(GARBAGE)} invalid replies tried never end the game when a player "
+            f"writes nothing else (for example {endless[0][:20]!r}); {advice}"
+        )
+    if unmarked:
+        problems.append(
+            f"{name}: {NONSENSE!r} as {unmarked} is not marked; set info['invalid_action'] = True for every reply that "
+            "is no legal action, also in the infos at the end of the game"
+        )
     return problems
 
 
@@ -346,7 +354,8 @@ def _random_game(name: str, session: GameSession, seed: int) -> Iterator[str]:
         total += sum(result.rewards.values()) - sum(info.get("penalty", 0.0) for info in result.infos.values())
     else:
         yield (
-            f"{name}: a game of random legal actions did not end within {MAX_REPLIES} replies; set a budget (max_turns)"
+            f"{name}: a game of random legal actions did not end within {MAX_REPLIES} replies; "
+            + ("set a budget (max_turns)" if _ours(session) else "end or truncate it in step()")
         )
         return
     env = session.env  # type: ignore[attr-defined]

@@ -26,7 +26,7 @@ from rllib_lmgame.envs.contract.functions import read_functions
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.envs.contract.simultaneous import TextParallelGame
 from rllib_lmgame.envs.contract.turns import TextAECGame
-from rllib_lmgame.text import is_writable
+from rllib_lmgame.text import in_words, is_writable, place_of
 from rllib_lmgame.waiting import WaitedTooLong
 
 T = TypeVar("T")
@@ -123,7 +123,7 @@ class EnvironmentSession(GameSession):
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise GameError(f"{self.game_id}: {name} raised {type(error).__name__}: {error}") from error
+            raise GameError(f"{self.game_id}: {name} raised {in_words(error)}{place_of(error)}") from error
 
     def expert_action(self, agent_id: str) -> str | None:
         return self._optional("expert_action", self._id(agent_id))
@@ -174,7 +174,7 @@ class EnvironmentSession(GameSession):
         except (GameError, WaitedTooLong, KeyboardInterrupt):
             raise
         except BaseException as error:
-            raise GameError(f"{self.game_id}: {name}() raised {type(error).__name__}: {error}") from error
+            raise GameError(f"{self.game_id}: {name}() raised {in_words(error)}{place_of(error)}") from error
 
     def _id(self, agent_id: str) -> Any:
         """What the environment calls an agent."""

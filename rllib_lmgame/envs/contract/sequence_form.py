@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from rllib_lmgame.envs.contract.functions import GameFunction, read_functions
-from rllib_lmgame.envs.contract.tree import GameState, TextTreeGame
+from rllib_lmgame.envs.contract.tree import GameState, TextTreeGame, outcomes_of
 
 MAX_STATES = 2_000_000
 """States of a game that is walked, unless more are allowed."""
@@ -170,7 +170,7 @@ class _Walk:
             last: Last move of every seat.
         """
         self.states += 1
-        if outcomes := state.chance:
+        if outcomes := outcomes_of(state):
             return [(after, chance * p, last) for p, after in outcomes if p > 0]
         if state.finished:
             self.ends.append((chance, last, state.payoffs))

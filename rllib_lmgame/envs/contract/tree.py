@@ -6,13 +6,15 @@ What is played and what is measured are the same states, so that an exact measur
 
 from __future__ import annotations
 
+import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from rllib_lmgame.envs.contract.base import InvalidAction, read_word
+from rllib_lmgame.envs.contract.base import GameError, InvalidAction, read_word
 from rllib_lmgame.envs.contract.turns import TextAECGame
+from rllib_lmgame.text import shown
 
 
 class GameState(ABC):
@@ -23,7 +25,7 @@ class GameState(ABC):
 
     @property
     def chance(self) -> Sequence[tuple[float, GameState]]:
-        """What may happen now, and how probable it is, where chance decides; else nothing."""
+        """Pairs ``(probability, next state)`` where chance decides, their probabilities summing to 1; else empty."""
         return ()
 
     @property
@@ -117,8 +119,24 @@ class TextTreeGame(TextAECGame):
         return self._composed(first, (position.view(position.seat),), position.actions)
 
 
+def outcomes_of(state: GameState) -> list[tuple[float, GameState]]:
+    """The pairs of :attr:`GameState.chance`. Raises: GameError: they are none, or no probabilities."""
+    given = state.chance or ()
+    try:
+        pairs = [(p, after) for p, after in given if isinstance(after, GameState) and p >= 0]
+        valid = len(pairs) == len(given) and (not pairs or math.isclose(sum(p for p, _ in pairs), 1, abs_tol=1e-6))
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
+        raise GameError(
+            f"{type(state).__name__}.chance is {shown(given)}; it must be a list of pairs (probability, next state) "
+            "whose probabilities sum to 1, empty where a player moves or the game is over"
+        )
+    return pairs
+
+
 def settled(state: GameState, chance: random.Random) -> GameState:
     """The state with chance's decisions made, up to the next move of a player or the end."""
-    while outcomes := state.chance:
+    while outcomes := outcomes_of(state):
         (state,) = chance.choices([after for _, after in outcomes], [p for p, _ in outcomes])
     return state
