@@ -21,8 +21,9 @@ for name in awk basename bash cat chmod cp cut date df dirname du env expand exp
 done
 tar -c --exclude=.venv --exclude=.git --exclude=runs --exclude=build --exclude=__pycache__ . | tar -x -C "$work/copy"
 
-# What leads to the network stays: a proxy, a company's certificates.
-cert=${PIP_CERT:-$(python3 -m pip config get global.cert 2>/dev/null || true)}
+# What leads to the network stays: a proxy, the system's certificates, which may have a company's.
+cert=${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}
+[ -e "$cert" ] || cert=''
 in_empty_environment() {
     began=$(date +%s)
     (cd "$work/copy" && env -i HOME="$work/home" PATH="$work/bin" PIP_CONFIG_FILE=/dev/null ${HTTPS_PROXY:+HTTPS_PROXY="$HTTPS_PROXY"} \
