@@ -33,12 +33,12 @@ def place_of(error: BaseException) -> str:
     """``" (file.py:12)"``: the last line of the traceback that is not of this package, Gymnasium, PettingZoo or the
     standard library; empty if there is none.
     """
-    frames = [
-        f" ({Path(frame.f_code.co_filename).name}:{line})"
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if str(frame.f_globals.get("__name__")).partition(".")[0] not in _LIBRARIES
-    ]
-    return frames[-1] if frames else ""
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        module = frame.f_globals.get("__name__")  # Code of others may have put anything there.
+        if type(module) is not str or module.partition(".")[0] not in _LIBRARIES:
+            place = f" ({printable(one_line(Path(frame.f_code.co_filename).name))}:{line})"
+    return place
 
 
 def one_line(text: str) -> str:

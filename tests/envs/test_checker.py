@@ -12,6 +12,7 @@ from rllib_lmgame.envs.checking.checker import Report, check_game, inspect_game
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agent_program.game import AgentProgram
 from rllib_lmgame.envs.registry import make_session, own_games
+from rllib_lmgame.text import place_of
 
 VARIANTS = [
     ("lmgame/Sokoban-v0", {"split": "test", "show_legal_actions": True, "show_coordinates": True}),
@@ -121,6 +122,20 @@ def test_the_line_where_a_game_raises_is_named() -> None:
         checker._garbage("broken_games:ReadsNumbers", {}, session)
     (problem,) = checker._standard("broken_games:ReadsNumbers", {}, session)
     assert re.search(place, problem)
+
+
+def test_a_place_is_one_line_whatever_code_says_of_itself() -> None:
+    """Nothing of it is run: a game's own words could end the process, or pass for another message."""
+    names = {"__name__": BadWords()}
+    exec(compile("def fail():\n    raise ValueError", "game\nerror: \x1b[31mlost", "exec"), names)
+    with pytest.raises(ValueError) as raised:
+        names["fail"]()  # type: ignore[operator]
+    assert place_of(raised.value) == " (game error: \\x1b[31mlost:2)"
+
+
+class BadWords:
+    def __str__(self) -> str:
+        raise SystemExit(3)
 
 
 def test_splits_are_compared_without_starting_what_levels_need(monkeypatch: pytest.MonkeyPatch) -> None:
