@@ -25,10 +25,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from machine import describe, machine
 
+from rllib_lmgame.base.errors import MissingDependencyError
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import own_games
-from rllib_lmgame.errors import MissingDependencyError
 
 BEGIN, END = "<!-- games.py: begin -->", "<!-- games.py: end -->"
 COLUMNS = (

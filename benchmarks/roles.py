@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
+from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.envs.registry import make_session
-from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, loaded_policies
 from rllib_lmgame.measures.statistics import wilson_interval
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_evaluation

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tables import table
 
+from rllib_lmgame.base.text import size_text
 from rllib_lmgame.data_sets.table import SETS
-from rllib_lmgame.text import size_text
 
 MANY = 5
 """Parts that are named in the table, at most."""

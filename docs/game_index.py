@@ -14,12 +14,12 @@ from typing import Any
 import gymnasium
 from pettingzoo import AECEnv
 
+from rllib_lmgame.base.errors import MissingDependencyError
 from rllib_lmgame.envs import games
 from rllib_lmgame.envs.contract.base import TextGame, Variant
 from rllib_lmgame.envs.contract.multi_agent import TextMultiAgentGame
 from rllib_lmgame.envs.games import FAMILIES
 from rllib_lmgame.envs.registry import INDEX, session_of
-from rllib_lmgame.errors import MissingDependencyError
 
 
 def index_text() -> str:

@@ -30,8 +30,8 @@ from rules_section import rules_section
 from tables import OPTION_HEAD, option_rows, option_table, table, wrapped
 from trust_page import trust_page
 
+from rllib_lmgame.base.errors import MissingDependencyError
 from rllib_lmgame.envs.registry import INDEX
-from rllib_lmgame.errors import MissingDependencyError
 from rllib_lmgame.settings.schema import NAMED, declared, default_text, walk
 from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, TalkOptions

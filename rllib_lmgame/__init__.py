@@ -6,7 +6,7 @@ neither torch nor Ray, vLLM or DeepSpeed.
 
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.plug_in import register_with_gymnasium
+from rllib_lmgame.base.gym_registration import register_with_gymnasium
 
 if TYPE_CHECKING:
     from rllib_lmgame.envs import make

@@ -23,8 +23,9 @@ from rllib_lmgame.algorithms.games_fit import (
 from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.algorithms.schedule_metrics import check_metrics
 from rllib_lmgame.algorithms.scheduled import game_variants, in_lockstep, kind_of, occurring, whole_keys
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.endpoints.address import read_address
-from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.inference.registry import TRANSFORMERS
 from rllib_lmgame.league.reach import MostPlay, check_reach
 from rllib_lmgame.policies.chat.format import ChatFormat
@@ -56,7 +57,6 @@ from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS, WITHOUT_EFFECT,
 from rllib_lmgame.settings.sections.teacher import KEY as TEACHER
 from rllib_lmgame.settings.sections.teacher import TeacherOptions
 from rllib_lmgame.settings.tree import OVERRIDES, Settings
-from rllib_lmgame.storage import expanded
 
 _OF_ONE = (
     *(*SCHEDULED_KEYS, "kl_target", "grad_clip", "grad_clip_by", "seed", "learner_config_dict"),

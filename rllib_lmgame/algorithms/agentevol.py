@@ -18,8 +18,8 @@ from rllib_lmgame.algorithms.cluster import engines
 from rllib_lmgame.algorithms.cluster.learner_calls import update_learners
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.supervised import success_on_test
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.envs.registry import game_spec
-from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.log.sample import end_before, log_of_training

@@ -56,11 +56,12 @@ from rllib_lmgame.algorithms.cluster.trials import trials_at_once
 from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN, LMGameConfig
 from rllib_lmgame.algorithms.measuring.measures import LAST, measure_policies, measured_columns
 from rllib_lmgame.algorithms.models import prepare_models
-from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.results import number_at
+from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.weights import WeightUse
-from rllib_lmgame.results import number_at
 from rllib_lmgame.rollouts.episodes import OVER_SAMPLES, over_levels, over_samples
 from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat
@@ -69,7 +70,6 @@ from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, STALE, EpisodeSource, LineUps, Rounds, play_all
 from rllib_lmgame.settings.algorithms import reference
 from rllib_lmgame.settings.old_names import check_saved
-from rllib_lmgame.storage import expanded, is_uri
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.metrics import PHASES, WEIGHT_SYNC_TIMER, flatten, with_columns
 from rllib_lmgame.telemetry.phases import CHOSEN, ENGINES, MODELS, WHY_DROPPED, WORKERS, tell_phase

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rllib_lmgame.algorithms.checkpoints.learner_files import read_by_learners, written_by_learners
 from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords, file_records
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.league.files import BEGINNINGS, copy_beginnings, move_directory
 from rllib_lmgame.league.members import Files, files_of
 

@@ -23,9 +23,9 @@ from rllib_lmgame.algorithms.demonstrations import with_demonstrations
 from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.algorithms.measuring.measures import check_measures
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.envs.registry import games
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.imports import import_path
 from rllib_lmgame.learners.microbatch import Room
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
 from rllib_lmgame.policies.model.files import ModelFiles

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from rllib_lmgame.algorithms.games import on_split
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.splits import TRAIN
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.game_calls import abandon, call_game, open_session, run_to_end
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.records import GameConfig

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.imports import asking
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.plugin import asking
 from rllib_lmgame.inference.registry import EngineEntry, find_engine
 from rllib_lmgame.league.matchmaking import Matchmaker, resolve_matchmaker
 from rllib_lmgame.settings.algorithms import PREFERENCES, TOKEN_PPO, WITHOUT_VALUES

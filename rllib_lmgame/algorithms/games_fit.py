@@ -8,9 +8,10 @@ from typing import Any
 
 from rllib_lmgame.algorithms.facts import PolicyFacts, state_rollouts
 from rllib_lmgame.algorithms.games import is_contest, is_for_one, is_self_play, lists_legal_actions, roles_of
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError, did_you_mean
+from rllib_lmgame.base.text import in_words, one_line
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.registry import game_spec, load_factory
-from rllib_lmgame.errors import ConfigError, MissingDependencyError, did_you_mean
 from rllib_lmgame.policies.mapping import KEY as MAPPING
 from rllib_lmgame.policies.mapping import OTHERS, RoleMapping, SeatMapping
 from rllib_lmgame.rollouts.game_calls import opened
@@ -18,7 +19,6 @@ from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.rollouts.sources import LineUps, Roles
-from rllib_lmgame.text import in_words, one_line
 
 _PLAN = EpisodePlan("", 0, 0, "", 0, number=0)
 

@@ -17,9 +17,9 @@ from rllib_lmgame.algorithms.checkpoints.learner_files import written_by_learner
 from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
 from rllib_lmgame.algorithms.cluster.engines import opponent_key
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
+from rllib_lmgame.base.json_files import write_json
 from rllib_lmgame.inference.serving.client import engine_of
 from rllib_lmgame.inference.weights import Base, SharedBundle
-from rllib_lmgame.json_files import write_json
 from rllib_lmgame.league.files import (
     DIRECTORY,
     LIST_FILE,

@@ -10,8 +10,8 @@ from typing import Any
 from rllib_lmgame.algorithms.facts import PolicyFacts, state_rollouts
 from rllib_lmgame.algorithms.overlap import OVERLAP
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION
+from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.envs.registry import game_spec
-from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.rollouts.item_order import is_list
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.algorithms import OWN, SUPERVISED_METRICS

@@ -8,8 +8,8 @@ import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.registry import options_of
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.schedules import (
     COUNTERS,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.settings.schedules import is_meant_as_schedule, is_schedule
 from rllib_lmgame.settings.schema import declared, describe

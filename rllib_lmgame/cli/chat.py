@@ -8,10 +8,10 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.text import printable
 from rllib_lmgame.cli.games import TRUST_HELP
 from rllib_lmgame.cli.player_options import add_player_options, player_settings, seed, whole
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.text import printable
 
 HELP = "Type a prompt; `/new` begins another conversation, an empty line or Ctrl-D leaves."
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.new_files import new_file, writing
+from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
 from rllib_lmgame.cli.player_options import add_player_options, player_settings, seed, whole
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.imports import find_in_current_directory
-from rllib_lmgame.new_files import new_file, writing
 from rllib_lmgame.policies.scripted import FORMS
 from rllib_lmgame.settings.sections.supervised import WRITTEN
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.storage import expanded
-from rllib_lmgame.text import printable
+from rllib_lmgame.base.storage import expanded
+from rllib_lmgame.base.text import printable
 
 
 def add_parser(subparsers: Any, summary: str) -> None:

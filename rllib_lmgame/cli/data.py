@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.text import columns, size_text
+from rllib_lmgame.base.text import columns, size_text
 
 HEAD = ("name", "here", "licence", "size", "what it is")
 PARTS_HEAD = ("part", "here", "files")
@@ -83,10 +83,10 @@ def _words(here: list[str], parts: int) -> str:
 
 def fetch_sets(args: argparse.Namespace) -> int:
     """Fetch each of the sets named."""
+    from rllib_lmgame.base.errors import ConfigError
+    from rllib_lmgame.base.storage import expanded
     from rllib_lmgame.data_sets.fetch import fetch
     from rllib_lmgame.data_sets.places import PREFIX, named
-    from rllib_lmgame.errors import ConfigError
-    from rllib_lmgame.storage import expanded
 
     source: Path | None = None
     if args.source is not None and not (source := expanded(args.source)).is_dir():

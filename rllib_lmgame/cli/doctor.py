@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.text import one_line, printable
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.text import one_line, printable
 
 if TYPE_CHECKING:
     from rllib_lmgame.experiments.acceptance.running import Outcome
@@ -72,10 +72,10 @@ def print_findings() -> list[Any]:
 
 def _accept(args: argparse.Namespace) -> int:
     """Run the checks of the GPUs, and tell of each as soon as it is over."""
+    from rllib_lmgame.base.new_files import new_file, writing
     from rllib_lmgame.experiments.acceptance.checks import Here, named
     from rllib_lmgame.experiments.acceptance.running import FAILED, outcomes
     from rllib_lmgame.experiments.checks.machine import findings
-    from rllib_lmgame.new_files import new_file, writing
     from rllib_lmgame.policies.model.files import check_model
 
     checks = named(args.checks or ())

@@ -13,16 +13,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.plugin import find_in_current_directory
+from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.cli.evaluation_table import evaluation_markdown, evaluation_table
 from rllib_lmgame.cli.game_list import FLAG, FORM, listed, named_games, suite, with_names
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, add_verbosity, parse_env_config
 from rllib_lmgame.cli.player_options import MOST, SECTIONS, add_time_limit, player_settings, seed, whole
 from rllib_lmgame.cli.recorded import held_directory, play_with_bar
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.files.reading import parse_value
-from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.policies.scripted import FORMS, HUGGING_FACE, MODEL_PREFIXES
-from rllib_lmgame.storage import expanded, is_uri
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
@@ -357,8 +357,8 @@ def _numbers(evaluation: Evaluation, results: Results, args: argparse.Namespace)
 
 
 def _write(directory: EvaluationDirectory, numbers: Mapping[str, Any]) -> None:
+    from rllib_lmgame.base.json_files import write_json
     from rllib_lmgame.evaluation.comparison.files import RESULTS
-    from rllib_lmgame.json_files import write_json
 
     try:
         write_json(directory.path / f"{RESULTS}.json", numbers, indent=1)

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from rllib_lmgame.base.text import columns, printable
 from rllib_lmgame.cli.tournament_table import SHOWN_FAILURES, spent_lines
 from rllib_lmgame.measures.statistics import notes_on_levels
-from rllib_lmgame.text import columns, printable
 
 MAX_REPLY = 100
 """Characters shown of a reply that could not be read."""

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
 
 CPU = "On two CPU cores"
 KINDS = {CPU: "", "On one GPU": "-1gpu", "On four GPUs": "-4gpu", "On eight GPUs": "-8gpu"}

@@ -11,12 +11,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.cli.games import add_env_config, parse_env_config
 from rllib_lmgame.cli.init import write_new
 from rllib_lmgame.envs.registry import AT_ADDRESSES
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.files import scaffolds
-from rllib_lmgame.imports import find_in_current_directory
 
 if TYPE_CHECKING:
     from rllib_lmgame.envs.contract.session import GameSession
@@ -59,8 +59,8 @@ def add_parser(subparsers: Any, summary: str) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from rllib_lmgame.base.storage import expanded
     from rllib_lmgame.envs.registry import game_spec, make_session
-    from rllib_lmgame.storage import expanded
 
     options = parse_env_config(args.env_config)
     find_in_current_directory([args.game, options])

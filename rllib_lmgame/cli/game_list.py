@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.errors import ConfigError, did_you_mean
-from rllib_lmgame.imports import find_in_current_directory
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.plugin import find_in_current_directory
 
 if TYPE_CHECKING:
     from rllib_lmgame.rollouts.records import GameConfig
@@ -92,9 +92,9 @@ def suite(text: str) -> tuple[tuple[GameConfig, ...], int | None]:
 
     Raises: ConfigError: there is no such example or game, or several examples that play other games.
     """
+    from rllib_lmgame.base.storage import expanded
     from rllib_lmgame.cli.example import examples
     from rllib_lmgame.experiments.files.reading import read_experiments
-    from rllib_lmgame.storage import expanded
 
     known = examples()
     name, _, chosen = text.partition(":")

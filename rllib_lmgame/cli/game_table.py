@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from rllib_lmgame.base.text import printable
 from rllib_lmgame.cli.signals import Terminated
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.inference.protocol import StopReason
@@ -17,7 +18,6 @@ from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import GameInPlay, GameStep
 from rllib_lmgame.rollouts.players import Player
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, Seat
-from rllib_lmgame.text import printable
 
 HELP = "Type an action; `?` lists the legal actions, `!` plays the expert's, `quit`, an empty line or Ctrl-D leaves."
 LEAVES = ("", "quit", "exit")

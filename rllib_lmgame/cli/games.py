@@ -8,10 +8,10 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.imports import find_in_current_directory
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.plugin import find_in_current_directory
+from rllib_lmgame.base.text import columns
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S, CHECK_LIMIT_S
-from rllib_lmgame.text import columns
 
 if TYPE_CHECKING:
     from rllib_lmgame.envs.registry import GameSpec

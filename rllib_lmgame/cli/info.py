@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.storage import expanded, is_remote
+from rllib_lmgame.base.text import columns, first_line, one_line, printable, size_text
 from rllib_lmgame.cli.example import examples
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.storage import expanded, is_remote
-from rllib_lmgame.text import columns, first_line, one_line, printable, size_text
 
 FILES = (".yaml", ".yml", ".py")
 
@@ -53,12 +53,12 @@ def run(args: argparse.Namespace) -> int:
 
 def about_file(path: str) -> Iterator[str]:
     """What a file's experiments are and what they need, as the dry run estimates it."""
+    from rllib_lmgame.base.plugin import find_in_current_directory
     from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
     from rllib_lmgame.experiments.checks.data_sets import stand_in_for_missing
     from rllib_lmgame.experiments.checks.needs import needs_of
     from rllib_lmgame.experiments.files.reading import read_experiments
     from rllib_lmgame.experiments.run.cluster import quieten_ray
-    from rllib_lmgame.imports import find_in_current_directory
     from rllib_lmgame.settings.schema import values_of
 
     specs = read_experiments(path)
@@ -82,9 +82,9 @@ def about_checkpoint(path: str) -> Iterator[str]:
     from rllib_lmgame.algorithms.checkpoints.ownership import wrote_checkpoint
     from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
     from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN
+    from rllib_lmgame.base.json_files import read_mapping
     from rllib_lmgame.evaluation.saved_config import read_config, saved_model
     from rllib_lmgame.experiments.results.curves import read_milestones, success_over_levels
-    from rllib_lmgame.json_files import read_mapping
 
     place = Path(find_checkpoint(path))
     yield str(place)
@@ -112,7 +112,7 @@ def about_checkpoint(path: str) -> Iterator[str]:
 
 def _model(directory: Path) -> str:
     """Architecture and size of a Hugging Face directory's model."""
-    from rllib_lmgame.json_files import read_mapping
+    from rllib_lmgame.base.json_files import read_mapping
 
     try:
         config = read_mapping(directory / "config.json", 1 << 20)
@@ -125,10 +125,10 @@ def _model(directory: Path) -> str:
 
 def about_game(game: str) -> Iterator[str]:
     """A game's page: what it is, its options, and a turn of it."""
+    from rllib_lmgame.base.plugin import find_in_current_directory
     from rllib_lmgame.envs.checking.sample import as_played, docstring_text, example_turn
     from rllib_lmgame.envs.contract.base import GameError
     from rllib_lmgame.envs.registry import game_spec, load_factory
-    from rllib_lmgame.imports import find_in_current_directory
     from rllib_lmgame.settings.schema import declared, default_text, type_name
 
     find_in_current_directory(game)

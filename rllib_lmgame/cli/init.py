@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.experiments.files import scaffolds
-from rllib_lmgame.imports import find_in_current_directory
 
 BEGUN_WITH = {1: ("guess_number", "GuessNumber"), 2: ("take_stones", "TakeStones")}
 """Players -> module of :mod:`rllib_lmgame.experiments.files.scaffolds`, and the class in it."""
@@ -59,8 +59,8 @@ def add_parser(subparsers: Any, summary: str) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from rllib_lmgame.base.storage import expanded
     from rllib_lmgame.experiments.spec import check_name
-    from rllib_lmgame.storage import expanded
 
     directory = expanded(args.dir)
     if args.kind == "game":

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_patient
+from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
+from rllib_lmgame.base.text import first_line, printable
 from rllib_lmgame.cli.signals import Ending, raised_signals
-from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
-from rllib_lmgame.text import first_line, printable
 
 COMMANDS = {
     "train": "train an algorithm, from a file or from flags",

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from rllib_lmgame.text import columns
+from rllib_lmgame.base.text import columns
 
 HEAD = ("name", "what it is", "licence", "weights", "converted", "parameters")
 

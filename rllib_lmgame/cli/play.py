@@ -8,11 +8,11 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError
+from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
 from rllib_lmgame.cli.player_options import add_player_options, player_settings, seed
 from rllib_lmgame.cli.signals import Terminated
-from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
-from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.policies.scripted import FORMS
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 

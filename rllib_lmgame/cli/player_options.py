@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.text import shown
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
-from rllib_lmgame.text import shown
 
 if TYPE_CHECKING:
     from rllib_lmgame.evaluation.players.settings import PlayerSettings

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.base.errors import CheckpointError, ConfigError, did_you_mean
+from rllib_lmgame.base.text import printable, size_text
 from rllib_lmgame.cli.games import TRUST_HELP
-from rllib_lmgame.errors import CheckpointError, ConfigError, did_you_mean
-from rllib_lmgame.text import printable, size_text
 
 
 def add_parser(subparsers: Any, summary: str) -> None:

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.new_files import out_path
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.new_files import out_path
 
 if TYPE_CHECKING:
     from rllib_lmgame.evaluation.record_directory import RecordDirectory

@@ -7,10 +7,10 @@ import asyncio
 import sys
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.listening import check_free
-from rllib_lmgame.new_files import new_file, writing
-from rllib_lmgame.threads import threads_here
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.http_server import check_free
+from rllib_lmgame.base.new_files import new_file, writing
+from rllib_lmgame.base.threads import threads_here
 
 FLAT = "Flat"
 

@@ -11,10 +11,10 @@ from typing import Any
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.games import on_split
+from rllib_lmgame.base.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.cli.game_table import Person
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec
-from rllib_lmgame.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.evaluation.players.language_model import policy_player
 from rllib_lmgame.evaluation.players.naming import make_player, split_name
 from rllib_lmgame.evaluation.players.settings import PlayerSettings

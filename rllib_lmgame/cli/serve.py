@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.http_server import check_free, in_address, is_loopback, listen
 from rllib_lmgame.cli.game_list import FORM, listed, named_games
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
 from rllib_lmgame.cli.player_options import add_player_options, player_settings, whole
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.listening import check_free, in_address, is_loopback, listen
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 PROTOCOLS = ("openenv", "agentgym", "mrlm")

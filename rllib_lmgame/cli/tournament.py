@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
 from rllib_lmgame.cli.player_options import add_player_options, player_settings, seed, whole
 from rllib_lmgame.cli.recorded import held_directory, play_with_bar
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.policies.scripted import FORMS
 
 if TYPE_CHECKING:

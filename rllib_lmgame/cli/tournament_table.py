@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rllib_lmgame.text import columns, printable
+from rllib_lmgame.base.text import columns, printable
 
 if TYPE_CHECKING:
     from rllib_lmgame.evaluation.tournament.run import Outcome

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.listening import check_port
-from rllib_lmgame.new_files import new_file, writing
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.http_server import check_port
+from rllib_lmgame.base.new_files import new_file, writing
 
 if TYPE_CHECKING:
     from rllib_lmgame.viewer.curves import Curves
@@ -93,7 +93,7 @@ def _why_none(library: Library, paths: list[str]) -> str:
 
 
 def _export(library: Library, paths: list[str], out: str) -> int:
-    from rllib_lmgame.text import size_text
+    from rllib_lmgame.base.text import size_text
     from rllib_lmgame.viewer.curves import Curves
     from rllib_lmgame.viewer.page import exported
     from rllib_lmgame.viewer.places import trials_of
@@ -119,7 +119,7 @@ def _export(library: Library, paths: list[str], out: str) -> int:
 
 
 def _print(library: Library, paths: list[str], number: int) -> int:
-    from rllib_lmgame.text import columns
+    from rllib_lmgame.base.text import columns
     from rllib_lmgame.viewer.terminal import listed, told
 
     _read(library, paths)

@@ -9,8 +9,8 @@ import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.data_sets.web import check_room
-from rllib_lmgame.errors import ConfigError
 
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 _DEEPEST = 3

@@ -21,15 +21,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame import json_files
+from rllib_lmgame.base import json_files
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.lock import locked
+from rllib_lmgame.base.text import size_text
 from rllib_lmgame.data_sets import hub
 from rllib_lmgame.data_sets.archives import leads_out, unpack
 from rllib_lmgame.data_sets.places import PREFIX, SOURCE, Named, named, read_source
 from rllib_lmgame.data_sets.table import HUB, MB, PACKAGE, SETS, Source
 from rllib_lmgame.data_sets.web import CHUNK, check_room, download
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.lock import locked
-from rllib_lmgame.text import size_text
 
 Report = Callable[[str], None]
 

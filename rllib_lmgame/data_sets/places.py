@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame import json_files
+from rllib_lmgame.base import json_files
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.storage import expanded, own_cache
+from rllib_lmgame.base.text import size_text
 from rllib_lmgame.data_sets.table import SETS, TRAIN, VALIDATION, DataSet
-from rllib_lmgame.errors import ConfigError, did_you_mean
-from rllib_lmgame.storage import expanded, own_cache
-from rllib_lmgame.text import size_text
 
 PREFIX = "data:"
 SOURCE = "SOURCE.json"

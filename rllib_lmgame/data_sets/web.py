@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame import json_files
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.storage import is_remote
-from rllib_lmgame.text import size_text
+from rllib_lmgame.base import json_files
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.storage import is_remote
+from rllib_lmgame.base.text import size_text
 
 TIMEOUT_S = 30.0
 """Longest silence of a server."""

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.settings.sections.language_model import ENDPOINT as ENDPOINT
 
 KNOWN_KEYS = {"api.openai.com": "OPENAI_API_KEY"}

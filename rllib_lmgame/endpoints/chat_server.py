@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
-from rllib_lmgame import json_files
+from rllib_lmgame.base import json_files
+from rllib_lmgame.base.http_server import read_whole, refuse_pages
 from rllib_lmgame.endpoints.completions import (
     ChatReply,
     ChatRequest,
@@ -19,7 +20,6 @@ from rllib_lmgame.endpoints.completions import (
     read_request,
     read_score_request,
 )
-from rllib_lmgame.listening import read_whole, refuse_pages
 
 logger = logging.getLogger(__name__)
 

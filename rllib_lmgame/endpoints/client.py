@@ -19,12 +19,12 @@ from typing import Any, Self, TypeGuard, TypeVar
 
 import aiohttp
 
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.json_files import parse
+from rllib_lmgame.base.text import one_line, printable
 from rllib_lmgame.endpoints.address import Address
 from rllib_lmgame.endpoints.secrecy import gives_away, is_pretended
 from rllib_lmgame.endpoints.settings import EndpointOptions
-from rllib_lmgame.errors import ConfigError, did_you_mean
-from rllib_lmgame.json_files import parse
-from rllib_lmgame.text import one_line, printable
 
 Message = dict[str, str]
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.errors import did_you_mean
+from rllib_lmgame.base.errors import did_you_mean
+from rllib_lmgame.base.text import is_writable
 from rllib_lmgame.settings.schema import describe
-from rllib_lmgame.text import is_writable
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MOST_MESSAGES = 4096

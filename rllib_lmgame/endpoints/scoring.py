@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from rllib_lmgame.base.json_files import parse
 from rllib_lmgame.endpoints.client import ConversationTooLong, EndpointClient, EndpointError, Passing
-from rllib_lmgame.json_files import parse
 
 ALONE: Mapping[str, Any] = {"max_tokens": 0, "echo": True}
 """Of a request: the prompt is all that is wanted."""

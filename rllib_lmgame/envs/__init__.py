@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rllib_lmgame.base.gym_registration import stand_for
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.envs.modules import add_game_modules
@@ -18,7 +19,6 @@ from rllib_lmgame.envs.registry import (
     register_game,
     register_own_games,
 )
-from rllib_lmgame.plug_in import stand_for
 
 __all__ = [
     "GameError",

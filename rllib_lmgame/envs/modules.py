@@ -36,7 +36,7 @@ class GameModule(ModuleType):
 
 def maker_of(game: Callable[..., Any]) -> Callable[..., Any]:
     """A function that makes the game, which refuses calls that come before ``reset``. It takes ``render_mode`` and the
-    game's options, and raises :class:`~rllib_lmgame.errors.ConfigError` as the game does.
+    game's options, and raises :class:`~rllib_lmgame.base.errors.ConfigError` as the game does.
     """
 
     def make(render_mode: str | None = None, **env_config: Any) -> Any:

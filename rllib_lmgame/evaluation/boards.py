@@ -7,7 +7,7 @@ import collections
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode, SeatFactory, Sessions, play_one
 from rllib_lmgame.rollouts.records import Failure, GameConfig

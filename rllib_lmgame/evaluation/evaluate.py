@@ -11,15 +11,15 @@ from typing import Any
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.games import found_beside, has_option, on_split
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.new_files import new_file
 from rllib_lmgame.data_sets.places import DataMissing
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.naming import make_players, split_name
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.normalised import score_in
-from rllib_lmgame.new_files import new_file
 from rllib_lmgame.policies.model.files import check_model, fetched, load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import over_levels, success_by_seed
@@ -195,7 +195,7 @@ def evaluate_checkpoint(
         against: Players of any kind (:mod:`.players.naming`) for all seats but one of games for several.
         opponents: What they share.
         last_iterate: Use the weights in training, not their average (``token_ppo.ema_decay``).
-        out: New file of the episode log (JSONL), see :func:`~rllib_lmgame.new_files.new_file`.
+        out: New file of the episode log (JSONL), see :func:`~rllib_lmgame.base.new_files.new_file`.
         trust: Also take what could run code from a checkpoint that is not this user's (:mod:`.saved_config`).
         connected: Connects to a Ray cluster, by default :func:`~.ray_cluster.be_connected`.
 

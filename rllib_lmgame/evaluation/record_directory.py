@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.json_files import read_mapping, write_json
-from rllib_lmgame.lock import locked
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.json_files import read_mapping, write_json
+from rllib_lmgame.base.lock import locked
+from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, numbered_records
-from rllib_lmgame.storage import expanded
 
 FAILURES_FILE = "failures.jsonl"
 MAX_SETTINGS_BYTES = 4_000_000

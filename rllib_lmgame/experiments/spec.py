@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.text import shown
 from rllib_lmgame.settings.algorithms import OWN, PPO, known_entry
 from rllib_lmgame.settings.names import find_key
 from rllib_lmgame.settings.plugins import CALLBACKS, REPORTS
 from rllib_lmgame.settings.schema import REQUIRED, Holds, build, describe, option
 from rllib_lmgame.settings.sections.rllib import FLAT_KEYS
 from rllib_lmgame.settings.trust import is_name, is_number
-from rllib_lmgame.text import shown
 
 
 def dotted(parts: Iterable[str | int]) -> str:

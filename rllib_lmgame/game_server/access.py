@@ -14,8 +14,8 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from rllib_lmgame import listening
-from rllib_lmgame.listening import refuse_pages
+from rllib_lmgame.base import http_server
+from rllib_lmgame.base.http_server import refuse_pages
 
 MOST_BYTES = 1 << 18
 """Of one message: the longest reply that a game reads, in any way to write it, is shorter."""
@@ -56,7 +56,7 @@ def guard(token: str | None) -> Middleware:
                 text="a token is needed: `Authorization: Bearer TOKEN`, or http://token:TOKEN@HOST:PORT as address",
             )
 
-    return listening.guard(check)
+    return http_server.guard(check)
 
 
 def _sent(request: web.Request) -> bytes:

@@ -21,8 +21,8 @@ from typing import Any
 
 from aiohttp import web
 
-from rllib_lmgame import json_files
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base import json_files
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.game_server.access import MOST_BYTES, answering, guard, told_to_all
 from rllib_lmgame.game_server.hall import MOST_SEED, Client, FullError, Hall, HeldPlaces, ServedGame
 from rllib_lmgame.game_server.table import GameLostError, View

@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.splits import SPLIT_CHOICES
 from rllib_lmgame.envs.registry import game_spec, options_of
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.game_server.table import GameLostError, Seating, Table, View, seated
 from rllib_lmgame.rollouts.game_calls import abandon, open_session
 from rllib_lmgame.rollouts.plans import EpisodePlan

@@ -26,10 +26,10 @@ from uuid import uuid4
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from rllib_lmgame import json_files
+from rllib_lmgame.base import json_files
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.envs.contract.base import MAX_TEXT
 from rllib_lmgame.envs.contract.splits import SPLITS, VALIDATION
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.game_server.access import MOST_BYTES, answering, guard, told_to_all
 from rllib_lmgame.game_server.hall import MOST_SEED, Client, FullError, Hall, HeldPlaces, ServedGame
 from rllib_lmgame.game_server.openenv_forms import SCHEMA, VERSION, openapi

@@ -11,7 +11,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.imports import asking, import_path
+from rllib_lmgame.base.plugin import asking, import_path
 from rllib_lmgame.inference.protocol import DeviceEngine, InferenceEngine
 from rllib_lmgame.settings.plugins import ENGINES, check_call, check_methods
 from rllib_lmgame.settings.sections.inference import InferenceOptions

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.protocol import EngineDeadError, WeightUpdateError
 from rllib_lmgame.policies.model.files import ADAPTER_FILES
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.base.errors import CheckpointError
+from rllib_lmgame.base.json_files import read_mapping
 from rllib_lmgame.inference.weights import AdapterBundle, Base, WeightBundle, pack_state
-from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.league.members import Member, policies_of
 from rllib_lmgame.policies.model.files import ADAPTER_FILES, MAX_JSON_BYTES, weight_files
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.league.matches import Match, Table, deal_matches
 from rllib_lmgame.league.matchmaking import Standing, draw_member, draw_past, drawn, resolve_matchmaker
 from rllib_lmgame.league.members import Member, leaving, member_name, member_of, policies_of

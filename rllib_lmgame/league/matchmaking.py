@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.league.members import Member
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.settings.plugins import MATCHMAKERS, check_call

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.league.payoffs import PRIOR_GAMES
 from rllib_lmgame.settings.sections.exploiters import KEY, ExploiterOptions
 from rllib_lmgame.settings.sections.league import LeagueOptions

@@ -18,8 +18,8 @@ import torch
 from ray.rllib.core import COMPONENT_RL_MODULE
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
-from rllib_lmgame.errors import CheckpointError, ConfigError
-from rllib_lmgame.json_files import count_of, mapping_of, number_of, read_mapping, write_json
+from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.json_files import count_of, mapping_of, number_of, read_mapping, write_json
 from rllib_lmgame.learners.engines.reference import AdapterReference, Reference, WeightAverage, frozen_copy
 from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
 from rllib_lmgame.learners.objectives.base import StepCounts

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rllib_lmgame.base.threads import AUTO
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, default_tokens, kept_per_token, layer_of, number_of
 from rllib_lmgame.settings.schema import with_changes
 from rllib_lmgame.settings.sections.teacher import TeacherOptions
 from rllib_lmgame.settings.sections.token_ppo import FIT, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
-from rllib_lmgame.threads import AUTO
 
 _SEED_STRIDE = 1_000_003
 _FOLLOWING = {

@@ -6,9 +6,9 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.registry import make_session
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.scripted import ScriptedPlayer, make_scripted_player
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import ClassVar, Protocol
 
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.endpoints.address import ENDPOINT
 from rllib_lmgame.envs.contract.session import GameSession, Observation
-from rllib_lmgame.errors import ConfigError, did_you_mean
-from rllib_lmgame.imports import import_path
 from rllib_lmgame.settings.plugins import check_call, check_methods, made
 from rllib_lmgame.settings.sections.language_model import HUGGING_FACE, LANGUAGE_MODEL
 

@@ -9,13 +9,13 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any
 
+from rllib_lmgame.base.step_timer import WaitedTooLong, waiting
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.support.asked_models import MAX_TOKENS
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.guard import Part, Source
 from rllib_lmgame.rollouts.seats import Generate
-from rllib_lmgame.waiting import WaitedTooLong, waiting
 
 SLACK_S = 60.0
 """What a question may take beyond the engine's own limits before its game gives it up."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract import InvalidAction, read_word
 from rllib_lmgame.envs.contract.session import Observation
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation, Prompt

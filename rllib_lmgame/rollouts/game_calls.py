@@ -19,15 +19,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.step_timer import WaitedTooLong, clocked
+from rllib_lmgame.base.text import in_words
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec, make_session
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
-from rllib_lmgame.text import in_words
-from rllib_lmgame.waiting import WaitedTooLong, clocked
 
 logger = logging.getLogger(__name__)
 

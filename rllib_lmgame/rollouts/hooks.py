@@ -16,7 +16,7 @@ from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils import force_list
 
-from rllib_lmgame.imports import asking
+from rllib_lmgame.base.plugin import asking
 from rllib_lmgame.rollouts.episodes import module_of_agent, to_multi_agent_episode
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY
 

@@ -24,9 +24,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.text import in_words
 from rllib_lmgame.envs.contract.infos import plain_info
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
 from rllib_lmgame.rollouts.plans import EpisodePlan, Race, stable_seed
@@ -35,7 +36,6 @@ from rllib_lmgame.rollouts.restarts import restart_mismatch
 from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat, OutOfTokens, Seat
 from rllib_lmgame.settings.sections.demonstrations import KEY
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
-from rllib_lmgame.text import in_words
 
 logger = logging.getLogger(__name__)
 

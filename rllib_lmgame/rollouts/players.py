@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
+from rllib_lmgame.base.text import in_words
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.format import ChatFormat
@@ -32,7 +33,6 @@ from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
-from rllib_lmgame.text import in_words
 
 
 class Player(ABC):

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.endpoints.completions import RequestError
 from rllib_lmgame.envs.contract.session import AskingProgram, GameSession, Observation
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.format import Prompt
 from rllib_lmgame.policies.chat.requested import RequestedConversation
 from rllib_lmgame.rollouts.seats import GameCall, LanguageModelSeat

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.mapping import KEY, VersusMapping
 from rllib_lmgame.rollouts.game_calls import GameCalls, open_session, run_to_end

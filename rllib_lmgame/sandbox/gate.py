@@ -10,7 +10,7 @@ Guarantees, each with a test:
 2. Nobody is passed over: a process lets its runs in by age, and the next one of all processes waits alone for its
    slots.
 3. A process that dies gives back what it held: a slot is a locked file, and the kernel frees the lock.
-4. A wait ends, in :class:`SandboxBusyError`. It is not the game's own time (:mod:`rllib_lmgame.waiting`).
+4. A wait ends, in :class:`SandboxBusyError`. It is not the game's own time (:mod:`rllib_lmgame.base.step_timer`).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from rllib_lmgame.base.step_timer import waiting
 from rllib_lmgame.sandbox.limits import Limits, SandboxBusyError, SandboxError
 from rllib_lmgame.sandbox.machine import usable_cores, usable_memory
-from rllib_lmgame.waiting import waiting
 
 SLOTS = "RLLIB_LMGAME_SANDBOX_PROGRAMS"
 """Environment variable: programs at once, in place of what cores and memory allow."""

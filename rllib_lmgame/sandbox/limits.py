@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
-from rllib_lmgame.waiting import WaitedTooLong
+from rllib_lmgame.base.step_timer import WaitedTooLong
 
 MEBIBYTE = 2**20
 FINISHED, TIMEOUT, TOO_MUCH_OUTPUT = "finished", "timeout", "too much output"

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.imports import import_path
+from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.settings.sections.action_values import (
     ExpectileValueOptions,
     ReturnValueOptions,

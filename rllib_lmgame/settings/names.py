@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.settings.algorithms import OWN, AlgorithmEntry, Section
 from rllib_lmgame.settings.old_names import OLD_NAMES, check_name, check_old
 from rllib_lmgame.settings.schedules import ScheduleOptions

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
-from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.imports import asking, import_path
+from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.plugin import asking, import_path
 from rllib_lmgame.settings.schema import Limits, build, check_value, describe, unknown_key
 from rllib_lmgame.settings.trust import is_name, is_number
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.settings.algorithms import ACTION_VALUES, PREFERENCES, TOKEN_PPO
 from rllib_lmgame.settings.plugins import REPLY_FORMATS
 from rllib_lmgame.settings.schedules import check_points

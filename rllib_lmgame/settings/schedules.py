@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.errors import CheckpointError, ConfigError, nearest
-from rllib_lmgame.json_files import mapping_of, number_of
-from rllib_lmgame.results import is_metric, number_at
+from rllib_lmgame.base.errors import CheckpointError, ConfigError, nearest
+from rllib_lmgame.base.json_files import mapping_of, number_of
+from rllib_lmgame.base.results import is_metric, number_at
 from rllib_lmgame.settings.schema import Limits, as_mapping, build, check_value, declared, given, limits, option, walk
 
 PPO_ITERATION, ENV_STEPS = "ppo_iteration", "env_steps"

@@ -30,9 +30,9 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
 
-from rllib_lmgame.errors import ConfigError, did_you_mean, nearest
+from rllib_lmgame.base.errors import ConfigError, did_you_mean, nearest
+from rllib_lmgame.base.text import shown
 from rllib_lmgame.settings.old_names import new_name
-from rllib_lmgame.text import shown
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -106,7 +106,7 @@ def option(
         stranger: Whether a stranger's file may set it (:mod:`.trust`): always, never, or a test of values.
             ``None``: numbers, booleans and ``choices`` only.
         schedulable: Whether a schedule may change it (:mod:`.schedules`): it is read in every iteration.
-        path: Whether it may name a file or directory (:func:`~rllib_lmgame.storage.with_whole_paths`).
+        path: Whether it may name a file or directory (:func:`~rllib_lmgame.base.storage.with_whole_paths`).
         carded: Whether a model card says it.
         holds: What a mapping or list holds.
         of: Types of a tagged group that have it; empty: all.

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.storage import with_whole_paths
+from rllib_lmgame.base.threads import AUTO
 from rllib_lmgame.settings.algorithms import TOKEN_PPO, WITHOUT_VALUES, AlgorithmEntry, Section
 from rllib_lmgame.settings.names import check_keys, not_in_evaluation
 from rllib_lmgame.settings.schedules import (
@@ -51,8 +53,6 @@ from rllib_lmgame.settings.sections.rllib import (
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
-from rllib_lmgame.storage import with_whole_paths
-from rllib_lmgame.threads import AUTO
 
 OVERRIDES = "algorithm_config_overrides_per_module"
 """RLlib's key of what policies have of their own."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.settings.schedules import ScheduleOptions, is_meant_as_schedule, read_schedule
 from rllib_lmgame.settings.schema import NAMED, Option, check_value, declared, describe, tag_of, unknown_key, values_of
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rllib_lmgame.text import one_line, shown
+from rllib_lmgame.base.text import one_line, shown
 
 _LONGEST_VALUE = 24
 _TUNE_ID = re.compile(r"_[0-9a-f]{4,8}_\d{5}$")

@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.base.json_files import parse
 from rllib_lmgame.experiments.results.files import RESULT_FILE
-from rllib_lmgame.json_files import parse
 from rllib_lmgame.telemetry.metrics import flatten
 from rllib_lmgame.telemetry.trial_names import directory_names
 

@@ -13,8 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.text import first_line
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.viewer.curves import Curves
 from rllib_lmgame.viewer.library import Library, Source, as_json
 from rllib_lmgame.viewer.page import page

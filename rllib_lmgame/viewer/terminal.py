@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rllib_lmgame.text import one_line, printable
+from rllib_lmgame.base.text import one_line, printable
 
 
 def told(episode: Mapping[str, Any]) -> Iterator[str]:

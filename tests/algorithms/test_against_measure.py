@@ -15,9 +15,9 @@ from rllib_lmgame.algorithms.measuring import measures
 from rllib_lmgame.algorithms.measuring.against import Against
 from rllib_lmgame.algorithms.measuring.measures import AskedPolicies, measured_columns
 from rllib_lmgame.algorithms.trust import check_config
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.duels.connect_four_search import Grid, best_columns
 from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopReason
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.measures.tic_tac_toe import chances, decisions, minimax_player, uniform_player

@@ -9,7 +9,7 @@ import pytest
 
 from rllib_lmgame.algorithms.checkpoints.models import check_league, check_models
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.settings.sections.language_model import LoraOptions

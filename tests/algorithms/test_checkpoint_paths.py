@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.base.errors import CheckpointError
 
 
 def make_checkpoint(path):

@@ -24,7 +24,7 @@ from rllib_lmgame.algorithms.checkpoints.manifest import (
     write_manifest,
 )
 from rllib_lmgame.algorithms.checkpoints.signing import is_signature, key_file, sign
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.base.errors import CheckpointError
 
 FILES = {
     "algorithm_state.pkl": b"state" * 100,

@@ -21,12 +21,12 @@ from ray.tune.registry import get_trainable_cls
 
 from rllib_lmgame.algorithms.facts import RunFacts
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.registry import make_session
-from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.experiments.checks.algorithms import resolve_algorithm
 from rllib_lmgame.experiments.checks.check import build_config
-from rllib_lmgame.imports import import_path
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.objectives import PPOObjective

@@ -11,10 +11,10 @@ import pytest
 
 from rllib_lmgame.algorithms import demonstrations
 from rllib_lmgame.algorithms.demonstrations import with_demonstrations
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract import InvalidAction, TextGame
 from rllib_lmgame.envs.contract.splits import TRAIN, split_of_digest
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
 from rllib_lmgame.rollouts.play import GameInPlay
 from rllib_lmgame.rollouts.players import Scripted, take_seats

@@ -17,7 +17,7 @@ from learner_weights import hf_state
 from rllib_lmgame.algorithms.cluster.engines import engine_seed, engine_sets, start_engines
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, push_from_learners, share_weights
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.protocol import EngineDeadError, InferenceEngine
 from rllib_lmgame.inference.serving.group import EngineGroup

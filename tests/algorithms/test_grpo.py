@@ -9,7 +9,7 @@ import pytest
 from rllib_lmgame.algorithms.facts import RunFacts
 from rllib_lmgame.algorithms.grpo import LMGameGRPO, LMGameGRPOConfig
 from rllib_lmgame.algorithms.ppo import LMGamePPO
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.settings.algorithms import find_entry
 
 

@@ -8,7 +8,7 @@ from rllib_lmgame.algorithms.measuring import measures
 from rllib_lmgame.algorithms.measuring.exploitability import Exploitability
 from rllib_lmgame.algorithms.measuring.measures import load_measure, measure_policies, measured_columns, profiles
 from rllib_lmgame.algorithms.trust import check_config
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.serving import client
 from rllib_lmgame.rollouts.asking import Answer, NotAnswered
 from rllib_lmgame.rollouts.records import GameConfig

@@ -19,8 +19,8 @@ from rllib_lmgame.algorithms.checkpoints.ownership import (
     wrote_checkpoint,
     wrote_experiment,
 )
+from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.cli import main
-from rllib_lmgame.errors import CheckpointError
 
 
 @pytest.fixture

@@ -22,10 +22,10 @@ from rllib_lmgame.algorithms.schedule_metrics import NEVER_FOLLOWED
 from rllib_lmgame.algorithms.scheduled import occurring, scheduled_games, schedules_of
 from rllib_lmgame.algorithms.selection import Selected
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
-from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.results import number_at
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
-from rllib_lmgame.results import number_at
 from rllib_lmgame.rollouts.item_order import ItemOrder, list_sizes
 from rllib_lmgame.rollouts.records import PlayResult
 from rllib_lmgame.settings.algorithms import PPO, AlgorithmEntry, Section

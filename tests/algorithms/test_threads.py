@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem, _MockFileSystem
 
-from rllib_lmgame import threads
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.cluster import trials
 from rllib_lmgame.algorithms.cluster.threads import (
@@ -26,9 +25,10 @@ from rllib_lmgame.algorithms.cluster.threads import (
     threads_of,
     with_kept_threads,
 )
+from rllib_lmgame.base import threads
+from rllib_lmgame.base.threads import cores_of_trial, first_environment, openmp_threads, threads_each, usable_cores
 from rllib_lmgame.learners.settings import learner_threads
 from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.threads import cores_of_trial, first_environment, openmp_threads, threads_each, usable_cores
 
 NODES = st.sampled_from("abc")
 
@@ -100,7 +100,7 @@ def test_a_container_has_the_cores_of_its_quota(quota, cores, tmp_path, monkeypa
 def test_what_a_process_was_started_with_is_known_whatever_was_set_since() -> None:
     code = (
         "import os; os.environ['OMP_NUM_THREADS'] = '1'; os.environ['LATER'] = 'x'\n"
-        "from rllib_lmgame.threads import *; e = first_environment(); print(openmp_threads(e), 'LATER' in e)"
+        "from rllib_lmgame.base.threads import *; e = first_environment(); print(openmp_threads(e), 'LATER' in e)"
     )
     environment = {**os.environ, "OMP_NUM_THREADS": "7"}
     ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
@@ -184,7 +184,7 @@ def test_an_explicit_number_of_a_learner_wins(asked, found, reserved, threads) -
 
 
 def test_an_engine_by_itself_has_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rllib_lmgame.threads.usable_cores", lambda: 6)
+    monkeypatch.setattr("rllib_lmgame.base.threads.usable_cores", lambda: 6)
     monkeypatch.delenv("OMP_NUM_THREADS")
     assert (InferenceOptions(num_threads="auto").threads, InferenceOptions(num_threads=2).threads) == (6, 2)
 

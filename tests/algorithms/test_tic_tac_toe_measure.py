@@ -6,8 +6,8 @@ import pytest
 
 from rllib_lmgame.algorithms.measuring.measures import load_measure, measured_columns
 from rllib_lmgame.algorithms.measuring.tic_tac_toe import TicTacToeChances
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.registry import make_session
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.measures.tic_tac_toe import chances, minimax_player, uniform_player
 from rllib_lmgame.rollouts.asking import Answer
 from rllib_lmgame.rollouts.records import GameConfig

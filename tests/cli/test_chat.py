@@ -22,12 +22,12 @@ import psutil
 import pytest
 from commands import PATIENCE_S, Command
 
+from rllib_lmgame.base.http_server import check_free
+from rllib_lmgame.base.text import printable
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.evaluation.players.language_model import LocalModel
 from rllib_lmgame.evaluation.players.vllm_server import Guard, run_server
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest
-from rllib_lmgame.listening import check_free
-from rllib_lmgame.text import printable
 
 Checkpoint = Callable[..., str]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from episode_parts import logged, sessions
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli import main
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.log.episode_log import read_log
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.plugin import IMPORTING_KEYS, find_in_current_directory, named_in
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.game_list import listed, named_games
 from rllib_lmgame.envs.registry import load_factory, options_of, own_games
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.spec import ExperimentOptions
-from rllib_lmgame.imports import IMPORTING_KEYS, find_in_current_directory, named_in
 from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.settings.sections.language_model import PlayerOptions
 
@@ -257,8 +257,8 @@ def test_a_run_finds_game_player_and_report_in_workers_too(mine: Path, tiny_dict
     ("line", "meant"), [("import rllib_lmgam.envs", "rllib_lmgame"), ("from numppy import array", "numpy")]
 )
 def test_a_misspelt_import_is_not_advised_to_be_installed(line, meant, tmp_path, monkeypatch) -> None:
+    from rllib_lmgame.base.errors import MissingDependencyError
     from rllib_lmgame.envs.registry import game_spec
-    from rllib_lmgame.errors import MissingDependencyError
 
     name = f"bad_{meant}"
     (tmp_path / f"{name}.py").write_text(f"# A game\n{line}\n")

@@ -9,9 +9,9 @@ from ray.tune.experiment import Trial
 from ray.tune.utils import flatten_dict
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.evaluation_table import evaluation_table
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, check_games, measure, opponents_of
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.measures.statistics import wilson_interval

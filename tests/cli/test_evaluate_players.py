@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.evaluation_table import evaluation_markdown
 from rllib_lmgame.cli.game_list import listed, suite
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 from rllib_lmgame.rollouts.log.episode_log import read_log
 

@@ -23,10 +23,10 @@ from typing import Any, Generic, TypeVar
 
 import pytest
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli.export_env import module_name
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.one_seat import OneSeat
 
 LAKE = "lmgame/FrozenLake-v0"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli.init import config_text, write_new
 from rllib_lmgame.cli.main import main
-from rllib_lmgame.errors import ConfigError
 
 
 @pytest.fixture

@@ -197,7 +197,7 @@ def test_a_terminal_is_told_at_once_what_is_checked(terminal, monkeypatch):
 
 
 def test_debug_shows_the_stack(file):
-    from rllib_lmgame.errors import ConfigError
+    from rllib_lmgame.base.errors import ConfigError
 
     file.write_text(GAME % "temperatur: 0.5")
     with pytest.raises(ConfigError):

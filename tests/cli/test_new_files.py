@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.new_files import new_file
 from rllib_lmgame.cli import main
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.new_files import new_file
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, read_log
 
 HOLDER = """
 import os, signal, sys
-from rllib_lmgame.new_files import new_file
+from rllib_lmgame.base.new_files import new_file
 
 with new_file(sys.argv[1]) as file:
     file.scratch.write_text("begun")

@@ -15,8 +15,8 @@ import pytest
 
 from rllib_lmgame.algorithms.checkpoints.cards import MOST_VALUES, RETURN, SUCCESS, Curve, add_to_cards, game_text
 from rllib_lmgame.algorithms.checkpoints.manifest import write_manifest
+from rllib_lmgame.base.text import sparkline
 from rllib_lmgame.cli.main import main
-from rllib_lmgame.text import sparkline
 
 Checkpoint = Callable[..., str]
 SECRET = "hf_secret"

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 from hub_server import COMMIT, HubServer, quiet, serve_bird, zipped
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.lock import locked
 from rllib_lmgame.cli import main
 from rllib_lmgame.data_sets import table, web
 from rllib_lmgame.data_sets.fetch import _Record, fetch, verify
 from rllib_lmgame.data_sets.places import path_of, paths_of
 from rllib_lmgame.data_sets.web import download
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.lock import locked
 
 GSM8K = "datasets/openai/gsm8k"
 TRAIN, TEST = (f"main/{split}-00000-of-00001.parquet" for split in ("train", "test"))

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from hub_server import HubServer, parquet_of, quiet, serve_bird, serve_gsm8k, zipped
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.data_sets.fetch import fetch
 from rllib_lmgame.envs.games.code.bird.game import BIRD
 from rllib_lmgame.envs.games.code.code_execution.game import CodeExecution
 from rllib_lmgame.envs.games.mathematics.gsm8k import GSM8K
-from rllib_lmgame.errors import ConfigError
 
 
 def drawn(game: Any, count: int = 200) -> set[str]:

@@ -21,9 +21,9 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from rllib_lmgame.algorithms.grpo import LMGameGRPOConfig
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.cli.main import make_parser
 from rllib_lmgame.envs.registry import make_session
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
 from rllib_lmgame.experiments.checks.data_sets import stand_in_for_missing

@@ -13,9 +13,9 @@ import yaml
 from game_pages import example_code
 
 import rllib_lmgame.envs
+from rllib_lmgame.base.errors import MissingDependencyError
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.registry import own_games
-from rllib_lmgame.errors import MissingDependencyError
 
 DOCS = Path(__file__).parents[2] / "docs"
 SOME_PAGES = ("games.md", "reference.md", generate.DASHBOARD)

@@ -23,8 +23,8 @@ from rllib_lmgame.algorithms.cluster.footprint import footprint
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli.main import main
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks import check, prompts
 from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly

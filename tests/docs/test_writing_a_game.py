@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.measures.exploitability import exploitability, odds_of, uniform_policy
 from rllib_lmgame.measures.game_tree import game_tree
 from rllib_lmgame.policies.scripted import make_scripted_player

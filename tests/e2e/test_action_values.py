@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
 from rllib_lmgame.policies.model.action_values import FILE
 

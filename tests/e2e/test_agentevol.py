@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.learners.data.rows import played_parts
 from rllib_lmgame.rollouts.records import WEIGHT
 

@@ -10,7 +10,7 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.examples.envs.classes.multi_agent.tic_tac_toe import TicTacToe
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 
 EPISODE = ["on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end"]

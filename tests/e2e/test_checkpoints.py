@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from learner_weights import weights_of
 
-from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.model.tiny import build_tiny_model

@@ -124,7 +124,7 @@ def test_an_engine_killed_while_generating_and_in_an_update_comes_back_with_the_
 
 def test_a_lost_learner_ends_training_with_its_cause(start, make_config, tmp_path) -> None:
     from rllib_lmgame.algorithms.cluster.learner_calls import LearnerError
-    from rllib_lmgame.errors import CheckpointError
+    from rllib_lmgame.base.errors import CheckpointError
 
     algorithm = start(make_config(num_learners=2))
     algorithm.train()
@@ -159,7 +159,7 @@ def test_a_learner_that_fails_ends_an_update_the_others_wait_in(start, make_conf
 
 def test_an_error_of_a_learner_reaches_the_driver(start, make_config, tmp_path) -> None:
     from rllib_lmgame.algorithms.checkpoints.learner_files import load_learners
-    from rllib_lmgame.errors import CheckpointError
+    from rllib_lmgame.base.errors import CheckpointError
 
     for learners in (0, 1):
         algorithm = start(make_config(num_learners=learners))

@@ -12,7 +12,7 @@ import pytest
 from engine_replies import logprobs_by, reply_of
 from learner_weights import hf_state
 
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.league.files import read_member
 from rllib_lmgame.learners.data.rows import played_parts
 from rllib_lmgame.telemetry.metrics import LEAGUE_NAMES

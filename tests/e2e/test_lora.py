@@ -18,7 +18,7 @@ from learner_weights import weights_of
 
 from rllib_lmgame.algorithms.checkpoints.models import check_models
 from rllib_lmgame.algorithms.cluster.engines import each_group
-from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
+from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.evaluation.players.naming import make_players
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec

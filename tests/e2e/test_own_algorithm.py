@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
 from rllib_lmgame.experiments.spec import Source, make_spec
 from rllib_lmgame.settings.algorithms import ENTRY_POINT_GROUP

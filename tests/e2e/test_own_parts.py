@@ -15,9 +15,9 @@ import pytest
 import yaml
 from own_parts import matchmaker
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli import main
 from rllib_lmgame.envs.registry import ENTRY_POINT_GROUP
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.rollouts.log.episode_log import read_log

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 
 THINGS = {"grass": "green", "sky": "blue", "snow": "white", "coal": "black"}
 

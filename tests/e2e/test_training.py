@@ -11,8 +11,8 @@ import pytest
 
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
 from rllib_lmgame.algorithms.schedule_metrics import followed
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.results import number_at
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.results import number_at
 from rllib_lmgame.settings.schedules import ENV_STEPS
 
 WARM_START = {

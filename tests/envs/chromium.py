@@ -6,8 +6,8 @@ import os
 import shutil
 from collections.abc import Callable
 
+from rllib_lmgame.base.errors import MissingDependencyError
 from rllib_lmgame.envs.games.web.browser.host import find_chromium
-from rllib_lmgame.errors import MissingDependencyError
 
 
 def missing_for_browser(*others: Callable[[], object]) -> str:

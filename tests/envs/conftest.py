@@ -6,8 +6,8 @@ from functools import cache
 
 import pytest
 
+from rllib_lmgame.base.errors import MissingDependencyError
 from rllib_lmgame.envs.registry import games, make_game
-from rllib_lmgame.errors import MissingDependencyError
 
 SLOW_GAMES = ("lmgame/MiniWoB-v0", "lmgame/SciWorld-v0", "lmgame/TextNav-v0")
 """Setting up a level takes a tenth of a second or more, and the tests of all games set up some thousand.

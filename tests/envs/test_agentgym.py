@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 from agentgym_server import CLOSES, ITEM_IS, WINS, FakeServer, serving
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.step_timer import WaitedTooLong
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.data_sets.table import SETS
 from rllib_lmgame.envs.contract.base import GameError
@@ -26,13 +28,11 @@ from rllib_lmgame.envs.games.adapted.agentgym import left_open
 from rllib_lmgame.envs.games.adapted.agentgym.tasks import TASKS
 from rllib_lmgame.envs.games.adapted.agentgym.told import CALLS, RULES
 from rllib_lmgame.envs.registry import game_spec, games, make_game, make_session, served
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import Sessions, play_many
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import Seat
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
-from rllib_lmgame.waiting import WaitedTooLong
 
 TYPED = {
     "webshop": "click[buy {item}]",

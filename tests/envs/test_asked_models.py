@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.step_timer import clocked, time_left, waiting
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.checking.checker import inspect_game
 from rllib_lmgame.envs.contract.base import GameError
@@ -18,9 +20,7 @@ from rllib_lmgame.envs.games.words.guessing.guess_my_city import GuessMyCity
 from rllib_lmgame.envs.games.words.guessing.twenty_questions import TwentyQuestions
 from rllib_lmgame.envs.support import asked_models
 from rllib_lmgame.envs.support.asked_models import harmless
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.game_calls import GameCalls
-from rllib_lmgame.waiting import clocked, time_left, waiting
 from tests.endpoint_server import Endpoint
 
 NOBODY = "openai:stone@http://127.0.0.1:9/v1"

@@ -13,9 +13,9 @@ from minigrid.core.grid import Grid
 from minigrid.core.world_object import Ball, Box, Door, Key
 from minigrid.envs.babyai.core.verifier import GoToInstr, ObjDesc, OpenInstr, PickupInstr, PutNextInstr
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.adapted.babyai import bot
 from rllib_lmgame.envs.games.adapted.babyai.game import LEVELS, MAX_FAILURES, BabyAI, level_name
-from rllib_lmgame.errors import ConfigError
 from tests.envs.begun import begun
 
 

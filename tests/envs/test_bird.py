@@ -8,10 +8,10 @@ import sqlite3
 
 import pytest
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.code.bird.game import BIRD
 from rllib_lmgame.envs.games.code.bird.schemas import SCHEMAS, filled
 from rllib_lmgame.envs.games.code.bird.tasks import FAMILIES, Task
-from rllib_lmgame.errors import ConfigError
 from tests.envs.begun import begun
 
 

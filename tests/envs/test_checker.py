@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from rllib_lmgame.base.text import place_of
 from rllib_lmgame.envs.checking import apart, checker
 from rllib_lmgame.envs.checking.checker import Report, check_game, inspect_game
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agent_program.game import AgentProgram
 from rllib_lmgame.envs.registry import make_session, own_games
-from rllib_lmgame.text import place_of
 
 VARIANTS = [
     ("lmgame/Sokoban-v0", {"split": "test", "show_legal_actions": True, "show_coordinates": True}),

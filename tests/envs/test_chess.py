@@ -13,6 +13,7 @@ import pytest
 
 chess = pytest.importorskip("chess")
 
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError  # noqa: E402
 from rllib_lmgame.envs import make_session  # noqa: E402
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.board import read_chess_move  # noqa: E402
@@ -21,7 +22,6 @@ from rllib_lmgame.envs.games.adapted.chess_games.game import Chess  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.opponents import DEBIAN_GAMES  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.search import MATE, best_move, evaluate  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.tablebase import NO_MATE, table  # noqa: E402
-from rllib_lmgame.errors import ConfigError, MissingDependencyError  # noqa: E402
 from tests.envs.begun import begun  # noqa: E402
 
 FAKE_ENGINE = """#!{python}

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs import make_game, make_session
 from rllib_lmgame.envs.checking.checker import _standard
 from rllib_lmgame.envs.contract import GameError, TextAECGame, TextGame, TextParallelGame
@@ -22,7 +23,6 @@ from rllib_lmgame.envs.games.mathematics.math_reasoning.problems import Problem
 from rllib_lmgame.envs.games.mathematics.math_reasoning.solutions import Range
 from rllib_lmgame.envs.games.web.deep_search.game import read_plain
 from rllib_lmgame.envs.registry import own_games
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.measures.game_tree import game_tree
 from tests.envs.begun import begun
 

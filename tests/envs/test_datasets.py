@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from hub_server import parquet_of
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.talk.debate.topics import read_topics
 from rllib_lmgame.envs.games.talk.negotiation.contexts import read_contexts
 from rllib_lmgame.envs.support.datasets import numbered_jsonl
 from rllib_lmgame.envs.support.json_stream import stream_records
-from rllib_lmgame.errors import ConfigError
 
 Reader = Callable[[Path], Any]
 READERS: dict[str, Reader] = {

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.plugin import named_in
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.splits import SPLITS
@@ -15,8 +17,6 @@ from rllib_lmgame.envs.games.talk.debate.game import Debate
 from rllib_lmgame.envs.games.talk.debate.judging import RuleJudge, Speech, lexicon, point_of, speech_score
 from rllib_lmgame.envs.games.talk.debate.topics import CON, PRO, Topic, own_topics, splits_of
 from rllib_lmgame.envs.games.words.guessing.questions import all_words
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.imports import named_in
 from tests.envs.begun import begun
 
 TOPICS = own_topics()

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.games.web.deep_search import DeepSearch
 from rllib_lmgame.envs.games.web.deep_search.corpus import Passage, exact_match, f1, holds_answer, normalised
 from rllib_lmgame.envs.games.web.deep_search.loader import FIRST_NUMBERS, load_questions
 from rllib_lmgame.envs.games.web.deep_search.world import generated_corpus
-from rllib_lmgame.errors import ConfigError
 from tests.envs.begun import begun
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from rllib_lmgame.base.errors import MissingDependencyError
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.errors import MissingDependencyError
 
 ALONE = [
     ("Sokoban", {}, 1000, 10.0),

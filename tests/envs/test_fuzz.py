@@ -13,9 +13,9 @@ import time
 
 import pytest
 
+from rllib_lmgame.base.errors import MissingDependencyError
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.registry import own_games
-from rllib_lmgame.errors import MissingDependencyError
 
 OURS = list(own_games())
 STRINGS = 150

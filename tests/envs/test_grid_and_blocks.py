@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv, generate_random_map
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.grids.blocksworld import (
     Blocksworld,
     after_move,
@@ -21,7 +22,6 @@ from rllib_lmgame.envs.games.grids.blocksworld import (
     shortest_moves,
 )
 from rllib_lmgame.envs.games.grids.frozen_lake import STEPS, FrozenLake, likeliest_moves, slips
-from rllib_lmgame.errors import ConfigError
 from tests.envs.begun import begun, played_by_expert
 
 LAKE = ("SFFF", "FHFH", "FFFH", "HFFG")

@@ -10,11 +10,11 @@ import gymnasium
 import pytest
 from gymnasium import spaces
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.checking.checker import check_game
 from rllib_lmgame.envs.games.adapted.gym_games.game import GymTextGame, best_policy, without_colours
 from rllib_lmgame.envs.games.adapted.gym_games.toy_text import should_hit
 from rllib_lmgame.envs.registry import make_game
-from rllib_lmgame.errors import ConfigError
 from tests.envs.begun import begun
 
 

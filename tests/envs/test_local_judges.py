@@ -23,15 +23,15 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.step_timer import WaitedTooLong
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import StepResult
 from rllib_lmgame.envs.games.talk.debate.game import Debate
 from rllib_lmgame.envs.games.words.guessing.guess_my_city import GuessMyCity
 from rllib_lmgame.envs.support.asked_models import AskedModel
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.model import asked_model
-from rllib_lmgame.waiting import WaitedTooLong
 
 CHAT = "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} {% endfor %}"
 REFUSING = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHAT

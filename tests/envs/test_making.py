@@ -17,10 +17,10 @@ from gymnasium.utils.env_checker import check_env
 from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
 
 import rllib_lmgame
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.checking.checker import TypedText
 from rllib_lmgame.envs.registry import own_games
-from rllib_lmgame.errors import ConfigError
 
 PAGES = Path(__file__).parents[2] / "docs" / "games"
 FOR_SEVERAL = [spec for spec in own_games().values() if spec.kind != "gymnasium"]

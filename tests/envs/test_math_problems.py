@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.games.mathematics.math_problems.game import MathProblems
 from rllib_lmgame.envs.games.mathematics.math_problems.made import FAMILIES, made_problem
 from rllib_lmgame.envs.support.mathematics.reading import final_answer
 from rllib_lmgame.envs.support.mathematics.results import is_worked_out, read_answer, same_answer
-from rllib_lmgame.errors import ConfigError
 
 PAIRS = [
     (line[0] == "=", *line[2:].split(" ## "))

@@ -18,6 +18,7 @@ import pytest
 
 pytest.importorskip("browsergym.miniwob")
 
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction
 from rllib_lmgame.envs.games.web.browser import host
 from rllib_lmgame.envs.games.web.browser.actions import ON_A_PAGE, read_call
@@ -25,7 +26,6 @@ from rllib_lmgame.envs.games.web.browser.sight import elements_of
 from rllib_lmgame.envs.games.web.mini_wob import game as game_module
 from rllib_lmgame.envs.games.web.mini_wob.expert import SOLVED
 from rllib_lmgame.envs.games.web.mini_wob.game import TASKS, MiniWoB
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from tests.envs import chromium
 from tests.envs.begun import begun, played_by_expert
 from tests.envs.chromium import missing_for_browser

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.contract.splits import split_of
 from rllib_lmgame.envs.games.talk.actions import the_action
@@ -16,7 +17,6 @@ from rllib_lmgame.envs.games.talk.negotiation.contexts import Context, all_conte
 from rllib_lmgame.envs.games.talk.negotiation.expert import aspiration, demand, read_claim
 from rllib_lmgame.envs.games.talk.negotiation.game import Negotiation
 from rllib_lmgame.envs.games.talk.negotiation.shares import proposal_text, read_share, share_text
-from rllib_lmgame.errors import ConfigError
 from tests.envs.begun import begun
 
 CONTEXT = Context((1, 2, 3), ((1, 3, 1), (2, 1, 2)))

@@ -12,12 +12,12 @@ pyspiel = pytest.importorskip("pyspiel")
 from open_spiel.python import policy as spiel_policy  # noqa: E402
 from open_spiel.python.algorithms import exploitability as spiel_exploitability  # noqa: E402
 
+from rllib_lmgame.base.errors import ConfigError  # noqa: E402
 from rllib_lmgame.envs import make_session  # noqa: E402
 from rllib_lmgame.envs.checking.checker import check_game  # noqa: E402
 from rllib_lmgame.envs.games.adapted.open_spiel.game import OpenSpielGame  # noqa: E402
 from rllib_lmgame.envs.games.adapted.open_spiel.loading import load_game  # noqa: E402
 from rllib_lmgame.envs.games.adapted.open_spiel.state import read_action  # noqa: E402
-from rllib_lmgame.errors import ConfigError  # noqa: E402
 from rllib_lmgame.measures.exploitability import nash_conv, odds_of, uniform_policy  # noqa: E402
 from rllib_lmgame.measures.game_tree import game_tree, walked  # noqa: E402
 from tests.envs.begun import begun  # noqa: E402

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.envs import make_game
 from rllib_lmgame.envs.registry import own_games
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
 
 REFUSED = [
     ("Sokoban", {"dim_rom": [6, 6]}, "dim_rom", "did you mean 'dim_room'"),

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.code.tool_use import own_tools
 from rllib_lmgame.envs.games.code.tool_use.game import ToolUse
 from rllib_lmgame.envs.games.code.tool_use.mcp import McpServer
 from rllib_lmgame.envs.games.code.tool_use.own_tools import OwnTool, OwnToolbox, tool_of, tools_of_server
-from rllib_lmgame.errors import ConfigError
 
 HERE = "tests.envs.tool_functions"
 PROGRAM = str(Path(__file__).parent / "mcp_server.py")

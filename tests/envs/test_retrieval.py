@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.envs.games.web.deep_search import DeepSearch, retrievers
 from rllib_lmgame.envs.support.retrieval import client
@@ -31,7 +32,6 @@ from rllib_lmgame.envs.support.retrieval.dense import DenseRetriever, Keys, load
 from rllib_lmgame.envs.support.retrieval.encoder import Encoder
 from rllib_lmgame.envs.support.retrieval.passages import Passage, PassageFile, chunks
 from rllib_lmgame.envs.support.retrieval.server import RetrieverServer, _Request
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import Sessions, play_many
 from rllib_lmgame.rollouts.records import GameConfig

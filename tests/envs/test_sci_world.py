@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("scienceworld")
 
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.envs.contract.splits import SPLITS
 from rllib_lmgame.envs.games.adapted.sci_world import simulator as simulator_module
 from rllib_lmgame.envs.games.adapted.sci_world.game import SciWorld, task_name
 from rllib_lmgame.envs.games.adapted.sci_world.simulator import TASKS, Simulator, require_java, splits_of
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from tests.envs.begun import begun, played_by_expert
 
 END_TIMEOUT_S = 20

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from rllib_lmgame.algorithms.trust import is_own_game
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.envs import GameError, GameSpec, game_spec, make_game, make_session, register_game, registry
 from rllib_lmgame.envs.contract.adapters import AECSession, ParallelSession
 from rllib_lmgame.envs.registry import ENTRY_POINT_GROUP, games, own_games
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from tests.envs.begun import begun
 
 

@@ -17,12 +17,12 @@ pytest.importorskip("textworld")
 import textworld
 from textworld.generator import compile_game, make_game
 
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.storage import with_whole_paths
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.splits import SPLITS
 from rllib_lmgame.envs.games.adapted.text_nav import story
 from rllib_lmgame.envs.games.adapted.text_nav.game import TextNav
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.storage import with_whole_paths
 
 try:
     story.need_alfworld([story.StoryFile("game.tw-pddl", "game.tw-pddl")])

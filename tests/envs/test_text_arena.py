@@ -19,11 +19,11 @@ pytest.importorskip("textarena")
 
 from textarena.envs.registration import ENV_REGISTRY
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import InvalidAction, seeded
 from rllib_lmgame.envs.games.adapted.text_arena.families import PLAYERS, REFUSED, SOLO, family_of, playable
 from rllib_lmgame.envs.games.adapted.text_arena.games import TextArenaGame, TextArenaMatch
 from rllib_lmgame.envs.games.adapted.text_arena.match import Match, set_up
-from rllib_lmgame.errors import ConfigError
 from tests.envs.begun import begun
 
 SOME_REPLIES = [

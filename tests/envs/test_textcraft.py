@@ -9,12 +9,12 @@ from collections import Counter
 
 import pytest
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.splits import SPLITS
 from rllib_lmgame.envs.games.crafting.textcraft.game import TextCraft
 from rllib_lmgame.envs.games.crafting.textcraft.minecraft import load_minecraft
 from rllib_lmgame.envs.games.crafting.textcraft.planning import CraftLevel, goal_splits
 from rllib_lmgame.envs.games.crafting.textcraft.recipes import Recipe, RecipeBook, own_recipes, parse_recipes
-from rllib_lmgame.errors import ConfigError
 
 LINES = [
     "planks: oak planks, birch planks",

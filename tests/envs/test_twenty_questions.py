@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction
 from rllib_lmgame.envs.games.words.guessing.objects import ObjectTable, object_table
 from rllib_lmgame.envs.games.words.guessing.questions import PhraseBook, all_words, shown, the_question
 from rllib_lmgame.envs.games.words.guessing.twenty_questions import TwentyQuestions, listed_questions, with_article
-from rllib_lmgame.errors import ConfigError
 from tests.envs.begun import begun
 
 TABLE = object_table()

@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("browsergym.core")
 
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.web.browser import host
 from rllib_lmgame.envs.games.web.browser.sight import elements_of
@@ -31,7 +32,6 @@ from rllib_lmgame.envs.games.web.web_arena.judging import (
 )
 from rllib_lmgame.envs.games.web.web_arena.tasks import SITES, Task, chosen_numbers, read_tasks, variable_of
 from rllib_lmgame.envs.registry import games, make_session
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from tests.envs.chromium import missing_for_browser
 
 if missing := missing_for_browser(lambda: read_tasks({})):

@@ -12,12 +12,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction
 from rllib_lmgame.envs.games.web.web_navigation import WebNavigation
 from rllib_lmgame.envs.games.web.web_navigation.browser import Browser
 from rllib_lmgame.envs.games.web.web_navigation.html_tree import MOST_ELEMENTS, read_page
 from rllib_lmgame.envs.games.web.web_navigation.http_backend import HttpBackend
-from rllib_lmgame.errors import ConfigError
 
 PAGES = {
     "/": """<!doctype html><html><head><title>A &amp; B</title>\

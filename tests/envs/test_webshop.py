@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.web.webshop import WebShop
 from rllib_lmgame.envs.games.web.webshop.generated import generated_catalogue, product_types, word_lists
 from rllib_lmgame.envs.games.web.webshop.loader import read_price
@@ -22,7 +23,6 @@ from rllib_lmgame.envs.games.web.webshop.products import (
     type_score,
 )
 from rllib_lmgame.envs.support.json_stream import stream_array, stream_object
-from rllib_lmgame.errors import ConfigError
 from tests.envs.begun import begun
 
 

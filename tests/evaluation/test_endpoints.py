@@ -15,6 +15,7 @@ from aiohttp.test_utils import TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.endpoints.address import Address, read_address
 from rllib_lmgame.endpoints.client import (
     GIVE_UP_AFTER,
@@ -25,7 +26,6 @@ from rllib_lmgame.endpoints.client import (
 from rllib_lmgame.endpoints.secrecy import RUN, gives_away
 from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.contract.session import Observation
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.naming import make_players
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.tournament.run import Outcome, Tournament, play_tournament

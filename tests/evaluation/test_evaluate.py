@@ -12,7 +12,7 @@ import pytest
 
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.evaluation import evaluate as evaluation
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, evaluate_checkpoint
 from rllib_lmgame.evaluation.learning_report import episode_text, outcome_table, success_table

@@ -54,7 +54,7 @@ def test_models_that_play_side_by_side_share_the_cores(tiny_model_dir: str, monk
     monkeypatch.setattr(Replies, "made", made, raising=False)
     monkeypatch.setattr(engines, "FEW_PARAMETERS", 0)
     monkeypatch.setattr("rllib_lmgame.evaluation.players.language_model.VLLMReplies", Replies)
-    monkeypatch.setattr("rllib_lmgame.threads.usable_cores", lambda: 8)
+    monkeypatch.setattr("rllib_lmgame.base.threads.usable_cores", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     settings = PlayerSettings(at_once=6, sections={"language_model": {"context_length": 96}})
     players = make_players([f"{name}=hf:{tiny_model_dir}" for name in "ab"] + ["random"], settings)

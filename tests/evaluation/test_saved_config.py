@@ -19,8 +19,8 @@ from rllib_lmgame.algorithms.checkpoints.manifest import write_manifest
 from rllib_lmgame.algorithms.checkpoints.paths import MARKER
 from rllib_lmgame.algorithms.config import CONFIG_FILE
 from rllib_lmgame.algorithms.ppo import LMGamePPO
+from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.cli import main
-from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
 from rllib_lmgame.evaluation.players.naming import make_players
 from rllib_lmgame.evaluation.players.settings import PlayerSettings

@@ -11,11 +11,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from rllib_lmgame.base.http_server import listen
 from rllib_lmgame.endpoints.chat_server import ChatEndpoint
 from rllib_lmgame.evaluation.players.language_model import hugging_face_player
 from rllib_lmgame.evaluation.players.served import ServedPolicy
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
-from rllib_lmgame.listening import listen
 
 HELLO: list[Any] = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Up or Down?"}]
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli.tournament_table import standings_text
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.tournament.files import TournamentDirectory, difference, write_csv
 from rllib_lmgame.evaluation.tournament.results import LARGEST_PAYOFF, GameResult, SeatResult, result_of
 from rllib_lmgame.evaluation.tournament.schedule import match_ups, schedule, seatings

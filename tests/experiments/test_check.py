@@ -13,8 +13,8 @@ from ray.tune import Callback
 from rllib_lmgame.algorithms.checkpoints.paths import MARKER
 from rllib_lmgame.algorithms.models import initial_model
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.envs.games.grids.sokoban import Sokoban
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments.checks.callbacks import make_callbacks
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines, resolved_config
@@ -605,7 +605,7 @@ def bad_games(tmp_path, monkeypatch):
     for name, statement in {"Value": "raise ValueError('no\\nluck')", "File": "open('/no/file')"}.items():
         lines += [f"class {name}(Sokoban):", "    def __init__(self, **options):", f"        {statement}"]
     (tmp_path / "bad_games.py").write_text("\n".join([*lines, "class Nothing:", "    pass"]))
-    (tmp_path / "worse_games.py").write_text("from rllib_lmgame.errors import nobody\n")
+    (tmp_path / "worse_games.py").write_text("from rllib_lmgame.base.errors import nobody\n")
     monkeypatch.syspath_prepend(tmp_path)
 
 

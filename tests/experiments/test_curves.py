@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli.main import main
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.results import curves as plot
 from rllib_lmgame.experiments.results import figures
 from rllib_lmgame.experiments.results.comparison import COMPARED, compare, print_comparison

@@ -150,9 +150,9 @@ def test_schedulers_can_be_saved_with_the_experiment():
 @pytest.mark.parametrize(
     ("text", "ends"),
     [
-        ("rllib_lmgame.errors.ConfigError: config.env: no", True),
-        ("rllib_lmgame.errors.MissingDependencyError: config.inference.engine: no", True),
-        ("ValueError: rllib_lmgame.errors.ConfigError is a class", False),
+        ("rllib_lmgame.base.errors.ConfigError: config.env: no", True),
+        ("rllib_lmgame.base.errors.MissingDependencyError: config.inference.engine: no", True),
+        ("ValueError: rllib_lmgame.base.errors.ConfigError is a class", False),
     ],
 )
 def test_a_sweep_ends_at_the_first_configuration_error(stopped, text, ends, tmp_path, capsys):

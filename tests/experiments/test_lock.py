@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.runner import _locked as locked
 
 HOLDER = """
 import sys, time
-from rllib_lmgame.lock import locked
+from rllib_lmgame.base.lock import locked
 
 with locked(sys.argv[1], "", "", ""):
     print("held", flush=True)

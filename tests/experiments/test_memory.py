@@ -26,7 +26,7 @@ from rllib_lmgame.algorithms.cluster.memory import (
     smallest_card,
     trained_parameters,
 )
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.cards import check_fits, gpu_lines
 from rllib_lmgame.experiments.checks.check import check_experiment

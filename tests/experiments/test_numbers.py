@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.contract.base import TextGameOptions
 from rllib_lmgame.envs.registry import options_of, own_games
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
 from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.settings.schema import build, option

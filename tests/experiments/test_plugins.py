@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 import pytest
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.settings import plugins
 from rllib_lmgame.settings.plugins import Registry, check_arguments
 from rllib_lmgame.settings.schema import limits

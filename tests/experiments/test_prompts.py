@@ -8,8 +8,8 @@ import pytest
 
 from rllib_lmgame.algorithms.models import initial_model
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli import main
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.prompts import check_prompts
 from tests.experiments.test_check import check
 

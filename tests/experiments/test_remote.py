@@ -14,8 +14,8 @@ import pytest
 
 import rllib_lmgame
 from rllib_lmgame.algorithms.trust import SECTIONS, check_config
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.registry import options_of, own_games
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.files.fetched import refuse_code
 from rllib_lmgame.experiments.files.reading import MAX_BYTES, load_text, read_experiments
 from rllib_lmgame.experiments.files.remote import fetch

@@ -11,10 +11,10 @@ import sys
 import own_home
 import pytest
 
+from rllib_lmgame.base.lock import LOCK_FILE
 from rllib_lmgame.experiments.results.outcome import TrialSummary, print_ranking, storage_root
 from rllib_lmgame.experiments.run.reruns import place_runs, run_name
 from rllib_lmgame.experiments.spec import ExperimentSpec, Source, make_spec
-from rllib_lmgame.lock import LOCK_FILE
 
 
 def spec(storage, name: str = "sweep", **settings) -> ExperimentSpec:

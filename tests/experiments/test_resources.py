@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.resources import ResourceRequest, asked_by, check_placeable, shortfall
 from rllib_lmgame.experiments.run import placement_waits

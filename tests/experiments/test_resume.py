@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_text
 from rllib_lmgame.experiments.run.resume import (
     SETTINGS_FILE,

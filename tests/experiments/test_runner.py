@@ -16,7 +16,7 @@ import pytest
 import ray
 
 from rllib_lmgame.algorithms.cluster import ray_cluster
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments import runner
 from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.resources import ResourceRequest
@@ -35,7 +35,7 @@ def no_ray(monkeypatch):
 
 JOIN = """
 import os, sys
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.run.cluster import join_or_start
 
 for address in ("foo", "host:notaport"):

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments import runner
 from rllib_lmgame.experiments.checks import sandboxes
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly

@@ -18,7 +18,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers.pbt import _explore
 from ray.tune.search import SEARCH_ALG_IMPORT
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.search.exploits import keep_own
 from rllib_lmgame.experiments.search.mutations import mutated_points, tune_mutations
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_scheduler, split_scheduler

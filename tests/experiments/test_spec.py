@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_text
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
 

@@ -22,7 +22,7 @@ from ray.tune.utils.serialization import TuneFunctionEncoder
 
 from rllib_lmgame.algorithms.checkpoints.manifest import ITERATION_FILE, write_manifest
 from rllib_lmgame.algorithms.checkpoints.paths import MARKER, find_checkpoint
-from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.run.reruns import has_run
 from rllib_lmgame.experiments.run.state import (
     COPY_FILE,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from tests.experiments.test_check import GAME, SFT, check, error_of
 
 KUHN = SFT.replace("Sokoban", "KuhnPoker")

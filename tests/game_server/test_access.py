@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from rllib_lmgame import listening
+from rllib_lmgame.base import http_server
 from rllib_lmgame.endpoints.chat_server import ChatEndpoint
 from rllib_lmgame.envs.support.retrieval.server import RetrieverServer
 from rllib_lmgame.game_server.agentgym import agentgym_app
@@ -68,7 +68,7 @@ async def _status(app: web.Application, head: str, end: bytes) -> int:
 def test_pages_and_unfinished_requests_are_refused(
     monkeypatch: pytest.MonkeyPatch, name: str, said: str, length: int, status: int
 ) -> None:
-    monkeypatch.setattr(listening, "BODY_S", 0.05)
+    monkeypatch.setattr(http_server, "BODY_S", 0.05)
     made, path = SERVERS[name]
     head = f"POST {path} HTTP/1.1\n{said}\nContent-Type: application/json\nContent-Length: {length}"
     assert asyncio.run(_status(made(), head, json.dumps({}).encode())) == status

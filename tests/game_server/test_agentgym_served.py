@@ -17,11 +17,11 @@ from aiohttp import web
 from commands import Command
 from served_games import TOKEN, Served, expert, hanging, idle_time, running, serving
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agentgym.server import Server
 from rllib_lmgame.envs.registry import make_game, make_session
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.game_server import agentgym
 from rllib_lmgame.game_server.agentgym import agentgym_app
 from rllib_lmgame.game_server.hall import Hall, HeldPlaces, open_games

@@ -17,8 +17,8 @@ import pytest
 from commands import Command
 from served_games import TOKEN, expert, hanging, idle_time
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.adapted.mrlm.protocol import METHODS, SERVICE, messages
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.game_server import mrlm
 from rllib_lmgame.game_server.access import MOST_BYTES
 from rllib_lmgame.game_server.hall import Hall, open_games

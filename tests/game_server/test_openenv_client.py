@@ -16,14 +16,14 @@ import pytest
 from aiohttp import web
 from served_games import OPENENV, OPENENV_BEGINS, TOKEN, played_at_random, running
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.step_timer import WaitedTooLong
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction
 from rllib_lmgame.envs.games.adapted.openenv.connection import _open
 from rllib_lmgame.envs.games.adapted.openenv.game import _ActionForm, _text_of
 from rllib_lmgame.envs.registry import game_spec, make_game, make_session
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.game_server import openenv
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.waiting import WaitedTooLong
 
 LAKE = "lmgame/FrozenLake-v0"
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from inference_reference import CONTEXT, STOP, generate_all, requests
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, WeightUpdateError
 from rllib_lmgame.inference.weights import pack_state, unpack_state

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from inference_reference import CONTEXT, STOP, VOCAB, ask, requests, sound, state_of
 
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason, WeightUpdateError
 from rllib_lmgame.inference.serving.client import EngineClient
 from rllib_lmgame.inference.weights import pack_state, state_checksum

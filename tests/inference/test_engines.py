@@ -34,7 +34,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, Phi3Config
 
 from rllib_lmgame.algorithms.cluster.engines import adapter_arguments
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.engines import vllm_engine as vllm_engine_module
 from rllib_lmgame.inference.protocol import (
     GenerationRequest,

@@ -79,7 +79,7 @@ def test_a_trial_whose_process_is_killed_says_so_and_how_to_go_on(tmp_path):
         file.write_text(f"Failure # 1 (occurred at 1)\n{error}\n")
         assert cause(trial).startswith(f"the trial's own process{pid} ended") and "--resume" in cause(trial)
     traceback = (
-        f"ray::LMGamePPO.train()\n{ActorDiedError(context)}\nrllib_lmgame.errors.LearnerError: learner 0 of 2 died"
+        f"ray::LMGamePPO.train()\n{ActorDiedError(context)}\nrllib_lmgame.base.errors.LearnerError: learner 0 of 2 died"
     )
     file.write_text(f"Failure # 1 (occurred at 1)\n{RayTaskError('train', traceback, ValueError())}\n")
     assert cause(trial).endswith("LearnerError: learner 0 of 2 died")

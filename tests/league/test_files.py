@@ -10,7 +10,7 @@ import pytest
 from killed import killed_everywhere
 from safetensors.numpy import load_file, save_file
 
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.inference.weights import state_checksum
 from rllib_lmgame.league.files import copy_members, members_of, read_member, remove_members
 from rllib_lmgame.league.members import Member

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.league.league import League
 from rllib_lmgame.league.matches import Match, Table, assign_engines, deal_matches
 from rllib_lmgame.league.matchmaking import Standing, draw_member, drawn, exploited_by

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.league.league import League
 from rllib_lmgame.league.matchmaking import Standing, draw_member, drawn, forgotten, resolve_matchmaker
 from rllib_lmgame.league.members import Member

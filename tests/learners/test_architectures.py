@@ -14,7 +14,7 @@ from learning import same, update
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.weights import unpack_state
 from rllib_lmgame.policies.model import isolation
 from rllib_lmgame.policies.model.attention import packed_attention

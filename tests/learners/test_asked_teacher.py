@@ -14,13 +14,14 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from learning import update
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.http_server import listen
 from rllib_lmgame.endpoints.address import Address
 from rllib_lmgame.endpoints.chat_server import ChatEndpoint
 from rllib_lmgame.endpoints.client import ConversationTooLong, EndpointError
 from rllib_lmgame.endpoints.scoring import Scored, ScoringClient
 from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.support.loop_thread import submitted
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.language_model import hugging_face_player
 from rllib_lmgame.evaluation.players.served import ServedPolicy
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
@@ -28,7 +29,6 @@ from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.engines import asked_teacher
 from rllib_lmgame.learners.engines.asked_teacher import AskedTeacher
 from rllib_lmgame.learners.objectives import PPOObjective
-from rllib_lmgame.listening import listen
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions

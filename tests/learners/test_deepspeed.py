@@ -19,7 +19,7 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.algorithms.cluster.learner_calls import measured_losses
-from rllib_lmgame.errors import CheckpointError, MissingDependencyError
+from rllib_lmgame.base.errors import CheckpointError, MissingDependencyError
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.engines import deepspeed_engine
 from rllib_lmgame.learners.engines.deepspeed_engine import (

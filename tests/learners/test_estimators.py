@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learning import by_state_and_files, moved, restored, together, update, weights
 
-from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.protocol import AllowedTokens
 from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs, estimator_state, resolve_estimator
 from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline

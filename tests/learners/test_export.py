@@ -13,9 +13,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.envs.registry import make_session
-from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.learners.engines.torch_engine import save_tensors
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.chat.template import PLAIN_CHAT_TEMPLATE, TINY_CHAT_TEMPLATE

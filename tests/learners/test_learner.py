@@ -20,7 +20,7 @@ from learning import TIMES, by_state_and_files, difference, moved, restored, ste
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.learners import learner_state
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows

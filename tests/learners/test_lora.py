@@ -22,7 +22,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rllib_lmgame.algorithms.cluster.memory import adapter_parameters, model_shape
-from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.weights import unpack_state
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective

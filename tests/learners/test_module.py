@@ -15,7 +15,7 @@ import torch
 from learning import gradients_of
 from transformers import AutoModelForCausalLM
 
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.policies.model.attention import PACKED_EAGER, PackedRows, current_rows, resolve_implementation
 from rllib_lmgame.policies.model.lm_head import num_chunks, token_logprobs
 

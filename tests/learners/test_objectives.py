@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learning import moved, together, update, weights
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs
 from rllib_lmgame.learners.critic.critic import Critic, is_held_out
 from rllib_lmgame.learners.data.batching import NO_ROWS, PackedBatch, TokenBatch

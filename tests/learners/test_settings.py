@@ -12,7 +12,7 @@ import torch
 from learning import TIMES, update, weights
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.policies.model import attention
 from rllib_lmgame.settings.plugins import ESTIMATORS

@@ -12,7 +12,7 @@ import pytest
 import torch
 from learning import update
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows
 from rllib_lmgame.learners.objectives import PPOObjective

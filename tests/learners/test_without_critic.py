@@ -15,7 +15,7 @@ from test_objectives import settings_of
 
 from rllib_lmgame.algorithms.cluster.memory import ModelShape, trained_parameters
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.learners.advantages.group_relative import GRPO
 from rllib_lmgame.learners.engines.torch_engine import PART, POLICY
 from rllib_lmgame.learners.objectives import Objective, PPOObjective, SupervisedObjective

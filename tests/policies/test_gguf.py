@@ -20,8 +20,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.session import Observation
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.model import gguf_files, pretrained
 from rllib_lmgame.policies.model.files import ModelFiles, check_model, load_tokenizer, model_directory, vocabulary_size

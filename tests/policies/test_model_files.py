@@ -18,8 +18,8 @@ from safetensors.numpy import save_file
 
 from rllib_lmgame.algorithms.admission import check_on_hub, check_teacher
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.data_sets import hub
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import (
     INDEX_FILE,

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from byte_tokens import byte_tokenizer
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.session import Observation
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.policies.chat import rendering
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.rendering import RenderingStopped, render

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.engines.core import choices_error
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, allowed_tokens
 from rllib_lmgame.policies.chat.format import ChatFormat

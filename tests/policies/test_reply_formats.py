@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.envs.contract.functions import GameFunction, read_functions
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.envs.registry import make_session, own_games
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.engines.core import choices_error
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation

@@ -15,8 +15,8 @@ import pytest
 import trl
 from byte_tokens import byte_tokenizer
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.endpoints.completions import ChatReply, RequestError, read_request
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.prompts import calls_refused
 from rllib_lmgame.inference.engines.text_ends import TextEnds
 from rllib_lmgame.policies.chat import format as chat_format

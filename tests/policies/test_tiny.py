@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model import tiny
 from rllib_lmgame.policies.model.tiny import (

@@ -15,12 +15,12 @@ import pytest
 from engine_replies import logprobs_by
 from session_play import play_games
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.endpoints.completions import RequestError
 from rllib_lmgame.envs.checking import checker
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agent_program import programs, trail
 from rllib_lmgame.envs.registry import game_spec, make_game, make_session
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 from rllib_lmgame.rollouts.records import played_parts, trajectory_of
 from rllib_lmgame.settings.sections.inference import InferenceOptions

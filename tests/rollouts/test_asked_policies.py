@@ -13,11 +13,11 @@ import yaml
 from session_play import play_games
 
 from rllib_lmgame.algorithms.models import tiny_corpus
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.talk.debate.game import Debate
 from rllib_lmgame.envs.support.asked_models import AskedModel, Policies, policies_of_run
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.evaluate import engines_for
 from rllib_lmgame.inference.protocol import failed
 from rllib_lmgame.policies.model import asked_model

@@ -10,9 +10,9 @@ import pytest
 
 from rllib_lmgame.algorithms.measuring import matrix_games
 from rllib_lmgame.algorithms.measuring.exploitability import _drawn_again, numbers_of
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.envs.registry import make_session
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.imports import import_path
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopReason
 from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.measures import tic_tac_toe

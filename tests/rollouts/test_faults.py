@@ -14,10 +14,11 @@ from session_play import play_games
 
 from rllib_lmgame.algorithms import models
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.step_timer import waiting
 from rllib_lmgame.envs import make_session, registry
 from rllib_lmgame.envs.contract.base import text_space
 from rllib_lmgame.envs.contract.session import Observation, StepResult
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import Generation, StopReason
 from rllib_lmgame.rollouts import env_runner, game_calls
 from rllib_lmgame.rollouts.collect import collect_episodes
@@ -29,7 +30,6 @@ from rllib_lmgame.rollouts.records import GameConfig, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed, Seat
 from rllib_lmgame.sandbox.limits import SandboxBusyError
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
-from rllib_lmgame.waiting import waiting
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 HANG = threading.Event()

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from session_play import play_games
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.data.rows import num_tokens, played_parts
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from session_play import play, play_games
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopReason
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows

@@ -11,7 +11,7 @@ import pytest
 from episode_parts import logged
 from session_play import play_games
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.log.episode_log import read_log
 from rllib_lmgame.rollouts.log.replay import RecordedSession, replay

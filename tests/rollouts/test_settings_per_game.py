@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli.evaluate import _games_of_run
 from rllib_lmgame.cli.game_list import suite, with_names
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation import evaluate
 from rllib_lmgame.evaluation.comparison.run import Evaluation
 from rllib_lmgame.evaluation.players.language_model import options_of_policy

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rllib_lmgame.algorithms.cluster import env_runners
 from rllib_lmgame.algorithms.cluster.env_runners import RunnerGroup
 from rllib_lmgame.algorithms.ppo import LMGamePPO
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.rollouts.plans import (
     EpisodePlan,
     Race,

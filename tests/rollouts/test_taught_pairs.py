@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows, played_parts
 from rllib_lmgame.rollouts.pairs import Candidate, choose_pairs, parted

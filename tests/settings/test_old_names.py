@@ -8,7 +8,7 @@ import pytest
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_quickly
 from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.spec import make_specs

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
 from rllib_lmgame.experiments.spec import Source, make_spec
 from rllib_lmgame.settings import rules

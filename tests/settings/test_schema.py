@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.settings.schema import (
     REQUIRED,
     arguments,

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.view import _found
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.episodes import own_return, summarize
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record

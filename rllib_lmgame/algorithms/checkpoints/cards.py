@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.json_files import parse
+from rllib_lmgame.base.json_files import parse
+from rllib_lmgame.base.results import number_at
+from rllib_lmgame.base.text import printable, sparkline
 from rllib_lmgame.measures.statistics import rate_over_levels
 from rllib_lmgame.policies.model.card import CARD_FILE, literal
-from rllib_lmgame.results import number_at
 from rllib_lmgame.rollouts.episodes import seed_and_level
 from rllib_lmgame.rollouts.log.text import episode_text
 from rllib_lmgame.settings.tree import Settings
-from rllib_lmgame.text import printable, sparkline
 
 SUCCESS, RETURN = "env_runners/success_rate", "env_runners/episode_return_mean"
 MOST_VALUES = 512

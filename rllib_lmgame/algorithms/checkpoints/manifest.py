@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints.signing import is_signature, sign
-from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.json_files import read_mapping, write_json
+from rllib_lmgame.base.errors import CheckpointError
+from rllib_lmgame.base.json_files import read_mapping, write_json
 from rllib_lmgame.policies.model.files import ADAPTER_DIRECTORY, HF_DIRECTORY
 
 MANIFEST = "manifest.json"

@@ -14,8 +14,9 @@ from rllib_lmgame.algorithms.checkpoints.manifest import (
     read_json,
 )
 from rllib_lmgame.algorithms.facts import PolicyFacts
-from rllib_lmgame.errors import CheckpointError, ConfigError
-from rllib_lmgame.json_files import read_mapping
+from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.json_files import read_mapping
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.league.files import DIRECTORY, LIST_FILE
 from rllib_lmgame.league.league import policies_gone
 from rllib_lmgame.learners.weights import STATE_FILE, critic_difference
@@ -27,7 +28,6 @@ from rllib_lmgame.policies.model.files import (
     model_directory,
     tokenizer_source,
 )
-from rllib_lmgame.text import first_line
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from rllib_lmgame.algorithms.checkpoints.manifest import is_signed, read_json
 from rllib_lmgame.algorithms.checkpoints.signing import is_signature, sign
-from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.json_files import parse
-from rllib_lmgame.storage import expanded, is_uri
+from rllib_lmgame.base.errors import CheckpointError
+from rllib_lmgame.base.json_files import parse
+from rllib_lmgame.base.storage import expanded, is_uri
 
 SIGNATURE_FILE = "started_by.json"
 TRUST_FLAG = "--trust-checkpoint"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from rllib_lmgame.algorithms.checkpoints.manifest import HF_DIRECTORY, MANIFEST
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.base.errors import CheckpointError
+from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.policies.model.files import ADAPTER_FILE
-from rllib_lmgame.storage import expanded, is_uri
 
 MARKER = "rllib_checkpoint.json"
 PLAYS = (

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from rllib_lmgame.algorithms.cluster.threads import Places, places
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.text import first_line
+from rllib_lmgame.base.threads import AUTO
 from rllib_lmgame.inference.protocol import EngineDeadError
 from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup, EngineMemoryError
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
@@ -20,8 +22,6 @@ from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.settings.sections.inference import ADAPTER_ARGUMENTS
 from rllib_lmgame.telemetry.phases import UP, telling
-from rllib_lmgame.text import first_line
-from rllib_lmgame.threads import AUTO
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.text import printable
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.text import printable
 
 PROBE_S = 5.0
 """Longest wait for the answer of a cluster's head to a first knock; Ray itself tries for minutes."""

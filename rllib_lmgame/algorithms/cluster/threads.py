@@ -13,9 +13,8 @@ import ray
 
 from rllib_lmgame.algorithms.cluster.memory import offloaded, shape_of
 from rllib_lmgame.algorithms.cluster.trials import trials_at_once
-from rllib_lmgame.json_files import mapping_of, number_of, parse, write_json_to
-from rllib_lmgame.learners.settings import learner_threads
-from rllib_lmgame.threads import (
+from rllib_lmgame.base.json_files import mapping_of, number_of, parse, write_json_to
+from rllib_lmgame.base.threads import (
     AUTO,
     FEW_PARAMETERS,
     cores_of_trial,
@@ -24,6 +23,7 @@ from rllib_lmgame.threads import (
     threads_each,
     usable_cores,
 )
+from rllib_lmgame.learners.settings import learner_threads
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

@@ -13,9 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rllib_lmgame.algorithms.games import is_for_one
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.envs.contract.verdicts import Outcome
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, make_scripted_player

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from rllib_lmgame.algorithms.games import roles_of
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.registry import game_spec
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer

@@ -27,6 +27,8 @@ from pettingzoo import AECEnv
 from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
 from pettingzoo.utils.wrappers import BaseWrapper
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.text import first_line, place_of
 from rllib_lmgame.envs.checking.watched_calls import CONSTRUCTOR, CallBoard
 from rllib_lmgame.envs.contract.adapters import OUR_BASES
 from rllib_lmgame.envs.contract.base import GameError, TextGame
@@ -34,8 +36,6 @@ from rllib_lmgame.envs.contract.infos import plain_info
 from rllib_lmgame.envs.contract.session import GameSession, StepResult
 from rllib_lmgame.envs.contract.splits import SPLITS
 from rllib_lmgame.envs.registry import READY, make_game, session_of
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.text import first_line, place_of
 
 MAX_REPLIES = 2_000
 """Replies after which a game is taken to be endless."""

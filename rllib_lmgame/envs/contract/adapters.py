@@ -21,13 +21,13 @@ from typing import Any, TypeVar
 import numpy as np
 from gymnasium import spaces
 
+from rllib_lmgame.base.step_timer import WaitedTooLong
+from rllib_lmgame.base.text import in_words, is_writable, place_of
 from rllib_lmgame.envs.contract.base import MAX_TEXT, GameError, TextGame
 from rllib_lmgame.envs.contract.functions import read_functions
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.envs.contract.simultaneous import TextParallelGame
 from rllib_lmgame.envs.contract.turns import TextAECGame
-from rllib_lmgame.text import in_words, is_writable, place_of
-from rllib_lmgame.waiting import WaitedTooLong
 
 T = TypeVar("T")
 

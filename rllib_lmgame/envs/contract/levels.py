@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.text import printable
 from rllib_lmgame.envs.contract.splits import ALL, level_digest
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.text import printable
 
 Level = TypeVar("Level")
 

@@ -12,9 +12,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from rllib_lmgame.base.text import shown
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction, read_word
 from rllib_lmgame.envs.contract.turns import TextAECGame
-from rllib_lmgame.text import shown
 
 
 class GameState(ABC):

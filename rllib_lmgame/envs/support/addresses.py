@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.text import shown
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.text import shown
 
 
 def check_address(url: Any, key: str, token_key: str | None = None) -> str:

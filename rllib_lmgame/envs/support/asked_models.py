@@ -16,14 +16,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
 
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.plugin import import_path
+from rllib_lmgame.base.step_timer import time_left
 from rllib_lmgame.endpoints.address import ENDPOINT, read_address
 from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.support.loop_thread import waited_for
-from rllib_lmgame.errors import ConfigError, did_you_mean
-from rllib_lmgame.imports import import_path
 from rllib_lmgame.settings.sections.language_model import HUGGING_FACE
-from rllib_lmgame.waiting import time_left
 
 POLICY = "policy:"
 """Begins what names a policy of the run."""

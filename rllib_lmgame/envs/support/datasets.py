@@ -17,11 +17,11 @@ from importlib import resources
 from pathlib import Path
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 
-from rllib_lmgame import json_files
+from rllib_lmgame.base import json_files
+from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.storage import expanded
+from rllib_lmgame.base.text import one_line
 from rllib_lmgame.data_sets.places import path_of
-from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.storage import expanded
-from rllib_lmgame.text import one_line
 
 Content = TypeVar("Content")
 Arguments = ParamSpec("Arguments")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 
 _PART = re.compile(r"\s*(\d{1,9})(?:\s*-\s*(\d{1,9}))?\s*")
 _ID = re.compile(r"(?:.*_)?(\d{1,9})", re.DOTALL)

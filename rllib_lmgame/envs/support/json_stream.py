@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.data_sets.places import path_of
 from rllib_lmgame.envs.support.datasets import UNREADABLE, check_fields, numbered_jsonl, open_data
 from rllib_lmgame.envs.support.parquet import is_table, stream_table
-from rllib_lmgame.errors import ConfigError
 
 CHUNK = 1 << 18
 LONGEST_RECORD = 1 << 25

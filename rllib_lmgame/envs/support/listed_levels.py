@@ -9,10 +9,10 @@ from functools import cached_property
 from operator import is_
 from typing import Any, ClassVar
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import TextGame
 from rllib_lmgame.envs.contract.splits import ALL, level_digest
 from rllib_lmgame.envs.support.item_order import item_of_seed
-from rllib_lmgame.errors import ConfigError
 
 MOST_LISTS = 16
 """Lists of which a process remembers what falls into a split: games are made by the hundred."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.text import first_line
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.text import first_line
 
 ROWS_AT_ONCE = 256
 

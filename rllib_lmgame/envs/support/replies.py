@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame
-from rllib_lmgame.errors import ConfigError
 
 FENCE = "```"
 

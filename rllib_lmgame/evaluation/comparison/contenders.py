@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, file_hash
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, engines_for, model_as_run, saved_policies
 from rllib_lmgame.evaluation.players.endpoints.player import EndpointPlayer
 from rllib_lmgame.evaluation.players.language_model import files_digest
@@ -25,7 +26,6 @@ from rllib_lmgame.rollouts.records import GameConfig, PlaySettings
 from rllib_lmgame.rollouts.sources import LineUps, Roles
 from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
-from rllib_lmgame.storage import expanded
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig

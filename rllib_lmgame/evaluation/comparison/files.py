@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.evaluation.record_directory import RecordDirectory, difference, plain
 from rllib_lmgame.evaluation.tournament.results import LARGEST_PAYOFF
 from rllib_lmgame.rollouts.records import EpisodeSummary, SeatSummary

@@ -20,8 +20,8 @@ from functools import partial
 from typing import Any
 
 from rllib_lmgame.algorithms.games import found_beside
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.session import GameSession
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.boards import played_or_failed, side_by_side
 from rllib_lmgame.evaluation.comparison.contenders import Contender
 from rllib_lmgame.evaluation.comparison.files import KEY, EvaluationDirectory, Place

@@ -19,8 +19,10 @@ from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_ch
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.demonstrations import with_demonstrations
 from rllib_lmgame.algorithms.models import initial_model
+from rllib_lmgame.base.errors import CheckpointError, ConfigError, did_you_mean
+from rllib_lmgame.base.storage import expanded
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.envs.registry import game_spec
-from rllib_lmgame.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.evaluation.players.engines import VLLMReplies, replies_by_vllm, with_threads
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
@@ -45,8 +47,6 @@ from rllib_lmgame.settings.schema import as_mapping, build
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
-from rllib_lmgame.storage import expanded
-from rllib_lmgame.text import first_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -20,15 +20,15 @@ import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
+from rllib_lmgame.base.errors import CheckpointError, ConfigError, did_you_mean
+from rllib_lmgame.base.storage import expanded
+from rllib_lmgame.base.text import is_writable
 from rllib_lmgame.endpoints.address import ENDPOINT
-from rllib_lmgame.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.policies.model.gguf_files import is_gguf
 from rllib_lmgame.policies.model.pretrained import check_name
 from rllib_lmgame.policies.scripted import FORMS, HUGGING_FACE, SCRIPTED_PLAYERS, make_scripted_player
 from rllib_lmgame.rollouts.players import Player, Scripted
-from rllib_lmgame.storage import expanded
-from rllib_lmgame.text import is_writable
 
 _NAMED = re.compile(r"([\w-][\w.-]*)=(.+)", re.DOTALL)
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d][\w.]*")

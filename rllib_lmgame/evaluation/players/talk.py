@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.session import Observation
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.language_model import LocalModel
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.policies.chat.format import PLAIN, ChatFormat, Conversation

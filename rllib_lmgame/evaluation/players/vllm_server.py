@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from rllib_lmgame.base.http_server import NO_PAGES, is_page
 from rllib_lmgame.evaluation.players.engines import with_threads
-from rllib_lmgame.listening import NO_PAGES, is_page
 from rllib_lmgame.policies.model.files import tokenizer_source
 
 if TYPE_CHECKING:

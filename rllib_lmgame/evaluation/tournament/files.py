@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.json_files import write_json
 from rllib_lmgame.evaluation.record_directory import RecordDirectory, difference, plain
 from rllib_lmgame.evaluation.tournament.results import GameResult, result_of
 from rllib_lmgame.evaluation.tournament.standings import Standings
-from rllib_lmgame.json_files import write_json
 
 STANDINGS_FILE = "standings.json"
 ORDERED = ("games", "players")

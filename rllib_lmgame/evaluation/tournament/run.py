@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.algorithms.games import found_beside
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.session import GameSession
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.boards import played_or_failed, side_by_side
 from rllib_lmgame.evaluation.tournament.files import TournamentDirectory
 from rllib_lmgame.evaluation.tournament.results import GameResult, result_of

@@ -8,11 +8,11 @@ import sys
 import traceback
 from pathlib import Path
 
+from rllib_lmgame.base.json_files import write_json
+from rllib_lmgame.base.text import in_words
 from rllib_lmgame.experiments.acceptance.checks import named
 from rllib_lmgame.experiments.acceptance.measured import Setting
 from rllib_lmgame.experiments.acceptance.running import FOUND
-from rllib_lmgame.json_files import write_json
-from rllib_lmgame.text import in_words
 
 
 def main(name: str, text: str) -> int:

@@ -172,7 +172,7 @@ def visible(variable: str | None, count: int) -> tuple[str, ...]:
 
 def named(names: Sequence[str]) -> list[Check]:
     """Checks by name, all if there are no names. Raises: ConfigError: there is none of that name."""
-    from rllib_lmgame.errors import ConfigError, did_you_mean
+    from rllib_lmgame.base.errors import ConfigError, did_you_mean
 
     known = {check.name: check for check in CHECKS}
     for name in names:

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.base.json_files import parse
 from rllib_lmgame.experiments.acceptance.checks import LIMIT_S, Check, Here
-from rllib_lmgame.json_files import parse
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 MODULE = "rllib_lmgame.experiments.acceptance"

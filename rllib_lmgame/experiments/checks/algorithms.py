@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.imports import import_path
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.settings.algorithms import (
     AlgorithmEntry,
     announced,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.settings.plugins import CALLBACKS, check_arguments
 from rllib_lmgame.settings.schema import describe
 

@@ -15,7 +15,7 @@ from rllib_lmgame.algorithms.cluster.footprint import (
     engines_beside,
     machine_mib,
 )
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.resources import asked_by, footprints_here
 from rllib_lmgame.inference.registry import VLLM, find_engine

@@ -16,7 +16,8 @@ from typing import Any
 from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
 from rllib_lmgame.algorithms.facts import PolicyFacts
-from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
+from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
+from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, resolve_algorithm
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
 from rllib_lmgame.experiments.checks.taught import check_data, check_taught
@@ -45,7 +46,6 @@ from rllib_lmgame.settings.plugins import REPORTS
 from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, place_of
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.tree import Settings
-from rllib_lmgame.storage import expanded, is_uri
 from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, EVALUATION_COLUMNS, OF_TUNE, RESULT_HEADS
 
 MAX_GRID, MAX_TRIALS = 4096, 100_000

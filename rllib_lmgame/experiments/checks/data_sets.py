@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.data_sets.places import DataMissing, is_named, level_files
 from rllib_lmgame.envs.contract.splits import TRAIN
 from rllib_lmgame.envs.registry import made_up_levels
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.spec import ExperimentSpec
 

@@ -26,6 +26,7 @@ from rllib_lmgame.algorithms.cluster.footprint import (
 )
 from rllib_lmgame.algorithms.cluster.threads import is_small, places_here, thread_words, threads_of
 from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts
+from rllib_lmgame.base.threads import AUTO, cores_of_trial, openmp_threads, usable_cores
 from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.data_sets import look_alike_lines
@@ -51,7 +52,6 @@ from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 from rllib_lmgame.settings.sections.rllib import FIELDS
 from rllib_lmgame.settings.tree import OVERRIDES
-from rllib_lmgame.threads import AUTO, cores_of_trial, openmp_threads, usable_cores
 
 LARGE_MIB = 1024
 """From here on the dry run says what lowers a part of a process's memory."""

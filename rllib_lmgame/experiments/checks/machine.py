@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.text import first_line, one_line
 from rllib_lmgame.inference.registry import INSTALL_VLLM
-from rllib_lmgame.text import first_line, one_line
 
 PACKAGE = "rllib-lmgame"
 OK, NOTE, WRONG = "ok", "note", "wrong"
@@ -157,7 +157,7 @@ def _version(name: str) -> str | None:
 
 def _processor() -> Iterator[Finding]:
     from rllib_lmgame.algorithms.cluster.footprint import free_mib, machine_mib
-    from rllib_lmgame.threads import usable_cores
+    from rllib_lmgame.base.threads import usable_cores
 
     flags = cpu_flags()
     known = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve") if name in flags]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.algorithms.admission import check_teacher
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.taught import begins_with_expert, check_written, data_of
 from rllib_lmgame.rollouts.records import GameConfig

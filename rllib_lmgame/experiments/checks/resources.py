@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.algorithms.cluster.footprint import USABLE, Footprint, footprint, free_mib, learner_rooms
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.inference.serving.out_of_memory import ENGINE_KEYS, LEARNER_KEYS
 

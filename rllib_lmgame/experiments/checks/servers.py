@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from rllib_lmgame.algorithms.admission import check_on_hub, check_teacher
 from rllib_lmgame.algorithms.games import found_beside, needs_others
 from rllib_lmgame.algorithms.games_fit import games_of
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.registry import is_program
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.trust import is_number

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.envs.registry import is_program
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.algorithms import ACTION_VALUES
 from rllib_lmgame.settings.sections.supervised import OF_DATA, SupervisedOptions
-from rllib_lmgame.storage import expanded
 
 
 def check_taught(config: Any) -> None:

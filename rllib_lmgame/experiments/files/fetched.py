@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rllib_lmgame.base.text import has_control_characters
 from rllib_lmgame.settings.schema import declared, values_of
 from rllib_lmgame.settings.trust import Gate
-from rllib_lmgame.text import has_control_characters
 
 if TYPE_CHECKING:
     from rllib_lmgame.experiments.spec import ExperimentSpec

@@ -19,7 +19,9 @@ import yaml
 import yaml.composer
 import yaml.reader
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.storage import expanded, is_remote
+from rllib_lmgame.base.text import shown
 from rllib_lmgame.experiments.files.fetched import refuse_code
 from rllib_lmgame.experiments.files.remote import fetch
 from rllib_lmgame.experiments.spec import (
@@ -32,8 +34,6 @@ from rllib_lmgame.experiments.spec import (
     make_specs,
 )
 from rllib_lmgame.settings.schema import declared, tag_of, walk
-from rllib_lmgame.storage import expanded, is_remote
-from rllib_lmgame.text import shown
 
 MAX_BYTES = 1_000_000
 MAX_WRITTEN = 20_000
@@ -335,7 +335,7 @@ def _syntax_error(error: yaml.YAMLError, text: str, name: str) -> ConfigError:
 
 
 def _similar_files(path: Path) -> str:
-    from rllib_lmgame.errors import nearest
+    from rllib_lmgame.base.errors import nearest
 
     if not path.parent.is_dir():
         return f" (there is no directory {path.parent})"

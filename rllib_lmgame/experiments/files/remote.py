@@ -9,8 +9,8 @@ import urllib.error
 import urllib.parse
 from typing import Any
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.data_sets.web import open_address
-from rllib_lmgame.errors import ConfigError
 
 TIMEOUT_S = 20.0
 """Longest silence of a server, and half of the longest download."""

@@ -10,7 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.text import columns, first_line, shown
 from rllib_lmgame.experiments.results.curves import (
     RANKED_BY,
     Curve,
@@ -28,7 +29,6 @@ from rllib_lmgame.experiments.results.curves import (
 from rllib_lmgame.experiments.results.figures import draw
 from rllib_lmgame.measures.statistics import mean_interval
 from rllib_lmgame.telemetry.metrics import RLLIB_EVALUATION
-from rllib_lmgame.text import columns, first_line, shown
 
 _MOST_SHOWN = 60
 COMPARED = "comparison"

@@ -17,12 +17,12 @@ from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE, REPORT_FILE
 from rllib_lmgame.algorithms.checkpoints.paths import newest_checkpoint
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.json_files import read_mapping
+from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.experiments.results.files import ITERATION, PROGRESS_FILE, RESULT_FILE, json_lines
-from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.measures.statistics import mean_interval, rate_over_levels
 from rllib_lmgame.rollouts.episodes import seed_and_level
-from rllib_lmgame.storage import expanded
 from rllib_lmgame.telemetry.metrics import OVER_LEVELS, flatten
 from rllib_lmgame.telemetry.trial_names import settings_name
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from rllib_lmgame.errors import MissingDependencyError
+from rllib_lmgame.base.errors import MissingDependencyError
 from rllib_lmgame.experiments.results.curves import (
     Curve,
     differing,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.json_files import parse
+from rllib_lmgame.base.json_files import parse
 
 RESULT_FILE, PROGRESS_FILE = "result.json", "progress.csv"
 ITERATION = "training_iteration"

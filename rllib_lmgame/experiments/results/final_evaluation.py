@@ -6,9 +6,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.storage import is_uri
 from rllib_lmgame.experiments.results.outcome import TrialSummary
-from rllib_lmgame.storage import is_uri
 from rllib_lmgame.telemetry.progress import evaluation_line, played
 
 

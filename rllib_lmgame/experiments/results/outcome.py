@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.storage import absolute
 from rllib_lmgame.experiments.results.curves import RANKED_BY, bounds, figure_text
 from rllib_lmgame.experiments.spec import ExperimentSpec
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
 from rllib_lmgame.inference.serving.out_of_memory import memory_line
 from rllib_lmgame.settings.plugins import REPORTS, check_arguments
-from rllib_lmgame.storage import absolute
 from rllib_lmgame.telemetry.metrics import flatten
 from rllib_lmgame.telemetry.trial_names import trial_names, trial_settings
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from rllib_lmgame.algorithms.checkpoints.cards import game_text, heldout_text
 from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE, REPORT_FILE
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.data_sets import hub
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments.results.curves import read_curves, saved_milestones
 from rllib_lmgame.experiments.results.figures import draw
 from rllib_lmgame.policies.model.card import CARD_FILE, front_matter
 from rllib_lmgame.policies.model.files import INDEX_FILE
-from rllib_lmgame.text import first_line
 
 OPEN_LICENCES = ("apache-2.0", "mit", "bsd-3-clause", "bsd-2-clause")
 CURVE_FILE = "learning-curve.png"

@@ -17,11 +17,11 @@ from typing import Any
 from ray.tune.logger import TBXLoggerCallback
 
 from rllib_lmgame.algorithms.checkpoints.cards import game_text, heldout_text
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.results import number_at
 from rllib_lmgame.experiments.results.curves import heldout_file, read_curves, saved_milestones
 from rllib_lmgame.experiments.results.figures import draw, figure
 from rllib_lmgame.experiments.results.files import ITERATION
-from rllib_lmgame.results import number_at
 from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.telemetry.metrics import (
     EPISODE_NAMES,

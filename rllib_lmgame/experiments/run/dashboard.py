@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.errors import MissingDependencyError
+from rllib_lmgame.base.errors import MissingDependencyError
 
 
 def wants_dashboard(asked: bool | None) -> bool:

@@ -10,10 +10,10 @@ import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from rllib_lmgame.base.lock import is_running
+from rllib_lmgame.base.storage import is_uri
 from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.spec import ExperimentSpec
-from rllib_lmgame.lock import is_running
-from rllib_lmgame.storage import is_uri
 
 
 def place_runs(specs: Iterable[ExperimentSpec], *, resume: bool) -> None:

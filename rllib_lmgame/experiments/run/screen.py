@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints.cards import Curve, newest_record
-from rllib_lmgame.results import number_at
+from rllib_lmgame.base.results import number_at
+from rllib_lmgame.base.text import printable, sparkline
 from rllib_lmgame.rollouts.log.text import episode_text
 from rllib_lmgame.telemetry.metrics import PHASES
 from rllib_lmgame.telemetry.phases import START, STARTING, Share, phase_of, shares_of
 from rllib_lmgame.telemetry.progress import ProgressCallback
 from rllib_lmgame.telemetry.trial_names import names_of
-from rllib_lmgame.text import printable, sparkline
 
 MOST_TRIALS = 6
 """Shown at the same time; of others the lines that go by tell."""

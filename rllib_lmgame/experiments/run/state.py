@@ -23,10 +23,10 @@ from ray.tune import Callback
 
 from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, iteration_of, manifest_problem
 from rllib_lmgame.algorithms.checkpoints.paths import is_checkpoint
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.base.errors import CheckpointError
+from rllib_lmgame.base.json_files import write_json
 from rllib_lmgame.experiments.results.files import ITERATION, RESULT_FILE, json_lines
 from rllib_lmgame.experiments.run.state_files import MAIN, STATE, has_trials, state_is_whole
-from rllib_lmgame.json_files import write_json
 
 COPY_FILE = "experiment_state.whole"
 """Begins like Tune's own, for whoever asks whether a directory holds a state that will be unpickled."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rllib_lmgame.base.storage import with_whole_paths
 from rllib_lmgame.envs.registry import options_of
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
-from rllib_lmgame.storage import with_whole_paths
 
 
 def with_paths_of_here(config: Mapping[str, Any], entry: AlgorithmEntry | None) -> dict[str, Any]:

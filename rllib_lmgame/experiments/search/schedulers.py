@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.experiments.search.exploits import giving
 from rllib_lmgame.experiments.search.mutations import MUTATIONS, tune_mutations
 from rllib_lmgame.settings.schema import describe

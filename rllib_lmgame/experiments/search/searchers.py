@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.experiments.search.schedulers import POPULATIONS, split_scheduler
 from rllib_lmgame.experiments.search.spaces import GRID, find_search_spaces, to_tune
 from rllib_lmgame.experiments.spec import ExperimentSpec, dotted

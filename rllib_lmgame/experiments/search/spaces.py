@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.plugin import asking, import_path
 from rllib_lmgame.experiments.spec import dotted
-from rllib_lmgame.imports import asking, import_path
 from rllib_lmgame.settings.schedules import is_meant_as_schedule
 from rllib_lmgame.settings.schema import describe
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.experiments.stock.keys import check_environment
-from rllib_lmgame.text import first_line
 
 
 def evaluate_stock_checkpoint(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.settings.schema import describe
-from rllib_lmgame.text import first_line
 
 _EXTRA_KEYS = {
     *("multiagent", "train_batch_size_per_learner", "model_config", "rl_module_spec", "learner_class", "callbacks"),

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.policies.chat.guard import text_of
 from rllib_lmgame.policies.chat.replies import answer_of
-from rllib_lmgame.text import first_line
 
 CHANGED = 8
 """Characters that may be others where a text begins with their token: a blank, ``##``."""

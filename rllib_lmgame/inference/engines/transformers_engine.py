@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.engines.core import Core, Finished
 from rllib_lmgame.inference.engines.sampling import draw, processed_logprobs
 from rllib_lmgame.inference.engines.slot_cache import SlotCache

@@ -25,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.inference.engines.core import Core, Finished, tied_embeddings
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.protocol import (
@@ -42,7 +43,6 @@ from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
 from rllib_lmgame.policies.model.action_values import PlayedValues, has_backbone, load_values, split_values
 from rllib_lmgame.policies.model.files import ADAPTER_FILES, weight_files
 from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.text import first_line
 
 logger = logging.getLogger(__name__)
 

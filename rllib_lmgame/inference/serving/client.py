@@ -24,9 +24,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, decode_generations, encode_requests, failed
 from rllib_lmgame.inference.serving.interruption import LOOK_EVERY_S, StopRequest
-from rllib_lmgame.text import first_line
 
 
 class AffinityRouter:

@@ -13,6 +13,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from rllib_lmgame.base.threads import AUTO, threads_here
 from rllib_lmgame.inference.protocol import EngineDeadError, EngineStats
 from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
@@ -31,7 +32,6 @@ from rllib_lmgame.inference.weights import (
 )
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.telemetry.phases import Share
-from rllib_lmgame.threads import AUTO, threads_here
 
 logger = logging.getLogger(__name__)
 

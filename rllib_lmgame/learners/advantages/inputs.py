@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rllib_lmgame.errors import CheckpointError, ConfigError
-from rllib_lmgame.imports import asking
+from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.plugin import asking
 from rllib_lmgame.settings.plugins import ESTIMATORS, check_call, made
 from rllib_lmgame.settings.schema import describe
 from rllib_lmgame.settings.sections.token_ppo import BASELINE_DECAY, GROUP, NORMALIZE_MODES

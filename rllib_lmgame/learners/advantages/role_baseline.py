@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rllib_lmgame.json_files import number_of
+from rllib_lmgame.base.json_files import number_of
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, Estimator, rewards_to_go
 
 

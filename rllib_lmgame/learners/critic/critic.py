@@ -11,7 +11,7 @@ from zlib import crc32
 import numpy as np
 import torch
 
-from rllib_lmgame.json_files import mapping_of, number_of
+from rllib_lmgame.base.json_files import mapping_of, number_of
 from rllib_lmgame.learners.advantages import AdvantageInputs, Estimator
 from rllib_lmgame.learners.critic.regression import RegressionSums, fit, token_sums
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch

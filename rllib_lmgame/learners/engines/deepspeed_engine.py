@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
+from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.learners.engines.torch_engine import GuardedAdamW, StepResult
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.policies.model.rl_module import BASE, LanguageModelRLModule

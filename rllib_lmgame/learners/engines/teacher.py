@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.settings.sections.teacher import KEY, TeacherOptions

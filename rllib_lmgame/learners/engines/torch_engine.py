@@ -14,11 +14,11 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.base.errors import CheckpointError
+from rllib_lmgame.base.storage import follow_umask
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.settings.sections.token_ppo import LEAST_VALUE_LR, TokenPPOOptions
-from rllib_lmgame.storage import follow_umask
 
 POLICY, VALUE_HEAD, VALUE_BACKBONE = PARTS = ("policy", "value_head", "value_backbone")
 """Parts of a module that may have learning rates of their own."""

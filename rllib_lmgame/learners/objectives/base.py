@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.learners.advantages import advantage_inputs, monte_carlo_returns
 from rllib_lmgame.learners.critic.critic import Critic, TokenUnits
 from rllib_lmgame.learners.data.batching import NO_ROWS, MinibatchSize, PackedBatch, TokenBatch, dummy_batch

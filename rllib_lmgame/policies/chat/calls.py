@@ -12,10 +12,10 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rllib_lmgame.base.text import shown
 from rllib_lmgame.endpoints.completions import call_data
 from rllib_lmgame.policies.chat.function_calls import CLOSING, OPENING, no_number
 from rllib_lmgame.policies.chat.rendering import Job, Rendered
-from rllib_lmgame.text import shown
 
 Call = tuple[str, str, str]
 """Id, name, and arguments as JSON."""

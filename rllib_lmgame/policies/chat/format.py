@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.storage import expanded
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.envs.contract.functions import GameFunction
 from rllib_lmgame.envs.contract.session import Observation
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.calls import CallForm, form_of_calls
 from rllib_lmgame.policies.chat.guard import MessageGuard, Part, Source, as_encoded, ids_of, text_of
 from rllib_lmgame.policies.chat.rendering import Job, Messages, Rendered, RenderingStopped, render, render_data
@@ -40,8 +42,6 @@ from rllib_lmgame.policies.chat.template import (
 )
 from rllib_lmgame.settings.sections.demonstrations import Demonstration
 from rllib_lmgame.settings.sections.language_model import AGREED, LanguageModelOptions
-from rllib_lmgame.storage import expanded
-from rllib_lmgame.text import first_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -23,9 +23,9 @@ from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.policies.chat.replies import apart, closing_of, marks_of
-from rllib_lmgame.text import first_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

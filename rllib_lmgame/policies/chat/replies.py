@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.plugin import asking
 from rllib_lmgame.envs.contract.functions import GameFunction
 from rllib_lmgame.envs.contract.session import Observation
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.imports import asking
 from rllib_lmgame.settings.placeholders import fill_placeholders
 from rllib_lmgame.settings.plugins import REPLY_FORMATS, check_methods
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions

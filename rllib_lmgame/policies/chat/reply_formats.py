@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.policies.chat.replies import ParsedReply, ReplyFormat, is_name, marks_of
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 

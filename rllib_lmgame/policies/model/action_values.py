@@ -170,7 +170,7 @@ def save_values(tensors: Mapping[str, torch.Tensor], directory: Path) -> None:
     """Write what :meth:`ActionValues.for_engines` gives into a Hugging Face directory."""
     from safetensors.torch import save_file
 
-    from rllib_lmgame.storage import follow_umask
+    from rllib_lmgame.base.storage import follow_umask
 
     path = directory / FILE
     path.parent.mkdir(exist_ok=True)
@@ -183,7 +183,7 @@ def load_values(directory: str | Path) -> dict[str, torch.Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    from rllib_lmgame.errors import ConfigError
+    from rllib_lmgame.base.errors import ConfigError
 
     path = Path(directory) / FILE
     if not os.path.lexists(path):

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.policies.model.branches import (
     Branches,
     Part,

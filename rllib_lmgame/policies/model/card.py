@@ -9,12 +9,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.messages import MessageConversation
 from rllib_lmgame.policies.model.pretrained import PRETRAINED
 from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
-from rllib_lmgame.storage import expanded
 
 CARD_FILE = "README.md"
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.base.errors import CheckpointError
+from rllib_lmgame.base.storage import follow_umask
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.card import CARD_FILE, Played, model_card
 from rllib_lmgame.policies.model.files import weight_files
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
-from rllib_lmgame.storage import follow_umask
 from rllib_lmgame.telemetry.quiet import no_bars_for
-from rllib_lmgame.text import first_line
 
 logger = logging.getLogger(__name__)
 

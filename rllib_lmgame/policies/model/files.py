@@ -17,9 +17,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.json_files import read_mapping
+from rllib_lmgame.base.storage import expanded
+from rllib_lmgame.base.text import first_line, one_line
 from rllib_lmgame.data_sets import hub
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.policies.chat.guard import spelling_problem
 from rllib_lmgame.policies.chat.replies import reply_format
 from rllib_lmgame.policies.model.carried_files import unpack
@@ -27,8 +29,6 @@ from rllib_lmgame.policies.model.gguf_files import cache_directory, hugging_face
 from rllib_lmgame.policies.model.pretrained import check_name
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
-from rllib_lmgame.storage import expanded
-from rllib_lmgame.text import first_line, one_line
 
 MAX_CARRIED_BYTES = 64 * 2**20
 MAX_JSON_BYTES = 64 * 2**20

@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.storage import CACHE, expanded, follow_umask, own_cache
+from rllib_lmgame.base.text import first_line, one_line
 from rllib_lmgame.policies.model.pretrained import EXTRA, PRETRAINED
-from rllib_lmgame.storage import CACHE, expanded, follow_umask, own_cache
-from rllib_lmgame.text import first_line, one_line
 
 logger = logging.getLogger(__name__)
 

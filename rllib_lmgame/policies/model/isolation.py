@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.policies.model.attention import PACKED, PackedRows, register
 from rllib_lmgame.policies.model.layout import BatchedRows, Layout
 from rllib_lmgame.policies.model.lm_head import logit_transform
 from rllib_lmgame.policies.model.miniature import VOCABULARY, copy_with_attention, miniature
-from rllib_lmgame.text import first_line
 
 LENGTHS = (7, 7, 12)
 """Of the rows that are tried; as in every pack, short ones first."""

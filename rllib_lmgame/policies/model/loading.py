@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.telemetry.quiet import no_bars_for
-from rllib_lmgame.text import first_line
 
 
 class IncompleteModelError(ValueError):

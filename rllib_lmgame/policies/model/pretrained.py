@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.base.errors import ConfigError, nearest
 
 EXTRA = "pretrained"
 """Installs what reads GGUF files."""

@@ -26,7 +26,8 @@ from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from torch import nn
 
-from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.policies.model.action_values import ActionValues, save_values
 from rllib_lmgame.policies.model.adapters import Adapters
 from rllib_lmgame.policies.model.attention import CHECKPOINTING, FLASH, PACKED, PackedRows, resolve_implementation
@@ -42,7 +43,6 @@ from rllib_lmgame.policies.model.loading import IncompleteModelError, whole_mode
 from rllib_lmgame.policies.model.positions import fix_rope
 from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
-from rllib_lmgame.text import first_line
 
 logger = logging.getLogger(__name__)
 

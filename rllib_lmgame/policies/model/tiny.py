@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.policies.chat.template import TINY_CHAT_TEMPLATE
 from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.language_model import TinyModelOptions

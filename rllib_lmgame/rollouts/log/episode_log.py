@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.json_files import parse
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.json_files import parse
 from rllib_lmgame.rollouts.episodes import own_return, summarize
 from rllib_lmgame.rollouts.play import GameStep, PlayedEpisode
 from rllib_lmgame.rollouts.records import SeatSummary, Turn

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.adapters import MAX_REWARD
 from rllib_lmgame.envs.contract.infos import plain_info
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.scripted import SolverPlayer
 from rllib_lmgame.rollouts.episodes import level_in, to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import run_to_end

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rllib_lmgame.text import is_writable, shown
+from rllib_lmgame.base.text import is_writable, shown
 
 
 def list_of(record: Mapping[str, Any], key: str, of: str = "messages") -> list[Any]:

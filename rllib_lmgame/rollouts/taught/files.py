@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.json_files import parse
+from rllib_lmgame.base.storage import expanded, matches
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.data_sets.places import is_named, paths_of
 from rllib_lmgame.envs.support.parquet import is_table, stream_table
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.json_files import parse
 from rllib_lmgame.rollouts.taught.gyms import STEP_KEYS, STEPS
-from rllib_lmgame.storage import expanded, matches
-from rllib_lmgame.text import first_line
 
 HUB = "hf:"
 KINDS = (".json", ".jsonl", ".ndjson", ".parquet")

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.text import shown
 from rllib_lmgame.policies.chat.template import REASONING_KEYS
 from rllib_lmgame.policies.chat.transcripts import ASSISTANT, REASONING, ROLES, SYSTEM, TOOL, USER, Said, Transcript
 from rllib_lmgame.rollouts.taught import gyms
 from rllib_lmgame.rollouts.taught.fields import list_of, number_of, text_of, unpacked
-from rllib_lmgame.text import shown
 
 AUTO, LOG = "auto", "log"
 SPEAKERS = {

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.text import shown
 from rllib_lmgame.policies.chat.transcripts import LearntTurn
 from rllib_lmgame.rollouts.log.replay import Table, replay
 from rllib_lmgame.rollouts.pairs import Candidate, choose_pairs, has_choice, parted, side_of
@@ -28,7 +29,6 @@ from rllib_lmgame.rollouts.taught.source import (
     numbered,
 )
 from rllib_lmgame.settings.sections.preferences import DPOOptions
-from rllib_lmgame.text import shown
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode

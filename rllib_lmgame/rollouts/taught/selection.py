@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.template import TemplateError
 from rllib_lmgame.policies.chat.transcripts import LearntTurn, TranscriptWriter

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.json_files import parse
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.json_files import parse
+from rllib_lmgame.base.storage import expanded
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.settings.schema import build, option
-from rllib_lmgame.storage import expanded
-from rllib_lmgame.text import first_line
 
 KEY = "config.language_model.demonstrations"
 MOST = 64

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.settings.placeholders import check_placeholders
 from rllib_lmgame.settings.schedules import ScheduleOptions, without_schedules
 from rllib_lmgame.settings.schema import REQUIRED, Holds, build, declared, given, option, value_at

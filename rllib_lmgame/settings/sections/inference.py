@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rllib_lmgame.base.threads import AUTO, MOST_THREADS, threads_here
 from rllib_lmgame.settings.plugins import ENGINES
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
-from rllib_lmgame.threads import AUTO, MOST_THREADS, threads_here
 
 CPU_KV_CACHE_MIB = 256
 """Size of an engine's key-value cache on CPU unless ``kv_cache_memory_mb`` says otherwise."""

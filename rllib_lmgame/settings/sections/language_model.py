@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.storage import with_whole_paths
 from rllib_lmgame.settings.placeholders import check_placeholders
 from rllib_lmgame.settings.plugins import REPLY_FORMATS
 from rllib_lmgame.settings.schema import Holds, build, declared, describe, option
 from rllib_lmgame.settings.sections.demonstrations import Demonstration, is_shown, read_demonstrations
 from rllib_lmgame.settings.trust import is_hub_id, is_name, is_template
-from rllib_lmgame.storage import with_whole_paths
 
 TINY_MODEL = "tiny"
 """Value of ``model`` that builds a tiny Qwen2 model and tokenizer on the spot (see :mod:`.model.tiny`)."""

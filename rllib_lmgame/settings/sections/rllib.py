@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.results import is_metric
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.results import is_metric
 from rllib_lmgame.settings.plugins import MEASURES
 from rllib_lmgame.settings.schedules import ScheduleOptions, check_numbers, check_points, is_schedule, read_schedule
 from rllib_lmgame.settings.schema import (

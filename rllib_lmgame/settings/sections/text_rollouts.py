@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rllib_lmgame.base.threads import AUTO
 from rllib_lmgame.settings.schema import option
-from rllib_lmgame.threads import AUTO
 
 CALL_LIMIT_S = 60.0
 """Of one call into a game."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rllib_lmgame.base.threads import AUTO, MOST_THREADS
 from rllib_lmgame.settings.plugins import LOSSES, OBJECTIVES, POLICY_LOSSES
 from rllib_lmgame.settings.schema import REQUIRED, arguments, option, tag
 from rllib_lmgame.settings.trust import is_name
-from rllib_lmgame.threads import AUTO, MOST_THREADS
 
 WARMUP_STEPS_AFTER_SUPERVISION = 20
 """PPO begins with fresh moments, with which Adam's first steps are of full length whatever the gradient: a rate like

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.step_timer import WaitedTooLong, waiting
+from rllib_lmgame.base.text import shown
 from rllib_lmgame.endpoints.secrecy import gives_away
 from rllib_lmgame.envs.contract.base import GameError, TextGameOptions
 from rllib_lmgame.envs.support.replies import WholeReplyGame
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
-from rllib_lmgame.text import shown
-from rllib_lmgame.waiting import WaitedTooLong, waiting
 
 CHECK_S = 10.0
 """Seconds that a server has to answer before a run."""

@@ -22,11 +22,11 @@ import numpy as np
 import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.envs.contract.base import MAX_TEXT, InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.mathematics.math_reasoning.expressions import read_expression
 from rllib_lmgame.envs.support.datasets import readable
 from rllib_lmgame.envs.support.replies import AnswerGame
-from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 

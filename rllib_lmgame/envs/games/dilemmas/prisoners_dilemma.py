@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract import TextParallelOptions, Variant
 from rllib_lmgame.envs.games.dilemmas.matrix_game import Matrix, MatrixGame, StrategyOptions
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 
 COOPERATE, DEFECT = "cooperate", "defect"

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract import TextParallelOptions, Variant, read_word
 from rllib_lmgame.envs.games.dilemmas.repeated import RepeatedGame, RepeatedOptions
 from rllib_lmgame.envs.support.payoffs import social_welfare
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 
 

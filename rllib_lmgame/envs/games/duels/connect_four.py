@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract import InvalidAction, TextAECGame, TextAECOptions, Variant, read_word
 from rllib_lmgame.envs.games.duels.connect_four_search import Grid, best_columns
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 
 FAST_DEPTH = 6

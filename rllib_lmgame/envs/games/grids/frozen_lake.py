@@ -13,8 +13,8 @@ import numpy as np
 from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 
 GOAL_REWARD = 1.0

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import level_digest, split_few
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 
 Place = tuple[int, int]

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.grids.sokoban_rooms import Distances, Level, bits, carve, directions, inner_cells, move
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 
 MAX_ROOMS_TRIED = 5_000

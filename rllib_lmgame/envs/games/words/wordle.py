@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import (
     SPLITS,
@@ -24,7 +25,6 @@ from rllib_lmgame.envs.contract.splits import (
     split_of,
 )
 from rllib_lmgame.envs.support.datasets import package_lines
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 
 GREY, YELLOW, GREEN = 0, 1, 2

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from rllib_lmgame import json_files
+from rllib_lmgame.base import json_files
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.step_timer import WaitedTooLong, waiting
+from rllib_lmgame.base.text import one_line, printable
 from rllib_lmgame.envs.support.retrieval.passages import Passage, passage_of
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.text import one_line, printable
-from rllib_lmgame.waiting import WaitedTooLong, waiting
 
 GATHER_S = 0.02
 SLACK_S = 5.0

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.data_sets import hub
 from rllib_lmgame.data_sets.places import path_of
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.telemetry.quiet import no_bars_for
-from rllib_lmgame.text import first_line
 
 QUERY, PASSAGE = "query: ", "passage: "
 MOST_TOKENS = 256

@@ -12,10 +12,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from rllib_lmgame import json_files
+from rllib_lmgame.base import json_files
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.data_sets.places import path_of
 from rllib_lmgame.envs.support.datasets import UNREADABLE, check_fields, open_data, readable
-from rllib_lmgame.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from typing import Any, Protocol
 import numpy as np
 from aiohttp import web
 
-from rllib_lmgame import json_files
+from rllib_lmgame.base import json_files
+from rllib_lmgame.base.http_server import guard, is_loopback, listen, refuse_pages
 from rllib_lmgame.envs.support.retrieval.passages import PassageFile, passage_of
-from rllib_lmgame.listening import guard, is_loopback, listen, refuse_pages
 
 MOST_QUERIES, MOST_RESULTS, LONGEST_QUERY = 4096, 100, 10_000
 MOST_BYTES = 16 << 20

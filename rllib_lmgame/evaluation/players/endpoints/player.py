@@ -7,11 +7,11 @@ import dataclasses
 from typing import Any, Self
 
 from rllib_lmgame.algorithms.demonstrations import with_demonstrations
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.endpoints.address import read_address
 from rllib_lmgame.endpoints.client import Answer, ConversationTooLong, EndpointClient, EndpointError
 from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.contract.session import GameSession, Observation
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.messages import MessageConversation

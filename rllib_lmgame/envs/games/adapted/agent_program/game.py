@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.text import shown
 from rllib_lmgame.endpoints.completions import ChatReply, ChatRequest, RequestError
 from rllib_lmgame.envs.contract.base import MAX_TEXT, GameError, InvalidAction, TextGame, TextGameOptions
 from rllib_lmgame.envs.games.adapted.agent_program.programs import Host, ProgramProblem, Run, host_of
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
-from rllib_lmgame.text import shown
 
 RETURNED = ("reward", "success", "measures", "category")
 """What a program may return by name."""

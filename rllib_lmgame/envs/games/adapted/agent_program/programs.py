@@ -21,12 +21,12 @@ from typing import Any
 
 from aiohttp import web
 
+from rllib_lmgame.base.json_files import parse
+from rllib_lmgame.base.text import shown
 from rllib_lmgame.endpoints.chat_server import ChatEndpoint
 from rllib_lmgame.endpoints.completions import ChatReply, ChatRequest, RequestError
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.support.loop_thread import submitted, waited_for
-from rllib_lmgame.json_files import parse
-from rllib_lmgame.text import shown
 
 MODEL = "policy"
 """What the model is called; a program may call it otherwise."""

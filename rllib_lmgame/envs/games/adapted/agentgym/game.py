@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.step_timer import WaitedTooLong
+from rllib_lmgame.base.text import shown
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction, TextGameOptions, invalid_rule
 from rllib_lmgame.envs.contract.splits import ALL, TEST, TRAIN, VALIDATION, split_of_digest
 from rllib_lmgame.envs.games.adapted.agentgym.items import Item, categories_in, read_items
@@ -17,10 +20,7 @@ from rllib_lmgame.envs.games.adapted.on_server import TOKEN, read_token
 from rllib_lmgame.envs.support.addresses import check_address
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
-from rllib_lmgame.text import shown
-from rllib_lmgame.waiting import WaitedTooLong
 
 TIMED_OUT = "TimeoutError"
 """WebArena's observation where a page never loads."""

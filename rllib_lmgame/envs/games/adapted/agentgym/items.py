@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from rllib_lmgame import json_files
+from rllib_lmgame.base import json_files
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.data_sets.places import path_of
 from rllib_lmgame.envs.support.datasets import UNREADABLE, open_data, readable
 from rllib_lmgame.envs.support.item_lists import MOST_ITEMS, number_of_item, numbers_in
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.storage import expanded
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame import json_files
+from rllib_lmgame.base import json_files
 
 Closing = tuple[str, dict[str, Any]]
 """What closes a session: the address, and the body that is posted there."""

@@ -7,7 +7,7 @@ Guarantees (each has a test):
    step, which may have been taken.
 3. A status other than 200, ``{"error": ...}``, a time-out or an answer of another form is a
    :class:`~rllib_lmgame.envs.contract.base.GameError` that names the address. A server that is not there or too busy
-   is a :class:`~rllib_lmgame.waiting.WaitedTooLong`: no level is to blame.
+   is a :class:`~rllib_lmgame.base.step_timer.WaitedTooLong`: no level is to blame.
 4. A session is closed when its game is, and at the end of the process. What a killed process left open is closed by the
    next one on its machine that opens a session (:mod:`.left_open`).
 5. No two games of a process share a session, also where a server gives one out twice, or begins to count anew.
@@ -33,14 +33,14 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from rllib_lmgame import json_files
+from rllib_lmgame.base import json_files
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.step_timer import WaitedTooLong, waiting
+from rllib_lmgame.base.text import in_words, shown
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agentgym.left_open import LeftOpen
 from rllib_lmgame.envs.games.adapted.on_server import CHECK_S, LONGEST_PAUSE_S, MOST_BYTES, refusal, without
 from rllib_lmgame.envs.support.loop_thread import submitted, waited_for
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.text import in_words, shown
-from rllib_lmgame.waiting import WaitedTooLong, waiting
 
 CLOSING_S = 5.0
 """Seconds a server has to close sessions before they are left to it."""

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, NamedTuple
 import chess
 import numpy as np
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
 from rllib_lmgame.envs.games.adapted.chess_games.game import ChessGame, ChessGameOptions
 from rllib_lmgame.envs.games.adapted.chess_games.opponents import Opponent, RandomOpponent
 from rllib_lmgame.envs.games.adapted.chess_games.tablebase import NO_MATE, table
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 
 PIECES = {"queen": chess.QUEEN, "rook": chess.ROOK}

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import chess
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.adapted.chess_games.board import drawing, read_chess_move, san_moves, uci_moves
 from rllib_lmgame.envs.games.adapted.chess_games.opponents import (
@@ -20,7 +21,6 @@ from rllib_lmgame.envs.games.adapted.chess_games.opponents import (
     RandomOpponent,
 )
 from rllib_lmgame.envs.games.adapted.chess_games.search import MATERIAL, best_move, is_drawn
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 
 WIN, LOSS, DRAW = 1.0, -1.0, 0.0

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import chess
 import chess.engine
 
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.chess_games.search import MATE, best_move, evaluate
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
 
 ENGINE_TIMEOUT_S = 30.0
 """Longest an engine may take to start, or for a move."""

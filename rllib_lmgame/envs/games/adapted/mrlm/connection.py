@@ -4,7 +4,7 @@ Guarantees (each has a test):
 
 1. A call takes at most ``timeout_s``, and an answer has at most ``MOST_BYTES``.
 2. A server that is not there, or whose sessions are all taken, is asked again for a session, ``retries`` times; then it
-   is a :class:`~rllib_lmgame.waiting.WaitedTooLong`: no level is to blame.
+   is a :class:`~rllib_lmgame.base.step_timer.WaitedTooLong`: no level is to blame.
 3. Any other status, a connection that breaks, a time-out and an answer of another form are a
    :class:`~rllib_lmgame.envs.contract.base.GameError` that names the address, and the session is given up. No step is
    sent twice.
@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rllib_lmgame.base.step_timer import waiting
+from rllib_lmgame.base.text import shown
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.mrlm.protocol import METHODS, SERVICE, messages, writable
 from rllib_lmgame.envs.games.adapted.on_server import MOST_BYTES, NotNow, Wrong, patiently, without
-from rllib_lmgame.text import shown
-from rllib_lmgame.waiting import waiting
 
 DONE = ("", "success")
 """``status`` of an answer that is one."""

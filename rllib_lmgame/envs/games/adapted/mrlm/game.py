@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_lmgame import json_files
+from rllib_lmgame.base import json_files
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.step_timer import WaitedTooLong
+from rllib_lmgame.base.text import shown
 from rllib_lmgame.envs.contract.base import MAX_TEXT, GameError, TextGameOptions
 from rllib_lmgame.envs.games.adapted.mrlm.connection import Connection
 from rllib_lmgame.envs.games.adapted.mrlm.protocol import writable
 from rllib_lmgame.envs.games.adapted.on_server import CHECK_S, OnServerGame, OnServerOptions, read_token
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
-from rllib_lmgame.text import shown
-from rllib_lmgame.waiting import WaitedTooLong
 
 PORT = 50051
 _ADDRESS = re.compile(r"(?P<id>.+)@(?P<host>[\w.-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?", re.ASCII)

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import pyspiel
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions, TextTreeGame, Variant
 from rllib_lmgame.envs.games.adapted.open_spiel.loading import load_game, shows_information_state
 from rllib_lmgame.envs.games.adapted.open_spiel.state import SpielState, read_action
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyspiel
 
-from rllib_lmgame.errors import ConfigError, did_you_mean
-from rllib_lmgame.text import first_line
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.text import first_line
 
 GAME, PARAMETERS = "env_config.game", "env_config.parameters"
 FAULTY = frozenset({"quoridor"})

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from rllib_lmgame.base.text import one_line
 from rllib_lmgame.envs.contract import GameState
-from rllib_lmgame.text import one_line
 
 COLOUR = re.compile("\x1b\\[[0-9;]*m")
 

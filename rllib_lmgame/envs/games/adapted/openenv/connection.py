@@ -4,7 +4,7 @@ Guarantees (each has a test):
 
 1. A message and its answer take at most ``timeout_s``, and an answer has at most ``MOST_BYTES``.
 2. A server that is not there, or whose sessions are all taken, is asked again, ``retries`` times; then it is a
-   :class:`~rllib_lmgame.waiting.WaitedTooLong`: no level is to blame.
+   :class:`~rllib_lmgame.base.step_timer.WaitedTooLong`: no level is to blame.
 3. An error, a connection that breaks, a time-out, an answer of another form or one that nobody asked for is a
    :class:`~rllib_lmgame.envs.contract.base.GameError` that names the address, and the session is given up. A value in
    an action that the server says is none of its field's is an :class:`~rllib_lmgame.envs.contract.base.InvalidAction`,
@@ -27,12 +27,12 @@ from typing import Any
 
 import aiohttp
 
-from rllib_lmgame import json_files
+from rllib_lmgame.base import json_files
+from rllib_lmgame.base.step_timer import waiting
+from rllib_lmgame.base.text import in_words, shown
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction
 from rllib_lmgame.envs.games.adapted.on_server import MOST_BYTES, NotNow, Wrong, patiently, refusal, without
 from rllib_lmgame.envs.support.loop_thread import submitted, waited_for
-from rllib_lmgame.text import in_words, shown
-from rllib_lmgame.waiting import waiting
 
 CLOSING_S = 5.0
 FULL = "CAPACITY_REACHED"

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_lmgame import json_files
+from rllib_lmgame.base import json_files
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.step_timer import WaitedTooLong
+from rllib_lmgame.base.text import shown
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction, TextGameOptions
 from rllib_lmgame.envs.games.adapted.on_server import CHECK_S, OnServerGame, OnServerOptions, read_token
 from rllib_lmgame.envs.games.adapted.openenv.connection import Connection
 from rllib_lmgame.envs.support.addresses import check_address
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
-from rllib_lmgame.text import shown
-from rllib_lmgame.waiting import WaitedTooLong
 
 SEEDS, TASKS = "seeds", "tasks"
 _KINDS: Mapping[str, Any] = {"string": str, "integer": int, "number": (int, float), "boolean": bool}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.adapted.sci_world.simulator import (
     TASKS,
@@ -17,7 +18,6 @@ from rllib_lmgame.envs.games.adapted.sci_world.simulator import (
     solution,
     splits_of,
 )
-from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 

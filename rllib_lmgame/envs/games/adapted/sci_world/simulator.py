@@ -21,10 +21,10 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError, Py4JJavaError
 from scienceworld.constants import BASEPATH, ID2TASK, JAR_PATH
 
+from rllib_lmgame.base.errors import MissingDependencyError
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.splits import TEST, TRAIN, VALIDATION
-from rllib_lmgame.errors import MissingDependencyError
-from rllib_lmgame.text import first_line
 
 JAVA_OPTIONS = ("-Xmx4g", "-XX:+UseSerialGC", "-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2")
 """Java needs some 180 MB and every game 15 MB more. The simulator lists things in the order of their identity hashes,

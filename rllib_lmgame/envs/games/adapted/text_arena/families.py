@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from textarena.envs.registration import ENV_REGISTRY
 
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.base.errors import ConfigError, nearest
 
 SOLO = frozenset(
     [

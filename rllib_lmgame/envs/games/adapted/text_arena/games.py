@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import GameError, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.turns import TextAECGame, TextAECOptions
 from rllib_lmgame.envs.games.adapted.text_arena.families import PLAYERS, check_env_id
 from rllib_lmgame.envs.games.adapted.text_arena.match import Match, set_up
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 

@@ -14,9 +14,9 @@ import numpy as np
 import textarena
 from textarena.core import GAME_ID, ObservationType
 
+from rllib_lmgame.base.text import one_line
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction, quoted
 from rllib_lmgame.envs.games.adapted.text_arena.families import family_of
-from rllib_lmgame.text import one_line
 
 NO_LIMIT = 10**9
 REASON = re.compile(r"Reason: (.*?) ?Please resubmit", re.DOTALL)

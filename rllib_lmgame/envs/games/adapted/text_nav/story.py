@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import textworld
 from textworld.envs import TWInform7
 
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.storage import expanded
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.splits import TEST, TRAIN, VALIDATION
 from rllib_lmgame.envs.games.adapted.text_nav.house import House
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.storage import expanded
-from rllib_lmgame.text import first_line
 
 KEY = "env_config.files"
 HOUSE, PDDL = ".json", ".tw-pddl"

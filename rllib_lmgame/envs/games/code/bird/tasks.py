@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.code.bird.schemas import FIRST_YEAR, LAST_YEAR, SCHEMAS, Filled, filled
 from rllib_lmgame.envs.support.datasets import category_in, once_per_file, readable
 from rllib_lmgame.envs.support.json_stream import stream_records
-from rllib_lmgame.errors import ConfigError
 
 FIELDS: dict[str, type | tuple[type, ...]] = {"question": str, "SQL": str, "db_id": str}
 DATA, ROOT = "env_config.data", "env_config.db_root"

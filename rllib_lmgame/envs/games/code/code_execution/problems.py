@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.code.code_execution import numbers, sequences, texts
 from rllib_lmgame.envs.games.code.code_execution.evalplus import with_stand_in
 from rllib_lmgame.envs.games.code.code_execution.families import FAMILIES, signature_of, source_of
 from rllib_lmgame.envs.support.datasets import check_fields, once_per_file
 from rllib_lmgame.envs.support.json_stream import stream_records
-from rllib_lmgame.errors import ConfigError
 
 MODULES = (numbers, sequences, texts)
 """Importing them fills ``FAMILIES``."""

@@ -21,9 +21,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from rllib_lmgame.json_files import parse
-from rllib_lmgame.text import one_line, printable
-from rllib_lmgame.waiting import ready_pipes
+from rllib_lmgame.base.json_files import parse
+from rllib_lmgame.base.step_timer import ready_pipes
+from rllib_lmgame.base.text import one_line, printable
 
 VERSION = "2025-06-18"
 MAX_BYTES = 4 << 20

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.plugin import asking, import_path
+from rllib_lmgame.base.text import in_words, one_line, printable
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction
 from rllib_lmgame.envs.contract.functions import NAME
 from rllib_lmgame.envs.games.code.tool_use.mcp import McpError, McpServer
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.imports import asking, import_path
-from rllib_lmgame.text import in_words, one_line, printable
 
 FUNCTIONS_KEY, MCP_KEY = "env_config.functions", "env_config.mcp"
 MAX_SUMMARY = 200

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.code.tool_use.calculator import calculate
 from rllib_lmgame.envs.games.code.tool_use.calls import ToolCall
 from rllib_lmgame.envs.support.datasets import check_fields, readable
 from rllib_lmgame.envs.support.json_stream import stream_records
-from rllib_lmgame.errors import ConfigError
 
 KEY = "env_config.data"
 TOWNS_PER_WORLD = 12

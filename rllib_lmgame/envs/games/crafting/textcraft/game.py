@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import ALL
 from rllib_lmgame.envs.games.crafting.textcraft.minecraft import load_minecraft
 from rllib_lmgame.envs.games.crafting.textcraft.planning import CraftLevel, first_plan, goal_splits, make_level, plan
 from rllib_lmgame.envs.games.crafting.textcraft.recipes import Recipe, RecipeBook, own_recipes
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 
 MAX_AMOUNT = 999

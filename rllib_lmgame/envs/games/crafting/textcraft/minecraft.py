@@ -14,9 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame import json_files
+from rllib_lmgame.base import json_files
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.crafting.textcraft.recipes import Recipe, RecipeBook
-from rllib_lmgame.errors import ConfigError
 
 KEY = "env_config.recipes"
 FURNACES = ("smelting", "blasting", "smoking", "campfire_cooking")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.grids.tetris.board import (
     DOWN,
@@ -25,7 +26,6 @@ from rllib_lmgame.envs.games.grids.tetris.board import (
     wide,
 )
 from rllib_lmgame.envs.games.grids.tetris.search import best_drop, first_line
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 
 Spawn = tuple[int, int]

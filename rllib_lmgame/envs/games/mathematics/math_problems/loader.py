@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.support.datasets import category_in, once_per_file, readable
 from rllib_lmgame.envs.support.json_stream import stream_records
 from rllib_lmgame.envs.support.mathematics.results import Answer, read_answer
-from rllib_lmgame.errors import ConfigError
 
 KEY = "env_config.data"
 LETTERS = "ABCDEFGHIJ"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
 from rllib_lmgame.envs.games.mathematics.math_reasoning.problems import (
     HINTS,
@@ -17,7 +18,6 @@ from rllib_lmgame.envs.games.mathematics.math_reasoning.problems import (
     make_problem,
 )
 from rllib_lmgame.envs.support.replies import AnswerGame
-from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 

@@ -11,11 +11,11 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Protocol
 
+from rllib_lmgame.base.step_timer import WaitedTooLong
 from rllib_lmgame.envs.contract.base import MAX_QUOTED, GameError, quoted
 from rllib_lmgame.envs.games.talk.debate.topics import CON, PRO, Topic
 from rllib_lmgame.envs.games.words.guessing.questions import all_words, stem, word_set
 from rllib_lmgame.envs.support.asked_models import AskedModel, harmless
-from rllib_lmgame.waiting import WaitedTooLong
 
 MAX_WORDS = 120
 """Words of a speech that are judged; what goes beyond is not read."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.splits import split_few
 from rllib_lmgame.envs.support.datasets import open_data, package_lines
-from rllib_lmgame.errors import ConfigError
 
 PRO, CON = "PRO", "CON"
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.support.datasets import open_data
-from rllib_lmgame.errors import ConfigError
 
 KINDS = ("book", "hat", "ball")
 MOST_OF_A_KIND = 4

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract import InvalidAction, TextAECGame, TextAECOptions, Variant
 from rllib_lmgame.envs.games.teams.hanabi.expert import best_move
 from rllib_lmgame.envs.games.teams.hanabi.table import Card, Held, Move, Rules, Table
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 
 COLOURS = ("red", "yellow", "green", "white", "blue")

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract import TextAECGame, TextAECOptions, Variant, quoted, read_word
 from rllib_lmgame.envs.games.teams.werewolf.expert import Claims, Knowledge, night_choice, speech, vote
 from rllib_lmgame.envs.games.teams.werewolf.options import WerewolfOptions, rules_text
@@ -20,7 +21,6 @@ from rllib_lmgame.envs.games.teams.werewolf.teams import (
     team_of,
     winner,
 )
-from rllib_lmgame.errors import ConfigError
 
 NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana", "Ivy")
 NOBODY = "nobody"

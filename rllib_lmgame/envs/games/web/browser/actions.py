@@ -16,9 +16,9 @@ from typing import Any
 from browsergym.core.action import functions
 from playwright.sync_api import Error, Page
 
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.games.web.browser.sight import elements_of
-from rllib_lmgame.text import first_line
 
 ON_A_PAGE = (
     "click",

@@ -27,9 +27,9 @@ from browsergym.core.constants import BROWSERGYM_ID_ATTRIBUTE
 from greenlet import greenlet
 from playwright.sync_api import Browser, BrowserContext, Error, Page, sync_playwright
 
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.web.browser.program import find_chromium
-from rllib_lmgame.text import first_line
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
-from rllib_lmgame.errors import MissingDependencyError
+from rllib_lmgame.base.errors import MissingDependencyError
 
 VARIABLE = "RLLIB_LMGAME_CHROMIUM"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.text import one_line
 from rllib_lmgame.data_sets.places import LevelFiles, level_files
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.web.deep_search.corpus import Corpus, Question, exact_match, f1, holds_answer
@@ -19,10 +21,8 @@ from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame
 from rllib_lmgame.envs.support.retrieval.client import HttpRetriever
 from rllib_lmgame.envs.support.retrieval.passages import Passage
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_data_set, is_name
-from rllib_lmgame.text import one_line
 
 SEARCH, ANSWER = "search", "answer"
 PLAIN, SEARCH_R1 = "plain", "search_r1"

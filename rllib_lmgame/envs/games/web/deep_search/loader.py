@@ -14,13 +14,13 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.splits import TEST, TRAIN
 from rllib_lmgame.envs.games.web.deep_search.corpus import Question
 from rllib_lmgame.envs.support.datasets import changed_ns, check_fields, read_jsonl, readable
 from rllib_lmgame.envs.support.item_lists import number_of_item, numbers_in
 from rllib_lmgame.envs.support.json_stream import stream_array, stream_records
 from rllib_lmgame.envs.support.retrieval.passages import Passage, passage_of
-from rllib_lmgame.errors import ConfigError
 
 DATA_KEY, CORPUS_KEY, IDS_KEY = "env_config.data", "env_config.corpus", "env_config.ids"
 ANSWER_FIELDS = ("golden_answers", "answers", "answer")

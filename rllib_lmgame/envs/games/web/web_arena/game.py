@@ -13,7 +13,10 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Error, Page
 
-from rllib_lmgame import json_files
+from rllib_lmgame.base import json_files
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.storage import expanded
+from rllib_lmgame.base.text import shown
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction, TextGameOptions, invalid_rule
 from rllib_lmgame.envs.games.web.browser.actions import ACROSS_PAGES, TO_THE_USER, Call, read_call
 from rllib_lmgame.envs.games.web.browser.host import Pages
@@ -31,10 +34,7 @@ from rllib_lmgame.envs.games.web.web_arena.tasks import (
 from rllib_lmgame.envs.support.asked_models import AskedModel
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
-from rllib_lmgame.storage import expanded
-from rllib_lmgame.text import shown
 
 VIEWPORT = {"width": 1280, "height": 720}
 """WebArena's."""

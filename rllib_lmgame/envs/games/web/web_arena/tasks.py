@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.envs.support.addresses import check_address
 from rllib_lmgame.envs.support.item_lists import numbers_in
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
 
 SITES = ("shopping", "shopping_admin", "reddit", "gitlab", "wikipedia", "map", "homepage")
 """The environment variable ``WA_`` and the name in capitals holds the address of each; tasks write it ``__NAME__``."""

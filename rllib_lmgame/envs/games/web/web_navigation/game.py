@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import SEPARATOR, GameError, TextGameOptions, Variant
 from rllib_lmgame.envs.games.web.web_navigation.actions import Action, read_action
 from rllib_lmgame.envs.games.web.web_navigation.browser import Browser
@@ -17,7 +18,6 @@ from rllib_lmgame.envs.games.web.web_navigation.page import BUTTON, LINK, OPTION
 from rllib_lmgame.envs.games.web.web_navigation.remote import RemoteTask, load_tasks
 from rllib_lmgame.envs.games.web.web_navigation.tasks import FAMILIES
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 

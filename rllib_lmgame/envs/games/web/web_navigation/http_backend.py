@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from http.cookiejar import CookieJar
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.web.web_navigation.browser import Fields
 from rllib_lmgame.envs.games.web.web_navigation.html_tree import read_page
 from rllib_lmgame.envs.games.web.web_navigation.page import Page
-from rllib_lmgame.errors import ConfigError
 
 PAGES = ("text/html", "application/xhtml+xml")
 MOST_REDIRECTS = 8

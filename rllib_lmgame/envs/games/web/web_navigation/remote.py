@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.web.web_navigation.http_backend import HttpBackend
 from rllib_lmgame.envs.support.answers import same_answer
 from rllib_lmgame.envs.support.datasets import check_fields, read_jsonl, readable
 from rllib_lmgame.envs.support.json_stream import stream_array
-from rllib_lmgame.errors import ConfigError
 
 KEY = "env_config.tasks"
 PLACEHOLDER = re.compile(r"__[A-Z_]{1,30}__")

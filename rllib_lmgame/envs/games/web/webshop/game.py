@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.data_sets.places import beside, is_named, level_files
 from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import TEST, TRAIN, VALIDATION, split_of
@@ -19,7 +20,6 @@ from rllib_lmgame.envs.games.web.webshop.pages import BUY, Page, clickables, cli
 from rllib_lmgame.envs.games.web.webshop.products import Catalogue, Goal, Score, draw_price_limit, score
 from rllib_lmgame.envs.games.web.webshop.shelf import Shelf, catalogue_of
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_data_set
 

@@ -16,10 +16,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.web.webshop.products import NO_LIMIT, Catalogue, Goal, Product
 from rllib_lmgame.envs.support.datasets import check_fields, readable
 from rllib_lmgame.envs.support.json_stream import stream_array, stream_object
-from rllib_lmgame.errors import ConfigError
 
 ASIN_LENGTH = 10
 DEFAULT_PRICE = 100.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from rllib_lmgame.base.text import one_line
 from rllib_lmgame.envs.games.web.webshop.products import Product
-from rllib_lmgame.text import one_line
 
 SEP = " [SEP] "
 PAGE_SIZE = 10

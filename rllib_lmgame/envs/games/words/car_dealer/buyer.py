@@ -9,13 +9,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 
+from rllib_lmgame.base.text import one_line
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.words.car_dealer.market import Car, Market, rounded
 from rllib_lmgame.envs.games.words.car_dealer.prices import Talk, dollars, read_prices
 from rllib_lmgame.envs.games.words.guessing.questions import all_words
 from rllib_lmgame.envs.support.asked_models import AskedModel, harmless
 from rllib_lmgame.envs.support.datasets import package_lines
-from rllib_lmgame.text import one_line
 
 MAX_HEARD = 1_000
 """Characters of an utterance the buyer listens to."""

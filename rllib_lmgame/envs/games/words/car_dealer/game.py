@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.words.car_dealer.buyer import PERSONAS, Buyer, ModelBuyer
 from rllib_lmgame.envs.games.words.car_dealer.market import REWARDS, Car, Market, random_market, rounded, seller_reward
@@ -14,7 +15,6 @@ from rllib_lmgame.envs.games.words.car_dealer.prices import dollars
 from rllib_lmgame.envs.games.words.guessing.questions import shown
 from rllib_lmgame.envs.support.asked_models import AskedModel
 from rllib_lmgame.envs.support.replies import WholeReplyGame
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 

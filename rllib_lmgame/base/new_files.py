@@ -21,9 +21,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.lock import LOCK_FILE, locked
-from rllib_lmgame.storage import expanded
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.lock import LOCK_FILE, locked
+from rllib_lmgame.base.storage import expanded
 
 _NO_LINKS = (errno.EPERM, errno.EACCES, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 """What file systems without hard links answer."""

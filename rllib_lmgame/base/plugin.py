@@ -13,8 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, MissingDependencyError, nearest
-from rllib_lmgame.text import in_words, place_of
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError, nearest
+from rllib_lmgame.base.text import in_words, place_of
 
 
 @contextmanager

@@ -17,9 +17,9 @@ from datetime import datetime
 from io import RawIOBase
 from pathlib import Path
 
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.json_files import parse
-from rllib_lmgame.storage import is_uri
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.json_files import parse
+from rllib_lmgame.base.storage import is_uri
 
 LOCK_FILE = ".running"
 ATTEMPTS = 10

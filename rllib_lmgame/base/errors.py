@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-from rllib_lmgame.text import printable
+from rllib_lmgame.base.text import printable
 
 
 class ConfigError(ValueError):

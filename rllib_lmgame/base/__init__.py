@@ -1,0 +1,1 @@
+"""What every other part stands on: errors, texts, files, import paths. It imports neither torch nor Ray."""
