@@ -32,7 +32,7 @@ from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_
 from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.rollouts.item_order import ItemOrder, list_sizes, passes
+from rllib_lmgame.rollouts.item_order import ItemOrder, is_list, passes
 from rllib_lmgame.rollouts.log.sample import end_before, log_of_training
 from rllib_lmgame.rollouts.plans import EpisodePlan, deal_games, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
@@ -120,7 +120,6 @@ class LMGamePPO(LMGameAlgorithm):
     _present: Settings | None = None
     _ahead: PlayAhead | None = None
     _engines_before: tuple[dict[str, float], float] | None = None
-    _list_sizes: Mapping[str, int] = {}
 
     def setup(self, config: LMGamePPOConfig) -> None:
         self._ppo_iteration = 0
@@ -130,7 +129,7 @@ class LMGamePPO(LMGameAlgorithm):
         self._schedules = schedules_of(self.config)
         self._selects = self.config.settings.selects
         super().setup(config)
-        self._list_sizes = list_sizes(self.config.training_games())
+        self._list_sizes = {str(n): 0 for n, game in enumerate(self.config.training_games()) if is_list(game)}
         self._item_order = ItemOrder(self.config.seed or 0, "train") if self._list_sizes else None
         self._needs_groups = RunFacts(self.config).compares is not None
         self._state_rollouts = state_rollouts(self.config)
@@ -210,6 +209,7 @@ class LMGamePPO(LMGameAlgorithm):
             self._league.record(selected.result.summaries)
         after = engines.engine_stats(self.engine_groups)
         result = selected.result
+        self._list_sizes |= {str(played.game): played.num_levels for played in result.summaries if played.num_levels}
         wall_s = result.wall_s if began is None else time.perf_counter() - began
         self.log_episodes(result, engines.engine_metrics(before, after, wall_s))
         if self._ahead is not None:

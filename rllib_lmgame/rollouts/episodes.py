@@ -78,6 +78,7 @@ def summarize(played: PlayedEpisode) -> EpisodeSummary:
         seats=seats,
         continued=turns_from_there(played),
         category=_category(played),
+        num_levels=_num_levels(played),
     )
 
 
@@ -85,6 +86,11 @@ def _category(played: PlayedEpisode) -> str | None:
     """What kind of level the game calls this one at its end; ``None`` if it does not say."""
     said = (info.get("category") for info in played.infos.values())
     return next((category for category in said if isinstance(category, str) and category), None)
+
+
+def _num_levels(played: PlayedEpisode) -> int:
+    said = (info.get("num_levels") for info in played.infos.values())
+    return next((number for number in said if type(number) is int and number > 0), 0)
 
 
 def _verdict(info: dict[str, Any]) -> bool | None:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 
-from rllib_lmgame.envs.registry import game_spec, load_factory, make_game
+from rllib_lmgame.envs.registry import game_spec, load_factory
 from rllib_lmgame.envs.support.item_order import PLACES, seed_of_place
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation, stable_seed, with_samples
 from rllib_lmgame.settings.sections.games import GameConfig
@@ -62,24 +61,21 @@ def evaluated_levels(
     return ItemOrder(0, purpose).dealt(with_samples(plans, samples), games)
 
 
-def list_sizes(games: Sequence[GameConfig]) -> dict[str, int]:
-    """The number of levels of each game that is a list, by the keys of :meth:`ItemOrder.state`; makes these games."""
-    sizes = {}
-    for number, game in enumerate(games):
-        if is_list(game):
-            with closing(make_game(game.env, game.env_config)) as made:
-                sizes[str(number)] = int(getattr(made, "num_levels", 0))
-    return sizes
-
-
 def passes(dealt: Mapping[str, int], sizes: Mapping[str, int]) -> float:
     """How often all levels of all lists have been dealt, with the fraction of the pass that goes on.
 
-    The list that was dealt least counts. ``dealt``: a state of :class:`ItemOrder`. NaN: a game does not say its size.
+    The list that was dealt least counts.
+
+    Args:
+        dealt: A state of :class:`ItemOrder`.
+        sizes: The number of levels of each list, by the same keys; 0 of a game that has not said it in an episode.
+
+    Returns:
+        NaN if levels of a list of unknown size were dealt.
     """
-    if not all(sizes.values()):
+    if any(dealt.get(game) for game, size in sizes.items() if not size):
         return math.nan
-    return min(dealt.get(game, 0) / size for game, size in sizes.items())
+    return min(dealt.get(game, 0) / size if size else 0.0 for game, size in sizes.items())
 
 
 def is_list(game: GameConfig) -> bool:

@@ -121,7 +121,7 @@ class EpisodeSummary:
     ``success`` is the share of trained seats that won (of all seats if none is trained); ``None`` where trained seats
     play only each other, since somebody wins every decided game. ``level`` is the digest of the level, which many seeds
     may draw; ``category`` is the kind of level, where the game tells one. ``continued`` has the turns after the state
-    that an episode went on from.
+    that an episode went on from. ``num_levels`` is the number of levels of a game that is a list of them, else 0.
     """
 
     episode_id: str
@@ -137,6 +137,7 @@ class EpisodeSummary:
     seats: list[SeatSummary] = field(default_factory=list)
     continued: dict[str, list[TurnNumbers]] = field(default_factory=dict)
     category: str | None = None
+    num_levels: int = 0
 
 
 @dataclass

@@ -26,8 +26,8 @@ from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.base.results import number_at
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
-from rllib_lmgame.rollouts.item_order import ItemOrder, list_sizes
-from rllib_lmgame.rollouts.records import PlayResult
+from rllib_lmgame.rollouts.item_order import ItemOrder
+from rllib_lmgame.rollouts.records import EpisodeSummary, PlayResult
 from rllib_lmgame.settings.algorithms import PPO, AlgorithmEntry, Section
 from rllib_lmgame.settings.schedules import TYPES, ScheduleOptions, Schedules, Way, interpolate, read_schedule
 from rllib_lmgame.settings.schema import option
@@ -709,7 +709,7 @@ class Loop(LMGamePPO):
         self._needs_groups = self._selects = False
         self._state_rollouts: dict[str, int] = {}
         self._schedules = schedules_of(config)
-        self._item_order = ItemOrder(0, "train")
+        self._item_order, self._list_sizes = ItemOrder(0, "train"), {}
         self._best, self._at_start, self._curve = None, False, Curve()
         self.asked = []
 
@@ -719,7 +719,8 @@ class Loop(LMGamePPO):
             settings.language_model.get("max_tokens_per_turn"),
         )
         self.asked.append((len(plans), turns, settings.inference.temperature, tokens))
-        return PlayResult()
+        said = EpisodeSummary("1", 0, 0, "g", 0, True, "game_over", 1, 1.0, num_levels=6)
+        return PlayResult(summaries=[said] if self._list_sizes else [])
 
     def push_weights(self, *args) -> float:
         return 0.0
@@ -754,13 +755,14 @@ def test_an_iteration_goes_by_the_values_of_its_schedules(monkeypatch: pytest.Mo
 
 def test_an_iteration_tells_how_often_the_levels_of_a_list_were_dealt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ppo, "update_learners", lambda *_, scheduled: [])
+    monkeypatch.setattr(Loop, "log_episodes", lambda *_: None)
     game = {"url": "http://127.0.0.1:9", "ids": "0-5", "split": "all"}
     rollouts = {"episodes_per_iteration": 8, "group_size": 2}
     config = LMGamePPOConfig().update_from_dict(
         {"env": "agentgym:textcraft", "env_config": game, "text_rollouts": rollouts}
     )
     loop = Loop(config)
-    epochs, sizes = [], list_sizes(config.training_games())
+    epochs, sizes = [], {"0": 0}  # The size is what the game says in an episode.
     for _ in range(3):
         state, loop = loop.lmgame_state(), Loop(config)
         loop._list_sizes = sizes

@@ -221,7 +221,7 @@ class TextGame(gymnasium.Env[str, str]):
     lists_levels: ClassVar[bool | str] = False
     """Levels are items of a list, and consecutive seeds are items in an order, as in games that derive from
     :class:`~rllib_lmgame.envs.support.listed_levels.ListedLevels`: in a run each is played once before any is played
-    again, and ``num_levels`` says how many there are. The name of an option: where that is given.
+    again, and ``info["num_levels"]`` says how many there are. The name of an option: where that is given.
     """
     turns_are_tries: ClassVar[bool] = False
     """The number of turns is a rule of the game, so that running out of them ends it (``terminated``) and

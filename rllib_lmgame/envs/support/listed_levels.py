@@ -64,6 +64,10 @@ class ListedLevels(TextGame):
         """The number of items that are played: those of the split."""
         return len(self._of_split or self.listed)
 
+    def _info(self, invalid: bool) -> dict[str, Any]:
+        size = {"num_levels": self.num_levels} if self._has_list else {}
+        return {**super()._info(invalid), **size}
+
     def levels(self, rng: random.Random) -> Iterator[Any]:
         if not self._has_list:
             yield from self.made_up(rng)
