@@ -419,6 +419,6 @@ def made_up_levels(games: Iterable[Any]) -> list[str]:
     for game in games:
         spec = game_spec(game.env)
         option, real = getattr(load_factory(spec), "real_levels", ("", ""))
-        if option and {**spec.defaults, **game.env_config}.get(option) is None:
+        if real and {**spec.defaults, **game.env_config}.get(option) is None:
             said.append(f"{game.env} plays made-up levels, not {real}")
     return list(dict.fromkeys(said))

@@ -44,8 +44,6 @@ REFUSED = [
     ("WebNavigation", {"sections": ["shop", "blog"]}, "sections", "'blog' is not one of shop, forum, tracker, cms"),
     ("WebNavigation", {"sections": []}, "sections", "names no section"),
     ("WebNavigation", {"families": ["shop_steal"]}, "families", "'shop_steal' is not one of shop_price"),
-    ("WebNavigation", {"url": "http://localhost:1"}, "tasks", "must be given with url"),
-    ("WebNavigation", {"tasks": "x.json"}, "url", "must be given with tasks"),
     ("KuhnPoker", {"players": 4}, "players", "at most 3"),
     ("ConnectFour", {"rows": 4, "columns": 5, "connect": 6}, "connect", "5 columns and 4 rows"),
     ("IteratedPrisonersDilemma", {"reward": 6}, "", "temptation > reward"),

@@ -159,3 +159,10 @@ def package_lines(name: str) -> tuple[str, ...]:
     """Lines of a list of this package (``rllib_lmgame/envs/data``), comments (``#``) and blank lines left out."""
     text = resources.files("rllib_lmgame.envs").joinpath("data", name).read_text(encoding="utf-8")
     return tuple(line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
+
+
+@cache
+def package_lists(name: str) -> Mapping[str, tuple[str, ...]]:
+    """The lists of such a file by name, each a line: ``name: value; value``."""
+    pairs = (line.split(":", 1) for line in package_lines(name))
+    return {key: tuple(value.strip() for value in values.split(";")) for key, values in pairs}

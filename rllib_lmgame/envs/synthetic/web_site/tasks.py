@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from rllib_lmgame.envs.games.web.web_navigation.site.shop import QUANTITIES, SHIPPING, new_address
-from rllib_lmgame.envs.games.web.web_navigation.site.site import Site, copy_site
-from rllib_lmgame.envs.games.web.web_navigation.site.tracker import NOBODY
-from rllib_lmgame.envs.games.web.web_navigation.site.words import words
 from rllib_lmgame.envs.support.answers import same_answer
+from rllib_lmgame.envs.synthetic.web_site.page import words
+from rllib_lmgame.envs.synthetic.web_site.shop import QUANTITIES, SHIPPING, new_address
+from rllib_lmgame.envs.synthetic.web_site.site import Site, copy_site
+from rllib_lmgame.envs.synthetic.web_site.tracker import NOBODY
 
 SHOP, FORUM, TRACKER, CMS = "Shop", "Forum", "Issue tracker", "Content management"
 
