@@ -13,11 +13,12 @@ A game can be named by
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache
@@ -41,6 +42,10 @@ READY = "check_ready"
 """Method of games that need something which runs beside them (a server, a judge); it says nothing where they do not."""
 WITHOUT_REQUIREMENTS = {"browsergym": "--no-deps browsergym-core browsergym-miniwob"}
 """Module -> what pip installs it with, where its requirements do not go with ours (it pins Playwright 1.44)."""
+
+TEXT_OF_GYMNASIUM = "rllib_lmgame.envs.games.adapted.gym_games.game:GymTextGame"
+OF_GYMNASIUMS_MAKE = ("max_episode_steps", "disable_env_checker", "render_mode")
+"""Arguments that ``gymnasium.make`` takes for whichever environment."""
 
 INDEX = Path(__file__).with_name("index.json")
 """What the classes of this package's games say, written by ``docs/generate.py``: read here, so that no game is imported
@@ -247,6 +252,10 @@ def game_spec(game: str) -> GameSpec:
     if game.endswith(".py"):
         module = game.removesuffix(".py").removeprefix("./").replace("/", ".")
         raise ConfigError("game", f"{game!r} is a file; name the class in it: {module}:CLASS")
+    if game in gymnasium.registry:
+        of_words = f"one with words for its actions and its state is a text game as {TEXT_OF_GYMNASIUM}"
+        what = f"{game!r} is an environment of Gymnasium, which stock algorithms (`PPO`) train on, and no text game"
+        raise ConfigError("game", f"{what}; {of_words} with `env_config: {{env_id: {game}}}`")
     match = nearest_game(game, known)
     hint = f"did you mean {match!r}?" if match else "`rllib games list` shows those there are."
     raise ConfigError("game", f"unknown game {game!r}; {hint} A game of your own is named package.module:Class")
@@ -333,6 +342,48 @@ def options_of(game: str) -> type | None:
     return getattr(load_factory(game_spec(game)), "Options", None)
 
 
+def check_game(game: str, env_config: Mapping[str, Any]) -> None:
+    """Check what can be seen without making the game: there is such a game, and it takes such arguments.
+
+    Raises: ConfigError: for an unknown game, or a key that a game without option group does not take.
+    """
+    spec = game_spec(game)
+    factory = load_factory(spec)
+    if not hasattr(factory, "Options"):
+        check_arguments(factory, {**spec.defaults, **env_config})
+
+
+def check_arguments(factory: Callable[..., Any], env_config: Mapping[str, Any], more: Collection[str] = ()) -> None:
+    """Raise :class:`ConfigError` for the first key that is neither an argument of ``factory`` nor one of ``more``."""
+    try:
+        arguments = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # Written in C, say: what it takes is seen when it is called.
+        return
+    if any(argument.kind is argument.VAR_KEYWORD for argument in arguments):
+        return
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    names = [*(argument.name for argument in arguments if argument.kind in by_name), *more]
+    for key in env_config:
+        if key not in names:
+            hint = did_you_mean(key, names, f"there are {', '.join(names)}" if names else "there are none")
+            raise ConfigError(
+                f"env_config.{key}", f"{getattr(factory, '__name__', factory)} has no such argument; {hint}"
+            )
+
+
+def check_gymnasium_arguments(env: str, env_config: Mapping[str, Any]) -> None:
+    """As :func:`check_arguments`, of an environment that Gymnasium knows and can import."""
+    entry_point = gymnasium.spec(env).entry_point
+    try:
+        factory = (
+            gymnasium.envs.registration.load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+        )
+    except (ImportError, AttributeError, gymnasium.error.Error):
+        return
+    if factory is not None:
+        check_arguments(factory, env_config, OF_GYMNASIUMS_MAKE)
+
+
 def make(game: str, **env_config: Any) -> Any:
     """The environment of a game, for one player (a ``gymnasium.Env``) or several (PettingZoo):
     ``make("lmgame/KuhnPoker-v0", players=3)``.
@@ -354,6 +405,8 @@ def make_game(game: str, env_config: Mapping[str, Any] | None = None) -> Any:
     if game.startswith(f"{ON_SERVERS}:") and config["task"] != spec.defaults["task"]:
         raise ConfigError("env_config.task", f"the game's name says it; write env: {ON_SERVERS}:TASK")
     factory = load_factory(spec)
+    if not hasattr(factory, "Options"):
+        check_arguments(factory, config)
     try:
         return factory(**config)
     except (ConfigError, MissingDependencyError, GameError):

@@ -10,8 +10,9 @@ import pytest
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.code.bird.game import BIRD
-from rllib_lmgame.envs.games.code.bird.schemas import SCHEMAS, filled
-from rllib_lmgame.envs.games.code.bird.tasks import FAMILIES, Task
+from rllib_lmgame.envs.games.code.bird.tasks import Task
+from rllib_lmgame.envs.synthetic.database_questions import FAMILIES
+from rllib_lmgame.envs.synthetic.databases import SCHEMAS, filled
 from tests.envs.begun import begun
 
 

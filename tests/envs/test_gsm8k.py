@@ -12,8 +12,8 @@ import pytest
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.games.mathematics.gsm8k import GSM8K, MISS
-from rllib_lmgame.envs.games.mathematics.word_problems import FAMILIES, MAX_STEPS, word_problem
 from rllib_lmgame.envs.support.answers import number_text, read_number
+from rllib_lmgame.envs.synthetic.word_problems import FAMILIES, MAX_STEPS, word_problem
 
 READ = {
     "42": 42,

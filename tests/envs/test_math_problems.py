@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.games.mathematics.math_problems.game import MathProblems
-from rllib_lmgame.envs.games.mathematics.math_problems.made import FAMILIES, made_problem
 from rllib_lmgame.envs.support.mathematics.reading import final_answer
 from rllib_lmgame.envs.support.mathematics.results import is_worked_out, read_answer, same_answer
+from rllib_lmgame.envs.synthetic.math_problems import FAMILIES, made_problem
 
 PAIRS = [
     (line[0] == "=", *line[2:].split(" ## "))

@@ -11,12 +11,12 @@ from typing import ClassVar
 
 from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
-from rllib_lmgame.envs.games.mathematics.word_problems import FAMILIES, MAX_STEPS, WordProblem, word_problem
 from rllib_lmgame.envs.support.answers import TAIL, number_text, read_number
 from rllib_lmgame.envs.support.datasets import once_per_file, readable
 from rllib_lmgame.envs.support.json_stream import stream_records
 from rllib_lmgame.envs.support.published import PublishedLevels
 from rllib_lmgame.envs.support.replies import AnswerGame
+from rllib_lmgame.envs.synthetic.word_problems import FAMILIES, MAX_STEPS, WordProblem, word_problem
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_data_set, is_name
 
