@@ -191,8 +191,7 @@ def register_own_games() -> None:
 def register_game(spec: GameSpec) -> None:
     """Make a game known under its id; one for a single player is registered with Gymnasium as well.
 
-    Raises:
-        ConfigError: if the id is taken by another game, or the spec cannot be right.
+    Raises: ConfigError: if the id is taken by another game, or the spec cannot be right.
     """
     if _GAMES.get(spec.game_id, spec) != spec:
         raise ConfigError(
@@ -230,8 +229,7 @@ def own_games() -> dict[str, GameSpec]:
 def game_spec(game: str) -> GameSpec:
     """The spec of an id, entry point name or import path.
 
-    Raises:
-        ConfigError: if there is no such game; the message names the nearest one.
+    Raises: ConfigError: if there is no such game; the message names the nearest one.
     """
     for quick in (_GAMES, served()):  # Looking through the installed packages takes 10 ms.
         if game in quick:
@@ -388,8 +386,7 @@ def make(game: str, **env_config: Any) -> Any:
     """The environment of a game, for one player (a ``gymnasium.Env``) or several (PettingZoo):
     ``make("lmgame/KuhnPoker-v0", players=3)``.
 
-    Raises:
-        ConfigError: for an unknown game or key, or an impossible value.
+    Raises: ConfigError: for an unknown game or key, or an impossible value.
     """
     return make_game(game, env_config)
 
@@ -397,8 +394,7 @@ def make(game: str, **env_config: Any) -> Any:
 def make_game(game: str, env_config: Mapping[str, Any] | None = None) -> Any:
     """The environment itself, without a session (and without Gymnasium's wrappers).
 
-    Raises:
-        ConfigError: for an unknown game or key, or an impossible value.
+    Raises: ConfigError: for an unknown game or key, or an impossible value.
     """
     spec = game_spec(game)
     config = {**spec.defaults, **(env_config or {})}
@@ -446,8 +442,7 @@ def session_of(game_id: str, env: Any, own: bool = False) -> GameSession:
         env: The environment.
         own: It is a game of this package (:attr:`GameSpec.own`).
 
-    Raises:
-        GameError: if ``env`` is neither a Gymnasium nor a PettingZoo environment.
+    Raises: GameError: if ``env`` is neither a Gymnasium nor a PettingZoo environment.
     """
     from pettingzoo import AECEnv, ParallelEnv
 

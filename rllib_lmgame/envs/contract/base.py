@@ -120,8 +120,7 @@ class AnyText(spaces.Text):
 def check_written(game: Any) -> None:
     """Gymnasium's and PettingZoo's classes are no abstract ones, so Python does not say what a game lacks.
 
-    Raises:
-        GameError: names the members that ``game`` must write and does not.
+    Raises: GameError: names the members that ``game`` must write and does not.
     """
     missing = [name for name in dir(game) if getattr(getattr(game, name, None), "__isabstractmethod__", False)]
     if missing:
@@ -141,8 +140,7 @@ def read_options(cls: type[Any], values: dict[str, Any]) -> Any:
 def read_word(text: str, words: Sequence[str], what: str) -> str:
     """The one of ``words`` that ``text`` says, whatever its case and closing full stop.
 
-    Raises:
-        InvalidAction: if it says none of them, or two different ones.
+    Raises: InvalidAction: if it says none of them, or two different ones.
     """
     by_lower = {word.lower(): word for word in words}
     tokens = [token.strip(".,;:!\"'`()[]").lower() for token in text.replace(SEPARATOR, " ").split()]
@@ -200,8 +198,7 @@ class TextGame(gymnasium.Env[str, str]):
     A game derives from it, sets ``Options`` and writes the methods below that are abstract. ``env_config`` keys are
     the constructor's keyword arguments.
 
-    Raises:
-        ConfigError: for an unknown key or an impossible value.
+    Raises: ConfigError: for an unknown key or an impossible value.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}
@@ -290,18 +287,13 @@ class TextGame(gymnasium.Env[str, str]):
 
     @abstractmethod
     def read_move(self, text: str) -> Hashable:
-        """The move that ``text`` (without ``||``) says.
-
-        Raises:
-            InvalidAction: if it says none.
-        """
+        """The move that ``text`` (without ``||``) says. Raises: InvalidAction: if it says none."""
 
     @abstractmethod
     def play_move(self, move: Any) -> float:
         """Make a move; returns its reward.
 
-        Raises:
-            InvalidAction: if the move is not allowed now; the state must then be as it was.
+        Raises: InvalidAction: if the move is not allowed now; the state must then be as it was.
         """
 
     @property

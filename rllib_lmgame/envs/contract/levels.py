@@ -26,8 +26,7 @@ def choose_level(
         key_of: Everything that tells a level from another one.
         split_of: Split of a level, given its digest as well.
 
-    Raises:
-        ConfigError: if none of the first :data:`MAX_LEVELS_TRIED` candidates falls into the split.
+    Raises: ConfigError: if none of the first :data:`MAX_LEVELS_TRIED` candidates falls into the split.
     """
     keys: set[str] = set()
     tried = 0

@@ -30,8 +30,7 @@ from rllib_lmgame.envs.contract.splits import split_of_digest
 class TextMultiAgentGame:
     """Mix-in of PettingZoo environments: options, seats, chance, levels, and what players are told.
 
-    Raises:
-        ConfigError: for an unknown key or an impossible value.
+    Raises: ConfigError: for an unknown key or an impossible value.
     """
 
     variants: ClassVar[tuple[Variant, ...]] = ()
@@ -190,8 +189,7 @@ class TextMultiAgentGame:
             due: Players it must name.
             among: Players it may name, if not all.
 
-        Raises:
-            GameError: if it leaves out somebody, or names one it may not.
+        Raises: GameError: if it leaves out somebody, or names one it may not.
         """
         among = among or self.roles
         missing = [agent for agent in due if agent not in rewards]

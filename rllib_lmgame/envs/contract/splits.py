@@ -42,8 +42,7 @@ def split_few(keys: Iterable[str]) -> dict[str, str]:
     The levels are ordered by their hash; the first tenth (one at least) is the test split, the next the
     validation split.
 
-    Raises:
-        ValueError: for fewer than three levels.
+    Raises: ValueError: for fewer than three levels.
     """
     ordered = sorted(set(keys), key=level_digest)
     if len(ordered) < len(SPLITS):

@@ -40,8 +40,7 @@ def open_data(path: str | Path, key: str = "env_config.data") -> Iterator[IO[str
         path: The file, or ``data:NAME:PART`` of a data set that is here.
         key: Option that named it, for messages.
 
-    Raises:
-        ConfigError: if it does not exist or cannot be read to its end.
+    Raises: ConfigError: if it does not exist or cannot be read to its end.
     """
     file = path_of(path, key)
     try:
@@ -104,8 +103,7 @@ def check_fields(
 ) -> None:
     """Check that a record has ``fields`` of the right types.
 
-    Raises:
-        ConfigError: names ``where``, the field and what is wrong with it.
+    Raises: ConfigError: names ``where``, the field and what is wrong with it.
     """
     for name, kinds in fields.items():
         if name not in record:

@@ -24,6 +24,10 @@ class WholeReplyGame(TextGame):
         """The reply itself."""
         return [reply.strip()]
 
+    def legal_actions(self) -> tuple[str, ...]:
+        """None: there are too many to list."""
+        return ()
+
 
 class AnswerGame(WholeReplyGame):
     """A game of one question, whose replies are tries at the answer."""
@@ -64,8 +68,7 @@ def fenced_blocks(text: str, languages: tuple[str, ...]) -> list[str]:
 def only_block(text: str, languages: tuple[str, ...]) -> str:
     """The one block of a reply; repeating it word for word does no harm.
 
-    Raises:
-        InvalidAction: if there is none, or two different ones.
+    Raises: InvalidAction: if there is none, or two different ones.
     """
     blocks = {block.strip() for block in fenced_blocks(text, languages) if block.strip()}
     name = languages[0]

@@ -116,9 +116,6 @@ class GSM8K(PublishedLevels, AnswerGame):
             return "Correct."
         return self._problem.question if self._given is None else MISS
 
-    def legal_actions(self) -> tuple[str, ...]:
-        return ()
-
     def read_move(self, text: str) -> Fraction:
         return read_number(text)
 
@@ -139,8 +136,7 @@ class GSM8K(PublishedLevels, AnswerGame):
 def check_story_options(steps: tuple[int, int], steps_key: str, families: tuple[str, ...], families_key: str) -> None:
     """Check the options that choose made-up word problems.
 
-    Raises:
-        ConfigError: for a range that is empty or too wide, or an unknown family.
+    Raises: ConfigError: for a range that is empty or too wide, or an unknown family.
     """
     low, high = steps
     if not 1 <= low <= high <= MAX_STEPS:
@@ -157,11 +153,7 @@ def check_story_options(steps: tuple[int, int], steps_key: str, families: tuple[
 
 @once_per_file
 def load_problems(path: str) -> tuple[WordProblem, ...]:
-    """Problems of a file in the form of GSM8K.
-
-    Raises:
-        ConfigError: names file and line of what is wrong.
-    """
+    """Problems of a file in the form of GSM8K. Raises: ConfigError: names file and line of what is wrong."""
     problems = tuple(
         _problem(record["question"], record["answer"], where)
         for where, record in stream_records(path, {"question": str, "answer": str})

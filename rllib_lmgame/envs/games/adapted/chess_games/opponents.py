@@ -180,11 +180,7 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _wait(call: Coroutine[Any, Any, T], timeout_s: float) -> T:
-    """The result of a call to an engine.
-
-    Raises:
-        TimeoutError: if it does not come in time.
-    """
+    """The result of a call to an engine. Raises: TimeoutError: if it does not come in time."""
     future = asyncio.run_coroutine_threadsafe(call, _event_loop())
     try:
         return future.result(timeout_s)

@@ -243,11 +243,7 @@ class GymTextGame(TextGame):
         self._last_reward = 0.0
 
     def _made(self) -> Any:
-        """The environment.
-
-        Raises:
-            ConfigError: if there is no such environment, or it cannot be played in text.
-        """
+        """The environment. Raises: ConfigError: if there is no such environment, or it cannot be played in text."""
         chosen = self.options
         try:
             env = gymnasium.make(chosen.env_id, disable_env_checker=True, **chosen.env_kwargs)

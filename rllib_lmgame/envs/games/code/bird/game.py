@@ -139,9 +139,6 @@ class BIRD(PublishedLevels, WholeReplyGame):
         question = f"[DB schema:\n{self._schema()}] {self._task.question}"
         return f"{question}\n\n{self._said}" if self._said else question
 
-    def legal_actions(self) -> tuple[str, ...]:
-        return ()
-
     def read_move(self, text: str) -> str:
         return only_block(text, LANGUAGES)
 

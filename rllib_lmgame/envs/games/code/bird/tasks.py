@@ -41,8 +41,7 @@ def read_tasks(data: str, db_root: str, hint: bool = True) -> tuple[Task, ...]:
     keys may be left out: ``schema`` (else it is read from the database) and ``evidence`` (put before the question, if
     ``hint``).
 
-    Raises:
-        ConfigError: names the file and the line or record, or the database that is missing.
+    Raises: ConfigError: names the file and the line or record, or the database that is missing.
     """
     root = Path(db_root).expanduser()
     if not db_root or not root.is_dir():

@@ -124,9 +124,6 @@ class CodeExecution(PublishedLevels, WholeReplyGame):
     def board(self) -> str:
         return f"{self._problem.statement}\n\n{self._said}" if self._said else self._problem.statement
 
-    def legal_actions(self) -> tuple[str, ...]:
-        return ()
-
     def read_move(self, text: str) -> str:
         return only_block(text, LANGUAGES)
 

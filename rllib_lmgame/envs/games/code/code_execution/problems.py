@@ -64,8 +64,7 @@ def read_problems(path: str) -> tuple[Problem, ...]:
     ``prompt``, ``test_list``, ``code``, ``test_setup_code`` or ``test_imports``, ``challenge_test_list``. EvalPlus adds
     a ``test`` to these, which then counts in place of the lists.
 
-    Raises:
-        ConfigError: names the file, the line and what is wrong with it.
+    Raises: ConfigError: names the file, the line and what is wrong with it.
     """
     problems = tuple(
         _mbpp(record, where) if "test_list" in record else _human_eval(record, where)

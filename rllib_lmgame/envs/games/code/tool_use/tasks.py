@@ -51,8 +51,7 @@ def load_tasks(path: str, tools: tuple[str, ...]) -> tuple[Task, ...]:
     """Tasks of a file: records with ``question``, ``answer``, and perhaps ``calls`` (``name``, ``arguments``); read
     once per process.
 
-    Raises:
-        ConfigError: names file and record of what is wrong.
+    Raises: ConfigError: names file and record of what is wrong.
     """
     found = []
     for where, record in stream_records(path, {"question": str, "answer": (str, int, float)}, KEY):

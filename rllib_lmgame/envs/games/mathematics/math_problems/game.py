@@ -106,9 +106,6 @@ class MathProblems(PublishedLevels, AnswerGame):
             return "Correct."
         return MISS if self._missed else self._problem.question
 
-    def legal_actions(self) -> tuple[str, ...]:
-        return ()
-
     def read_move(self, text: str) -> Answer:
         answer = read_answer(text)
         asked = self.options.worked_out and is_worked_out(self._problem.gold)

@@ -332,8 +332,7 @@ def bm25_of(corpus: str, max_passages: int | None) -> Corpus:
 def read_tags(text: str) -> tuple[str, str] | None:
     """Action and text of the one pair of tags in ``text``, whatever stands around it; ``None`` without tags.
 
-    Raises:
-        InvalidAction: for several tags, or one that is not closed.
+    Raises: InvalidAction: for several tags, or one that is not closed.
     """
     opened = list(OPENING.finditer(text))
     if not opened:
@@ -350,8 +349,7 @@ def read_tags(text: str) -> tuple[str, str] | None:
 def read_plain(text: str) -> tuple[str, str] | None:
     """Action and text of ``search[...]``, ``search: ...`` and the same with ``answer``; ``None`` for anything else.
 
-    Raises:
-        InvalidAction: for several actions.
+    Raises: InvalidAction: for several actions.
     """
     if len(PLAIN_OPENING.findall(text)) > 1:
         raise InvalidAction(SEVERAL_ACTIONS)

@@ -179,8 +179,7 @@ class MiniWoB(WholeReplyGame):
 def chosen_tasks(tasks: str | tuple[str, ...]) -> list[str]:
     """The tasks that an option names.
 
-    Raises:
-        ConfigError: if there is no such task; the message names the nearest one.
+    Raises: ConfigError: if there is no such task; the message names the nearest one.
     """
     if tasks == ALL:
         return list(TASKS)
@@ -199,8 +198,7 @@ def chosen_tasks(tasks: str | tuple[str, ...]) -> list[str]:
 def pages_url() -> str:
     """Address of the folder of the tasks' pages, with a slash at its end.
 
-    Raises:
-        MissingDependencyError: if there is none.
+    Raises: MissingDependencyError: if there is none.
     """
     if url := os.environ.get(MINIWOB_URL):
         return url.rstrip("/") + "/"

@@ -36,11 +36,7 @@ class Browser:
         self._history = [*self._history[-LONGEST_HISTORY:], page.path]
 
     def visit(self, address: str) -> None:
-        """Go to an address that was typed.
-
-        Raises:
-            InvalidAction: if it is none of this site.
-        """
+        """Go to an address that was typed. Raises: InvalidAction: if it is none of this site."""
         path = self._backend.local(address)
         if path is None:
             raise InvalidAction("goto takes an address of this site, for example goto [/].")
@@ -66,8 +62,7 @@ class Browser:
     def type(self, number: int, text: str, enter: bool) -> None:
         """Replace what stands in a field (in a combobox: choose); with ``enter``, send its form.
 
-        Raises:
-            InvalidAction: if there is no such field, or no such choice.
+        Raises: InvalidAction: if there is no such field, or no such choice.
         """
         element = self._element(number)
         if element.role == COMBOBOX:
@@ -86,11 +81,7 @@ class Browser:
             self._send(element.form)
 
     def back(self) -> None:
-        """The page before this one.
-
-        Raises:
-            InvalidAction: if this is the first one.
-        """
+        """The page before this one. Raises: InvalidAction: if this is the first one."""
         if len(self._history) < 2:
             raise InvalidAction("there is no page to go back to.")
         del self._history[-1]

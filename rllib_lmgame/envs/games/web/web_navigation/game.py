@@ -151,8 +151,7 @@ class WebNavigation(TextGame):
 def play(browser: Browser, action: Action) -> None:
     """Carry out any action but ``stop``.
 
-    Raises:
-        InvalidAction: if the page has no such element, or the address is none of this site.
+    Raises: InvalidAction: if the page has no such element, or the address is none of this site.
     """
     if action.verb == "click":
         browser.click(action.number)

@@ -118,17 +118,8 @@ REVEALING = frozenset(("landmark", "food", "fame"))
 """Topics whose answers nearly name the city."""
 
 YES_NO_TOPICS = (
-    "country",
-    "continent",
-    "sea",
-    "river",
-    "landmark",
-    "food",
-    "language",
-    "climate",
-    "currency",
-    "hemisphere",
-)
+    "country", "continent", "sea", "river", "landmark", "food", "language", "climate", "currency", "hemisphere",
+)  # fmt: skip
 """Topics whose facts may be asked for by yes or no: "Is it in France?"."""
 
 PEOPLE = {"S": "fewer than one million", "M": "between one and five million", "L": "more than five million"}
@@ -215,8 +206,7 @@ class CityTable:
     Args:
         lines: ``name (other names) | fact | ...`` in the order of :data:`TOPICS`.
 
-    Raises:
-        ValueError: for a line in another form.
+    Raises: ValueError: for a line in another form.
     """
 
     def __init__(self, lines: Iterable[str]) -> None:

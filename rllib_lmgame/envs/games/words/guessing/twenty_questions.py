@@ -119,11 +119,7 @@ class TwentyQuestions(GuessingGame):
 
 
 def read_question(table: ObjectTable, text: str) -> str:
-    """The yes-or-no question, or the guess, of a reply.
-
-    Raises:
-        InvalidAction: if there is none, or several.
-    """
+    """The yes-or-no question, or the guess, of a reply. Raises: InvalidAction: if there is none, or several."""
     question = the_question(text)
     if not is_question(question, YES_NO_OPENERS) and table.guess(question) is None:
         raise InvalidAction('reply with a yes-or-no question, such as "Is it an animal?".')
