@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rllib_lmgame.envs.support.answers import same_answer
+from rllib_lmgame.envs.synthetic.web_site.cms import Entry
+from rllib_lmgame.envs.synthetic.web_site.forum import Thread
 from rllib_lmgame.envs.synthetic.web_site.page import words
-from rllib_lmgame.envs.synthetic.web_site.shop import QUANTITIES, SHIPPING, new_address
+from rllib_lmgame.envs.synthetic.web_site.shop import QUANTITIES, SHIPPING, Product, new_address
 from rllib_lmgame.envs.synthetic.web_site.site import Site, copy_site
-from rllib_lmgame.envs.synthetic.web_site.tracker import NOBODY
+from rllib_lmgame.envs.synthetic.web_site.tracker import NOBODY, Issue
 
 SHOP, FORUM, TRACKER, CMS = "Shop", "Forum", "Issue tracker", "Content management"
 
@@ -71,84 +73,80 @@ class Task:
 
 
 Family = Callable[[Site, random.Random], Task]
+Place = tuple[tuple[str, ...], str]
+"""Names of the links that lead to a page from any other, and the page's path."""
 
 
-def _read(site: Site, intent: str, answer: object, route: tuple[str, ...], path: str) -> Task:
-    return Task(site, intent, (Stage(route, path),), answer=str(answer))
+def _read(site: Site, intent: str, answer: object, place: Place) -> Task:
+    return Task(site, intent, (Stage(*place),), answer=str(answer))
 
 
 def _do(
-    site: Site,
-    intent: str,
-    change: Callable[[Site], object],
-    route: tuple[str, ...],
-    path: str,
-    button: str,
-    *fills: tuple[str, str],
+    site: Site, intent: str, change: Callable[[Site], object], place: Place, button: str, *fills: tuple[str, str]
 ) -> Task:
     task = Task(site, intent, (), change=change)
-    task.stages = (Stage(route, path, button, fills, lambda now: now == task.expected),)
+    task.stages = (Stage(*place, button, fills, lambda now: now == task.expected),)
     return task
+
+
+def _setting(of: Callable[[Site], object], name: str, value: object) -> Callable[[Site], object]:
+    """The change that sets a field."""
+    return lambda now: setattr(of(now), name, value)
+
+
+def _of_product(product: Product) -> Place:
+    return (SHOP, product.category, product.name), f"/shop/product/{product.number}"
+
+
+def _of_thread(thread: Thread) -> Place:
+    return (FORUM, thread.forum, thread.title), f"/forum/{thread.forum}/{thread.number}"
+
+
+def _of_issue(issue: Issue) -> Place:
+    closed = () if issue.is_open else ("Closed issues",)
+    return (TRACKER, issue.project, *closed, issue.title), f"/tracker/{issue.project}/{issue.number}"
+
+
+def _of_entry(entry: Entry) -> Place:
+    return (CMS, entry.title), f"/cms/{entry.number}"
 
 
 def shop_price(site: Site, rng: random.Random) -> Task:
     """Look up a price."""
     product = rng.choice(site.shop.products)
     intent = f"What does '{product.name}' cost in the shop ({product.category})? Answer with the price."
-    return _read(site, intent, product.price, (SHOP, product.category, product.name), f"/shop/product/{product.number}")
+    return _read(site, intent, product.price, _of_product(product))
 
 
 def shop_rating(site: Site, rng: random.Random) -> Task:
     """Look up a rating."""
     product = rng.choice(site.shop.products)
-    intent = (
-        f"How is '{product.name}' (category {product.category} of the shop) rated? Answer with the number of stars "
-        "out of 5."
-    )
-    return _read(
-        site, intent, product.rating, (SHOP, product.category, product.name), f"/shop/product/{product.number}"
-    )
+    asked = f"How is '{product.name}' (category {product.category} of the shop) rated?"
+    return _read(site, f"{asked} Answer with the number of stars out of 5.", product.rating, _of_product(product))
 
 
 def shop_cheapest(site: Site, rng: random.Random) -> Task:
     """Find the cheapest product of a category."""
     category = rng.choice(words()["category"])
     product = min(site.shop.of(category), key=lambda product: float(product.price))
-    return _read(
-        site,
-        f"Which product of the shop's category {category} is the cheapest?",
-        product.name,
-        (SHOP, category),
-        f"/shop/category/{category}",
-    )
+    intent = f"Which product of the shop's category {category} is the cheapest?"
+    return _read(site, intent, product.name, ((SHOP, category), f"/shop/category/{category}"))
 
 
 def shop_order_status(site: Site, rng: random.Random) -> Task:
     """Look up an order."""
     order = rng.choice(site.shop.orders)
-    return _read(
-        site,
-        f"What is the status of your order {order.number} in the shop?",
-        order.status,
-        (SHOP, "My orders"),
-        "/shop/orders",
-    )
+    intent = f"What is the status of your order {order.number} in the shop?"
+    return _read(site, intent, order.status, ((SHOP, "My orders"), "/shop/orders"))
 
 
 def shop_cart(site: Site, rng: random.Random) -> Task:
     """Put a number of products into the cart, and no more."""
     product = rng.choice([product for product in site.shop.products if product.stock])
-    quantity = rng.choice(QUANTITIES)
-    return _do(
-        site,
-        f"Put {quantity} of '{product.name}' (category {product.category}) into the cart of the shop, without "
-        "ordering.",
-        lambda now: now.shop.add_to_cart(product.name, int(quantity)),
-        (SHOP, product.category, product.name),
-        f"/shop/product/{product.number}",
-        "Add to cart",
-        ("Quantity", quantity),
-    )
+    quantity, named = rng.choice(QUANTITIES), f"'{product.name}' (category {product.category})"
+    intent = f"Put {quantity} of {named} into the cart of the shop, without ordering."
+    change = lambda now: now.shop.add_to_cart(product.name, int(quantity))  # noqa: E731
+    return _do(site, intent, change, _of_product(product), "Add to cart", ("Quantity", quantity))
 
 
 def shop_remove(site: Site, rng: random.Random) -> Task:
@@ -156,27 +154,16 @@ def shop_remove(site: Site, rng: random.Random) -> Task:
     products = rng.sample(site.shop.products, 3)
     site.shop.cart = {product.name: rng.randint(1, 3) for product in products}
     name = rng.choice(products).name
-    return _do(
-        site,
-        f"Take '{name}' out of the cart of the shop.",
-        lambda now: now.shop.cart.pop(name),
-        (SHOP, "My cart"),
-        "/shop/cart",
-        f"Remove {name}",
-    )
+    intent, place = f"Take '{name}' out of the cart of the shop.", ((SHOP, "My cart"), "/shop/cart")
+    return _do(site, intent, lambda now: now.shop.cart.pop(name), place, f"Remove {name}")
 
 
 def shop_wish(site: Site, rng: random.Random) -> Task:
     """Add to the wish list."""
     product = rng.choice([product for product in site.shop.products if product.name not in site.shop.wish_list])
-    return _do(
-        site,
-        f"Add '{product.name}' (category {product.category}) to your wish list in the shop.",
-        lambda now: now.shop.wish_list.append(product.name),
-        (SHOP, product.category, product.name),
-        f"/shop/product/{product.number}",
-        "Add to wish list",
-    )
+    intent = f"Add '{product.name}' (category {product.category}) to your wish list in the shop."
+    change = lambda now: now.shop.wish_list.append(product.name)  # noqa: E731
+    return _do(site, intent, change, _of_product(product), "Add to wish list")
 
 
 def shop_order(site: Site, rng: random.Random) -> Task:
@@ -185,29 +172,18 @@ def shop_order(site: Site, rng: random.Random) -> Task:
     product = rng.choice([product for product in site.shop.products if product.stock])
     quantity, address, shipping = rng.choice(QUANTITIES), new_address(rng), rng.choice(SHIPPING)
 
-    def fill(now: Site) -> None:
-        now.shop.add_to_cart(product.name, int(quantity))
-
     def order(now: Site) -> None:
-        fill(now)
+        now.shop.add_to_cart(product.name, int(quantity))
         now.shop.order(address, shipping)
 
-    intent = (
-        f"Order {quantity} of '{product.name}' (category {product.category}) in the shop, to '{address}' by "
-        f"{shipping} shipping."
-    )
-    task = Task(site, intent, (), change=order)
-    route = (SHOP, product.category, product.name)
-    filled = lambda now: bool(now.shop.cart) or now == task.expected  # noqa: E731
+    named = f"{quantity} of '{product.name}' (category {product.category})"
+    task = Task(site, f"Order {named} in the shop, to '{address}' by {shipping} shipping.", (), change=order)
+    done = lambda now: now == task.expected  # noqa: E731
+    filled = lambda now: bool(now.shop.cart) or done(now)  # noqa: E731
+    checkout = (SHOP, "My cart", "Proceed to checkout")
     task.stages = (
-        Stage(route, f"/shop/product/{product.number}", "Add to cart", (("Quantity", quantity),), filled),
-        Stage(
-            (SHOP, "My cart", "Proceed to checkout"),
-            "/shop/checkout",
-            "Place order",
-            (("Address", address), ("Shipping", shipping)),
-            lambda now: now == task.expected,
-        ),
+        Stage(*_of_product(product), "Add to cart", (("Quantity", quantity),), filled),
+        Stage(checkout, "/shop/checkout", "Place order", (("Address", address), ("Shipping", shipping)), done),
     )
     return task
 
@@ -216,87 +192,54 @@ def forum_author(site: Site, rng: random.Random) -> Task:
     """Find out who started a thread."""
     thread = rng.choice(site.forum.threads)
     intent = f"Who started the thread '{thread.title}' in the forum {thread.forum}?"
-    return _read(site, intent, thread.author, (FORUM, thread.forum), f"/forum/{thread.forum}")
+    return _read(site, intent, thread.author, ((FORUM, thread.forum), f"/forum/{thread.forum}"))
 
 
 def forum_top(site: Site, rng: random.Random) -> Task:
     """Compare scores."""
     name = rng.choice(words()["forum"])
     thread = max(site.forum.of(name), key=lambda thread: thread.score)
-    return _read(
-        site,
-        f"Which thread of the forum {name} has the highest score? Answer with its title.",
-        thread.title,
-        (FORUM, name),
-        f"/forum/{name}",
-    )
+    intent = f"Which thread of the forum {name} has the highest score? Answer with its title."
+    return _read(site, intent, thread.title, ((FORUM, name), f"/forum/{name}"))
 
 
 def forum_count(site: Site, rng: random.Random) -> Task:
     """Count comments."""
     thread = rng.choice(site.forum.threads)
-    route, path = (FORUM, thread.forum, thread.title), f"/forum/{thread.forum}/{thread.number}"
     intent = f"How many comments does the thread '{thread.title}' in the forum {thread.forum} have?"
-    return _read(site, intent, len(thread.comments), route, path)
+    return _read(site, intent, len(thread.comments), _of_thread(thread))
 
 
 def forum_vote(site: Site, rng: random.Random) -> Task:
     """Vote on a thread."""
     thread = rng.choice(site.forum.threads)
     way, vote = rng.choice((("Upvote", 1), ("Downvote", -1)))
-    intent = f"{way} the thread '{thread.title}' in the forum {thread.forum}."
-    route, path, place = (
-        (FORUM, thread.forum, thread.title),
-        f"/forum/{thread.forum}/{thread.number}",
-        thread.number - 1,
-    )
-    return _do(site, intent, lambda now: now.forum.threads[place].cast(vote), route, path, way)
+    intent, place = f"{way} the thread '{thread.title}' in the forum {thread.forum}.", thread.number - 1
+    return _do(site, intent, lambda now: now.forum.threads[place].cast(vote), _of_thread(thread), way)
 
 
 def forum_comment(site: Site, rng: random.Random) -> Task:
     """Comment on a thread."""
     thread, text = rng.choice(site.forum.threads), rng.choice(words()["new-text"])
-    route, path, place = (
-        (FORUM, thread.forum, thread.title),
-        f"/forum/{thread.forum}/{thread.number}",
-        thread.number - 1,
-    )
     intent = f"Comment on the thread '{thread.title}' in the forum {thread.forum} with the text '{text}'"
-    change = lambda now: now.forum.comment(now.forum.threads[place], text)  # noqa: E731
-    return _do(site, intent, change, route, path, "Post comment", ("Comment", text))
+    change = lambda now: now.forum.comment(now.forum.threads[thread.number - 1], text)  # noqa: E731
+    return _do(site, intent, change, _of_thread(thread), "Post comment", ("Comment", text))
 
 
 def forum_thread(site: Site, rng: random.Random) -> Task:
     """Start a thread."""
-    name, title, text = rng.choice(words()["forum"]), rng.choice(words()["new-title"]), rng.choice(words()["new-text"])
+    name, title, text = (rng.choice(words()[what]) for what in ("forum", "new-title", "new-text"))
     intent = f"Start a thread in the forum {name} with the title '{title}' and the text '{text}'"
     change = lambda now: now.forum.start(name, title, text)  # noqa: E731
-    return _do(
-        site,
-        intent,
-        change,
-        (FORUM, name, "New thread"),
-        f"/forum/{name}/new",
-        "Publish thread",
-        ("Title", title),
-        ("Text", text),
-    )
+    place = ((FORUM, name, "New thread"), f"/forum/{name}/new")
+    return _do(site, intent, change, place, "Publish thread", ("Title", title), ("Text", text))
 
 
 def tracker_assignee(site: Site, rng: random.Random) -> Task:
     """Find out who is assigned to an issue, open or closed."""
     issue = rng.choice(site.tracker.issues)
-    intent = (
-        f"Who is assigned to the {_state(issue.is_open)} issue '{issue.title}' of the project {issue.project}? Answer "
-        f"with the name, or '{NOBODY}'."
-    )
-    return _read(
-        site,
-        intent,
-        issue.assignee,
-        _to_issue(issue.project, issue.title, issue.is_open),
-        f"/tracker/{issue.project}/{issue.number}",
-    )
+    asked = f"Who is assigned to the {_state(issue)} issue '{issue.title}' of the project {issue.project}?"
+    return _read(site, f"{asked} Answer with the name, or '{NOBODY}'.", issue.assignee, _of_issue(issue))
 
 
 def tracker_count(site: Site, rng: random.Random) -> Task:
@@ -304,167 +247,113 @@ def tracker_count(site: Site, rng: random.Random) -> Task:
     project, label = rng.choice(words()["project"]), rng.choice(words()["label"])
     count = sum(issue.is_open and label in issue.labels for issue in site.tracker.of(project))
     intent = f"How many open issues of the project {project} have the label '{label}'?"
-    return _read(site, intent, count, (TRACKER, project), f"/tracker/{project}")
+    return _read(site, intent, count, ((TRACKER, project), f"/tracker/{project}"))
 
 
 def tracker_state(site: Site, rng: random.Random) -> Task:
     """Close or reopen an issue."""
     issue = rng.choice(site.tracker.issues)
-    verb, place = "Close" if issue.is_open else "Reopen", issue.number - 1
-
-    def change(now: Site) -> None:
-        now.tracker.issues[place].is_open = not issue.is_open
-
+    verb = "Close" if issue.is_open else "Reopen"
+    change = _setting(lambda now: now.tracker.issues[issue.number - 1], "is_open", not issue.is_open)
     intent = f"{verb} the issue '{issue.title}' of the project {issue.project}."
-    route = _to_issue(issue.project, issue.title, issue.is_open)
-    return _do(site, intent, change, route, f"/tracker/{issue.project}/{issue.number}", f"{verb} issue")
+    return _do(site, intent, change, _of_issue(issue), f"{verb} issue")
 
 
 def tracker_label(site: Site, rng: random.Random) -> Task:
     """Add a label to an issue."""
     issue = rng.choice(site.tracker.issues)
-    label, place = rng.choice([label for label in words()["label"] if label not in issue.labels]), issue.number - 1
-    intent = (
-        f"Add the label '{label}' to the {_state(issue.is_open)} issue '{issue.title}' of the project {issue.project}."
-    )
-    route, path = _to_issue(issue.project, issue.title, issue.is_open), f"/tracker/{issue.project}/{issue.number}"
-    return _do(
-        site, intent, lambda now: now.tracker.issues[place].add_label(label), route, path, "Add label", ("Label", label)
-    )
+    label = rng.choice([label for label in words()["label"] if label not in issue.labels])
+    intent = f"Add the label '{label}' to the {_state(issue)} issue '{issue.title}' of the project {issue.project}."
+    change = lambda now: now.tracker.issues[issue.number - 1].add_label(label)  # noqa: E731
+    return _do(site, intent, change, _of_issue(issue), "Add label", ("Label", label))
 
 
 def tracker_assign(site: Site, rng: random.Random) -> Task:
     """Assign an issue."""
     issue = rng.choice(site.tracker.issues)
-    name, place = rng.choice([name for name in words()["people"] if name != issue.assignee]), issue.number - 1
-
-    def change(now: Site) -> None:
-        now.tracker.issues[place].assignee = name
-
-    intent = f"Assign the {_state(issue.is_open)} issue '{issue.title}' of the project {issue.project} to '{name}'."
-    route, path = _to_issue(issue.project, issue.title, issue.is_open), f"/tracker/{issue.project}/{issue.number}"
-    return _do(site, intent, change, route, path, "Assign", ("Assignee", name))
+    name = rng.choice([name for name in words()["people"] if name != issue.assignee])
+    change = _setting(lambda now: now.tracker.issues[issue.number - 1], "assignee", name)
+    intent = f"Assign the {_state(issue)} issue '{issue.title}' of the project {issue.project} to '{name}'."
+    return _do(site, intent, change, _of_issue(issue), "Assign", ("Assignee", name))
 
 
 def tracker_create(site: Site, rng: random.Random) -> Task:
     """Create an issue."""
-    project, title, text = (
-        rng.choice(words()["project"]),
-        rng.choice(words()["new-title"]),
-        rng.choice(words()["new-text"]),
-    )
+    project, title, text = (rng.choice(words()[what]) for what in ("project", "new-title", "new-text"))
     intent = f"Create an issue in the project {project} with the title '{title}' and the description '{text}'"
     change = lambda now: now.tracker.create(project, title, text)  # noqa: E731
-    return _do(
-        site,
-        intent,
-        change,
-        (TRACKER, project, "New issue"),
-        f"/tracker/{project}/new",
-        "Create issue",
-        ("Title", title),
-        ("Description", text),
-    )
+    place = ((TRACKER, project, "New issue"), f"/tracker/{project}/new")
+    return _do(site, intent, change, place, "Create issue", ("Title", title), ("Description", text))
 
 
 def cms_drafts(site: Site, rng: random.Random) -> Task:
     """Count drafts."""
     count = sum(not entry.published for entry in site.cms.entries)
-    return _read(site, "How many pages in the content management are drafts?", count, (CMS,), "/cms")
+    return _read(site, "How many pages in the content management are drafts?", count, ((CMS,), "/cms"))
 
 
 def cms_author(site: Site, rng: random.Random) -> Task:
     """Find out who edited a page last."""
     entry = rng.choice(site.cms.entries)
-    return _read(
-        site,
-        f"Who edited the page '{entry.title}' of the content management last?",
-        entry.author,
-        (CMS, entry.title),
-        f"/cms/{entry.number}",
-    )
+    intent = f"Who edited the page '{entry.title}' of the content management last?"
+    return _read(site, intent, entry.author, _of_entry(entry))
 
 
 def cms_publish(site: Site, rng: random.Random) -> Task:
     """Publish or withdraw a page."""
-    place = rng.randrange(len(site.cms.entries))
-    entry = site.cms.entries[place]
+    place, entry = _any_entry(site, rng)
     verb = "Unpublish" if entry.published else "Publish"
-
-    def change(now: Site) -> None:
-        now.cms.entries[place].published = not entry.published
-
-    return _do(
-        site,
-        f"{verb} the page '{entry.title}' in the content management.",
-        change,
-        (CMS, entry.title),
-        f"/cms/{entry.number}",
-        verb,
-    )
+    change = _setting(lambda now: now.cms.entries[place], "published", not entry.published)
+    return _do(site, f"{verb} the page '{entry.title}' in the content management.", change, _of_entry(entry), verb)
 
 
 def cms_rename(site: Site, rng: random.Random) -> Task:
     """Change the title of a page and leave its content."""
-    place, title = rng.randrange(len(site.cms.entries)), rng.choice(words()["new-title"])
-    entry = site.cms.entries[place]
-
-    def change(now: Site) -> None:
-        now.cms.entries[place].title = title
-
+    (place, entry), title = _any_entry(site, rng), rng.choice(words()["new-title"])
     intent = f"Change the title of the page '{entry.title}' in the content management to '{title}', and nothing else."
-    return _do(site, intent, change, (CMS, entry.title), f"/cms/{entry.number}", "Save changes", ("Title", title))
+    change = _setting(lambda now: now.cms.entries[place], "title", title)
+    return _do(site, intent, change, _of_entry(entry), "Save changes", ("Title", title))
 
 
 def cms_write(site: Site, rng: random.Random) -> Task:
     """Replace the content of a page and leave its title."""
-    place, text = rng.randrange(len(site.cms.entries)), rng.choice(words()["new-text"])
-    entry = site.cms.entries[place]
-
-    def change(now: Site) -> None:
-        now.cms.entries[place].body = text
-
+    (place, entry), text = _any_entry(site, rng), rng.choice(words()["new-text"])
     intent = f"Replace the content of the page '{entry.title}' in the content management by '{text}'"
-    return _do(site, intent, change, (CMS, entry.title), f"/cms/{entry.number}", "Save changes", ("Content", text))
+    change = _setting(lambda now: now.cms.entries[place], "body", text)
+    return _do(site, intent, change, _of_entry(entry), "Save changes", ("Content", text))
 
 
 def cms_create(site: Site, rng: random.Random) -> Task:
     """Write a new page."""
     title, text = rng.choice(words()["new-title"]), rng.choice(words()["new-text"])
-    intent = (
-        f"Write a new page in the content management, as a draft, with the title '{title}' and the content '{text}'"
-    )
+    what = f"with the title '{title}' and the content '{text}'"
+    intent, place = f"Write a new page in the content management, as a draft, {what}", ((CMS, "New page"), "/cms/new")
     change = lambda now: now.cms.create(title, text)  # noqa: E731
-    return _do(site, intent, change, (CMS, "New page"), "/cms/new", "Save draft", ("Title", title), ("Content", text))
+    return _do(site, intent, change, place, "Save draft", ("Title", title), ("Content", text))
 
 
 def cms_delete(site: Site, rng: random.Random) -> Task:
     """Delete a page."""
-    place = rng.randrange(len(site.cms.entries))
-    entry = site.cms.entries[place]
+    place, entry = _any_entry(site, rng)
     intent = f"Delete the page '{entry.title}' in the content management."
-    return _do(
-        site, intent, lambda now: now.cms.entries.pop(place), (CMS, entry.title), f"/cms/{entry.number}", "Delete page"
-    )
+    return _do(site, intent, lambda now: now.cms.entries.pop(place), _of_entry(entry), "Delete page")
 
 
 def cms_site_title(site: Site, rng: random.Random) -> Task:
     """Change a setting."""
     title = rng.choice([title for title in words()["site-title"] if title != site.cms.site_title])
-
-    def change(now: Site) -> None:
-        now.cms.site_title = title
-
     intent = f"Set the site title in the settings of the content management to '{title}'."
-    return _do(site, intent, change, (CMS, "Settings"), "/cms/settings", "Save settings", ("Site title", title))
+    change, place = _setting(lambda now: now.cms, "site_title", title), ((CMS, "Settings"), "/cms/settings")
+    return _do(site, intent, change, place, "Save settings", ("Site title", title))
 
 
-def _state(is_open: bool) -> str:
-    return "open" if is_open else "closed"
+def _any_entry(site: Site, rng: random.Random) -> tuple[int, Entry]:
+    place = rng.randrange(len(site.cms.entries))
+    return place, site.cms.entries[place]
 
 
-def _to_issue(project: str, title: str, is_open: bool) -> tuple[str, ...]:
-    return (TRACKER, project, title) if is_open else (TRACKER, project, "Closed issues", title)
+def _state(issue: Issue) -> str:
+    return "open" if issue.is_open else "closed"
 
 
 FAMILIES: dict[str, Family] = {
