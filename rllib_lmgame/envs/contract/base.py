@@ -429,6 +429,16 @@ class TextGame(gymnasium.Env[str, str]):
     def _actions_left(self) -> int | None:
         return None if self.options.max_actions is None else int(self.options.max_actions - self._actions)
 
+    @property
+    def moves_in_all(self) -> int:
+        """Moves an episode has at most."""
+        moves = int(self.options.max_turns * self.options.max_actions_per_turn)
+        return moves if self.options.max_actions is None else min(moves, self.options.max_actions)
+
+    def total_rule(self, what: str = "move") -> str:
+        """The limit of moves, to follow the number of turns in the rules; empty where there is none."""
+        return "" if self.options.max_actions is None else f" and {self.options.max_actions} {what}s in all"
+
     def _moves_left(self) -> int:
         moves = self._turns_left() * int(self.options.max_actions_per_turn)
         left = self._actions_left()

@@ -141,7 +141,7 @@ class GymTextGame(TextGame):
             actions=f"Actions: {', '.join(self._names)}." if self._names else "Reply with any text.",
             several=f"Up to {per_turn} actions per reply, joined by {SEPARATOR}. " if per_turn > 1 else "",
             turns=chosen.max_turns,
-            total="" if chosen.max_actions is None else f" and {chosen.max_actions} actions in all",
+            total=self.total_rule("action"),
         )
 
     @property

@@ -133,11 +133,10 @@ class WebShop(ListedLevels):
     @property
     def rules(self) -> str:
         chosen = self.options
-        total = "" if chosen.max_actions is None else f" and {chosen.max_actions} actions in all"
         return RULES.format(
             per_reply=self.moves_rule(("click[red]", "click[large]", "click[buy now]"), "action"),
             turns=chosen.max_turns,
-            total=total,
+            total=self.total_rule("action"),
         )
 
     @property
