@@ -254,25 +254,6 @@ def test_parquet_and_one_array_are_read_too(tmp_path: Path) -> None:
         MathProblems(data=str(tmp_path / "cut.parquet"))
 
 
-@pytest.mark.parametrize(
-    ("bad", "said"),
-    [
-        ({"question": "q"}, "line 2: expected a field 'answer' or 'solution'"),
-        ({"answer": "1"}, "line 2: expected a field 'problem' or 'question'"),
-        ({"question": "q", "answer": ["1"]}, "line 2: field 'answer' is list"),
-        ({"question": "q", "answer": "1" * 2000}, "line 2: its answer cannot be read"),
-        ({"question": "q", "options": ["a", "b"], "answer": "C"}, "none of the letters AB"),
-        ({"question": "q", "options": "a", "answer": "A"}, "must be a list of texts"),
-        ({"question": "q", "options": ["a"] * 11, "answer": "A"}, "11 choices"),
-    ],
-)
-def test_what_is_wrong_with_a_record_is_said(tmp_path: Path, bad: object, said: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(said)):
-        MathProblems(data=file_of(tmp_path, "a.jsonl", {"question": "q", "answer": "1"}, bad))
-    with pytest.raises(ConfigError, match="holds no problems"):
-        MathProblems(data=file_of(tmp_path, "b.jsonl"))
-
-
 def test_a_named_set_keeps_its_publishers_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLLIB_LMGAME_DATA", str(tmp_path))
     folder = tmp_path / "math500"

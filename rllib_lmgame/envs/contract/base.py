@@ -27,11 +27,10 @@ from typing import Any, ClassVar
 import gymnasium
 from gymnasium import spaces
 
-from rllib_lmgame.envs.contract.levels import choose_level
 from rllib_lmgame.envs.contract.referee import MAX_TEXT as MAX_TEXT
 from rllib_lmgame.envs.contract.referee import InvalidAction as InvalidAction
 from rllib_lmgame.envs.contract.referee import Referee, reply_text
-from rllib_lmgame.envs.contract.splits import SPLIT_CHOICES, split_of_digest
+from rllib_lmgame.envs.contract.splits import SPLIT_CHOICES, choose_level, split_of_digest
 from rllib_lmgame.settings.schema import build, option
 
 MAX_QUOTED = 1_000

@@ -178,7 +178,8 @@ class Tetris(TextGame):
                 yield level
         raise ConfigError(
             "env_config.max_actions",
-            f"found no pieces that clear a row of this board in {self.moves_in_all} moves; raise it, or lower columns",
+            f"found no pieces that clear a row of this board in {self.moves_in_all} moves; raise it, or take "
+            "fewer columns",
         )
 
     def level_key(self, level: tuple[Spawn, ...]) -> str:
