@@ -105,24 +105,40 @@ class GameSpec:
 
 _GAMES: dict[str, GameSpec] = {}
 
-
 ON_SERVERS = "agentgym"
 """Ids of games on servers of others begin with it and a colon."""
 
 AT_ADDRESSES = ("openenv:URL", "mrlm:ID@HOST")
 """Stand for the ids of environments on servers of OpenEnv and MRLM, which have their address behind the colon."""
 
-
 AGENT_PROGRAMS = "agent:PROGRAM"
 """Stands for the ids of agent programs, which have their import path in place of `PROGRAM`."""
+
+
+ADAPTED = "rllib_lmgame.envs.games.adapted"
+_OF_ADDRESSES = {
+    "openenv": ("openenv.game:OpenEnv", "An environment on a server that speaks OpenEnv's protocol.", "url"),
+    "mrlm": ("mrlm.game:MRLM", "An environment on a server of MRLM's gRPC service.", "address"),
+}
+"""What begins an id -> the class, a line about it, and the option that takes the address."""
 
 
 @cache
 def served() -> Mapping[str, GameSpec]:
     """Games by ids that need more than this package: servers, sites, or a program of yours."""
-    from rllib_lmgame.envs.games.adapted.agentgym import tasks as agentgym
+    from rllib_lmgame.envs.games.adapted.agentgym.tasks import TASKS
 
-    entry_point = f"{agentgym.__name__.rpartition('.')[0]}.game:AgentGym"
+    known = [
+        GameSpec(
+            f"{ON_SERVERS}:{name}",
+            f"{ADAPTED}.agentgym.game:AgentGym",
+            task.summary,
+            horizon=task.turns,
+            defaults={"task": name, "max_turns": task.turns},
+            family="Tasks on AgentGym's servers",
+        )
+        for name, task in TASKS.items()
+    ]
     sites = GameSpec(
         "lmgame/WebArena-v0",
         "rllib_lmgame.envs.games.web.web_arena.game:WebArena",
@@ -132,38 +148,16 @@ def served() -> Mapping[str, GameSpec]:
         extra="browser",
         family="Shops, sites and search",
     )
-    return {
-        f"{ON_SERVERS}:{name}": GameSpec(
-            f"{ON_SERVERS}:{name}",
-            entry_point,
-            task.summary,
-            horizon=task.turns,
-            defaults={"task": name, "max_turns": task.turns},
-            family="Tasks on AgentGym's servers",
-        )
-        for name, task in agentgym.TASKS.items()
-    } | {
-        sites.game_id: sites,
-        **{form: at_address(form) for form in AT_ADDRESSES},
-        AGENT_PROGRAMS: of_program("PROGRAM"),
-    }
+    known += [sites, *map(at_address, AT_ADDRESSES), of_program("PROGRAM")]
+    return {spec.game_id: spec for spec in known}
 
 
 def at_address(game: str) -> GameSpec:
     """The environment on a server of OpenEnv or MRLM at an address."""
     kind, _, address = game.partition(":")
-    adapted = "rllib_lmgame.envs.games.adapted"
-    entry_point, summary, key = {
-        "openenv": (
-            f"{adapted}.openenv.game:OpenEnv",
-            "An environment on a server that speaks OpenEnv's protocol.",
-            "url",
-        ),
-        "mrlm": (f"{adapted}.mrlm.game:MRLM", "An environment on a server of MRLM's gRPC service.", "address"),
-    }[kind]
-    return GameSpec(
-        game, entry_point, summary, defaults={key: address}, family="Environments on servers of OpenEnv and MRLM"
-    )
+    entry_point, summary, key = _OF_ADDRESSES[kind]
+    family = "Environments on servers of OpenEnv and MRLM"
+    return GameSpec(game, f"{ADAPTED}.{entry_point}", summary, defaults={key: address}, family=family)
 
 
 def is_program(game: str) -> bool:
@@ -175,7 +169,7 @@ def of_program(path: str) -> GameSpec:
     """The agent program at an import path."""
     return GameSpec(
         f"{AGENT_PROGRAMS.removesuffix('PROGRAM')}{path}",
-        "rllib_lmgame.envs.games.adapted.agent_program.game:AgentProgram",
+        f"{ADAPTED}.agent_program.game:AgentProgram",
         "A program of yours that asks the policy for completions.",
         defaults={"program": path},
         family="Programs of yours",
@@ -193,16 +187,14 @@ def register_game(spec: GameSpec) -> None:
 
     Raises: ConfigError: if the id is taken by another game, or the spec cannot be right.
     """
-    if _GAMES.get(spec.game_id, spec) != spec:
-        raise ConfigError(
-            "game", f"the id {spec.game_id!r} is taken by {_GAMES[spec.game_id].entry_point}; choose another one"
-        )
+    known = _GAMES.get(spec.game_id, spec)
+    if known != spec:
+        raise ConfigError("game", f"the id {spec.game_id!r} is taken by {known.entry_point}; choose another one")
     if spec.kind not in KINDS:
         raise ConfigError("game", f"kind of {spec.game_id!r} is {spec.kind!r}; it must be one of {', '.join(KINDS)}")
     if ":" not in spec.entry_point:
-        raise ConfigError(
-            "game", f"entry_point of {spec.game_id!r} is {spec.entry_point!r}; it must read package.module:Class"
-        )
+        read = f"entry_point of {spec.game_id!r} is {spec.entry_point!r}"
+        raise ConfigError("game", f"{read}; it must read package.module:Class")
     _GAMES[spec.game_id] = spec
     if spec.kind == "gymnasium" and spec.game_id not in gymnasium.registry:
         gymnasium.register(spec.game_id, entry_point=spec.entry_point, kwargs=dict(spec.defaults))
@@ -212,12 +204,8 @@ def games() -> dict[str, GameSpec]:
     """All games known by id: those of this package in the order of the index, on servers, then those of others."""
     known = {**_GAMES, **served()}
     for point in entry_points(group=ENTRY_POINT_GROUP):
-        known.setdefault(
-            point.name,
-            GameSpec(
-                point.name, point.value, summary=f"from {point.dist.name if point.dist else point.value}", kind=""
-            ),
-        )
+        said = f"from {point.dist.name if point.dist else point.value}"
+        known.setdefault(point.name, GameSpec(point.name, point.value, said, kind=""))
     return known
 
 
@@ -327,11 +315,9 @@ def load_factory(spec: GameSpec) -> Callable[..., Any]:
         raise ConfigError("game", reason) from error
     factory = attribute_of(module, attribute, "game")
     if not callable(factory):
-        raise ConfigError(
-            "game",
-            f"{spec.entry_point!r} is {type(factory).__name__}; it must be a class or a function that returns an "
-            "environment",
-        )
+        kind = type(factory).__name__
+        must = "it must be a class or a function that returns an environment"
+        raise ConfigError("game", f"{spec.entry_point!r} is {kind}; {must}")
     return factory  # type: ignore[no-any-return]
 
 
@@ -408,9 +394,8 @@ def make_game(game: str, env_config: Mapping[str, Any] | None = None) -> Any:
     except (ConfigError, MissingDependencyError, GameError):
         raise
     except TypeError as error:
-        raise ConfigError(
-            "env_config", f"game {spec.game_id!r} does not take {config} as keyword arguments: {error}"
-        ) from error
+        message = f"game {spec.game_id!r} does not take {config} as keyword arguments: {error}"
+        raise ConfigError("env_config", message) from error
     except (Exception, KeyboardInterrupt):
         raise
     except BaseException as error:  # Such as sys.exit(), which would end whoever makes the game.
@@ -448,17 +433,13 @@ def session_of(game_id: str, env: Any, own: bool = False) -> GameSession:
 
     from rllib_lmgame.envs.contract.adapters import AECSession, GymnasiumSession, ParallelSession
 
+    kind = f"{game_id}: {type(env).__name__} is"
     if any(base.__name__ == "MultiAgentEnv" for base in type(env).__mro__):  # It derives from gymnasium.Env.
-        raise GameError(
-            f"{game_id}: {type(env).__name__} is RLlib's MultiAgentEnv; a game for several is pettingzoo's AECEnv or "
-            "ParallelEnv here"
-        )
+        raise GameError(f"{kind} RLlib's MultiAgentEnv; a game for several is pettingzoo's AECEnv or ParallelEnv here")
     for base, session in ((gymnasium.Env, GymnasiumSession), (AECEnv, AECSession), (ParallelEnv, ParallelSession)):
         if isinstance(env, base):
             return session(game_id, env, own)
-    raise GameError(
-        f"{game_id}: {type(env).__name__} is neither a gymnasium.Env nor a pettingzoo AECEnv or ParallelEnv"
-    )
+    raise GameError(f"{kind} neither a gymnasium.Env nor a pettingzoo AECEnv or ParallelEnv")
 
 
 def made_up_levels(games: Iterable[Any]) -> list[str]:

@@ -206,6 +206,8 @@ class TextGame(gymnasium.Env[str, str]):
     extra: ClassVar[str | None] = None
     """Extra of this package that installs what the game needs."""
     Options: ClassVar[type[TextGameOptions]] = TextGameOptions
+    rules_text: ClassVar[str] = ""
+    """The :attr:`rules`, where they say nothing of the options but ``{turns}``."""
     agent_id = "player"
     roles: ClassVar[dict[str, str]] = {"player": "player"}
     replayable: bool = True
@@ -256,7 +258,7 @@ class TextGame(gymnasium.Env[str, str]):
     @property
     def rules(self) -> str:
         """Rules and legend; :attr:`instructions` adds what becomes of an invalid reply."""
-        return ""
+        return self.rules_text.format(turns=self.options.max_turns)
 
     @property
     def instructions(self) -> str:

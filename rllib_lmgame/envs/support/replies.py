@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame
 
@@ -33,11 +31,10 @@ class AnswerGame(WholeReplyGame):
     """A game of one question, whose replies are tries at the answer."""
 
     turns_are_tries = True
-    rules_text: ClassVar[str]
-    """The rules, with ``{tries}`` where the number of tries belongs."""
 
     @property
     def rules(self) -> str:
+        """:attr:`rules_text` with ``{tries}`` where the number of tries belongs."""
         tries = self.options.max_turns
         return self.rules_text.format(tries="one try" if tries == 1 else f"{tries} tries")
 

@@ -98,6 +98,7 @@ class BabyAI(TextGame):
     variants = (Variant("lmgame/BabyAI-v0", (-1.4, 1.0)),)
     extra = "babyai"
     Options: ClassVar[type[TextGameOptions]] = BabyAIOptions
+    rules_text = RULES
     options: BabyAIOptions
     _sight: Sight
     _commands: list[tuple[str, Plan]] | None
@@ -112,10 +113,6 @@ class BabyAI(TextGame):
         self._reward = 0.0
         self._walk: list[Step] | None = None
         self._walks = self._failures = 0
-
-    @property
-    def rules(self) -> str:
-        return RULES.format(turns=self.options.max_turns)
 
     @property
     def success(self) -> bool:

@@ -89,6 +89,7 @@ class SciWorld(TextGame):
     Options: ClassVar[type[TextGameOptions]] = SciWorldOptions
     slow_calls = True  # the simulator is a process of its own
     solver_wins = False
+    rules_text = RULES
     options: SciWorldOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
@@ -97,10 +98,6 @@ class SciWorld(TextGame):
         self._simplifications = "easy" if self.options.easy else ""
         require_java()
         self._simulator: Simulator | None = None
-
-    @property
-    def rules(self) -> str:
-        return RULES.format(turns=self.options.max_turns)
 
     @property
     def simulator(self) -> Simulator:

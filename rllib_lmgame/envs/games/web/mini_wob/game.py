@@ -95,6 +95,7 @@ class MiniWoB(WholeReplyGame):
     Options: ClassVar[type[TextGameOptions]] = MiniWoBOptions
     slow_calls = True  # the browser is a process of its own
     replayable = False  # pages have clocks and animations
+    rules_text = RULES
     options: MiniWoBOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
@@ -103,10 +104,6 @@ class MiniWoB(WholeReplyGame):
         self._url = pages_url()
         find_chromium()
         self._pages = Pages(self.options.page_timeout_s)
-
-    @property
-    def rules(self) -> str:
-        return RULES.format(turns=self.options.max_turns)
 
     def levels(self, rng: random.Random) -> Iterator[Level]:
         while True:

@@ -110,6 +110,7 @@ class WebArena(ListedLevels, WholeReplyGame):
     replayable = False  # sites keep what was done to them
     turns_are_tries = True
     solver_wins = False
+    rules_text = RULES
     options: WebArenaOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
@@ -184,10 +185,6 @@ class WebArena(ListedLevels, WholeReplyGame):
             self._judge.check()
         left = "".join(f"; left out {count}: {why}" for why, count in self._left_out.most_common() if why)
         return f"has {len(self._tasks)} tasks whose sites answer{left}"
-
-    @property
-    def rules(self) -> str:
-        return RULES.format(turns=self.options.max_turns)
 
     @property
     def instructions(self) -> str:

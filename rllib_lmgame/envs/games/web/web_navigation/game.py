@@ -72,15 +72,12 @@ class WebNavigation(TextGame):
     variants = (Variant("lmgame/WebNavigation-v0", (-1.1, 1.0)),)
     Options: ClassVar[type[TextGameOptions]] = WebNavigationOptions
     real_levels = ("", "WebArena's (`lmgame/WebArena-v0`)")
+    rules_text = RULES
     options: WebNavigationOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         self._families = self._chosen_families()
-
-    @property
-    def rules(self) -> str:
-        return RULES.format(turns=self.options.max_turns)
 
     @property
     def success(self) -> bool:
