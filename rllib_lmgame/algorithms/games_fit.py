@@ -11,7 +11,7 @@ from rllib_lmgame.algorithms.games import is_contest, is_for_one, is_self_play, 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError, did_you_mean
 from rllib_lmgame.base.text import in_words, one_line
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.envs.registry import game_spec, load_factory
+from rllib_lmgame.envs.registry import check_game
 from rllib_lmgame.policies.mapping import KEY as MAPPING
 from rllib_lmgame.policies.mapping import OTHERS, RoleMapping, SeatMapping
 from rllib_lmgame.rollouts.game_calls import opened
@@ -24,10 +24,12 @@ _PLAN = EpisodePlan("", 0, 0, "", 0, number=0)
 
 
 def check_games_known(config: Any) -> None:
-    """Raise :class:`ConfigError` if there is no such game; keys do not start with ``config.``."""
+    """Raise :class:`ConfigError` if there is no such game, or none with such options; keys do not start with
+    ``config.``.
+    """
     for place, game in games_of(config):
         with _blamed(place, game):
-            load_factory(game_spec(game.env))
+            check_game(game.env, game.env_config)
 
 
 def check_games_can_be_made(config: Any) -> None:

@@ -14,7 +14,6 @@ import pytest
 chess = pytest.importorskip("chess")
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError  # noqa: E402
-from rllib_lmgame.envs import make_session  # noqa: E402
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.board import read_chess_move  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.endgames import ChessEndgames, Squares, canonical, position  # noqa: E402
@@ -348,19 +347,6 @@ def test_endgame_options() -> None:
         game.reset(seed=seed)
         assert table("rook").white[_squares(game._board)] == 31
     assert ChessEndgames(min_mate=11)._pieces == ("rook",)
-    with pytest.raises(ConfigError, match="at most 10"):
-        ChessEndgames(piece="queen", min_mate=11)
-
-
-def test_a_lost_piece_is_a_draw() -> None:
-    game = begun(ChessEndgames(show_rules=False))
-    game.begin(position(Squares("rook", chess.A1, chess.C6, chess.H8)), chess.WHITE)
-    _, reward, terminated, _, info = game.step("Rg6")
-    assert not terminated
-    game.begin(position(Squares("rook", chess.A1, chess.C7, chess.H8)), chess.WHITE)
-    observation, reward, terminated, _, info = game.step("Rg7")
-    assert (reward, terminated, info["success"]) == (0.0, True, False)
-    assert "Black played Kxg7." in observation and "enough pieces" in observation
 
 
 def test_mirrored_positions_are_one_level() -> None:
@@ -372,12 +358,3 @@ def test_mirrored_positions_are_one_level() -> None:
         == game.level_key(Squares("rook", chess.A1, chess.G3, chess.H8))
     )
     assert game.level_key(one) != game.level_key(Squares("rook", chess.A1, chess.C6, chess.H8))
-
-
-def test_a_session_closes_the_engine(tmp_path) -> None:
-    session = begun(make_session("lmgame/Chess-v0", {"opponent": "stockfish", "engine_path": fake_engine(tmp_path)}))
-    session.step({"player": session.expert_action("player") or ""})
-    pid = session.env.opponent._finalizer.peek()[2][0].get_pid()
-    session.close()
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)

@@ -247,17 +247,6 @@ def test_what_came_of_a_reply_is_not_shown_after_an_invalid_one(game: str, reply
     assert session.observe("player").text.startswith("Invalid action") and said not in session.observe("player").text
 
 
-def test_turn_based_games_always_end() -> None:
-    with pytest.raises(ConfigError, match=r"env_config\.max_invalid_actions"):
-        make_game("lmgame/TicTacToe-v0", {"max_invalid_actions": None})
-
-
-@pytest.mark.parametrize("value", [float("-inf"), float("nan")])
-def test_a_penalty_is_a_finite_number(value: float) -> None:
-    with pytest.raises(ConfigError, match=r"env_config\.invalid_action_penalty.*finite"):
-        make_game("lmgame/Sokoban-v0", {"invalid_action_penalty": value})
-
-
 class FewLevels(Sokoban):
     """A game whose levels are those of its list; ``key`` says what tells them apart."""
 

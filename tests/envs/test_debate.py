@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.plugin import named_in
-from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.splits import SPLITS
 from rllib_lmgame.envs.games.talk.debate.game import Debate
@@ -119,20 +118,10 @@ def test_sides_exchanged_exchange_the_verdict(topic: Topic, texts: list[str], pl
     assert JUDGE.decide(topic, given_) == -JUDGE.decide(topic, turned)
 
 
-def test_every_point_of_the_list_is_one_and_the_experts_are_even() -> None:
+def test_every_point_of_the_list_is_one() -> None:
     assert len(TOPICS) == 31
     for topic in TOPICS:
         assert all(point_of(all_words(point), lexicon(topic)) for point in (*topic.pro, *topic.con))
-    session = make_session("lmgame/Debate-v0", {"split": "all"})
-    balance = 0.0
-    for seed in range(80):
-        session.reset(seed)
-        while session.to_act():
-            (agent,) = session.to_act()
-            result = session.step({agent: str(session.expert_action(agent))})
-        balance += result.infos["pro"]["measures"]["pro_wins"] / 80
-        assert result.infos["con"]["measures"]["speech_score"] >= 0.3
-    assert abs(balance - 0.5) < 0.1
 
 
 def test_topics_are_split_and_files_are_read(tmp_path) -> None:
@@ -142,15 +131,6 @@ def test_topics_are_split_and_files_are_read(tmp_path) -> None:
     path.write_text("# mine\na | b; c | d\n\ne | f | g\nh | i | j\n", encoding="utf-8")
     game = begun(Debate(data=str(path), split="all"))
     assert game.level in (Topic("a", ("b", "c"), ("d",)), Topic("e", ("f",), ("g",)), Topic("h", ("i",), ("j",)))
-    for text, fault in (
-        ("a | b\n", "line 1"),
-        ("a | | c\n", "line 1"),
-        ("a | b | c\n" * 4, "each once"),
-        ("", "three"),
-    ):
-        path.write_text(text, encoding="utf-8")
-        with pytest.raises(ConfigError, match=fault):
-            Debate(data=str(path))
 
 
 def debated(*replies: str, **config: Any) -> Debate:

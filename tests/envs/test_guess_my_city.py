@@ -14,13 +14,9 @@ from tests.envs.begun import begun
 
 TABLE = city_table()
 QUESTIONS = (
-    "What is the city called?",
-    "What is its name?",
-    "What letter does it start with?",
-    "Tell me about the city",
-    "Which country is it the capital of?",
-    "Which nickname has it got?",
-)
+    "What is the city called?", "What is its name?", "What letter does it start with?", "Tell me about the city",
+    "Which country is it the capital of?", "Which nickname has it got?",
+)  # fmt: skip
 
 
 def thinking_of(name: str, **config: object) -> GuessMyCity:
@@ -36,6 +32,7 @@ def ask(name: str, question: str) -> str:
 def test_the_table() -> None:
     assert len(TABLE.cities) == len(set(TABLE.cities)) == 100
     assert len({tuple(answers[city] for answers in TABLE.answers) for city in range(100)}) == 100
+    assert [TABLE.read(topic.question).topic for topic in TOPICS] == list(range(len(TOPICS)))
     with pytest.raises(ValueError, match="13 facts"):
         CityTable(["Atlantis | the sea"])
 
@@ -51,11 +48,6 @@ def test_no_answer_has_the_name_of_the_city() -> None:
         reading = TABLE.read(question)
         for city, names in enumerate(TABLE.names):
             assert not tells(TABLE.answer(reading, city), names), (names, question)
-
-
-@pytest.mark.parametrize("number", range(len(TOPICS)))
-def test_every_listed_question_asks_for_its_topic(number: int) -> None:
-    assert TABLE.read(TOPICS[number].question).topic == number
 
 
 def test_every_city_can_be_guessed_by_every_name() -> None:

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.games.mathematics.math_problems.game import MathProblems
-from rllib_lmgame.envs.games.mathematics.math_problems.made import FAMILIES, made_problem
 from rllib_lmgame.envs.support.mathematics.reading import final_answer
 from rllib_lmgame.envs.support.mathematics.results import is_worked_out, read_answer, same_answer
+from rllib_lmgame.envs.synthetic.math_problems import FAMILIES, made_problem
 
 PAIRS = [
     (line[0] == "=", *line[2:].split(" ## "))
@@ -252,25 +252,6 @@ def test_parquet_and_one_array_are_read_too(tmp_path: Path) -> None:
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:300])
     with pytest.raises(ConfigError, match="is no table in Parquet's form"):
         MathProblems(data=str(tmp_path / "cut.parquet"))
-
-
-@pytest.mark.parametrize(
-    ("bad", "said"),
-    [
-        ({"question": "q"}, "line 2: expected a field 'answer' or 'solution'"),
-        ({"answer": "1"}, "line 2: expected a field 'problem' or 'question'"),
-        ({"question": "q", "answer": ["1"]}, "line 2: field 'answer' is list"),
-        ({"question": "q", "answer": "1" * 2000}, "line 2: its answer cannot be read"),
-        ({"question": "q", "options": ["a", "b"], "answer": "C"}, "none of the letters AB"),
-        ({"question": "q", "options": "a", "answer": "A"}, "must be a list of texts"),
-        ({"question": "q", "options": ["a"] * 11, "answer": "A"}, "11 choices"),
-    ],
-)
-def test_what_is_wrong_with_a_record_is_said(tmp_path: Path, bad: object, said: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(said)):
-        MathProblems(data=file_of(tmp_path, "a.jsonl", {"question": "q", "answer": "1"}, bad))
-    with pytest.raises(ConfigError, match="holds no problems"):
-        MathProblems(data=file_of(tmp_path, "b.jsonl"))
 
 
 def test_a_named_set_keeps_its_publishers_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

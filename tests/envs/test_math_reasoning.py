@@ -20,7 +20,7 @@ from rllib_lmgame.envs.games.mathematics.math_reasoning.expressions import equal
 from rllib_lmgame.envs.games.mathematics.math_reasoning.game import MathReasoning
 from rllib_lmgame.envs.games.mathematics.math_reasoning.problems import HINTS, MAKERS, MAX_LEVEL, make_problem
 from rllib_lmgame.envs.games.mathematics.math_reasoning.solutions import Formula, Number, Range, Roots, Solution, Values
-from rllib_lmgame.envs.games.mathematics.word_problems import FAMILIES, word_problem
+from rllib_lmgame.envs.synthetic.word_problems import FAMILIES, word_problem
 
 EQUAL = [
     ("1/2", "0.5"),

@@ -74,12 +74,6 @@ def test_the_partial_maze_tells_no_coordinates_but_the_way_so_far() -> None:
     assert not any(char.isdigit() for char in observation)
 
 
-def test_the_double_t() -> None:
-    assert (len(DOUBLE_T), len(DOUBLE_T[0])) == (10, 13)
-    assert len(free_places(DOUBLE_T)) == 26
-    assert all(row == row[::-1] for row in DOUBLE_T)
-
-
 def steps_needed(level: Level) -> int:
     """Fewest steps, searched forwards: the independent reference."""
     queue, seen = deque([(level.start, 0)]), {level.start}

@@ -17,13 +17,9 @@ from rllib_lmgame.envs.games.crafting.textcraft.planning import CraftLevel, goal
 from rllib_lmgame.envs.games.crafting.textcraft.recipes import Recipe, RecipeBook, own_recipes, parse_recipes
 
 LINES = [
-    "planks: oak planks, birch planks",
-    "4 oak planks = 1 oak log",
-    "4 birch planks = 1 birch log",
-    "4 stick = 2 planks",
-    "1 torch = 1 coal, 1 stick",
-    "1 ladder = 3 stick, 1 oak planks",
-]
+    "planks: oak planks, birch planks", "4 oak planks = 1 oak log", "4 birch planks = 1 birch log",
+    "4 stick = 2 planks", "1 torch = 1 coal, 1 stick", "1 ladder = 3 stick, 1 oak planks",
+]  # fmt: skip
 
 
 def by_hand(goal: str = "ladder", **config) -> TextCraft:

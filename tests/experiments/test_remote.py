@@ -271,7 +271,6 @@ NOT_TAKEN = {
     "agentgym:textcraft": {"env_config: {url: 'http://10.0.0.1'}": "env"},
     "lmgame/WebArena-v0": {"env_config: {storage_state: /home}": "env"},
     "lmgame/GSM8K-v0": {"env_config: {data: /etc/passwd}": "env_config.data"},
-    "lmgame/WebNavigation-v0": {"env_config: {url: 'http://10.0.0.1'}": "env_config.url"},
     "lmgame/CliffWalking-v0": {"env_config: {env_id: 'this:E-v0'}": "env_config.env_id"},
     STOCK: {
         "env_config: {xml_file: /tmp/x.xml}": "env_config.xml_file",

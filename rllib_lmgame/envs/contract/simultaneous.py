@@ -39,8 +39,7 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
     A game derives from it, sets ``Options``, ``metadata`` and ``seats`` and writes the abstract methods. ``env_config``
     keys are the constructor's keyword arguments.
 
-    Raises:
-        ConfigError: for an unknown key or an impossible value.
+    Raises: ConfigError: for an unknown key or an impossible value.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_parallel_game_v0", "render_modes": ["ansi"]}
@@ -71,8 +70,7 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
     def read_move(self, agent: str, text: str) -> Hashable:
         """The move that ``text`` says.
 
-        Raises:
-            InvalidAction: if it says none, several, or one that is not allowed now.
+        Raises: InvalidAction: if it says none, several, or one that is not allowed now.
         """
 
     @abstractmethod

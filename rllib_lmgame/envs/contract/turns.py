@@ -38,8 +38,7 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
     A game derives from it, sets ``Options``, ``metadata``, ``seats`` (or :meth:`seat_roles`) and writes the abstract
     methods. ``env_config`` keys are the constructor's keyword arguments.
 
-    Raises:
-        ConfigError: for an unknown key or an impossible value.
+    Raises: ConfigError: for an unknown key or an impossible value.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_game_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
@@ -75,8 +74,7 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
     def read_move(self, text: str) -> Hashable:
         """The move that ``text`` says.
 
-        Raises:
-            InvalidAction: if it says none, several, or one that is not allowed now.
+        Raises: InvalidAction: if it says none, several, or one that is not allowed now.
         """
 
     @abstractmethod

@@ -100,6 +100,7 @@ class OnServerOptions(TextGameOptions):
 class OnServerGame(WholeReplyGame):
     """An environment on a server: a level is a number that the server is told."""
 
+    solver_wins = False
     Options: ClassVar[type[TextGameOptions]] = OnServerOptions
     slow_calls = True  # the server is a process of its own
     replayable = False  # nobody here knows what it does
@@ -162,10 +163,6 @@ class OnServerGame(WholeReplyGame):
     @property
     def finished(self) -> bool:
         return self._over
-
-    @property
-    def solver_wins(self) -> bool:
-        return False
 
     def _begin(self, answer: Any) -> None:
         """Keep what the server says of a new episode. Raises: GameError."""

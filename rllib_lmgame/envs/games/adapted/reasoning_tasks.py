@@ -115,9 +115,6 @@ class ReasoningGym(AnswerGame):
             else str(self._entry["question"])
         )
 
-    def legal_actions(self) -> tuple[str, ...]:
-        return ()
-
     def read_move(self, text: str) -> str:
         if not text:
             raise InvalidAction("the reply is empty.")
@@ -152,11 +149,7 @@ class ReasoningGym(AnswerGame):
 
 
 def make_tasks(task: str, config: dict[str, Any], size: int) -> Any:
-    """A data set of Reasoning Gym.
-
-    Raises:
-        ConfigError: for an unknown task, or settings it does not take.
-    """
+    """A data set of Reasoning Gym. Raises: ConfigError: for an unknown task, or settings it does not take."""
     if task not in DATASETS:
         hint = did_you_mean(task, DATASETS, "known: " + ", ".join(sorted(DATASETS)))
         raise ConfigError("env_config.task", f"unknown task {task!r}; {hint}")

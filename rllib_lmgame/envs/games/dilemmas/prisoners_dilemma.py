@@ -43,7 +43,6 @@ class IteratedPrisonersDilemma(MatrixGame):
     """
 
     variants = (Variant("lmgame/IteratedPrisonersDilemma-v0", (0.0, 50.0)),)
-    metadata: ClassVar[dict[str, Any]] = {"name": "iterated_prisoners_dilemma_v0", "render_modes": ["ansi"]}
     Options: ClassVar[type[TextParallelOptions]] = IteratedPrisonersDilemmaOptions
     options: IteratedPrisonersDilemmaOptions
     actions = (COOPERATE, DEFECT)

@@ -47,7 +47,6 @@ class PublicGoods(RepeatedGame):
     """
 
     variants = (Variant("lmgame/PublicGoods-v0", (1.7, 22.0)),)
-    metadata: ClassVar[dict[str, Any]] = {"name": "public_goods_v0", "render_modes": ["ansi"]}
     Options: ClassVar[type[TextParallelOptions]] = PublicGoodsOptions
     options: PublicGoodsOptions
     forfeit_eliminates = True

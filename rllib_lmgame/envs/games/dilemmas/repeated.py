@@ -65,8 +65,7 @@ class RepeatedGame(TextParallelGame):
     def read_choice(self, agent: str, text: str) -> Any:
         """The decision that ``text`` says.
 
-        Raises:
-            InvalidAction: if it says none, several, or one that is not allowed.
+        Raises: InvalidAction: if it says none, several, or one that is not allowed.
         """
 
     @abstractmethod

@@ -45,7 +45,6 @@ class StagHunt(MatrixGame):
     """
 
     variants = (Variant("lmgame/StagHunt-v0", (0.0, 40.0)),)
-    metadata: ClassVar[dict[str, Any]] = {"name": "stag_hunt_v0", "render_modes": ["ansi"]}
     Options: ClassVar[type[TextParallelOptions]] = StagHuntOptions
     options: StagHuntOptions
     actions = (STAG, HARE)

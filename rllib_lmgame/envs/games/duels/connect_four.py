@@ -70,11 +70,6 @@ class ConnectFour(TextAECGame):
     """
 
     variants = (Variant("lmgame/ConnectFour-v0", (-5.3, 1.0)),)
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "connect_four_v0",
-        "is_parallelizable": False,
-        "render_modes": ["ansi"],
-    }
     Options: ClassVar[type[TextAECOptions]] = ConnectFourOptions
     options: ConnectFourOptions
     seats: ClassVar[Mapping[str, str]] = {"X": "first", "O": "second"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rllib_lmgame.envs.contract import GameState, TextAECOptions, TextTreeGame, Variant
 from rllib_lmgame.settings.schema import option
@@ -92,7 +92,6 @@ class KuhnPoker(TextTreeGame):
     """
 
     variants = (Variant("lmgame/KuhnPoker-v0", (-2.4, 2.0)),)
-    metadata: ClassVar[dict[str, Any]] = {"name": "kuhn_poker_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     Options: ClassVar[type[TextAECOptions]] = KuhnPokerOptions
     options: KuhnPokerOptions
     position: KuhnState

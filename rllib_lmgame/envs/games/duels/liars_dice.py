@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rllib_lmgame.envs.contract import GameState, TextAECOptions, TextTreeGame, Variant
 from rllib_lmgame.envs.support.equilibrium import Odds, equilibrium_odds
@@ -108,11 +108,6 @@ class LiarsDice(TextTreeGame):
     """
 
     variants = (Variant("lmgame/LiarsDice-v0", (-2.5, 1.0)),)
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "liars_dice_v0",
-        "is_parallelizable": False,
-        "render_modes": ["ansi"],
-    }
     Options: ClassVar[type[TextAECOptions]] = LiarsDiceOptions
     options: LiarsDiceOptions
     position: LiarsDiceState

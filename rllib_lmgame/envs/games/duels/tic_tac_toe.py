@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rllib_lmgame.envs.contract import InvalidAction, TextAECGame, TextAECOptions, Variant, read_word
 from rllib_lmgame.settings.schema import option
@@ -43,11 +43,6 @@ class TicTacToe(TextAECGame):
     """
 
     variants = (Variant("lmgame/TicTacToe-v0", (-2.1, 1.0)),)
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "tic_tac_toe_v0",
-        "is_parallelizable": False,
-        "render_modes": ["ansi"],
-    }
     Options: ClassVar[type[TextAECOptions]] = TicTacToeOptions
     options: TicTacToeOptions
     seats: ClassVar[Mapping[str, str]] = {"X": "first", "O": "second"}

@@ -80,9 +80,7 @@ class Blocksworld(TextGame):
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         chosen = self.options
-        budget = chosen.max_turns * chosen.max_actions_per_turn
-        self._budget = budget if chosen.max_actions is None else min(budget, chosen.max_actions)
-        if chosen.min_distance > min(self._budget, 2 * chosen.num_blocks - 2):
+        if chosen.min_distance > min(self.moves_in_all, 2 * chosen.num_blocks - 2):
             raise ConfigError(
                 "env_config.min_distance",
                 f"no level of {chosen.num_blocks} blocks needs {chosen.min_distance} moves within the budget; lower it",
@@ -91,12 +89,11 @@ class Blocksworld(TextGame):
     @property
     def rules(self) -> str:
         chosen = self.options
-        total = "" if chosen.max_actions is None else f" and {chosen.max_actions} moves in all"
         return RULES.format(
             blocks=chosen.num_blocks,
             moves=self.moves_rule(("(move 2 to 0)", "(move 1 to 2)")),
             turns=chosen.max_turns,
-            total=total,
+            total=self.total_rule(),
             legend=LEGENDS[chosen.observation],
         )
 
@@ -106,10 +103,12 @@ class Blocksworld(TextGame):
 
     def levels(self, rng: random.Random) -> Iterator[tuple[Stacks, Stacks]]:
         chosen = self.options
-        tight = chosen.min_distance > 1 or self._budget < 2 * chosen.num_blocks - 2
+        tight = chosen.min_distance > 1 or self.moves_in_all < 2 * chosen.num_blocks - 2
         while True:
             start, goal = random_stacks(rng, chosen.num_blocks), random_stacks(rng, chosen.num_blocks)
-            if start != goal and (not tight or chosen.min_distance <= len(shortest_moves(start, goal)) <= self._budget):
+            if start != goal and (
+                not tight or chosen.min_distance <= len(shortest_moves(start, goal)) <= self.moves_in_all
+            ):
                 yield start, goal
 
     def level_key(self, level: tuple[Stacks, Stacks]) -> str:

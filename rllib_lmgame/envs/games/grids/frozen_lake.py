@@ -70,10 +70,9 @@ class FrozenLake(TextGame):
     @property
     def rules(self) -> str:
         chosen = self.options
-        total = "" if chosen.max_actions is None else f" and {chosen.max_actions} moves in all"
         slippery = SLIPPERY if chosen.is_slippery else ""
         return RULES.format(
-            moves=self.moves_rule(("Right", "Down")), turns=chosen.max_turns, total=total, slippery=slippery
+            moves=self.moves_rule(("Right", "Down")), turns=chosen.max_turns, total=self.total_rule(), slippery=slippery
         )
 
     @property
@@ -86,8 +85,7 @@ class FrozenLake(TextGame):
 
     def levels(self, rng: random.Random) -> Iterator[tuple[str, ...]]:
         chosen = self.options
-        budget = chosen.max_turns * chosen.max_actions_per_turn
-        budget = budget if chosen.max_actions is None else min(budget, chosen.max_actions)
+        budget = self.moves_in_all
         if 2 * (chosen.size - 1) > budget:
             raise ConfigError(
                 "env_config.max_actions",

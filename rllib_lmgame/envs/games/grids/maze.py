@@ -122,8 +122,6 @@ class Maze(TextGame):
                 raise ConfigError(
                     "env_config.dim_maze", f"rows and columns must be odd and 5 to 41, got {list(chosen.dim_maze)}"
                 )
-        budget = chosen.max_turns * chosen.max_actions_per_turn
-        self._budget = budget if chosen.max_actions is None else min(budget, chosen.max_actions)
         self._level: Level | None = None
 
     @property
@@ -134,7 +132,7 @@ class Maze(TextGame):
             seen=SEEN[chosen.observation] + LEGEND * chosen.show_map,
             several=f" Up to {per_turn} moves per reply, joined by ||." if per_turn > 1 else "",
             turns=chosen.max_turns,
-            total="" if chosen.max_actions is None else f" and {chosen.max_actions} moves in all",
+            total=self.total_rule(),
         )
         fixed = chosen.map in MAPS and chosen.show_map
         return rules + "\n" + drawing(*MAPS[chosen.map]) if fixed else rules
@@ -158,7 +156,7 @@ class Maze(TextGame):
             rows = carved(rng, *self.options.dim_maze)
             goal, start = rng.sample(free_places(rows), 2)
             failed += 1
-            if distances(rows, goal)[start] <= self._budget:
+            if distances(rows, goal)[start] <= self.moves_in_all:
                 failed = 0
                 yield Level(rows, goal, start)
         raise ConfigError("env_config.max_turns", "random mazes of this size take more steps than the budget; raise it")
@@ -225,7 +223,9 @@ class Maze(TextGame):
     def _fixed_levels(self) -> list[Level]:
         """All levels of a fixed map that can be solved within the budget."""
         rows, goal = MAPS[self.options.map]
-        return [Level(rows, goal, start) for start, steps in distances(rows, goal).items() if 0 < steps <= self._budget]
+        return [
+            Level(rows, goal, start) for start, steps in distances(rows, goal).items() if 0 < steps <= self.moves_in_all
+        ]
 
     @cached_property
     def _few_splits(self) -> dict[str, str]:

@@ -143,7 +143,7 @@ class Sokoban(TextGame):
             ),
             per_reply=self.moves_rule((chosen.moves[0], chosen.moves[3])),
             turns=chosen.max_turns,
-            total="" if chosen.max_actions is None else f" and {chosen.max_actions} moves in all",
+            total=self.total_rule(),
         )
 
     @property
@@ -228,8 +228,7 @@ class Sokoban(TextGame):
     def _longest_solution(self) -> int:
         """Most moves a level may need: what was asked for, within the budget."""
         chosen = self.options
-        budget = chosen.max_turns * chosen.max_actions_per_turn
-        budget = min(budget, budget if chosen.max_actions is None else chosen.max_actions)
+        budget = self.moves_in_all
         longest = min(budget, 20) if chosen.max_distance is None else chosen.max_distance
         if longest > budget:
             raise ConfigError(

@@ -11,12 +11,12 @@ from typing import ClassVar
 
 from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
-from rllib_lmgame.envs.games.mathematics.word_problems import FAMILIES, MAX_STEPS, WordProblem, word_problem
 from rllib_lmgame.envs.support.answers import TAIL, number_text, read_number
 from rllib_lmgame.envs.support.datasets import once_per_file, readable
 from rllib_lmgame.envs.support.json_stream import stream_records
 from rllib_lmgame.envs.support.published import PublishedLevels
 from rllib_lmgame.envs.support.replies import AnswerGame
+from rllib_lmgame.envs.synthetic.word_problems import FAMILIES, MAX_STEPS, WordProblem, word_problem
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_data_set, is_name
 
@@ -116,9 +116,6 @@ class GSM8K(PublishedLevels, AnswerGame):
             return "Correct."
         return self._problem.question if self._given is None else MISS
 
-    def legal_actions(self) -> tuple[str, ...]:
-        return ()
-
     def read_move(self, text: str) -> Fraction:
         return read_number(text)
 
@@ -139,8 +136,7 @@ class GSM8K(PublishedLevels, AnswerGame):
 def check_story_options(steps: tuple[int, int], steps_key: str, families: tuple[str, ...], families_key: str) -> None:
     """Check the options that choose made-up word problems.
 
-    Raises:
-        ConfigError: for a range that is empty or too wide, or an unknown family.
+    Raises: ConfigError: for a range that is empty or too wide, or an unknown family.
     """
     low, high = steps
     if not 1 <= low <= high <= MAX_STEPS:
@@ -157,11 +153,7 @@ def check_story_options(steps: tuple[int, int], steps_key: str, families: tuple[
 
 @once_per_file
 def load_problems(path: str) -> tuple[WordProblem, ...]:
-    """Problems of a file in the form of GSM8K.
-
-    Raises:
-        ConfigError: names file and line of what is wrong.
-    """
+    """Problems of a file in the form of GSM8K. Raises: ConfigError: names file and line of what is wrong."""
     problems = tuple(
         _problem(record["question"], record["answer"], where)
         for where, record in stream_records(path, {"question": str, "answer": str})

@@ -75,11 +75,6 @@ class TwentyQuestionsDuet(TalkGame):
     """
 
     variants = (Variant("lmgame/TwentyQuestionsDuet-v0", (-2.0, 1.0)),)
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "twenty_questions_duet_v0",
-        "is_parallelizable": False,
-        "render_modes": ["ansi"],
-    }
     Options: ClassVar[type[TextAECOptions]] = TwentyQuestionsDuetOptions
     options: TwentyQuestionsDuetOptions
     cooperative: ClassVar[bool] = True

@@ -48,6 +48,7 @@ class AgentProgram(TextGame):
     Options: ClassVar[type[TextGameOptions]] = AgentProgramOptions
     slow_calls = True  # the program is a process of its own
     replayable = False  # nobody here knows what it does
+    solver_wins = False
     options: AgentProgramOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
@@ -178,10 +179,6 @@ class AgentProgram(TextGame):
 
     def measures(self) -> Mapping[str, float]:
         return self._measures
-
-    @property
-    def solver_wins(self) -> bool:
-        return False
 
     def close(self) -> None:
         """End the program."""

@@ -79,6 +79,7 @@ class AgentGym(ListedLevels, WholeReplyGame):
     Options: ClassVar[type[TextGameOptions]] = AgentGymOptions
     slow_calls = True  # the server is a process of its own
     replayable = False  # nobody here knows what it does
+    solver_wins = False
     options: AgentGymOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
@@ -242,10 +243,6 @@ class AgentGym(ListedLevels, WholeReplyGame):
     @property
     def finished(self) -> bool:
         return self._over
-
-    @property
-    def solver_wins(self) -> bool:
-        return False
 
     def close(self) -> None:
         """Give the session back; it is closed if the server knows how."""

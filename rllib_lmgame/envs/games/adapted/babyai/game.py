@@ -32,16 +32,9 @@ LEVELS = (
 """The 39 levels, by number from 1; those of other sizes are chosen by name."""
 
 SMALL_LEVELS = (
-    "GoToRedBallGrey",
-    "GoToRedBall",
-    "GoToRedBallNoDists",
-    "GoToObj",
-    "GoToLocal",
-    "PickupLoc",
-    "PickupDist",
-    "OpenRedDoor",
-    "OpenDoor",
-)
+    "GoToRedBallGrey", "GoToRedBall", "GoToRedBallNoDists", "GoToObj", "GoToLocal", "PickupLoc", "PickupDist",
+    "OpenRedDoor", "OpenDoor",
+)  # fmt: skip
 """Levels of one room, or of doors in sight, that the expert solves within 20 replies."""
 
 WALL_SIDES = ((0, "ahead"), (3, "to your left"), (1, "to your right"))
@@ -105,6 +98,7 @@ class BabyAI(TextGame):
     variants = (Variant("lmgame/BabyAI-v0", (-1.4, 1.0)),)
     extra = "babyai"
     Options: ClassVar[type[TextGameOptions]] = BabyAIOptions
+    rules_text = RULES
     options: BabyAIOptions
     _sight: Sight
     _commands: list[tuple[str, Plan]] | None
@@ -119,10 +113,6 @@ class BabyAI(TextGame):
         self._reward = 0.0
         self._walk: list[Step] | None = None
         self._walks = self._failures = 0
-
-    @property
-    def rules(self) -> str:
-        return RULES.format(turns=self.options.max_turns)
 
     @property
     def success(self) -> bool:
@@ -236,8 +226,7 @@ class BabyAI(TextGame):
 def level_name(level: int | str) -> str:
     """Id of a level in ``minigrid``.
 
-    Raises:
-        ConfigError: if there is no such level; the message names the nearest one.
+    Raises: ConfigError: if there is no such level; the message names the nearest one.
     """
     known = {
         name.removeprefix(PREFIX).rsplit("-v", 1)[0]: name for name in gymnasium.registry if name.startswith(PREFIX)

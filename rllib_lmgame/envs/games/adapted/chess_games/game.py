@@ -62,6 +62,7 @@ class ChessGame(TextGame):
     """What Chess and its endgames share: the board, reading moves, results."""
 
     Options: ClassVar[type[TextGameOptions]] = ChessGameOptions
+    solver_wins = False
     options: ChessGameOptions
     title: ClassVar[str]
 
@@ -128,10 +129,6 @@ class ChessGame(TextGame):
     @property
     def success(self) -> bool:
         return self._board.is_checkmate() and self._board.turn != self._colour
-
-    @property
-    def solver_wins(self) -> bool:
-        return False
 
     def close(self) -> None:
         """End the opponent's process, if it has one."""

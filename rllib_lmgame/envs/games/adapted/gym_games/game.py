@@ -141,7 +141,7 @@ class GymTextGame(TextGame):
             actions=f"Actions: {', '.join(self._names)}." if self._names else "Reply with any text.",
             several=f"Up to {per_turn} actions per reply, joined by {SEPARATOR}. " if per_turn > 1 else "",
             turns=chosen.max_turns,
-            total="" if chosen.max_actions is None else f" and {chosen.max_actions} actions in all",
+            total=self.total_rule("action"),
         )
 
     @property
@@ -243,11 +243,7 @@ class GymTextGame(TextGame):
         self._last_reward = 0.0
 
     def _made(self) -> Any:
-        """The environment.
-
-        Raises:
-            ConfigError: if there is no such environment, or it cannot be played in text.
-        """
+        """The environment. Raises: ConfigError: if there is no such environment, or it cannot be played in text."""
         chosen = self.options
         try:
             env = gymnasium.make(chosen.env_id, disable_env_checker=True, **chosen.env_kwargs)

@@ -104,11 +104,8 @@ class Blackjack(GymTextGame):
     """
 
     variants = (Variant("lmgame/Blackjack-v0", (-14.0, 1.0)),)
+    solver_wins = False
     Options: ClassVar[type[TextGameOptions]] = BlackjackOptions
-
-    @property
-    def solver_wins(self) -> bool:
-        return False
 
     def view(self) -> str:
         total, dealer, usable = (int(part) for part in self._seen)

@@ -74,7 +74,6 @@ class OpenSpielGame(TextTreeGame):
 
     variants = (Variant("lmgame/OpenSpiel-v0", (-13.9, 13.0), players="1-10"),)
     extra = "open_spiel"
-    metadata: ClassVar[dict[str, Any]] = {"name": "open_spiel_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     Options: ClassVar[type[TextAECOptions]] = OpenSpielOptions
     options: OpenSpielOptions
     position: SpielState

@@ -88,6 +88,8 @@ class SciWorld(TextGame):
     extra = "sciworld"
     Options: ClassVar[type[TextGameOptions]] = SciWorldOptions
     slow_calls = True  # the simulator is a process of its own
+    solver_wins = False
+    rules_text = RULES
     options: SciWorldOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
@@ -96,10 +98,6 @@ class SciWorld(TextGame):
         self._simplifications = "easy" if self.options.easy else ""
         require_java()
         self._simulator: Simulator | None = None
-
-    @property
-    def rules(self) -> str:
-        return RULES.format(turns=self.options.max_turns)
 
     @property
     def simulator(self) -> Simulator:
@@ -168,10 +166,6 @@ class SciWorld(TextGame):
     def finished(self) -> bool:
         return self._completed
 
-    @property
-    def solver_wins(self) -> bool:
-        return False
-
     def expert_action(self) -> str | None:
         """The next action of the simulator's own path; after all of them, waiting."""
         ahead = iter(solution(*self._level, self._simplifications))
@@ -188,11 +182,7 @@ class SciWorld(TextGame):
 
 
 def task_name(task: str | int) -> str:
-    """The type of task a name or number means.
-
-    Raises:
-        ConfigError: if there is none.
-    """
+    """The type of task a name or number means. Raises: ConfigError: if there is none."""
     if isinstance(task, str) and task.isascii() and task.isdigit():
         task = int(task)
     if isinstance(task, int):

@@ -57,6 +57,7 @@ class TextArenaGame(TextGame):
     variants = (Variant("lmgame/TextArena-v0", (-13.4, 1.0)),)
     extra = "textarena"
     Options: ClassVar[type[TextGameOptions]] = TextArenaOptions
+    solver_wins = False
     options: TextArenaOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
@@ -105,10 +106,6 @@ class TextArenaGame(TextGame):
     @property
     def success(self) -> bool:
         return self._match.done and self._match.rewards[0] >= 1.0
-
-    @property
-    def solver_wins(self) -> bool:
-        return False
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ from typing import Any, ClassVar
 
 from rllib_lmgame.data_sets.places import beside, is_named
 from rllib_lmgame.envs.contract.base import GameError, TextGameOptions, Variant
-from rllib_lmgame.envs.games.code.bird.schemas import filled
-from rllib_lmgame.envs.games.code.bird.tasks import Task, generated_tasks, read_tasks
+from rllib_lmgame.envs.games.code.bird.tasks import Task, read_tasks
 from rllib_lmgame.envs.support.published import PublishedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame, as_block, only_block
+from rllib_lmgame.envs.synthetic.database_questions import generated_questions
+from rllib_lmgame.envs.synthetic.databases import filled
 from rllib_lmgame.sandbox.queries.database import Database, QueryLimits, QueryResult, same_rows
 from rllib_lmgame.sandbox.queries.pool import SqlPool, sql_pool
 from rllib_lmgame.settings.schema import option
@@ -119,7 +120,8 @@ class BIRD(PublishedLevels, WholeReplyGame):
         return self._tasks
 
     def made_up(self, rng: random.Random) -> Iterator[Task]:
-        return (task for task in generated_tasks(rng) if self._ask(filled(task.db_id).database, task.sql).rows)
+        tasks = (Task(*parts) for parts in generated_questions(rng))
+        return (task for task in tasks if self._ask(filled(task.db_id).database, task.sql).rows)
 
     def level_key(self, level: Task) -> str:
         return f"bird\0{level.db_id}\0{level.question}\0{level.sql}"
@@ -136,9 +138,6 @@ class BIRD(PublishedLevels, WholeReplyGame):
     def board(self) -> str:
         question = f"[DB schema:\n{self._schema()}] {self._task.question}"
         return f"{question}\n\n{self._said}" if self._said else question
-
-    def legal_actions(self) -> tuple[str, ...]:
-        return ()
 
     def read_move(self, text: str) -> str:
         return only_block(text, LANGUAGES)

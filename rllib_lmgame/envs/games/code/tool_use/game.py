@@ -14,18 +14,18 @@ from rllib_lmgame.envs.games.code.tool_use.own_tools import OwnToolbox, own_tool
 from rllib_lmgame.envs.games.code.tool_use.tasks import (
     Task,
     calculator,
-    generated_tasks,
     load_tasks,
     read_file,
     same_call,
     search,
     submit,
-)
+)  # fmt: skip
 from rllib_lmgame.envs.games.code.tool_use.tools import TOOLS, Toolbox, check_arguments, shortened
 from rllib_lmgame.envs.support.answers import same_answer
 from rllib_lmgame.envs.support.datasets import readable
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame
+from rllib_lmgame.envs.synthetic.tool_tasks import generated_tasks
 from rllib_lmgame.settings.schema import option
 
 LISTED_PATHS = 16

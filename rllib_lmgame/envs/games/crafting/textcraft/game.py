@@ -78,6 +78,7 @@ class TextCraft(TextGame):
 
     variants = (Variant("lmgame/TextCraft-v0", (-2.1, 1.0)),)
     Options: ClassVar[type[TextGameOptions]] = TextCraftOptions
+    rules_text = RULES
     options: TextCraftOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
@@ -85,10 +86,6 @@ class TextCraft(TextGame):
         chosen = self.options
         self._book = own_recipes() if chosen.recipes is None else load_minecraft(chosen.recipes)
         self._goals, self._splits = _goals(chosen.recipes, chosen.depth, chosen.max_turns)
-
-    @property
-    def rules(self) -> str:
-        return RULES.format(turns=self.options.max_turns)
 
     @property
     def success(self) -> bool:

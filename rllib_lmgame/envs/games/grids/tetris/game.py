@@ -139,8 +139,6 @@ class Tetris(TextGame):
         self._by_name = {move.lower(): move for move in moves}
         self._shapes = SHAPES[chosen.pieces]
         self._searched = chosen.rows * chosen.columns <= MAX_CELLS_SEARCHED and chosen.pieces != "tetrominoes"
-        budget = chosen.max_turns * chosen.max_actions_per_turn
-        self._budget = budget if chosen.max_actions is None else min(budget, chosen.max_actions)
 
     @property
     def rules(self) -> str:
@@ -155,7 +153,7 @@ class Tetris(TextGame):
             else "The piece falls only when you say Down.",
             per_reply=self.moves_rule(("Left", "Down", "Down")),
             turns=chosen.max_turns,
-            total="" if chosen.max_actions is None else f" and {chosen.max_actions} moves in all",
+            total=self.total_rule(),
             goal="a row" if chosen.goal_lines == 1 else f"{chosen.goal_lines} rows",
         )
 
@@ -180,7 +178,8 @@ class Tetris(TextGame):
                 yield level
         raise ConfigError(
             "env_config.max_actions",
-            f"found no pieces that clear a row of this board in {self._budget} moves; raise it, or take fewer columns",
+            f"found no pieces that clear a row of this board in {self.moves_in_all} moves; raise it, or take "
+            "fewer columns",
         )
 
     def level_key(self, level: tuple[Spawn, ...]) -> str:
@@ -274,6 +273,6 @@ class Tetris(TextGame):
         capacity = self.options.rows * self.options.columns // self._cells()
         spawns = tuple(itertools.starmap(self._random_spawn, itertools.repeat((rng,), capacity)))
         found = first_line((0,) * self.options.rows, self._rules, [self._spawned(spawn) for spawn in spawns])
-        if found is None or len(found[0]) > self._budget:
+        if found is None or len(found[0]) > self.moves_in_all:
             return None
         return spawns[: found[1]]

@@ -11,11 +11,11 @@ from typing import ClassVar
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.mathematics.gsm8k import MISS
 from rllib_lmgame.envs.games.mathematics.math_problems.loader import MathProblem, load_problems
-from rllib_lmgame.envs.games.mathematics.math_problems.made import made_problem
 from rllib_lmgame.envs.support.answers import TAIL
 from rllib_lmgame.envs.support.mathematics.results import Answer, is_worked_out, read_answer, same_answer
 from rllib_lmgame.envs.support.published import PublishedLevels
 from rllib_lmgame.envs.support.replies import AnswerGame
+from rllib_lmgame.envs.synthetic.math_problems import made_problem
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_data_set
 
@@ -105,9 +105,6 @@ class MathProblems(PublishedLevels, AnswerGame):
         if self._solved:
             return "Correct."
         return MISS if self._missed else self._problem.question
-
-    def legal_actions(self) -> tuple[str, ...]:
-        return ()
 
     def read_move(self, text: str) -> Answer:
         answer = read_answer(text)

@@ -101,9 +101,6 @@ class MathReasoning(AnswerGame):
             else self._problem.question
         )
 
-    def legal_actions(self) -> tuple[str, ...]:
-        return ()
-
     def read_move(self, text: str) -> bool:
         """Whether the reply is right: what a reply says depends on what is asked for."""
         return self._problem.solution.is_right(text)

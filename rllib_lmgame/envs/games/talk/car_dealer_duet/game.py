@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions, Variant
 from rllib_lmgame.envs.games.talk.actions import the_action
@@ -81,11 +81,6 @@ class CarDealerDuet(TalkGame):
     """
 
     variants = (Variant("lmgame/CarDealerDuet-v0", (-2.6, 1.75)),)
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "car_dealer_duet_v0",
-        "is_parallelizable": False,
-        "render_modes": ["ansi"],
-    }
     Options: ClassVar[type[TextAECOptions]] = CarDealerDuetOptions
     options: CarDealerDuetOptions
     seats: ClassVar[Mapping[str, str]] = {BUYER: BUYER, SELLER: SELLER}

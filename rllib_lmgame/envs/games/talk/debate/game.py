@@ -72,7 +72,6 @@ class Debate(TalkGame):
     """
 
     variants = (Variant("lmgame/Debate-v0", (-1.7, 1.0)),)
-    metadata: ClassVar[dict[str, Any]] = {"name": "debate_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     Options: ClassVar[type[TextAECOptions]] = DebateOptions
     options: DebateOptions
     zero_sum: ClassVar[bool] = True

@@ -105,11 +105,6 @@ class Negotiation(TalkGame):
             {"protocol": "open"},
         ),
     )
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "negotiation_v0",
-        "is_parallelizable": False,
-        "render_modes": ["ansi"],
-    }
     Options: ClassVar[type[TextAECOptions]] = NegotiationOptions
     options: NegotiationOptions
     seats: ClassVar[Mapping[str, str]] = {"player_0": "first", "player_1": "second"}

@@ -64,7 +64,6 @@ class Hanabi(TextAECGame):
     """
 
     variants = (Variant("lmgame/Hanabi-v0", (-3.7, 1.0)),)
-    metadata: ClassVar[dict[str, Any]] = {"name": "hanabi_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     Options: ClassVar[type[TextAECOptions]] = HanabiOptions
     options: HanabiOptions
     zero_sum = False

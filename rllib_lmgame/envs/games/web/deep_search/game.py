@@ -15,12 +15,12 @@ from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Vari
 from rllib_lmgame.envs.games.web.deep_search.corpus import Corpus, Question, exact_match, f1, holds_answer
 from rllib_lmgame.envs.games.web.deep_search.loader import load_passages, load_questions
 from rllib_lmgame.envs.games.web.deep_search.retrievers import BM25, E5, Retriever, found_by, retriever_of
-from rllib_lmgame.envs.games.web.deep_search.world import MAX_HOPS, generated_corpus
 from rllib_lmgame.envs.support.datasets import once_per_file, readable
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame
 from rllib_lmgame.envs.support.retrieval.client import HttpRetriever
 from rllib_lmgame.envs.support.retrieval.passages import Passage
+from rllib_lmgame.envs.synthetic.world import MAX_HOPS, generated_corpus
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_data_set, is_name
 
@@ -332,8 +332,7 @@ def bm25_of(corpus: str, max_passages: int | None) -> Corpus:
 def read_tags(text: str) -> tuple[str, str] | None:
     """Action and text of the one pair of tags in ``text``, whatever stands around it; ``None`` without tags.
 
-    Raises:
-        InvalidAction: for several tags, or one that is not closed.
+    Raises: InvalidAction: for several tags, or one that is not closed.
     """
     opened = list(OPENING.finditer(text))
     if not opened:
@@ -350,8 +349,7 @@ def read_tags(text: str) -> tuple[str, str] | None:
 def read_plain(text: str) -> tuple[str, str] | None:
     """Action and text of ``search[...]``, ``search: ...`` and the same with ``answer``; ``None`` for anything else.
 
-    Raises:
-        InvalidAction: for several actions.
+    Raises: InvalidAction: for several actions.
     """
     if len(PLAIN_OPENING.findall(text)) > 1:
         raise InvalidAction(SEVERAL_ACTIONS)

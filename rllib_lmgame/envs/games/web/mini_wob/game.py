@@ -95,6 +95,7 @@ class MiniWoB(WholeReplyGame):
     Options: ClassVar[type[TextGameOptions]] = MiniWoBOptions
     slow_calls = True  # the browser is a process of its own
     replayable = False  # pages have clocks and animations
+    rules_text = RULES
     options: MiniWoBOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
@@ -103,10 +104,6 @@ class MiniWoB(WholeReplyGame):
         self._url = pages_url()
         find_chromium()
         self._pages = Pages(self.options.page_timeout_s)
-
-    @property
-    def rules(self) -> str:
-        return RULES.format(turns=self.options.max_turns)
 
     def levels(self, rng: random.Random) -> Iterator[Level]:
         while True:
@@ -179,8 +176,7 @@ class MiniWoB(WholeReplyGame):
 def chosen_tasks(tasks: str | tuple[str, ...]) -> list[str]:
     """The tasks that an option names.
 
-    Raises:
-        ConfigError: if there is no such task; the message names the nearest one.
+    Raises: ConfigError: if there is no such task; the message names the nearest one.
     """
     if tasks == ALL:
         return list(TASKS)
@@ -199,8 +195,7 @@ def chosen_tasks(tasks: str | tuple[str, ...]) -> list[str]:
 def pages_url() -> str:
     """Address of the folder of the tasks' pages, with a slash at its end.
 
-    Raises:
-        MissingDependencyError: if there is none.
+    Raises: MissingDependencyError: if there is none.
     """
     if url := os.environ.get(MINIWOB_URL):
         return url.rstrip("/") + "/"

@@ -109,6 +109,8 @@ class WebArena(ListedLevels, WholeReplyGame):
     slow_calls = True  # the browser and the sites are processes of their own
     replayable = False  # sites keep what was done to them
     turns_are_tries = True
+    solver_wins = False
+    rules_text = RULES
     options: WebArenaOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
@@ -185,10 +187,6 @@ class WebArena(ListedLevels, WholeReplyGame):
         return f"has {len(self._tasks)} tasks whose sites answer{left}"
 
     @property
-    def rules(self) -> str:
-        return RULES.format(turns=self.options.max_turns)
-
-    @property
     def instructions(self) -> str:
         return f"{self.rules}\n{invalid_rule(self.options, self.options.max_turns)}"
 
@@ -259,10 +257,6 @@ class WebArena(ListedLevels, WholeReplyGame):
     def finished(self) -> bool:
         return self._over
 
-    @property
-    def solver_wins(self) -> bool:
-        return False
-
     def measures(self) -> Mapping[str, float]:
         """``left_sites``: whether a page of another site was opened."""
         return {"left_sites": float(bool(self._end))}
@@ -312,11 +306,7 @@ class WebArena(ListedLevels, WholeReplyGame):
         return wrong
 
     def _look(self) -> None:
-        """See the page in front; a page of another site ends the task.
-
-        Raises:
-            GameError: if a site does not answer.
-        """
+        """See the page in front; a page of another site ends the task. Raises: GameError: if a site does not answer."""
         front, pages = self._pages.page, self._pages.page.context.pages
         for page in pages:
             if page.url.startswith("chrome-error:"):

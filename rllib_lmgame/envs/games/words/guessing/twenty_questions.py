@@ -70,6 +70,7 @@ class TwentyQuestions(GuessingGame):
 
     variants = (Variant("lmgame/TwentyQuestions-v0", (-20.0, 0.0)),)
     Options: ClassVar[type[TextGameOptions]] = TwentyQuestionsOptions
+    rules_text = RULES
     options: TwentyQuestionsOptions
     title = "twenty questions"
     reveal = "It was:"
@@ -77,10 +78,6 @@ class TwentyQuestions(GuessingGame):
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         self._table = object_table()
-
-    @property
-    def rules(self) -> str:
-        return RULES.format(turns=self.options.max_turns)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -119,11 +116,7 @@ class TwentyQuestions(GuessingGame):
 
 
 def read_question(table: ObjectTable, text: str) -> str:
-    """The yes-or-no question, or the guess, of a reply.
-
-    Raises:
-        InvalidAction: if there is none, or several.
-    """
+    """The yes-or-no question, or the guess, of a reply. Raises: InvalidAction: if there is none, or several."""
     question = the_question(text)
     if not is_question(question, YES_NO_OPENERS) and table.guess(question) is None:
         raise InvalidAction('reply with a yes-or-no question, such as "Is it an animal?".')

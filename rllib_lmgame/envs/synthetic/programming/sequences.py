@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rllib_lmgame.envs.games.code.code_execution.families import family, grid, intervals, ints, whole
+from rllib_lmgame.envs.synthetic.programming.families import family, grid, intervals, ints, whole
 
 
 @family("Return the sum of the numbers greater than {LIMIT}.", numbers=ints(), LIMIT=(-5, 0, 5, 10, 20))

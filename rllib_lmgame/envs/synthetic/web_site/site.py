@@ -7,10 +7,8 @@ import random
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from rllib_lmgame.envs.games.web.web_navigation.browser import Fields
-from rllib_lmgame.envs.games.web.web_navigation.page import Page
-from rllib_lmgame.envs.games.web.web_navigation.site import cms, forum, shop, tracker
-from rllib_lmgame.envs.games.web.web_navigation.site.words import words
+from rllib_lmgame.envs.synthetic.web_site import cms, forum, shop, tracker
+from rllib_lmgame.envs.synthetic.web_site.page import Fields, Page, words
 
 SECTIONS = (("Shop", "/shop"), ("Forum", "/forum"), ("Issue tracker", "/tracker"), ("Content management", "/cms"))
 
@@ -113,6 +111,6 @@ def _with_menu(page: Page) -> Page:
 
 
 def _problem(path: str, status: int, text: str) -> Page:
-    page = _with_menu(Page(path, f"Error {status}", status=status))
+    page = _with_menu(Page(path, f"Error {status}"))
     page.text(text)
     return page

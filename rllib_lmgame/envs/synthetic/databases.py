@@ -140,32 +140,14 @@ def _date(chance: random.Random) -> str:
 
 FIRST_NAMES = ("Ada", "Bruno", "Clara", "Dmitri", "Elena", "Farid", "Greta", "Hugo", "Ines", "Jonas", "Keiko", "Lars")
 LAST_NAMES = (
-    "Abbott",
-    "Brandt",
-    "Castro",
-    "Dubois",
-    "Eriksen",
-    "Fischer",
-    "Gomez",
-    "Haddad",
-    "Ivanov",
-    "Jansen",
-    "Kowalski",
+    "Abbott", "Brandt", "Castro", "Dubois", "Eriksen", "Fischer", "Gomez", "Haddad", "Ivanov", "Jansen", "Kowalski",
     "Lindgren",
-)
+)  # fmt: skip
 PLACES = ("North", "South", "East", "West", "Upper", "Lower", "Old", "New", "Great", "Little")
 TOWNS = (
-    "Ashford",
-    "Birchwood",
-    "Cedarville",
-    "Dunmore",
-    "Elmstead",
-    "Fairview",
-    "Glenrock",
-    "Harborne",
-    "Ironbridge",
+    "Ashford", "Birchwood", "Cedarville", "Dunmore", "Elmstead", "Fairview", "Glenrock", "Harborne", "Ironbridge",
     "Juniper",
-)
+)  # fmt: skip
 PEOPLE = (FIRST_NAMES, LAST_NAMES)
 
 _LIBRARY = Schema(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rllib_lmgame.envs.games.code.code_execution.families import family, ints, whole
+from rllib_lmgame.envs.synthetic.programming.families import family, ints, whole
 
 
 @family("Return how many whole numbers from 1 to n (inclusive) are divisible by {K}.", n=whole(0, 500), K=range(2, 10))

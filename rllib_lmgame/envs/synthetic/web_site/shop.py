@@ -6,8 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rllib_lmgame.envs.games.web.web_navigation.page import Page
-from rllib_lmgame.envs.games.web.web_navigation.site.words import words
+from rllib_lmgame.envs.synthetic.web_site.page import Page, words
 
 SHIPPING = ("standard", "express")
 STATUSES = ("processing", "shipped", "delivered", "returned")

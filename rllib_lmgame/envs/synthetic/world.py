@@ -11,22 +11,15 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 
 from rllib_lmgame.envs.games.web.deep_search.corpus import Corpus, Passage, Question
-from rllib_lmgame.envs.support.datasets import package_lines
+from rllib_lmgame.envs.support.datasets import package_lines, package_lists
 
-PERSON, CITY, COUNTRY, NOVEL, FILM, OPERA, COMPANY, UNIVERSITY = (
-    "person",
-    "city",
-    "country",
-    "novel",
-    "film",
-    "opera",
-    "company",
-    "university",
-)
+PERSON, CITY, COUNTRY, NOVEL, FILM, OPERA = "person", "city", "country", "novel", "film", "opera"
+COMPANY, UNIVERSITY = "company", "university"
 COUNTS = {COUNTRY: 18, CITY: 90, UNIVERSITY: 30, PERSON: 260, NOVEL: 70, FILM: 60, OPERA: 40, COMPANY: 90}
 """Passages of each kind, 658 in all."""
 
 MAX_HOPS = 3
+NAMES = "deep_search_names.txt"
 
 
 @dataclass
@@ -44,155 +37,22 @@ class Relation:
 
     Attributes:
         name: Key in ``Entity.facts``.
-        kinds: Kinds of entity that have it.
         phrase: How a question speaks of it, ``{}`` being the entity.
         sentences: How passages speak of it: ``{name}``, ``{value}``.
     """
 
     name: str
-    kinds: tuple[str, ...]
     phrase: str
     sentences: tuple[str, ...]
-
-
-def _relation(name: str, kinds: str, phrase: str, *sentences: str) -> Relation:
-    return Relation(name, tuple(kinds.split()), phrase, sentences)
-
-
-RELATIONS = (
-    _relation(
-        "author", NOVEL, "the author of {}", "{name} is a novel by {value}.", "The novel {name} was written by {value}."
-    ),
-    _relation(
-        "director",
-        FILM,
-        "the director of {}",
-        "{name} is a film directed by {value}.",
-        "{value} directed the film {name}.",
-    ),
-    _relation(
-        "composer",
-        OPERA,
-        "the composer of {}",
-        "{name} is an opera composed by {value}.",
-        "The music of the opera {name} is by {value}.",
-    ),
-    _relation(
-        "setting",
-        f"{NOVEL} {FILM} {OPERA}",
-        "the city in which {} is set",
-        "The story takes place in {value}.",
-        "It is set in {value}.",
-    ),
-    _relation(
-        "appeared",
-        f"{NOVEL} {FILM} {OPERA}",
-        "the year in which {} first appeared",
-        "It first appeared in {value}.",
-        "The public first saw it in {value}.",
-    ),
-    _relation(
-        "birthplace",
-        PERSON,
-        "the city where {} was born",
-        "{name} was born in {value}.",
-        "{value} is the birthplace of {name}.",
-    ),
-    _relation(
-        "born",
-        PERSON,
-        "the year in which {} was born",
-        "The year of birth is {value}.",
-        "Church records give {value} as the year of birth.",
-    ),
-    _relation(
-        "profession",
-        PERSON,
-        "the profession of {}",
-        "By profession {name} was: {value}.",
-        "{name} earned a living as {value}.",
-    ),
-    _relation(
-        "spouse",
-        PERSON,
-        "the spouse of {}",
-        "{name} was married to {value}.",
-        "{value} and {name} were husband and wife.",
-    ),
-    _relation(
-        "studies",
-        PERSON,
-        "the university where {} studied",
-        "{name} studied at {value}.",
-        "A degree was earned at {value}.",
-    ),
-    _relation(
-        "country",
-        CITY,
-        "the country that {} lies in",
-        "{name} is a city in {value}.",
-        "The city of {name} belongs to {value}.",
-    ),
-    _relation(
-        "river",
-        CITY,
-        "the river that flows through {}",
-        "The river {value} flows through it.",
-        "It lies on the river {value}.",
-    ),
-    _relation("mayor", CITY, "the mayor of {}", "Its mayor is {value}.", "The office of mayor is held by {value}."),
-    _relation(
-        "capital",
-        COUNTRY,
-        "the capital of {}",
-        "The capital of {name} is {value}.",
-        "{name} is governed from its capital, {value}.",
-    ),
-    _relation(
-        "currency", COUNTRY, "the currency of {}", "People pay with the {value}.", "Its currency is the {value}."
-    ),
-    _relation(
-        "language",
-        COUNTRY,
-        "the official language of {}",
-        "The official language is {value}.",
-        "Laws are written in {value}, the official language.",
-    ),
-    _relation(
-        "founder",
-        f"{COMPANY} {UNIVERSITY}",
-        "the founder of {}",
-        "{name} was founded by {value}.",
-        "{value} founded {name}.",
-    ),
-    _relation(
-        "seat",
-        f"{COMPANY} {UNIVERSITY}",
-        "the city in which {} has its seat",
-        "Its seat is in {value}.",
-        "It is based in {value}.",
-    ),
-    _relation(
-        "founded",
-        f"{COMPANY} {UNIVERSITY}",
-        "the year in which {} was founded",
-        "The founding year is {value}.",
-        "It opened its doors in {value}.",
-    ),
-)
-
-
-@cache
-def names() -> dict[str, tuple[str, ...]]:
-    """The lists of ``deep_search_names.txt``."""
-    pairs = (line.split(":", 1) for line in package_lines("deep_search_names.txt"))
-    return {key: tuple(value.strip() for value in values.split(";")) for key, values in pairs}
 
 
 @cache
 def relations_of(kind: str) -> tuple[Relation, ...]:
     """Facts an entity of this kind has."""
-    return tuple(relation for relation in RELATIONS if kind in relation.kinds)
+    rows = ([part.strip() for part in line.split("|")] for line in package_lines("deep_search_relations.txt"))
+    return tuple(
+        Relation(name, phrase, tuple(sentences)) for name, kinds, phrase, *sentences in rows if kind in kinds.split()
+    )
 
 
 @lru_cache(maxsize=4)
@@ -229,7 +89,7 @@ def questions_about(start: Entity) -> list[Question]:
 
 def _entities(rng: random.Random) -> dict[str, list[Entity]]:
     """All entities by kind, their facts filled in."""
-    lists = names()
+    lists = package_lists(NAMES)
     taken: set[str] = set()
 
     def fresh(kind: str, make: Callable[[], str]) -> list[Entity]:
@@ -256,7 +116,7 @@ def _entities(rng: random.Random) -> dict[str, list[Entity]]:
 
 
 def _connect(rng: random.Random, entities: dict[str, list[Entity]]) -> None:
-    lists, people, cities = names(), entities[PERSON], entities[CITY]
+    lists, people, cities = package_lists(NAMES), entities[PERSON], entities[CITY]
     for i, country in enumerate(entities[COUNTRY]):
         country.facts |= {"capital": cities[i], "currency": lists["currency"][i], "language": lists["language"][i]}
         cities[i].facts["country"] = country

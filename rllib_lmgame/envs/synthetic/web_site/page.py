@@ -1,19 +1,18 @@
-"""A page as its reader sees it: a list of elements, and the forms they belong to.
-
-The site of this package makes pages directly; pages of a real site are made from HTML. What a browser does with them is
-the same.
-"""
+"""A page as its reader sees it: a list of elements, and the forms they belong to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rllib_lmgame.envs.support.datasets import package_lists
+
 ROOT, HEADING, TEXT, LINK, BUTTON = "RootWebArea", "heading", "StaticText", "link", "button"
-TEXTBOX, COMBOBOX, OPTION, CHECKBOX, RADIO = "textbox", "combobox", "option", "checkbox", "radio"
-TICKED = (CHECKBOX, RADIO)
-FIELDS = (TEXTBOX, COMBOBOX, *TICKED)
+TEXTBOX, COMBOBOX, OPTION = "textbox", "combobox", "option"
 LONGEST_NAME = 500
+
+Fields = Sequence[tuple[str, str]]
+"""Names and values of a form, in the order of the page."""
 
 
 @dataclass(frozen=True)
@@ -23,23 +22,20 @@ class Element:
     Attributes:
         role: Accessibility role.
         name: What it says.
-        target: Where a link leads; ``None`` for one that leads nowhere (it needs scripts).
+        target: Where a link leads.
         form: Number of the form it belongs to.
         field: Name under which the form sends it.
-        value: A field's value before anything is typed; for an option, what it chooses; for a button, what it sends as
-            ``field``.
+        value: A field's value before anything is typed; for an option, what it chooses.
         owner: For an option, the id of its combobox.
-        checked: A box that is ticked before anything is clicked.
     """
 
     role: str
     name: str
-    target: str | None = None
+    target: str = ""
     form: int | None = None
     field: str = ""
     value: str = ""
     owner: int | None = None
-    checked: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,14 +56,12 @@ class Page:
         title: Name of the whole page.
         elements: In reading order; the first one is the root.
         forms: What buttons send.
-        status: HTTP status.
     """
 
     path: str
     title: str
     elements: list[Element] = field(default_factory=list)
     forms: list[Form] = field(default_factory=list)
-    status: int = 200
 
     def __post_init__(self) -> None:
         self.elements.insert(0, Element(ROOT, shortened(self.title)))
@@ -123,3 +117,8 @@ class Page:
 def shortened(text: str) -> str:
     """The text on one line, cut if it is long."""
     return " ".join(text.split())[:LONGEST_NAME]
+
+
+def words() -> Mapping[str, tuple[str, ...]]:
+    """The lists the site is filled from."""
+    return package_lists("web_site_words.txt")

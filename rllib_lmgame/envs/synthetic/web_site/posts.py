@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from rllib_lmgame.envs.games.web.web_navigation.page import Page
+from rllib_lmgame.envs.synthetic.web_site.page import Page
 
 
 @dataclass

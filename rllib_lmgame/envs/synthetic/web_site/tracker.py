@@ -6,9 +6,8 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rllib_lmgame.envs.games.web.web_navigation.page import Page
-from rllib_lmgame.envs.games.web.web_navigation.site.posts import Comment, numbered, show_comments, show_new
-from rllib_lmgame.envs.games.web.web_navigation.site.words import words
+from rllib_lmgame.envs.synthetic.web_site.page import Page, words
+from rllib_lmgame.envs.synthetic.web_site.posts import Comment, numbered, show_comments, show_new
 
 NOBODY = "nobody"
 

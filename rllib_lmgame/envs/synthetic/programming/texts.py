@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rllib_lmgame.envs.games.code.code_execution.families import family, sentence, text, whole, words
+from rllib_lmgame.envs.synthetic.programming.families import family, sentence, text, whole, words
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCXYZ ,.!"
 
