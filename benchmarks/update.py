@@ -147,7 +147,7 @@ def episode_of(turns: list[Any], group: str = "") -> Any:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-    from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, trajectory_columns, trajectory_data
+    from rllib_lmgame.rollouts.records import Trajectory, store
 
     part = SingleAgentEpisode(
         agent_id="player",
@@ -157,10 +157,9 @@ def episode_of(turns: list[Any], group: str = "") -> Any:
         rewards=[turn.reward for turn in turns],
         infos=[{}] * (len(turns) + 1),
         terminated=True,
-        extra_model_outputs=trajectory_columns(turns),
         len_lookback_buffer=0,
     )
-    part.custom_data[CUSTOM_DATA_KEY] = trajectory_data(Trajectory(turns, terminated=True, group=group))
+    store(Trajectory(turns, terminated=True, group=group), part)
     episode = MultiAgentEpisode()
     episode.agent_episodes = {"player": part}
     return episode

@@ -78,7 +78,7 @@ class LMGameDPO(LMGamePPO):
         """Those of the pairs among what was played on each level from the same seat; with KTO each good or bad one."""
         options = self.options
         found = [
-            Candidate((part.module_id, part.custom_data[CUSTOM_DATA_KEY]["group"], agent), part.get_return(), part)
+            Candidate((part.module_id, part.custom_data[CUSTOM_DATA_KEY].group, agent), part.get_return(), part)
             for episode in episodes
             for part in played_parts(episode, self.config.trained_policies())
             if has_choice(part) and (agent := str(part.agent_id))

@@ -30,7 +30,7 @@ from ray.rllib.utils.schedules.scheduler import Scheduler
 from rllib_lmgame.inference.weights import AdapterBundle, WeightBundle, pack_state
 from rllib_lmgame.learners.critic.critic import Critic
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import Row, build_rows, played_parts
+from rllib_lmgame.learners.data.rows import played_parts
 from rllib_lmgame.learners.data.token_log import mark_logged, write_tokens
 from rllib_lmgame.learners.engines.deepspeed_engine import (
     DeepSpeedEngine,
@@ -305,13 +305,18 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self.averages.pop(module_id, None)
         self._entropy_coefficients.pop(module_id, None)
 
-    def build_rows(self, module_id: str, trajectories: Sequence[Trajectory]) -> list[Row]:
-        """The rows a policy is trained on; override to change what becomes of a trajectory."""
+    def build_batch(self, module_id: str, trajectories: Sequence[Trajectory]) -> TokenBatch | None:
+        """The rows a policy is trained on, if any; override to change what becomes of a trajectory."""
         settings = self.settings(module_id)
         if self._has_own_scale(module_id):
             trajectories = [replace(each, reward_scale=None) for each in trajectories]
         limit = settings.ppo.max_row_tokens or self.module[module_id].options.context_length
-        return build_rows(trajectories, max_row_tokens=limit, reward_scale=settings.reward_scale)
+        return TokenBatch.from_trajectories(
+            trajectories,
+            max_row_tokens=limit,
+            reward_scale=settings.reward_scale,
+            observations=settings.ppo.observation_weight > 0 and self.objective(module_id).learns_observations,
+        )
 
     def _trajectories(self, episodes: Sequence[Any]) -> dict[str, list[Trajectory]]:
         by_module: dict[str, list[Trajectory]] = {}
@@ -323,9 +328,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _update_module(self, module_id: str, trajectories: Sequence[Trajectory]) -> None:
         started = time.perf_counter()
         settings, meter = self.settings(module_id), UpdateMeter()
-        rows = self.build_rows(module_id, trajectories)
-        observes = settings.ppo.observation_weight > 0 and self.objective(module_id).learns_observations
-        batch = TokenBatch.from_rows(rows, observations=observes) if rows else None
+        batch = self.build_batch(module_id, trajectories)
         if batch is not None:
             batch.leave_out_stale(self._weights_seq_no, settings.ppo.staleness_limit)
             mark_logged(batch, trajectories)
@@ -364,7 +367,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             sampled = self.config.text_rollout_options.episode_log == "sample"
             most = SAMPLE_BYTES // self.ranks.world if sampled else None
             write_tokens(directory, self.ranks.rank, batch, trajectories, version, most)
-        values = update_metrics(meter, rows, batch, self.ranks, version=version, tokens=action_tokens, seconds=seconds)
+        values = update_metrics(meter, batch, self.ranks, version=version, tokens=action_tokens, seconds=seconds)
         self.metrics.log_dict(values, key=module_id, window=1)
         self._follow_entropy(module_id, values.get("entropy", float("nan")))
 
@@ -402,8 +405,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         trajectories, found = self._trajectories(episodes), {}
         with self._in_place_of_configured(objective):
             for module_id in self.engines:
-                rows = self.build_rows(module_id, trajectories.get(module_id, []))
-                batch, settings = TokenBatch.from_rows(rows) if rows else None, self.settings(module_id)
+                batch, settings = self.build_batch(module_id, trajectories.get(module_id, [])), self.settings(module_id)
                 with _dropping_nothing(self.module[module_id]):
                     found[module_id] = UpdateLoop(
                         update=self._module_update(module_id, settings, batch, UpdateMeter()),

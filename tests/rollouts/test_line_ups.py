@@ -191,9 +191,8 @@ def test_only_trained_seats_reach_the_learner(make_runner: MakeRunner) -> None:
         (own,) = (seat for seat in summary.seats if seat.trained)
         assert own.agent_id == "O" and summary.success == float(own.outcome == "win")
         tokens = [
-            len(ids)
-            for turn in ("prompt_ids", "response_ids")
-            for ids in episode.agent_episodes["O"].extra_model_outputs[turn].data
+            len(turn.prompt_ids) + len(turn.response_ids)
+            for turn in episode.agent_episodes["O"].extra_model_outputs["turn"].data
         ]
         assert num_tokens(episode, ["player"]) == sum(tokens) > 0
     learner = SimpleNamespace(engines={"player": None})
