@@ -40,7 +40,8 @@ from rllib_lmgame.learners.engines.torch_engine import make_optimizer
 from rllib_lmgame.learners.metrics import explained_variance
 from rllib_lmgame.learners.microbatch import MOST_TOKENS
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule, ValueHead
+from rllib_lmgame.policies.model.network import ValueHead
+from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.episodes import trajectory_of_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.play import Sessions, play_many

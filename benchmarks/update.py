@@ -169,7 +169,7 @@ def time_updates(learner: Any, episodes: list[Any], iterations: int) -> tuple[fl
     """Median wall and CPU seconds of whole updates after one to warm up, and the last metrics."""
     from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-    from rllib_lmgame.learners.data.rows import WholeEpisodes
+    from rllib_lmgame.learners.data.sharding import WholeEpisodes
 
     wall, cpu, results = [], [], {}
     for _ in range(iterations + 1):

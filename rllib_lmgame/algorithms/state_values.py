@@ -18,7 +18,6 @@ from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
 from rllib_lmgame.algorithms.selection import overlong_loss
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.learners.data.rows import played_parts
 from rllib_lmgame.rollouts.plans import Beginning, EpisodePlan, Recording
 from rllib_lmgame.rollouts.records import (
     TURN,
@@ -29,6 +28,7 @@ from rllib_lmgame.rollouts.records import (
     items_of,
     line_up_of,
     observation_key,
+    played_parts,
     trajectory_of,
     turns_of,
 )

@@ -30,7 +30,6 @@ from ray.rllib.utils.schedules.scheduler import Scheduler
 from rllib_lmgame.inference.weights import AdapterBundle, WeightBundle, pack_state
 from rllib_lmgame.learners.critic.critic import Critic
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import played_parts
 from rllib_lmgame.learners.data.token_log import mark_logged, write_tokens
 from rllib_lmgame.learners.engines.deepspeed_engine import (
     DeepSpeedEngine,
@@ -61,7 +60,7 @@ from rllib_lmgame.learners.weights import WeightUse, takes_average
 from rllib_lmgame.policies.model.card import Played
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.log.sample import SAMPLE_BYTES
-from rllib_lmgame.rollouts.records import Trajectory, trajectory_of
+from rllib_lmgame.rollouts.records import Trajectory, played_parts, trajectory_of
 from rllib_lmgame.settings.schedules import interpolate
 from rllib_lmgame.telemetry.phases import STEPS, telling
 
@@ -225,7 +224,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """Train every policy on its trajectories in ``training_data``, or in a list of ``episodes``; returns metrics.
 
         Args:
-            training_data: :class:`~rllib_lmgame.learners.data.rows.WholeEpisodes`, or RLlib's ``TrainingData``.
+            training_data: :class:`~rllib_lmgame.learners.data.sharding.WholeEpisodes`, or RLlib's ``TrainingData``.
             timesteps: RLlib's counters, for schedules.
             objective: What to minimise in this update, instead of the configured objective.
             scheduled: Options that follow a schedule -> their values from now on, for policies without their own.

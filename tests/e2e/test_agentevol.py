@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.learners.data.rows import played_parts
-from rllib_lmgame.rollouts.records import turns_of
+from rllib_lmgame.rollouts.records import played_parts, turns_of
 
 
 @pytest.fixture

@@ -106,9 +106,8 @@ def test_the_measured_loss_is_the_loss_of_an_update_that_changes_nothing(start, 
     from episode_parts import rows_of
     from transformers import AutoModelForCausalLM
 
-    from rllib_lmgame.learners.data.rows import played_parts
     from rllib_lmgame.learners.objectives import SupervisedObjective
-    from rllib_lmgame.rollouts.records import trajectory_of
+    from rllib_lmgame.rollouts.records import played_parts, trajectory_of
 
     rows = messages()
     for number, row in enumerate(rows):

@@ -13,7 +13,7 @@ import pytest
 import torch
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.rollouts.records import trajectory_of
 

@@ -20,7 +20,7 @@ from learning import (
     weights,
 )
 
-from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import ActionValueObjective
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.rollouts.records import trajectory_of

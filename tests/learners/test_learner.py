@@ -24,7 +24,7 @@ from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.learners import learner_state
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
-from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.reference import WeightAverage
 from rllib_lmgame.learners.engines.torch_engine import (
     PARTS,

@@ -19,7 +19,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs
 from rllib_lmgame.learners.critic.critic import Critic, is_held_out
 from rllib_lmgame.learners.data.batching import NO_ROWS, PackedBatch, TokenBatch
-from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
 from rllib_lmgame.learners.metrics import UpdateMeter, explained_variance, moments
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective, SupervisedObjective, resolve_objective

@@ -15,7 +15,7 @@ from learner_weights import hf_state, set_adam_eps
 from learning import ThreadRanks, difference, gradients_of, same, step_gradients, together, update, weights, zero
 
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PreferenceObjective
 from rllib_lmgame.learners.ranks import Ranks

@@ -29,7 +29,7 @@ from test_batching import Row, batch_of, make_row, read_of
 from rllib_lmgame.learners.data import prompts
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.objectives.base import UpdateLoop
-from rllib_lmgame.policies.model import attention, branches, isolation, rl_module
+from rllib_lmgame.policies.model import attention, branches, isolation, network
 from rllib_lmgame.policies.model.attention import (
     PackedRows,
     packed_attention,
@@ -413,7 +413,7 @@ def test_what_does_not_fit_shares_nothing(make_model: Any, make_module: Any, mon
     monkeypatch.setattr(attention, "merged_attention", branches.merged_attention)
     monkeypatch.setattr(isolation, "_FOUND", {})
     said: list[str] = []
-    monkeypatch.setattr(rl_module.logger, "warning", lambda text, *words: said.append(text % words))
+    monkeypatch.setattr(network.logger, "warning", lambda text, *words: said.append(text % words))
     module = make_module(make_model())
     assert module.layout is Layout.PACKED and not module.shares
     assert "computed for each: rows that continue others come out differently" in said[-1]

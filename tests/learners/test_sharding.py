@@ -19,10 +19,10 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rllib_lmgame.learners.advantages import advantage_inputs, resolve_estimator
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
-from rllib_lmgame.learners.data.rows import WholeEpisodes, num_tokens, played_parts
+from rllib_lmgame.learners.data.sharding import WholeEpisodes, num_tokens
 from rllib_lmgame.learners.objectives.base import UpdateLoop
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, Turn, trajectory_of
+from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, Turn, played_parts, trajectory_of
 
 
 def make_part(

@@ -15,7 +15,7 @@ from learning import update
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.files import other_vocabulary
