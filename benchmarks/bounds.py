@@ -218,7 +218,6 @@ class PlainUpdate:
 
         torch = self._torch
         batch = TokenBatch.from_trajectories(trajectories, max_row_tokens=1 << 20)
-        assert batch is not None
         data = [(torch.as_tensor(ids).long(), torch.as_tensor(at)) for ids, at, _ in batch.action_rows()]
         began = time.perf_counter()
         if before:

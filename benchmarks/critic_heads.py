@@ -145,7 +145,6 @@ def tokens_of(model: str, config: Any, trajectories: Sequence[Trajectory]) -> To
     batch = TokenBatch.from_trajectories(
         trajectories, max_row_tokens=options.context_length, reward_scale=config.text_rollout_options.reward_scale
     )
-    assert batch is not None
     hidden = torch.empty(batch.num_actions, module.language_model.get_output_embeddings().in_features)
     for pack in batch.microbatches(ppo.microbatch or MOST_TOKENS):
         out = module.forward_train(pack.to_torch() | {"with_logprobs": False, "with_value_features": True})

@@ -83,8 +83,7 @@ class Row:
 def rows_of(trajectories: Sequence[Trajectory], *, max_row_tokens: int = 128, **options: Any) -> list[Row]:
     """The rows that trajectories become."""
     options = {"observations": True} | options
-    batch = TokenBatch.from_trajectories(trajectories, max_row_tokens=max_row_tokens, **options)
-    return [] if batch is None else rows_in_batch(batch)
+    return rows_in_batch(TokenBatch.from_trajectories(trajectories, max_row_tokens=max_row_tokens, **options))
 
 
 def rows_in_batch(batch: TokenBatch) -> list[Row]:

@@ -58,6 +58,7 @@ from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings, learner_threads
 from rllib_lmgame.learners.weights import WeightUse, takes_average
 from rllib_lmgame.policies.model.card import Played
+from rllib_lmgame.policies.model.network import PolicyNetwork
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.log.sample import SAMPLE_BYTES
 from rllib_lmgame.rollouts.records import Trajectory, played_parts, trajectory_of
@@ -304,8 +305,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self.averages.pop(module_id, None)
         self._entropy_coefficients.pop(module_id, None)
 
-    def build_batch(self, module_id: str, trajectories: Sequence[Trajectory]) -> TokenBatch | None:
-        """The rows a policy is trained on, if any; override to change what becomes of a trajectory."""
+    def build_batch(self, module_id: str, trajectories: Sequence[Trajectory]) -> TokenBatch:
+        """The rows a policy is trained on; override to change what becomes of a trajectory."""
         settings = self.settings(module_id)
         if self._has_own_scale(module_id):
             trajectories = [replace(each, reward_scale=None) for each in trajectories]
@@ -328,11 +329,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         started = time.perf_counter()
         settings, meter = self.settings(module_id), UpdateMeter()
         batch = self.build_batch(module_id, trajectories)
-        if batch is not None:
-            batch.leave_out_stale(self._weights_seq_no, settings.ppo.staleness_limit)
-            mark_logged(batch, trajectories)
-        counts = [batch.num_actions, batch.kept.sum()] if batch else [0, 0]
-        sampled, action_tokens = map(int, self.ranks.sum(counts).tolist())
+        batch.leave_out_stale(self._weights_seq_no, settings.ppo.staleness_limit)
+        mark_logged(batch, trajectories)
+        sampled, action_tokens = map(int, self.ranks.sum([batch.num_actions, batch.kept.sum()]).tolist())
         if sampled == 0:
             return
         meter.before["stale_fraction"] = 1.0 - action_tokens / sampled
@@ -361,7 +360,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             self.critics[module_id].rescale()
         self._update_copies(module_id)
         seconds, version = time.perf_counter() - started, self._weights_seq_no
-        if batch is not None and len(batch.shown):
+        if len(batch.shown):
             directory = getattr(self.config, "episode_log_dir", None) or "."
             sampled = self.config.text_rollout_options.episode_log == "sample"
             most = SAMPLE_BYTES // self.ranks.world if sampled else None
@@ -371,7 +370,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self._follow_entropy(module_id, values.get("entropy", float("nan")))
 
     def _module_update(
-        self, module_id: str, settings: LearnerSettings, batch: TokenBatch | None, meter: UpdateMeter
+        self, module_id: str, settings: LearnerSettings, batch: TokenBatch, meter: UpdateMeter
     ) -> ModuleUpdate:
         flags = {"temperature": settings.temperature, "with_entropy": False, "with_values": False}
         teacher = settings.teacher
@@ -472,7 +471,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     # Reference and average.
 
-    def reference(self, module_id: str) -> LanguageModelRLModule:
+    def reference(self, module_id: str) -> PolicyNetwork:
         """The model that the KL penalty compares with; all learners must ask for it the first time."""
         return self._reference(module_id).module
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import torch
 
-from rllib_lmgame.learners.data.batching import NO_ROWS, TokenBatch
+from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.ranks import Ranks
 
 WITHOUT_GRADIENT = "updates_without_gradient"
@@ -78,7 +78,7 @@ def explained_variance(values: np.ndarray, returns: np.ndarray, ranks: Ranks) ->
 
 def update_metrics(
     meter: UpdateMeter,
-    batch: TokenBatch | None,
+    b: TokenBatch,
     ranks: Ranks,
     *,
     version: int,
@@ -87,10 +87,9 @@ def update_metrics(
 ) -> dict[str, float]:
     """The metrics of one module's update, the same on all learners, which all must call.
 
-    ``meter`` has all that the update has added; ``batch`` (or ``None``) is this learner's, ``version`` is
+    ``meter`` has all that the update has added; ``b`` is this learner's batch, ``version`` is
     of the weights before, ``tokens`` are those that all have learned from, ``seconds`` what it took.
     """
-    b = batch or NO_ROWS
     gap = np.abs(b.old_logprobs - b.rollout_logprobs)
     meter.max("logprob_gap", gap[np.isfinite(gap)])
     meter.max("staleness_max", version - b.policy_version)

@@ -49,7 +49,7 @@ def test_sampler_and_learner_agree_under_constraint(engine: Any, module: Any, te
     batch = TokenBatch.from_trajectories(trajectories, max_row_tokens=CONTEXT)
     turns = [turn for played in trajectories for turn in played.turns]
     decided = sum(len(t.response_ids) if t.allowed is None else int((t.allowed.counts > 1).sum()) for t in turns)
-    assert batch is not None and batch.num_rows == len(trajectories)
+    assert batch.num_rows == len(trajectories)
     assert batch.num_actions == decided < sum(len(turn.response_ids) for turn in turns)
     for pack in batch.microbatches(100):
         with torch.no_grad():

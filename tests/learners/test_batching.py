@@ -116,9 +116,7 @@ def batch_of(rows: list[Row]) -> TokenBatch:
     played = [Trajectory([], terminated=True) for _ in range(max(row.trajectory for row in rows) + 1)]
     for number, own in groupby(rows, lambda row: row.trajectory):
         played[number] = trajectory_of_rows(list(own))
-    batch = TokenBatch.from_trajectories(played, max_row_tokens=10**6)
-    assert batch is not None
-    return batch
+    return TokenBatch.from_trajectories(played, max_row_tokens=10**6)
 
 
 @st.composite

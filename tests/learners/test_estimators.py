@@ -571,15 +571,8 @@ def test_baselines_follow_a_reward_scale_that_changes_on_resume() -> None:
     assert {name: value * (8 if name[0] == GAMES[0] else 3) for name, value in other.baselines.items()} == (
         pytest.approx(one.baselines)
     )
-    of_old = RoleBaseline()
-    of_old.set_state({"baselines": [[GAMES[0], "first", 0.5]]})  # That does not say its scale: it is the present one.
-    of_old(scaled(1, 0.25, 2.0))
-    assert of_old.reward_scales == {GAMES[0]: 0.25, GAMES[1]: 2.0}
-    of_old.set_state({"baselines": [[GAMES[0], "first", 0.5]], "reward_scale": 0.25})  # Of all games.
-    assert of_old.reward_scales == {GAMES[0]: 0.25}
-    for scales in ({"reward_scale": 0}, {"reward_scales": {"kuhn": 0}}):
-        with pytest.raises(ValueError, match="reward_scale"):
-            of_old.set_state({"baselines": [[GAMES[0], "first", 0.5]], **scales})
+    with pytest.raises(ValueError, match="reward_scale"):
+        other.set_state({"baselines": [[GAMES[0], "first", 0.5]], "reward_scales": {"kuhn": 0}})
 
 
 def test_a_learner_tells_its_estimator_the_reward_scales(make_config: Any) -> None:

@@ -69,7 +69,6 @@ def loss_of(logprobs: torch.Tensor, settings: LearnerSettings, **update: Any) ->
         max_row_tokens=8,
         reward_scale=settings.reward_scale,
     )
-    assert batch is not None
     objective, uniform = PPOObjective(), torch.full((batch.num_rows,), float(np.log(0.5)))
     step = ModuleUpdate(
         module_id="player",

@@ -85,11 +85,8 @@ def written_out(case: str, sides: list[tuple[bool, Any, float, int]]) -> Any:
 
 
 def batch_of(episodes: list[Any]) -> TokenBatch:
-    batch = TokenBatch.from_trajectories(
-        [trajectory_of(each.agent_episodes["player"]) for each in episodes], max_row_tokens=128
-    )
-    assert batch is not None
-    return batch
+    played = [trajectory_of(each.agent_episodes["player"]) for each in episodes]
+    return TokenBatch.from_trajectories(played, max_row_tokens=128)
 
 
 def logprobs_of(module: Any, row: Any) -> torch.Tensor:
@@ -225,7 +222,7 @@ def test_several_learners_prepare_what_one_would(case: str, learners: int, make_
     whole = batch_of(episodes)
     alone = prepared(objective_of(case), whole, ranks=Ranks())
     shards = [shard.episodes for shard, _ in WholeEpisodes(episodes=episodes, needs_groups=True).shard(2)]
-    batches = [batch_of(shard) for shard in shards] + [None] * (learners - 2)
+    batches = [batch_of(shard) for shard in shards] + [TokenBatch.empty()] * (learners - 2)
 
     def run(ranks: ThreadRanks) -> ModuleUpdate:
         return prepared(objective_of(case), batches[ranks.rank], ranks=ranks)
@@ -249,7 +246,7 @@ def test_what_the_reference_has_said_is_known_to_whoever_gets_the_pair_next(make
     ]
 
     def run(ranks: ThreadRanks) -> np.ndarray:
-        batches = [None if shard is None else batch_of(shard) for shard in (*shards, None)]
+        batches = [batch_of(shard) for shard in (*shards, [])]
         first, later = batches[ranks.rank], batches[(ranks.rank + 1) % 3]
         objective = objective_of("sigmoid", of_files=True)
         made = ModuleUpdate(

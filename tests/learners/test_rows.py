@@ -137,7 +137,7 @@ def test_a_row_is_an_unbroken_stretch_of_one_context(played: list[Trajectory], l
         np.testing.assert_array_equal(row.input_ids, whole[start : start + len(row)])
         cut += start > 0
     batch = TokenBatch.from_trajectories(played, max_row_tokens=limit)
-    assert (0 if batch is None else batch.context_cuts) == cut
+    assert batch.context_cuts == cut
 
 
 @settings(max_examples=300, deadline=None)
@@ -208,7 +208,7 @@ def test_an_overflow_begins_a_window_with_the_tail_of_the_context() -> None:
     assert [row.input_ids.tolist() for row in rows] == [[1, 2, 3, 4, 5, 6, 7], [5, 6, 7, 8, 9, 10]]
     assert [row.loss_mask.tolist()[-3:] for row in rows] == [[False, True, True], [False, True, True]]
     batch = TokenBatch.from_trajectories([trajectory], max_row_tokens=8)
-    assert batch is not None and batch.context_cuts == 1
+    assert batch.context_cuts == 1
 
 
 def test_a_window_keeps_the_last_observation_whole_where_it_fits() -> None:
@@ -246,7 +246,7 @@ def test_broken_turns_are_named(bad: Turn, message: str) -> None:
 def test_a_row_has_room_for_a_prompt_and_a_reply() -> None:
     with pytest.raises(ValueError, match="at least 2"):
         TokenBatch.from_trajectories([], max_row_tokens=1)
-    assert TokenBatch.from_trajectories([], max_row_tokens=8) is None
+    assert TokenBatch.from_trajectories([], max_row_tokens=8).num_rows == 0
 
 
 def decisions(trajectory: Trajectory) -> list[tuple[int, list[int]]]:
@@ -281,8 +281,6 @@ def test_decisions_alone_are_trained_on_each_with_its_own_alternatives(
         else:
             assert own == []
     batch = TokenBatch.from_trajectories(played, max_row_tokens=limit)
-    if batch is None:
-        return
     among = dict(itertools.chain(*map(decisions, played)))
     for pack in batch.microbatches(budget):
         for place, action in enumerate(pack.allowed_action.tolist()):

@@ -250,7 +250,7 @@ def test_running_out_of_context_truncates_at_the_last_position_that_fits(make_ru
     assert seat.final_prompt.ids[: len(seen)] == seen or history == "window"
     assert 150 - (least or 32) < len(seat.final_prompt.ids) <= 150
     batch = TokenBatch.from_trajectories([trajectory_of_seat(played, seat)], max_row_tokens=150)
-    assert batch is not None and batch.context_cuts == 0
+    assert batch.context_cuts == 0
     (row,) = [row for row in rows_in_batch(batch) if row.needs_bootstrap]
     assert row.input_ids.tolist() == seat.final_prompt.ids
     (end,) = [pack.position_ids[pack.bootstrap_index].tolist() for pack in batch.microbatches(9999)]

@@ -187,7 +187,7 @@ def test_what_was_earned_before_the_first_choice_is_part_of_its_value(finished: 
     forced_first = 0
     for trajectory in trajectories:
         batch = TokenBatch.from_trajectories([trajectory], max_row_tokens=4000)
-        if batch is not None:
+        if batch.num_rows:
             inputs = advantage_inputs(batch, gamma=1.0, lam=1.0, ranks=Ranks())
             assert Vine()(inputs) == pytest.approx(0.0, abs=1e-6)
             forced_first += not trajectory.turns[0].has_choice

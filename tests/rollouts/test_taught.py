@@ -598,7 +598,6 @@ def test_rows_learn_the_replies_alone_with_their_weights(source, make_runner: Ma
         episode.validate()
         trajectories += [trajectory_of(part) for part in played_parts(episode, ["player"])]
     batch = TokenBatch.from_trajectories(trajectories, max_row_tokens=1000)
-    assert batch is not None
     weights = iter(batch.action_weights)
     for number, row in zip((1, 2), rows_in_batch(batch), strict=True):
         text = chat.tokenizer.decode(row.input_ids)

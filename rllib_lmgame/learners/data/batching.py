@@ -213,6 +213,16 @@ class TokenBatch:
     shown: np.ndarray = field(default_factory=_none)
 
     @classmethod
+    def empty(cls) -> TokenBatch:
+        """Of a learner without rows, which takes part in an update for the others' sake."""
+        numbers = ("rewards", "rollout_logprobs", "turn_value", "turn_weight", "bootstrap_values", *_FILLED_LATER)
+        arrays = {each.name: np.zeros(0, np.float32 if each.name in numbers else np.int64) for each in fields(cls)}
+        offsets = ("trajectory_offsets", "turn_offsets", "_row_actions", "_row_observed", "_allowed_offsets")
+        flags = dict.fromkeys(("needs_bootstrap", "_row_bootstrap"), np.zeros(0, bool))
+        names: dict[str, Any] = {"roles": (), "games": (), "episodes": (), "context_cuts": 0}
+        return cls(**{**arrays, **dict.fromkeys(offsets, np.zeros(1, np.int64)), **flags, **names})
+
+    @classmethod
     def from_trajectories(
         cls,
         trajectories: Sequence[Trajectory],
@@ -220,8 +230,8 @@ class TokenBatch:
         max_row_tokens: int,
         reward_scale: float = 1.0,
         observations: bool = False,
-    ) -> TokenBatch | None:
-        """The rows of trajectories of one module; ``None`` if none has a token to learn.
+    ) -> TokenBatch:
+        """The rows of trajectories of one module; none of those without a token to learn.
 
         With ``observations`` the game's text is learned too.
 
@@ -232,59 +242,54 @@ class TokenBatch:
             if any(turn.has_choice for turn in trajectory.turns):
                 layout.add(index, trajectory, _scale_of(trajectory, reward_scale))
         if not layout.rows:
-            return None
+            return cls.empty()
         segments, logprobs, versions, turns, earned, observed = zip(*layout.segments, strict=True)
         sizes = np.fromiter(map(len, segments), np.int64, len(segments))
-        ends, sampled = np.cumsum(sizes), np.array([each is not None for each in logprobs])
         ids = np.concatenate(segments, dtype=np.int32, casting="unsafe")
-        stops = ends[np.array([end for end, *_ in layout.rows]) - 1]
-        owners = np.array([owner for _, owner, _ in layout.rows])
-        bootstraps = np.array([needed for *_, needed in layout.rows])
+        ends, owners, needs = zip(*layout.rows, strict=True)
+        stops, bootstraps = np.cumsum(sizes)[np.array(ends) - 1], np.array(needs)
         starts = np.concatenate([[0], stops[:-1]])
         said = _observed(segments, observed) if observations else np.zeros(len(ids), bool)
         said[starts] = False
+        numbers, row_trajectory = np.unique(owners, return_inverse=True)
+        played = [trajectories[number] for number in numbers.tolist()]
 
-        # Of sampled tokens.
-        known = [each for each in logprobs if each is not None]
-        replies = sizes[sampled]
-        position = np.flatnonzero(np.repeat(sampled, sizes))
+        # Of sampled tokens; forced ones are then taken out.
+        sampled = np.array([each is not None for each in logprobs])
+        replies, position = sizes[sampled], np.flatnonzero(np.repeat(sampled, sizes))
         row = np.searchsorted(stops, position, side="right")
         rewards = np.zeros(len(position))
         rewards[np.cumsum(replies) - 1] = np.array(earned)[sampled]
-        _check_rewards(rewards, owners[row], trajectories)
-        kept = np.ones(len(position), bool)
-        numbers, row_trajectory = np.unique(owners, return_inverse=True)
-        played = [trajectories[number] for number in numbers.tolist()]
-        allowed = AllowedTokens.joined(
-            [(t.allowed, len(t.response_ids)) for each in played for t in each.turns if len(t.response_ids)]
-        )
-        counts, allowed_ids = np.zeros(len(position), np.int32), np.zeros(0, np.int32)
-        if allowed is not None:
-            counts, kept = allowed.counts, allowed.counts != 1
-            take_out_forced(rewards, owners[row], ~kept)
-            allowed_ids = allowed.ids[np.repeat(kept, counts)]
+        _check_rewards(rewards, row_trajectory[row], played)
+        counts, allowed_ids = _allowed(played, len(position))
+        kept = counts != 1
+        take_out_forced(rewards, row_trajectory[row], ~kept)
+        allowed_ids = allowed_ids[np.repeat(kept, counts)]
         position, row, rewards, counts = (each[kept] for each in (position, row, rewards, counts))
-        of_replies = (np.repeat(np.array(each, np.int32)[sampled], replies)[kept] for each in (versions, turns))
-        policy_version, turn = of_replies
+        of_tokens = (np.repeat(np.array(each, np.int32)[sampled], replies)[kept] for each in (versions, turns))
+        policy_version, turn = of_tokens
 
-        # Of rows; those that forced tokens have left without a token to learn are taken out.
+        # Of rows; those that have no token to learn any more are taken out.
         per_row, lengths = np.bincount(row, minlength=len(stops)), stops - starts
         learned = bootstraps | (per_row > 0)
         if not learned.all():
             ids, said = ids[np.repeat(learned, lengths)], said[np.repeat(learned, lengths)]
             position = position - np.cumsum(np.where(learned, 0, lengths))[row]
-            per_row, lengths, bootstraps, row_trajectory = (
-                each[learned] for each in (per_row, lengths, bootstraps, row_trajectory)
-            )
+            columns = (per_row, lengths, bootstraps, row_trajectory)
+            per_row, lengths, bootstraps, row_trajectory = (each[learned] for each in columns)
             starts = np.cumsum(lengths) - lengths
         row_actions = np.concatenate([[0], np.cumsum(per_row)])
-        read = np.where(per_row > 0, np.append(position, 0)[row_actions[1:] - 1] - starts, 1)
         observed_position = np.flatnonzero(said)
         row_observed = np.concatenate([[0], np.cumsum(np.add.reduceat(said.astype(np.int64), starts))])
-        last = np.append(observed_position, 0)[row_observed[1:] - 1] - starts
-        read = np.where(np.diff(row_observed) > 0, np.maximum(read, last), read)
+        last, last_observed = (
+            np.append(places, 0)[bounds[1:] - 1] - starts
+            for places, bounds in ((position, row_actions), (observed_position, row_observed))
+        )
+        read = np.where(per_row > 0, last, 1)
+        read = np.where(np.diff(row_observed) > 0, np.maximum(read, last_observed), read)
         trajectory = np.repeat(row_trajectory, per_row).astype(np.int32)
         per_trajectory = np.bincount(row_trajectory, weights=per_row, minlength=len(played)).astype(np.int64)
+        known = [each for each in logprobs if each is not None]
         return cls(
             rollout_logprobs=np.concatenate(known, dtype=np.float32, casting="unsafe")[kept],
             rewards=rewards,
@@ -494,23 +499,6 @@ def _side_by_side(lengths: Sequence[int], max_tokens: int) -> list[slice]:
     return [*runs, slice(start, len(lengths))] if lengths else runs
 
 
-class _NoRows:
-    num_tokens = num_rows = context_cuts = 0
-    roles: tuple[str, ...] = ()
-    games: tuple[str, ...] = ()
-    episodes: tuple[str, ...] = ()
-    trajectory_offsets = turn_offsets = np.zeros(1, np.int64)
-    role = game = group = trajectory = turn_observation = policy_version = np.zeros(0, np.int64)
-    needs_bootstrap = np.zeros(0, bool)
-
-    def __getattr__(self, name: str) -> np.ndarray:
-        return np.zeros(0, np.float32)
-
-
-NO_ROWS: Any = _NoRows()
-"""The batch of a learner without rows of a policy."""
-
-
 def _observed(segments: Sequence[np.ndarray], observed: Sequence[np.ndarray | None]) -> np.ndarray:
     """Which tokens of all rows are the game's text, bool ``[T]``."""
     none = (np.zeros(len(ids), bool) if each is None else each for ids, each in zip(segments, observed, strict=True))
@@ -522,11 +510,18 @@ def _scale_of(trajectory: Trajectory, reward_scale: float) -> float:
     return reward_scale if trajectory.reward_scale is None else trajectory.reward_scale
 
 
-def _check_rewards(rewards: np.ndarray, owner: np.ndarray, trajectories: Sequence[Trajectory]) -> None:
+def _allowed(played: Sequence[Trajectory], tokens: int) -> tuple[np.ndarray, np.ndarray]:
+    """How many ids each sampled token was chosen among (0: the whole vocabulary), and these ids end to end."""
+    replies = [turn for each in played for turn in each.turns if len(turn.response_ids)]
+    found = AllowedTokens.joined([(turn.allowed, len(turn.response_ids)) for turn in replies])
+    return (np.zeros(tokens, np.int32), np.zeros(0, np.int32)) if found is None else (found.counts, found.ids)
+
+
+def _check_rewards(rewards: np.ndarray, owner: np.ndarray, played: Sequence[Trajectory]) -> None:
     bad = np.flatnonzero(~(np.abs(rewards) <= np.finfo(np.float32).max))
     if len(bad):
         raise ValueError(
-            f"{name_of(trajectories[owner[bad[0]]])} has a reward that is not finite ({rewards[bad[0]]}); "
+            f"{name_of(played[owner[bad[0]]])} has a reward that is not finite ({rewards[bad[0]]}); "
             "rewards must be numbers"
         )
 

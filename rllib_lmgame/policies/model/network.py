@@ -110,7 +110,7 @@ class PolicyNetwork(nn.Module):
 
         Raises: ConfigError: there is no causal language model with all its weights.
         """
-        self.options, self.model_dir = options, model_dir
+        self.options, self.model_dir, self.on_gpu = options, model_dir, on_gpu
         dtype = _DTYPES[options.dtype]
         self._autocast = on_gpu and self.options.dtype == "auto"
         if self._autocast and self.options.lora is not None:
