@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.learners.data.rows import played_parts
-from rllib_lmgame.rollouts.records import WEIGHT
+from rllib_lmgame.rollouts.records import played_parts, turns_of
 
 
 @pytest.fixture
@@ -82,7 +81,7 @@ def test_filtered_cloning_online_goes_on_from_what_it_has(start: Any, evolving: 
     assert result["learners"]["player"]["num_steps"] == 1 and algorithm.policy_version == 2, "two passes of a step"
     assert not algorithm._base.policies, "nothing to begin again with"
     parts = [part for episode in seen[0] for part in played_parts(episode)]
-    assert all(WEIGHT not in part.extra_model_outputs for part in parts)
+    assert all(turn.weight == 1.0 for part in parts for turn in turns_of(part))
 
 
 def test_nothing_good_enough_changes_nothing(start: Any, evolving: Any) -> None:

@@ -63,12 +63,7 @@ class Recorder:
     def _record(self, result: Any) -> None:
         parts = (part for episode in result.episodes for part in episode.agent_episodes.values())
         self.sampled.append(
-            [
-                int(i)
-                for part in parts
-                for reply in part.get_extra_model_outputs("response_ids")
-                for i in np.atleast_1d(reply)
-            ]
+            [int(i) for part in parts for turn in part.get_extra_model_outputs("turn") for i in turn.response_ids]
         )
 
     def train(self, iterations: int) -> Recorder:

@@ -143,7 +143,7 @@ def break_the_second(learner) -> None:
         raise ValueError("no rows today")
 
     if learner.ranks.rank == 1:
-        learner.build_rows = broken
+        learner.build_batch = broken
 
 
 @pytest.mark.slow

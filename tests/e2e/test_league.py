@@ -14,7 +14,7 @@ from learner_weights import hf_state
 
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.league.files import read_member
-from rllib_lmgame.learners.data.rows import played_parts
+from rllib_lmgame.rollouts.records import played_parts
 from rllib_lmgame.telemetry.metrics import LEAGUE_NAMES
 
 ITERATIONS = 5

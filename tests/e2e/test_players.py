@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 
 from rllib_lmgame.cli import main
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.learners.data.rows import played_parts
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.rollouts.log.episode_log import read_log
+from rllib_lmgame.rollouts.records import played_parts
 
 
 def played_by(algorithm):

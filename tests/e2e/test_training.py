@@ -137,10 +137,10 @@ def test_engines_sample_with_the_last_weights(vllm_algorithm) -> None:
     assert [ray.get(ray.get_actor(name).version.remote()) for name in group.names] == [updates]
     played = vllm_algorithm.play_batch()
     versions = {
-        int(v)
+        turn.policy_version
         for e in played.episodes
         for a in e.agent_episodes.values()
-        for v in a.get_extra_model_outputs("policy_version")
+        for turn in a.get_extra_model_outputs("turn")
     }
     assert versions == {updates}
 

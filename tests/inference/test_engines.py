@@ -48,7 +48,6 @@ from rllib_lmgame.inference.protocol import (
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec, make_engine
 from rllib_lmgame.inference.weights import pack_state, state_checksum
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.model.layout import Layout
 from rllib_lmgame.rollouts.records import Trajectory, Turn
@@ -776,8 +775,8 @@ def largest_gap(engine: Any, module: Any, context: int) -> float:
         Turn(np.array(request.prompt_ids, np.int32), reply.response_ids, reply.logprobs, new_row=True)
         for request, reply in zip(asked, replies, strict=True)
     ]
-    rows = build_rows([Trajectory([turn], terminated=True) for turn in turns], max_row_tokens=context)
-    batch = TokenBatch.from_rows(rows)
+    played = [Trajectory([turn], terminated=True) for turn in turns]
+    batch = TokenBatch.from_trajectories(played, max_row_tokens=context)
     for pack in batch.microbatches(1000, batched=module.layout is Layout.BATCHED):
         with torch.no_grad():
             batch.put(pack, old_logprobs=module.forward_train(pack.to_torch())["logprobs"].numpy())

@@ -106,7 +106,7 @@ def test_the_expected_gradient_is_that_of_the_expected_return(packing: str, make
 
 
 def turn_allowed(episode: Any) -> Any:
-    return episode.agent_episodes["player"].extra_model_outputs["allowed"].data[0]
+    return episode.agent_episodes["player"].extra_model_outputs["turn"].data[0].allowed
 
 
 def test_entropy_and_kl_are_those_among_the_allowed(make_learner: Any, as_episode: Any) -> None:

@@ -20,7 +20,7 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.algorithms.cluster.learner_calls import measured_losses
 from rllib_lmgame.base.errors import CheckpointError, MissingDependencyError
-from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines import deepspeed_engine
 from rllib_lmgame.learners.engines.deepspeed_engine import (
     deepspeed_config,

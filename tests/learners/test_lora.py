@@ -24,7 +24,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from rllib_lmgame.algorithms.cluster.memory import adapter_parameters, model_shape
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.weights import unpack_state
-from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.policies.model.adapters import Adapters, MergedTensors, check_lora, merged_checkpoint, served_rank
 from rllib_lmgame.settings.sections.language_model import LoraOptions

@@ -25,7 +25,7 @@ from rllib_lmgame.algorithms.cluster.memory import (
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.learners import microbatch
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.deepspeed_engine import with_bucket_sizes
 from rllib_lmgame.learners.microbatch import (
     LEAST_TOKENS,

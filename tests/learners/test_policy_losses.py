@@ -16,11 +16,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_batching import row_lists
+from test_batching import Row, batch_of, row_lists
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.learners.data.batching import MinibatchSize, TokenBatch
-from rllib_lmgame.learners.data.rows import Row
+from rllib_lmgame.learners.data.batching import MinibatchSize
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
 from rllib_lmgame.learners.objectives.policy_losses import PolicyLoss, PolicyTerms, resolve_policy_loss, token_losses
@@ -320,7 +319,7 @@ def of_learners(
     settings_ = LearnerSettings(ppo, gamma=1.0, lam=1.0, vf_loss_coeff=VALUE)
     objective, updates, packs = PPOObjective(), [], []
     for rank, rows in enumerate(shards):
-        batch = TokenBatch.from_rows(rows)
+        batch = batch_of(rows)
         ids = batch.action_ids
         names = {"old_logprobs": "old", "rollout_logprobs": "rollout", "advantages": "advantage"}
         for attribute, name in (names | {"ref_logprobs": "ref", "returns": "return", "values": "old value"}).items():

@@ -314,16 +314,16 @@ def test_numbers_logs_and_replays_carry_the_name(make_runner: MakeRunner, tmp_pa
     for episode, summary in zip(result.episodes, result.summaries, strict=True):
         data = episode.agent_episodes["player"].custom_data[CUSTOM_DATA_KEY]
         is_one = summary.game == 0
-        assert data["game"] == summary.game_id == ("one" if is_one else "two")
-        assert (data["temperature"], data["reward_scale"]) == ((0.5, 3.0) if is_one else (None, None))
+        assert data.game == summary.game_id == ("one" if is_one else "two")
+        assert (data.temperature, data.reward_scale) == ((0.5, 3.0) if is_one else (None, None))
         penalty = min(episode.agent_episodes["player"].get_rewards())
         assert (penalty < -6) == is_one
     records = read_log(tmp_path / "train-0.jsonl")
     assert Counter(record["name"] for record in records) == {"one": 4, "two": 4}
     for record in records:
         part = replay(recorded_session(record, "here"), runner, record["episode_id"]).agent_episodes["player"]
-        assert part.custom_data[CUSTOM_DATA_KEY]["game"] == record["name"]
-        text = runner.chat("player").tokenizer.decode(part.get_extra_model_outputs("prompt_ids", 0))
+        assert part.custom_data[CUSTOM_DATA_KEY].game == record["name"]
+        text = runner.chat("player").tokenizer.decode(part.get_extra_model_outputs("turn", 0).prompt_ids)
         assert ("You have 2 turns." in text) == (record["name"] == "one")
 
 

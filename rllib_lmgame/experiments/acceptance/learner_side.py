@@ -56,7 +56,6 @@ def language_model_module(directory: str, options: dict[str, Any], *, gpu: bool)
 def batch_of(prompts: Sequence[Sequence[int]], replies: Sequence[np.ndarray]) -> Any:
     """One row of each prompt with its reply, as an update has them."""
     from rllib_lmgame.learners.data.batching import TokenBatch
-    from rllib_lmgame.learners.data.rows import build_rows
     from rllib_lmgame.rollouts.records import Trajectory, Turn
 
     trajectories = []
@@ -64,7 +63,7 @@ def batch_of(prompts: Sequence[Sequence[int]], replies: Sequence[np.ndarray]) ->
         ids, logprobs = np.asarray(prompt, np.int32), np.zeros(len(reply), np.float32)
         turn = Turn(ids, np.asarray(reply, np.int32), logprobs, reward=0.0, policy_version=0, new_row=True)
         trajectories.append(Trajectory([turn], terminated=True))
-    return TokenBatch.from_rows(build_rows(trajectories, max_row_tokens=CONTEXT))
+    return TokenBatch.from_trajectories(trajectories, max_row_tokens=CONTEXT)
 
 
 def made_up_rows(directory: str, *, groups: int, rows: int, prompt: int, reply: int) -> Any:

@@ -128,8 +128,7 @@ def advantage_inputs(
 ) -> AdvantageInputs:
     """Inputs of a batch whose ``values``, ``old_logprobs`` and ``bootstrap_values`` are filled. All learners must call.
 
-    ``batch`` has the rows of one policy, or is :data:`~rllib_lmgame.learners.data.batching.NO_ROWS`;
-    ``with_reference``: its ``ref_logprobs`` is filled too.
+    ``batch`` has the rows of one policy; ``with_reference``: its ``ref_logprobs`` is filled too.
     """
     role_names, roles = _over_all(batch.roles, batch.role, ranks)
     game_names, games = _over_all(batch.games, batch.game, ranks)
@@ -297,11 +296,7 @@ def discounted_sums(terms: np.ndarray, factor: float | np.ndarray, offsets: np.n
     return sums
 
 
-_TAKES = (
-    "an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.inputs): write "
-    "`def estimator(inputs)` and read `inputs.rewards`, `inputs.values`, `inputs.bootstrap`, `inputs.offsets`, "
-    "`inputs.gamma`, `inputs.lam` where these were six arguments before"
-)
+_TAKES = "an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.inputs)"
 
 
 class Estimator:

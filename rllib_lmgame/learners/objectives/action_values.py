@@ -60,7 +60,7 @@ class ActionValueObjective(SupervisedObjective):
     def record(
         self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: Mapping[str, Any]
     ) -> None:
-        if update.batch is None or not pack.num_actions:
+        if not pack.num_actions:
             return
         if isinstance(self.options, ExpectileValueOptions):
             last = out["last_v"].detach().float().cpu().numpy()
@@ -71,8 +71,6 @@ class ActionValueObjective(SupervisedObjective):
     def prepare(self, update: ModuleUpdate) -> None:
         """What the values of the minibatch are to become; NaN where it has no token."""
         batch, gamma = update.batch, self.options.gamma
-        if batch is None:
-            return
         offsets, rewards = batch.trajectory_offsets, batch.rewards
         if not isinstance(self.options, TargetValueOptions):
             batch.returns[:] = discounted_sums(rewards, gamma, offsets)
