@@ -16,9 +16,9 @@ from rllib_lmgame.experiments.run.options import RunOptions
 from rllib_lmgame.sandbox import modes
 from rllib_lmgame.sandbox.programs import SandboxReport, report_sandbox
 
-STRONG = SandboxReport("a", "namespaces; at most 2 programs at once", "", False)
-WEAK = SandboxReport("b", "seccomp; at most 8 programs at once", "no namespaces can be made here", False)
-NONE = SandboxReport("c", "limits; at most 8 programs at once", "refused unless X=1 is set", True)
+STRONG = SandboxReport("a", "bubblewrap; at most 2 programs at once", "", False)
+WEAK = SandboxReport("b", "seccomp; at most 8 programs at once", "bubblewrap does not work here", False)
+NONE = SandboxReport("c", "nothing; at most 8 programs at once", "install bubblewrap", True)
 
 
 def checked(tmp_path, config: str) -> list[CheckedExperiment]:
@@ -42,7 +42,7 @@ def test_the_dry_run_shows_the_sandbox_of_games_that_need_one(tmp_path, monkeypa
         and modes.describe_mode(modes.find_mode()) in lines[place + 1]
     )
     monkeypatch.setattr(sandboxes, "report_sandbox", lambda: WEAK)
-    assert "#   warning: no namespaces can be made here" in dry_run_lines(experiment)
+    assert "#   warning: bubblewrap does not work here" in dry_run_lines(experiment)
     (plain,) = checked(tmp_path, "env: lmgame/Sokoban-v0")
     assert not any("sandbox" in line for line in dry_run_lines(plain))
 
@@ -76,8 +76,8 @@ def test_machines_that_differ_are_named_and_a_fall_back_is_a_warning(tmp_path, m
     sandboxes.tell_sandboxes(experiments)
     said = capsys.readouterr()
     assert said.out == f"sandbox for programs on a: {STRONG.text}\nsandbox for programs on b: {WEAK.text}\n"
-    assert said.err.splitlines()[0] == "warning: sandbox for programs on b: no namespaces can be made here"
+    assert said.err.splitlines()[0] == "warning: sandbox for programs on b: bubblewrap does not work here"
     assert "warning: d did not tell" in said.err
     monkeypatch.setattr(sandboxes, "_of_cluster", lambda: ([NONE], []))
-    with pytest.raises(ConfigError, match="cannot be played: refused unless X=1"):
+    with pytest.raises(ConfigError, match="cannot be played: install bubblewrap"):
         sandboxes.tell_sandboxes(experiments)
