@@ -22,6 +22,7 @@ from ray.tune.registry import get_trainable_cls
 from rllib_lmgame.algorithms.facts import RunFacts
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.group import declared, walk, with_changes
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.registry import make_session
@@ -35,7 +36,6 @@ from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.settings.names import check_top_level, own_attributes
 from rllib_lmgame.settings.plugins import Registry
 from rllib_lmgame.settings.schedules import ScheduleOptions
-from rllib_lmgame.settings.schema import declared, walk, with_changes
 from rllib_lmgame.settings.sections.rllib import (
     FIELDS,
     OTHER_NAMES,

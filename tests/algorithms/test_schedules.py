@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import types
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -23,6 +22,7 @@ from rllib_lmgame.algorithms.scheduled import occurring, scheduled_games, schedu
 from rllib_lmgame.algorithms.selection import Selected
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.group import Group, option
 from rllib_lmgame.base.results import number_at
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
@@ -30,7 +30,6 @@ from rllib_lmgame.rollouts.item_order import ItemOrder, list_sizes
 from rllib_lmgame.rollouts.records import PlayResult
 from rllib_lmgame.settings.algorithms import PPO, AlgorithmEntry, Section
 from rllib_lmgame.settings.schedules import TYPES, ScheduleOptions, Schedules, Way, interpolate, read_schedule
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.sections.supervised import OverlongOptions
 from tests.in_place import in_place
 
@@ -556,11 +555,10 @@ def test_a_schedule_may_act_on_policies_that_have_what_it_takes_of_their_own() -
         check_schedules(config_of(schedule, policies={"a": options}))
 
 
-@dataclass(frozen=True)
-class KeepOptions:
+class KeepOptions(Group):
     """A section of one's own."""
 
-    keep: float = option(0.5, "A share.", above=0, high=1, schedulable=True)
+    keep: float = option(0.5, "A share.", gt=0, le=1, schedulable=True)
 
 
 class KeepConfig(LMGamePPOConfig):
@@ -583,7 +581,7 @@ def test_a_section_of_ones_own_follows_schedules() -> None:
     assert config.settings.at(followed.values()).sections["keeping"].keep == 0.5
     followed.observe({"ppo_iteration": 5})
     assert config.settings.at(followed.values()).sections["keeping"].keep == pytest.approx(0.75)
-    assert config.settings.sections["keeping"] == config.keep_options == KeepOptions(1.0)
+    assert config.settings.sections["keeping"] == config.keep_options == KeepOptions(keep=1.0)
 
 
 def test_values_stand_where_they_act() -> None:

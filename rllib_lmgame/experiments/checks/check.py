@@ -114,19 +114,18 @@ def with_other_wrong_keys(
         return error
     experiments, source = load_file(path)
     experiments = apply_overrides(experiments, source, overrides)
-    found, others = error, list[str]()
-    while found.message.startswith(UNKNOWN) and len(others) < MOST_WRONG_KEYS:
-        if not _taken_out(experiments, source, found):
+    found, wrong = error, {str(each): each for each in error.each}
+    while found.message.startswith(UNKNOWN) and len(wrong) < MOST_WRONG_KEYS:
+        if not sum(_taken_out(experiments, source, each) for each in found.each):
             break
         try:
             check(make_specs(experiments, source))
         except ConfigError as next_one:
             found = next_one
-            if found.message.startswith(UNKNOWN) and str(found) not in (str(error), *others):
-                others.append(str(found))
+            wrong |= {str(each): each for each in found.each if each.message.startswith(UNKNOWN)}
         else:
             break
-    return ConfigError(error.path, "\n".join([error.message, *others]), error.source) if others else error
+    return ConfigError.together(wrong.values())
 
 
 def _taken_out(experiments: dict[str, Any], source: Source, error: ConfigError) -> bool:
@@ -150,9 +149,13 @@ def _blamed(spec: ExperimentSpec) -> Iterator[None]:
         try:
             yield
         except ConfigError as error:
-            wrong_type = error.message.startswith("expected")
-            message = misspelt_space(spec.config, error.path.removeprefix("config.")) if wrong_type else None
-            raise (ConfigError(error.path, message, error.source) if message else error) from error.__cause__
+            raise ConfigError.together(_of_space(spec, each) for each in error.each) from error.__cause__
+
+
+def _of_space(spec: ExperimentSpec, error: ConfigError) -> ConfigError:
+    wrong_type = error.message.startswith(("expected", "must be"))
+    message = misspelt_space(spec.config, error.path.removeprefix("config.")) if wrong_type else None
+    return ConfigError(error.path, message, error.source) if message else error
 
 
 def _known(spec: ExperimentSpec) -> AlgorithmEntry | None:

@@ -27,6 +27,7 @@ from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from torch import nn
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.policies.model.action_values import ActionValues, save_values
 from rllib_lmgame.policies.model.adapters import Adapters
@@ -41,7 +42,6 @@ from rllib_lmgame.policies.model.layout import Layout
 from rllib_lmgame.policies.model.lm_head import Allowed, logit_transform, token_logprobs
 from rllib_lmgame.policies.model.loading import IncompleteModelError, whole_model
 from rllib_lmgame.policies.model.positions import fix_rope
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 logger = logging.getLogger(__name__)

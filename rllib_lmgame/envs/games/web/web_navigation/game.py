@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import SEPARATOR, GameError, TextGameOptions, Variant
 from rllib_lmgame.envs.games.web.web_navigation.actions import Action, read_action
 from rllib_lmgame.envs.games.web.web_navigation.browser import Browser
@@ -18,7 +18,6 @@ from rllib_lmgame.envs.games.web.web_navigation.page import BUTTON, LINK, OPTION
 from rllib_lmgame.envs.games.web.web_navigation.remote import RemoteTask, load_tasks
 from rllib_lmgame.envs.games.web.web_navigation.tasks import FAMILIES
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 
 SITE_SEEDS = 2**31
@@ -40,11 +39,10 @@ The reward is 1 if then the objective is met and nothing else was changed, else 
 stop included."""
 
 
-@dataclass(frozen=True)
 class WebNavigationOptions(TextGameOptions):
     """``env_config`` of WebNavigation."""
 
-    max_turns: int = option(15, "Replies per episode, `stop` included.", low=2)
+    max_turns: int = option(15, "Replies per episode, `stop` included.", ge=2)
     sections: tuple[str, ...] = option(
         ("shop", "forum", "tracker", "cms"), "Sections of the site that tasks are about.", stranger=is_name
     )
@@ -58,8 +56,8 @@ class WebNavigationOptions(TextGameOptions):
     )
     tasks: str | None = option(None, "Tasks on that site in WebArena's form, JSON lines or a JSON array.", path=True)
     site: str | None = option(None, "Of those, only tasks whose `sites` are this one, e.g. `shopping`.")
-    timeout_s: float = option(10.0, "Longest time for one page of that site.", above=0, high=600)
-    max_page_bytes: int = option(1_000_000, "Bytes of a page of that site that are read.", low=1_000, high=50_000_000)
+    timeout_s: float = option(10.0, "Longest time for one page of that site.", gt=0, le=600)
+    max_page_bytes: int = option(1_000_000, "Bytes of a page of that site that are read.", ge=1_000, le=50_000_000)
 
 
 class WebNavigation(ListedLevels):
