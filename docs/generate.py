@@ -120,8 +120,8 @@ def section(title: str, text: str, group: type | None) -> str:
 
 def _schedules_section() -> str:
     """The schedules, and what may follow one."""
+    from rllib_lmgame.base.schedule import ScheduleOptions, schedulable
     from rllib_lmgame.settings.algorithms import PPO
-    from rllib_lmgame.settings.schedules import ScheduleOptions, schedulable
     from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS
 
     sections = {name: schedulable(group) for name, group in PPO.groups.items()}

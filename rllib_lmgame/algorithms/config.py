@@ -25,6 +25,7 @@ from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import check_value, describe, values_of, with_changes
 from rllib_lmgame.base.plugin import import_path
+from rllib_lmgame.base.schedule import ScheduleOptions, is_meant_as_schedule, with_schedules, without_schedules
 from rllib_lmgame.envs.registry import games
 from rllib_lmgame.learners.microbatch import Room
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
@@ -35,7 +36,6 @@ from rllib_lmgame.settings.algorithms import AlgorithmEntry
 from rllib_lmgame.settings.names import RUNTIME_FIELDS, check_keys, own_attributes, set_at_start, unknown_at_top
 from rllib_lmgame.settings.old_names import check_old
 from rllib_lmgame.settings.plugins import MEASURES
-from rllib_lmgame.settings.schedules import ScheduleOptions, is_meant_as_schedule, with_schedules, without_schedules
 from rllib_lmgame.settings.sections.games import read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import (

@@ -10,9 +10,7 @@ from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import Limits, arms_of, leaves, unknown_key, value_at
-from rllib_lmgame.envs.registry import options_of
-from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.settings.schedules import (
+from rllib_lmgame.base.schedule import (
     COUNTERS,
     TYPES,
     ScheduleOptions,
@@ -25,6 +23,8 @@ from rllib_lmgame.settings.schedules import (
     shown_key,
     typed,
 )
+from rllib_lmgame.envs.registry import options_of
+from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.sections.language_model import TalkOptions
 from rllib_lmgame.settings.sections.rllib import key_rule
 

@@ -21,8 +21,8 @@ from rllib_lmgame.base.group import (
     tag_of,
     value_schema,
 )
+from rllib_lmgame.base.schedule import ScheduleOptions
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
-from rllib_lmgame.settings.schedules import ScheduleOptions
 from rllib_lmgame.settings.sections.rllib import WITHOUT_EFFECT, OtherOptions, RLlibOptions
 
 Schema: TypeAlias = dict[str, Any]

@@ -7,9 +7,9 @@ from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.group import declared, walk
+from rllib_lmgame.base.schedule import ScheduleOptions
 from rllib_lmgame.settings.algorithms import OWN, AlgorithmEntry, Section
 from rllib_lmgame.settings.old_names import OLD_NAMES, check_name, check_old
-from rllib_lmgame.settings.schedules import ScheduleOptions
 from rllib_lmgame.settings.sections.language_model import PlayerOptions
 from rllib_lmgame.settings.sections.rllib import (
     FLAT_KEYS,

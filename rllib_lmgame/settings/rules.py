@@ -13,9 +13,9 @@ from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.group import declared, leaves, value_at
+from rllib_lmgame.base.schedule import check_points
 from rllib_lmgame.settings.algorithms import ACTION_VALUES, PREFERENCES, TOKEN_PPO
 from rllib_lmgame.settings.plugins import REPLY_FORMATS
-from rllib_lmgame.settings.schedules import check_points
 from rllib_lmgame.settings.sections.exploiters import share_without_members
 from rllib_lmgame.settings.sections.inference import ADAPTER_ARGUMENTS
 from rllib_lmgame.settings.sections.league import is_league

@@ -20,11 +20,7 @@ from rllib_lmgame.base.group import (
     value_at,
     with_changes,
 )
-from rllib_lmgame.base.storage import with_whole_paths
-from rllib_lmgame.base.threads import AUTO
-from rllib_lmgame.settings.algorithms import TOKEN_PPO, WITHOUT_VALUES, AlgorithmEntry, Section
-from rllib_lmgame.settings.names import check_keys, not_in_evaluation
-from rllib_lmgame.settings.schedules import (
+from rllib_lmgame.base.schedule import (
     ScheduleOptions,
     game_of,
     is_meant_as_schedule,
@@ -32,6 +28,10 @@ from rllib_lmgame.settings.schedules import (
     with_schedules,
     without_schedules,
 )
+from rllib_lmgame.base.storage import with_whole_paths
+from rllib_lmgame.base.threads import AUTO
+from rllib_lmgame.settings.algorithms import TOKEN_PPO, WITHOUT_VALUES, AlgorithmEntry, Section
+from rllib_lmgame.settings.names import check_keys, not_in_evaluation
 from rllib_lmgame.settings.sections.games import GameConfig, check_evaluated, read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import (

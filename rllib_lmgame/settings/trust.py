@@ -25,7 +25,7 @@ from rllib_lmgame.base.group import (
     unknown_key,
     values_of,
 )
-from rllib_lmgame.settings.schedules import ScheduleOptions, is_meant_as_schedule, read_schedule
+from rllib_lmgame.base.schedule import ScheduleOptions, is_meant_as_schedule, read_schedule
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _HUB_ID = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?")

@@ -24,12 +24,12 @@ from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.base.group import Group, option
 from rllib_lmgame.base.results import number_at
+from rllib_lmgame.base.schedule import TYPES, ScheduleOptions, Schedules, Way, interpolate, read_schedule
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.rollouts.item_order import ItemOrder, list_sizes
 from rllib_lmgame.rollouts.records import PlayResult
 from rllib_lmgame.settings.algorithms import PPO, AlgorithmEntry, Section
-from rllib_lmgame.settings.schedules import TYPES, ScheduleOptions, Schedules, Way, interpolate, read_schedule
 from rllib_lmgame.settings.sections.supervised import OverlongOptions
 from tests.in_place import in_place
 
@@ -248,7 +248,7 @@ def test_checks_see_the_whole_numbers_of_every_type(monkeypatch: pytest.MonkeyPa
     def position(first, second, value: float) -> float:
         return first[0] + (second[0] - first[0]) * ((value - first[1]) / (second[1] - first[1])) ** 0.5
 
-    monkeypatch.setattr("rllib_lmgame.settings.schedules.TYPES", types := {**TYPES, "late": Way(late, position)})
+    monkeypatch.setattr("rllib_lmgame.base.schedule.TYPES", types := {**TYPES, "late": Way(late, position)})
     monkeypatch.setattr("rllib_lmgame.algorithms.scheduled.TYPES", types)
     entries = {"a": ScheduleOptions(points=[[0, 0], [1000, 8]], type="late")}
     schedules, seen = Schedules(entries, entries), {values["a"] for values in occurring(entries, entries)}

@@ -15,12 +15,12 @@ import rllib_lmgame
 from rllib_lmgame.algorithms.trust import SECTIONS, check_config
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import declared, option
+from rllib_lmgame.base.schedule import ScheduleOptions, read_schedule
 from rllib_lmgame.envs.registry import options_of, own_games
 from rllib_lmgame.experiments.files.fetched import refuse_code
 from rllib_lmgame.experiments.files.reading import MAX_BYTES, load_text, read_experiments
 from rllib_lmgame.experiments.files.remote import fetch
 from rllib_lmgame.experiments.spec import Source, make_specs
-from rllib_lmgame.settings.schedules import ScheduleOptions, read_schedule
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, PlayerOptions
 from rllib_lmgame.settings.trust import Gate, takes
 

@@ -13,10 +13,10 @@ from learning import TIMES, update, weights
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.schedule import schedulable
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.policies.model import attention
 from rllib_lmgame.settings.plugins import ESTIMATORS
-from rllib_lmgame.settings.schedules import schedulable
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 HALF = {"bf16": {"enabled": True}}

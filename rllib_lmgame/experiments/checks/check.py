@@ -17,6 +17,7 @@ from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
 from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
+from rllib_lmgame.base.schedule import ENV_STEPS, NUMBERS, place_of
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, resolve_algorithm
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
@@ -43,7 +44,6 @@ from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.algorithms import OWN, PREFERENCES, SUPERVISED, AlgorithmEntry, entry_of, known_entry
 from rllib_lmgame.settings.names import check_keys, check_top_level
 from rllib_lmgame.settings.plugins import REPORTS
-from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, place_of
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.tree import Settings
 from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, EVALUATION_COLUMNS, OF_TUNE, RESULT_HEADS

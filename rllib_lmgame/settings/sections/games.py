@@ -9,8 +9,8 @@ from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import REQUIRED, Group, Holds, build, declared, given, option, value_at
+from rllib_lmgame.base.schedule import ScheduleOptions, without_schedules
 from rllib_lmgame.settings.placeholders import check_placeholders
-from rllib_lmgame.settings.schedules import ScheduleOptions, without_schedules
 from rllib_lmgame.settings.sections.language_model import TALK, LanguageModelOptions, TalkOptions
 from rllib_lmgame.settings.trust import is_name
 

@@ -28,8 +28,8 @@ from rllib_lmgame.base.group import (
     values_of,
 )
 from rllib_lmgame.base.results import is_metric
+from rllib_lmgame.base.schedule import ScheduleOptions, check_numbers, check_points, is_schedule, read_schedule
 from rllib_lmgame.settings.plugins import MEASURES
-from rllib_lmgame.settings.schedules import ScheduleOptions, check_numbers, check_points, is_schedule, read_schedule
 from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.language_model import PlayerOptions
 from rllib_lmgame.settings.trust import is_name, is_number
