@@ -49,7 +49,7 @@ def main() -> None:
     found = []
     with tempfile.TemporaryDirectory() as directory:
         make_model(directory, arguments.layers)
-        options = {"advantage_estimator": EstimatorOptions("grpo"), "num_minibatches": 1}
+        options = {"advantage_estimator": EstimatorOptions(type="grpo"), "num_minibatches": 1}
         learners = {
             shared: make_learner(directory, critic=False, share_prompts=shared, **options) for shared in (True, False)
         }

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from tables import option_table, table
 
+from rllib_lmgame.base.group import yaml_text
 from rllib_lmgame.envs.checking.sample import docstring_text, example_turn
 from rllib_lmgame.envs.games.adapted.agentgym.tasks import TASKS
 from rllib_lmgame.envs.games.adapted.agentgym.told import CALLS
 from rllib_lmgame.envs.registry import AGENT_PROGRAMS, AT_ADDRESSES, GameSpec, load_factory, own_games, served
-from rllib_lmgame.settings.schema import yaml_text
 
 
 def games_index() -> str:

@@ -12,7 +12,6 @@ played with their own expert; the dashboard's panels from the gauges.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import subprocess
 import sys
@@ -31,8 +30,8 @@ from tables import OPTION_HEAD, option_rows, option_table, table, wrapped
 from trust_page import trust_page
 
 from rllib_lmgame.base.errors import MissingDependencyError
+from rllib_lmgame.base.group import NAMED, declared, default_text, walk
 from rllib_lmgame.envs.registry import INDEX
-from rllib_lmgame.settings.schema import NAMED, declared, default_text, walk
 from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, TalkOptions
 
@@ -121,8 +120,8 @@ def section(title: str, text: str, group: type | None) -> str:
 
 def _schedules_section() -> str:
     """The schedules, and what may follow one."""
+    from rllib_lmgame.base.schedule import ScheduleOptions, schedulable
     from rllib_lmgame.settings.algorithms import PPO
-    from rllib_lmgame.settings.schedules import ScheduleOptions, schedulable
     from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS
 
     sections = {name: schedulable(group) for name, group in PPO.groups.items()}
@@ -161,8 +160,8 @@ def _rllib_section() -> str:
 
     ours, stock = RLlibOptions(), PPOConfig()
     rows = []
-    for row, field in zip(option_rows(RLlibOptions), dataclasses.fields(RLlibOptions), strict=True):
-        here, there = getattr(ours, field.name), getattr(stock, field.name)
+    for row, name in zip(option_rows(RLlibOptions), RLlibOptions.model_fields, strict=True):
+        here, there = getattr(ours, name), getattr(stock, name)
         rows.append((*row, "" if here == there else f"`{default_text(there)}`"))
     text = (
         "Keys of RLlib's `PPOConfig` that matter most, with this package's defaults; what else it knows is taken, too. "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import re
 from collections import defaultdict
@@ -11,6 +10,7 @@ from typing import Any
 
 from tables import option_table, table
 
+from rllib_lmgame.base.group import is_group
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS
 from rllib_lmgame.settings import plugins
 
@@ -70,7 +70,7 @@ def _estimators() -> Iterator[str]:
     yield table(("name", "compares a group", "critic", "own scale", "reads"), rows)
     for name in firsts:
         first, *more = _paragraphs(registry[name])
-        options = [option_table(registry[name])] if dataclasses.is_dataclass(registry[name]) else []
+        options = [option_table(registry[name])] if is_group(registry[name]) else []
         others = [other for other in registry if other != name and registry[other] is registry[name]]
         again = [f"Also called {', '.join(f'`{other}`' for other in others)}."] if others else []
         yield "\n\n".join([f"### `{name}`", first, *more, *again, *options])

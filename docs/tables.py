@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rllib_lmgame.settings.schema import REQUIRED, declared, default_text, digits, type_name
+from rllib_lmgame.base.group import REQUIRED, declared, default_text, type_name
 
 OPTION_HEAD = ("key", "type", "default", "allowed", "what it is")
 
@@ -21,8 +21,6 @@ def option_rows(group: type) -> list[tuple[str, ...]]:
     """Key, type, default, limits and documentation of every field."""
     rows = []
     for key, each in declared(group).items():
-        if each.says.get("arguments"):
-            continue
         doc = str(each.says.get("doc", ""))
         if each.says.get("of"):
             doc = f"Of {' and '.join(f'`{kind}`' for kind in each.says['of'])}. {doc}"
@@ -35,8 +33,13 @@ def limits_text(metadata: Mapping[str, Any]) -> str:
     """Choices or range of a field."""
     if metadata.get("choices"):
         return ", ".join(f"`{choice}`" for choice in metadata["choices"])
-    words = (("low", "≥"), ("above", ">"), ("high", "≤"), ("below", "<"))
+    words = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
     return ", ".join(f"{sign} {digits(metadata[key])}" for key, sign in words if metadata.get(key) is not None)
+
+
+def digits(number: float) -> str:
+    """A number as text, a whole one with all of its digits."""
+    return f"{int(number)}" if abs(number) < 1e15 and number == int(number) else f"{number:g}"
 
 
 def wrapped(page: str, width: int = 120) -> str:

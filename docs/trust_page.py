@@ -9,7 +9,7 @@ from typing import Any
 from tables import table
 
 from rllib_lmgame.algorithms.trust import SECTIONS
-from rllib_lmgame.settings.schema import NAMED, leaves
+from rllib_lmgame.base.group import NAMED, is_open, leaves, walk
 from rllib_lmgame.settings.sections.demonstrations import is_shown
 from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.trust import is_data_set, is_hub_id, is_name, is_number, is_template, verdict
@@ -142,6 +142,7 @@ def _games() -> list[tuple[str, str, str]]:
 
 def _limited(group: type) -> Iterable[tuple[str, str]]:
     """Options a stranger may not set to every value of their type, with what is taken."""
+    yield from ((f"{each.key}.*", "numbers and words") for each in walk(group) if each.group and is_open(each.group))
     for key, each in leaves(group).items():
         taken, kinds = verdict(each.says), _kinds(each.hint)
         if each.holds and each.holds.group in SECTIONS.values():
@@ -149,8 +150,6 @@ def _limited(group: type) -> Iterable[tuple[str, str]]:
         elif each.holds:
             names = "NAME." if each.holds.form == NAMED else ""
             yield from ((f"{key}.{names}{inner}", words) for inner, words in _limited(each.holds.group))
-        elif each.says.get("arguments"):
-            yield key.removesuffix("arguments") + "*", "numbers and words"
         elif taken is not is_number:
             if taken is not True:
                 yield key, _VERDICTS[taken]

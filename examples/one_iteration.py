@@ -69,8 +69,8 @@ class Config:
 
 
 GAME = GameConfig(
-    "lmgame/FrozenLake-v0",
-    {"split": "train", "size": 3, "max_turns": 6, "max_actions_per_turn": 1, "show_rules": False},
+    env="lmgame/FrozenLake-v0",
+    env_config={"split": "train", "size": 3, "max_turns": 6, "max_actions_per_turn": 1, "show_rules": False},
 )
 """A lake of 3 by 3 cells, and one move in each reply. Any game for one or more players can stand here."""
 

@@ -24,6 +24,8 @@ from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.algorithms.schedule_metrics import check_metrics
 from rllib_lmgame.algorithms.scheduled import game_variants, in_lockstep, kind_of, occurring, whole_keys
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.group import describe, leaves
+from rllib_lmgame.base.schedule import check_numbers, game_of, place_of
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.endpoints.address import read_address
 from rllib_lmgame.inference.registry import TRANSFORMERS
@@ -50,8 +52,6 @@ from rllib_lmgame.settings import rules
 from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.settings.plugins import MEASURES
 from rllib_lmgame.settings.rules import Rule, broken
-from rllib_lmgame.settings.schedules import check_numbers, game_of, place_of
-from rllib_lmgame.settings.schema import describe, leaves
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS, WITHOUT_EFFECT, without_effect
 from rllib_lmgame.settings.sections.teacher import KEY as TEACHER

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Sequence
 from contextlib import closing
@@ -28,7 +27,7 @@ def on_split(games: Sequence[GameConfig], split: str, override: bool) -> tuple[G
     moved = []
     for game in games:
         if has_option(game.env, "split") and (override or "split" not in game.env_config):
-            game = dataclasses.replace(game, env_config={**game.env_config, "split": split})
+            game = game.model_copy(update={"env_config": {**game.env_config, "split": split}})
         moved.append(game)
     return tuple(moved)
 
@@ -36,7 +35,7 @@ def on_split(games: Sequence[GameConfig], split: str, override: bool) -> tuple[G
 def has_option(env: str, name: str) -> bool:
     """Whether the game's ``env_config`` knows ``name``."""
     options = options_of(env)
-    return options is not None and name in {field.name for field in dataclasses.fields(options)}
+    return options is not None and name in options.model_fields
 
 
 def needs_others(game: GameConfig) -> bool:

@@ -11,11 +11,11 @@ from rllib_lmgame.algorithms.facts import PolicyFacts, state_rollouts
 from rllib_lmgame.algorithms.overlap import OVERLAP
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION
 from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.schedule import ENV_STEPS, NUMBERS, PPO_ITERATION, place_of, shown_key
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.rollouts.item_order import is_list
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.algorithms import OWN, SUPERVISED_METRICS
-from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, PPO_ITERATION, place_of, shown_key
 from rllib_lmgame.telemetry import metrics
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 

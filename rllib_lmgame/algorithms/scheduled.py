@@ -9,9 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.envs.registry import options_of
-from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.settings.schedules import (
+from rllib_lmgame.base.group import Limits, arms_of, leaves, unknown_key, value_at
+from rllib_lmgame.base.schedule import (
     COUNTERS,
     TYPES,
     ScheduleOptions,
@@ -24,7 +23,8 @@ from rllib_lmgame.settings.schedules import (
     shown_key,
     typed,
 )
-from rllib_lmgame.settings.schema import Limits, arms_of, leaves, unknown_key, value_at
+from rllib_lmgame.envs.registry import options_of
+from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.sections.language_model import TalkOptions
 from rllib_lmgame.settings.sections.rllib import key_rule
 
@@ -63,7 +63,7 @@ def kind_of(key: str, config: Any) -> tuple[Any, Limits]:
     options = [getattr(each, config.entry.sections[section].attribute) for each in everybodys_and_own]
     if above and all(value_at(each, above) is None for each in options):
         raise ConfigError(path, f"has no effect: {section}.{above} is off; write its options")
-    return leaf.hint, leaf.field.metadata
+    return leaf.hint, leaf.says
 
 
 def _kind_in_game(path: str, env: str, option: str) -> tuple[Any, Limits]:
@@ -75,7 +75,7 @@ def _kind_in_game(path: str, env: str, option: str) -> tuple[Any, Limits]:
         raise unknown_key(option, numbers, path.removesuffix(f".{option}"))
     if option not in numbers:
         raise ConfigError(path, f"is no number; a schedule cannot change `{option}` of {env}")
-    return numbers[option].hint, numbers[option].field.metadata
+    return numbers[option].hint, numbers[option].says
 
 
 def scheduled_games(config: Any, most: int = MOST) -> tuple[GameConfig, ...]:

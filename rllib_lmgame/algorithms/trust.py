@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import declared, describe
+from rllib_lmgame.base.schedule import is_meant_as_schedule, is_schedule
 from rllib_lmgame.settings.algorithms import OWN
-from rllib_lmgame.settings.schedules import is_meant_as_schedule, is_schedule
-from rllib_lmgame.settings.schema import declared, describe
 from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.rllib import FIELDS, OtherOptions
 from rllib_lmgame.settings.trust import Gate, is_name, is_number

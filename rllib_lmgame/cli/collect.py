@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     find_in_current_directory([args.game, args.player, env_config])
     if args.min_return is not None and not math.isfinite(args.min_return):
         raise ConfigError("--min-return", f"must be a finite number, got {args.min_return}")
-    game = GameConfig(game_spec(args.game).game_id, env_config)
+    game = GameConfig(env=game_spec(args.game).game_id, env_config=env_config)
     if args.split is not None:
         (game,) = on_split([game], args.split, override=False)
         if game.env_config.get("split") != args.split:
@@ -126,9 +126,9 @@ def _by_model(
     args: argparse.Namespace, game: GameConfig, player: Player, settings: PlayerSettings
 ) -> Iterator[PlayedEpisode]:
     """Its episodes; those that fail are told, and left out."""
+    from rllib_lmgame.base.group import build
     from rllib_lmgame.evaluation.collect import collect_games
     from rllib_lmgame.rollouts.seats import EpisodeFailed, StopReason
-    from rllib_lmgame.settings.schema import build
     from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
     options = build(TextRolloutOptions, settings.sections.get("text_rollouts", {}), "--config.text_rollouts")
@@ -149,10 +149,10 @@ def _by_model(
 def _write(args: argparse.Namespace, settings: PlayerSettings, episodes: Iterable[PlayedEpisode]) -> int:
     from tqdm import tqdm
 
+    from rllib_lmgame.base.group import build
     from rllib_lmgame.rollouts.episodes import summarize
     from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
     from rllib_lmgame.rollouts.taught.writing import conversations
-    from rllib_lmgame.settings.schema import build
     from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
     options = build(LanguageModelOptions, settings.sections.get("language_model", {}), "--config.language_model")

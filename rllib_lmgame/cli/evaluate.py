@@ -223,9 +223,9 @@ def _evaluation(env_config: dict[str, Any], args: argparse.Namespace, connect: C
         raise ConfigError(FLAG, f"{args.players[0]} was trained on no game; name the games it is to play with {FLAG}")
     games = games or _games_of_run(next(iter(runs.values())).config, env_config, args)
     if args.episodes is not None:
-        games = {name: replace(game, episodes=None) for name, game in games.items()}
+        games = {name: game.model_copy(update={"episodes": None}) for name, game in games.items()}
     if args.greedy or args.temperature is not None:  # It goes before what entries of games say.
-        games = {name: replace(game, temperature=None) for name, game in games.items()}
+        games = {name: game.model_copy(update={"temperature": None}) for name, game in games.items()}
     check_games([*games.values()], args.against or ())
     contenders = making.all(runs, replace(settings, games=tuple(games.values())))
     for contender in contenders:
@@ -246,7 +246,9 @@ def _games(env_config: dict[str, Any], args: argparse.Namespace) -> tuple[dict[s
         return named_games(listed(args.games), env_config), None
     if args.suite:
         games, episodes = suite(args.suite)
-        return with_names([replace(game, env_config={**game.env_config, **env_config}) for game in games]), episodes
+        return with_names(
+            [game.model_copy(update={"env_config": {**game.env_config, **env_config}}) for game in games]
+        ), episodes
     return {}, None
 
 
@@ -296,9 +298,9 @@ class _Contenders:
         return [checkpoints.get(name) or self._other(name, source, settings) for name, source in self._named().items()]
 
     def _other(self, name: str, source: str, settings: PlayerSettings) -> Contender:
+        from rllib_lmgame.base.group import build
         from rllib_lmgame.evaluation.comparison.contenders import OnePlayer, policies_of_model
         from rllib_lmgame.evaluation.players.naming import make_player
-        from rllib_lmgame.settings.schema import build
         from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
         model = source.removeprefix(HUGGING_FACE)

@@ -64,7 +64,7 @@ def named_games(entries: Iterable[str], env_config: Mapping[str, Any]) -> dict[s
         if not isinstance(own, dict):
             raise ConfigError(FLAG, f"{entry!r}: the options of a game are a mapping, {FORM}")
         find_in_current_directory([env, own, env_config])
-        game = GameConfig(game_spec(env).game_id, {**own, **env_config})
+        game = GameConfig(env=game_spec(env).game_id, env_config={**own, **env_config})
         name = name or game.env
         if name in games:
             raise ConfigError(FLAG, f"two games are called {name!r}; give one another name: NAME={entry}")

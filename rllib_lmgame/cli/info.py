@@ -53,13 +53,13 @@ def run(args: argparse.Namespace) -> int:
 
 def about_file(path: str) -> Iterator[str]:
     """What a file's experiments are and what they need, as the dry run estimates it."""
+    from rllib_lmgame.base.group import values_of
     from rllib_lmgame.base.plugin import find_in_current_directory
     from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
     from rllib_lmgame.experiments.checks.data_sets import stand_in_for_missing
     from rllib_lmgame.experiments.checks.needs import needs_of
     from rllib_lmgame.experiments.files.reading import read_experiments
     from rllib_lmgame.experiments.run.cluster import quieten_ray
-    from rllib_lmgame.settings.schema import values_of
 
     specs = read_experiments(path)
     if not is_remote(path):
@@ -125,11 +125,11 @@ def _model(directory: Path) -> str:
 
 def about_game(game: str) -> Iterator[str]:
     """A game's page: what it is, its options, and a turn of it."""
+    from rllib_lmgame.base.group import declared, default_text, type_name
     from rllib_lmgame.base.plugin import find_in_current_directory
     from rllib_lmgame.envs.checking.sample import as_played, docstring_text, example_turn
     from rllib_lmgame.envs.contract.base import GameError
     from rllib_lmgame.envs.registry import game_spec, load_factory
-    from rllib_lmgame.settings.schema import declared, default_text, type_name
 
     find_in_current_directory(game)
     spec = game_spec(game)

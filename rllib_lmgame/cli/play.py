@@ -89,12 +89,12 @@ def _play(args: argparse.Namespace) -> int:
     game, env_config = args.game, parse_env_config(args.env_config)
     find_in_current_directory([game, args.against, without_names(args.players or ()), env_config])
     _check(args)
-    named = () if game is None else (GameConfig(game_spec(game).game_id, dict(env_config)),)
+    named = () if game is None else (GameConfig(env=game_spec(game).game_id, env_config=dict(env_config)),)
     settings = player_settings(args, named, at_once=1)
     checkpoint = None if args.checkpoint is None else OpenCheckpoint.at(args.checkpoint, settings)
     if checkpoint is not None:
         game, env_config = checkpoint.game(game, env_config)
-    found_beside(GameConfig(game, env_config))
+    found_beside(GameConfig(env=game, env_config=env_config))
     session = make_session(game, env_config)
     try:
         plan = EpisodePlan(f"play-{args.seed}", 0, args.seed, "", 0)

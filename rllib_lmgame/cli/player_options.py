@@ -80,9 +80,9 @@ def player_settings(
 
     Raises: ConfigError: for a value out of range, even an unused one, or a section that is none.
     """
+    from rllib_lmgame.base.group import build
     from rllib_lmgame.endpoints.settings import EndpointOptions
     from rllib_lmgame.evaluation.players.settings import PlayerSettings
-    from rllib_lmgame.settings.schema import build
 
     if args.temperature is not None and not 0 <= args.temperature < math.inf:
         raise ConfigError("--temperature", f"must be a number of at least 0, got {args.temperature:g}")
@@ -120,7 +120,7 @@ def _sections(text: str | None) -> Mapping[str, Mapping[str, Any]]:
 
 def _check(sections: Mapping[str, Mapping[str, Any]]) -> None:
     """Raise :class:`ConfigError` for a value that no player could use, whether one is there that would or not."""
-    from rllib_lmgame.settings.schema import build
+    from rllib_lmgame.base.group import build
     from rllib_lmgame.settings.sections.inference import InferenceOptions
     from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
     from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions

@@ -51,7 +51,7 @@ class OpenCheckpoint:
                 print("the checkpoint plays several games: " + ", ".join(entry.env for entry in known))
         else:
             name = game_spec(name).game_id
-            elsewhere = on_split((GameConfig(name),), "test", override=True)[0]
+            elsewhere = on_split((GameConfig(env=name),), "test", override=True)[0]
             chosen = next((entry for entry in known if entry.env == name), elsewhere)
         return chosen.env, {**chosen.env_config, **own}
 

@@ -99,16 +99,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _tournament(args: argparse.Namespace) -> Tournament:
     from rllib_lmgame.algorithms.games import on_split
+    from rllib_lmgame.base.group import build
     from rllib_lmgame.envs.registry import game_spec
     from rllib_lmgame.evaluation.players.naming import make_players, without_names
     from rllib_lmgame.evaluation.tournament.run import Tournament
     from rllib_lmgame.rollouts.records import GameConfig
-    from rllib_lmgame.settings.schema import build
     from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
     env_config = parse_env_config(args.env_config)
     find_in_current_directory([args.games, without_names(args.players), env_config])
-    named = [GameConfig(game_spec(game).game_id, dict(env_config)) for game in args.games]
+    named = [GameConfig(env=game_spec(game).game_id, env_config=dict(env_config)) for game in args.games]
     games = on_split(named, args.split, override=False)
     for number, game in enumerate(games):
         if game in games[:number]:

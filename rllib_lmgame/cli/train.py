@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.group import values_of
 from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.base.storage import is_remote
 from rllib_lmgame.cli.example import examples
@@ -17,7 +18,6 @@ from rllib_lmgame.cli.games import add_verbosity
 from rllib_lmgame.cli.player_options import whole
 from rllib_lmgame.experiments.files.reading import apply_overrides, override_values, parse_value, read_experiments
 from rllib_lmgame.experiments.spec import ExperimentSpec, Source, check_name, make_specs
-from rllib_lmgame.settings.schema import values_of
 
 _EPILOG = """examples:
   rllib train file tuned_examples/quickstart-sokoban.yaml

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.base.errors import did_you_mean
+from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.text import is_writable
-from rllib_lmgame.settings.schema import describe
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MOST_MESSAGES = 4096

@@ -212,7 +212,7 @@ def evaluate_checkpoint(
     if env is None:
         games = games_of_run(config, split, env_config or {}, evaluation_games=evaluation_games)
     else:
-        games = on_split([GameConfig(env, env_config or {})], split, override=True)
+        games = on_split([GameConfig(env=env, env_config=env_config or {})], split, override=True)
     games = tuple(game.evaluated(temperature) for game in games)
     settings = replace(opponents or PlayerSettings(), trust=trust)
     return _evaluate(config, games, num_episodes, temperature, against, settings, out, connected, players)
@@ -228,7 +228,7 @@ def games_of_run(
     games = config.games_for_evaluation(split) if evaluation_games else config.evaluated_games()
     if not games:
         raise ConfigError("--games", "the checkpoint was trained on files alone; name a game (`rllib games list`)")
-    games = tuple(replace(game, env_config={**game.env_config, **env_config}) for game in games)
+    games = tuple(game.model_copy(update={"env_config": {**game.env_config, **env_config}}) for game in games)
     return games if evaluation_games else on_split(games, split, override=True)
 
 
@@ -259,7 +259,7 @@ def evaluate_model(
     ``settings`` are sections of the algorithm's configuration (``language_model``, ``inference``, ``policies`` ...).
     All else, and what is returned, as in :func:`evaluate_checkpoint`.
     """
-    games = on_split([GameConfig(env, env_config or {})], split, override=True)
+    games = on_split([GameConfig(env=env, env_config=env_config or {})], split, override=True)
     config = model_as_run(model, games, settings or {})
     opponents = opponents or PlayerSettings()
     return _evaluate(config, games, num_episodes, temperature, against, opponents, out, connected)

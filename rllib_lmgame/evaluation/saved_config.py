@@ -17,12 +17,12 @@ from rllib_lmgame.algorithms.checkpoints.ownership import TRUST_FLAG, wrote_chec
 from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN, LMGameConfig
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.policies.model.files import ModelFiles, code_problem, model_problem
 from rllib_lmgame.settings.algorithms import PPO, AlgorithmEntry, find_entry
 from rllib_lmgame.settings.old_names import check_saved
-from rllib_lmgame.settings.schema import describe
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, TINY_MODEL
 from rllib_lmgame.settings.tree import OVERRIDES
 from rllib_lmgame.settings.trust import Gate, is_name

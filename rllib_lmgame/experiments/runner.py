@@ -13,6 +13,7 @@ from typing import Any
 from rllib_lmgame.algorithms.checkpoints.ownership import check_resuming, mark_experiment
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import values_of
 from rllib_lmgame.base.lock import locked
 from rllib_lmgame.base.storage import absolute, is_uri
 from rllib_lmgame.experiments.checks.callbacks import make_callbacks
@@ -49,7 +50,6 @@ from rllib_lmgame.experiments.search.schedulers import make_scheduler
 from rllib_lmgame.experiments.search.searchers import make_searcher
 from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.experiments.search.stopping import stopping_criteria
-from rllib_lmgame.settings.schema import values_of
 from rllib_lmgame.telemetry.trial_names import settings_name, trial_settings
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2

@@ -13,7 +13,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from rllib_lmgame.base.errors import ConfigError
@@ -68,7 +68,7 @@ class ServedGame:
         if split not in self.splits:
             known = f"one of {', '.join(self.splits)}" if self.splits else "left out, the game has none"
             raise ConfigError("split", f"must be {known}, got {split[:100]!r}")
-        return replace(self.config, env_config={**self.config.env_config, "split": split})
+        return self.config.model_copy(update={"env_config": {**self.config.env_config, "split": split}})
 
     @property
     def summary(self) -> str:
@@ -258,7 +258,7 @@ async def open_games(
             raise ConfigError("--games", f"{name} cannot be played: {error}") from None
         try:
             seated(seating, session)
-            has_splits = "split" in getattr(options_of(config.env), "__dataclass_fields__", ())
+            has_splits = "split" in getattr(options_of(config.env), "model_fields", ())
             splits = tuple(split for split in SPLIT_CHOICES if has_splits)
             found[short] = ServedGame(short, config, seating, session.agent_ids, session.instructions, splits, tasks)
         finally:

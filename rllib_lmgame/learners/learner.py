@@ -27,6 +27,7 @@ from ray.rllib.utils.metrics import (
 )
 from ray.rllib.utils.schedules.scheduler import Scheduler
 
+from rllib_lmgame.base.schedule import interpolate
 from rllib_lmgame.inference.weights import AdapterBundle, WeightBundle, pack_state
 from rllib_lmgame.learners.critic.critic import Critic
 from rllib_lmgame.learners.data.batching import TokenBatch
@@ -62,7 +63,6 @@ from rllib_lmgame.policies.model.network import PolicyNetwork
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.log.sample import SAMPLE_BYTES
 from rllib_lmgame.rollouts.records import Trajectory, played_parts, trajectory_of
-from rllib_lmgame.settings.schedules import interpolate
 from rllib_lmgame.telemetry.phases import STEPS, telling
 
 if TYPE_CHECKING:

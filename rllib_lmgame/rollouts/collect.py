@@ -38,7 +38,7 @@ def collect_episodes(
     seats = partial(take_seats, player_of=lambda _: everybody, seed=_seed)
     with opened(game, env_config) as session:
         line_up = dict.fromkeys(session.agent_ids, everybody.assignment)
-        for plan in plans_of(GameConfig(game, dict(env_config or {})), episodes, seed):
+        for plan in plans_of(GameConfig(env=game, env_config=dict(env_config or {})), episodes, seed):
             yield run_to_end(play_episode(session, replace(plan, line_up=line_up), seats, step_timeout_s))
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.group import declared, walk
+from rllib_lmgame.base.schedule import ScheduleOptions
 from rllib_lmgame.settings.algorithms import OWN, AlgorithmEntry, Section
 from rllib_lmgame.settings.old_names import OLD_NAMES, check_name, check_old
-from rllib_lmgame.settings.schedules import ScheduleOptions
-from rllib_lmgame.settings.schema import declared, walk
 from rllib_lmgame.settings.sections.language_model import PlayerOptions
 from rllib_lmgame.settings.sections.rllib import (
     FLAT_KEYS,
@@ -108,7 +108,7 @@ def _unknown(key: str, match: str | None) -> ConfigError:
 def check_keys(values: Any, section: str, groups: Mapping[str, type], path: str) -> None:
     """Raise ConfigError for a key that belongs to another place, naming that place.
 
-    Keys that are nowhere are left to :func:`~rllib_lmgame.settings.schema.build`, which names the nearest one.
+    Keys that are nowhere are left to :func:`~rllib_lmgame.base.group.build`, which names the nearest one.
     """
     own = declared(groups[section])
     for key in values if isinstance(values, Mapping) else ():

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.group import declared, leaves, value_at
+from rllib_lmgame.base.schedule import check_points
 from rllib_lmgame.settings.algorithms import ACTION_VALUES, PREFERENCES, TOKEN_PPO
 from rllib_lmgame.settings.plugins import REPLY_FORMATS
-from rllib_lmgame.settings.schedules import check_points
-from rllib_lmgame.settings.schema import declared, leaves, value_at
 from rllib_lmgame.settings.sections.exploiters import share_without_members
 from rllib_lmgame.settings.sections.inference import ADAPTER_ARGUMENTS
 from rllib_lmgame.settings.sections.league import is_league
@@ -975,7 +975,7 @@ def _models(s: Settings, f: Any) -> ConfigError | None:
 
 def _without_seed(options: Any) -> Any:
     """The options but for what tells two untrained tiny models apart."""
-    return replace(options, tiny={key: value for key, value in options.tiny.items() if key != "seed"})
+    return options.model_copy(update={"tiny": {key: value for key, value in options.tiny.items() if key != "seed"}})
 
 
 _OF_TWO = "env: lmgame/TicTacToe-v0, policies: [a, b]"

@@ -14,8 +14,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.settings.schedules import ScheduleOptions, is_meant_as_schedule, read_schedule
-from rllib_lmgame.settings.schema import NAMED, Option, check_value, declared, describe, tag_of, unknown_key, values_of
+from rllib_lmgame.base.group import (
+    NAMED,
+    Option,
+    check_value,
+    declared,
+    describe,
+    is_open,
+    tag_of,
+    unknown_key,
+    values_of,
+)
+from rllib_lmgame.base.schedule import ScheduleOptions, is_meant_as_schedule, read_schedule
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _HUB_ID = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?")
@@ -104,7 +114,7 @@ class Gate:
     def options(self, group: type, values: Any, path: str, skip: Iterable[str] = ()) -> None:
         """Check the values of an option group, except ``skip``. Raises: ConfigError: for a value that is not taken."""
         kind, options = tag_of(group), declared(group)
-        open_to_others = any(each.says.get("arguments") for each in options.values())
+        open_to_others = is_open(group)
         for section in self.spread(values):
             if section is None:
                 continue

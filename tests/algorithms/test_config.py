@@ -22,7 +22,9 @@ from ray.tune.registry import get_trainable_cls
 from rllib_lmgame.algorithms.facts import RunFacts
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.group import declared, walk, with_changes
 from rllib_lmgame.base.plugin import import_path
+from rllib_lmgame.base.schedule import ScheduleOptions
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.experiments.checks.algorithms import resolve_algorithm
@@ -34,8 +36,6 @@ from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.settings.names import check_top_level, own_attributes
 from rllib_lmgame.settings.plugins import Registry
-from rllib_lmgame.settings.schedules import ScheduleOptions
-from rllib_lmgame.settings.schema import declared, walk, with_changes
 from rllib_lmgame.settings.sections.rllib import (
     FIELDS,
     OTHER_NAMES,

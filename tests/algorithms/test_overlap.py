@@ -5,7 +5,6 @@ Through the loop of PPO: :mod:`tests.e2e.test_overlap`.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import threading
 from collections.abc import Iterator
@@ -208,7 +207,7 @@ def test_a_policys_own_limit_of_staleness_counts_too() -> None:
     config = LMGamePPOConfig().environment("lmgame/KuhnPoker-v0").players(["first", "second"], "random_seat")
     config.env_runners(num_env_runners=1).overlap(max_staleness=1)
     assert not list(broken(OVERLAP, config.settings, RunFacts(config)))
-    own = {"token_ppo_options": dataclasses.replace(config.token_ppo_options, staleness_limit=0)}
+    own = {"token_ppo_options": config.token_ppo_options.model_copy(update={"staleness_limit": 0})}
     config.multi_agent(algorithm_config_overrides_per_module={"second": own})
     ((rule, message),) = broken(OVERLAP, config.settings, RunFacts(config))
     assert rule.key == "overlap.max_staleness" and message.startswith("1 is more than token_ppo.staleness_limit")

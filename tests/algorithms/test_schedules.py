@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import types
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -23,14 +22,14 @@ from rllib_lmgame.algorithms.scheduled import occurring, scheduled_games, schedu
 from rllib_lmgame.algorithms.selection import Selected
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.group import Group, option
 from rllib_lmgame.base.results import number_at
+from rllib_lmgame.base.schedule import TYPES, ScheduleOptions, Schedules, Way, interpolate, read_schedule
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.records import EpisodeSummary, PlayResult
 from rllib_lmgame.settings.algorithms import PPO, AlgorithmEntry, Section
-from rllib_lmgame.settings.schedules import TYPES, ScheduleOptions, Schedules, Way, interpolate, read_schedule
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.sections.supervised import OverlongOptions
 from tests.in_place import in_place
 
@@ -249,7 +248,7 @@ def test_checks_see_the_whole_numbers_of_every_type(monkeypatch: pytest.MonkeyPa
     def position(first, second, value: float) -> float:
         return first[0] + (second[0] - first[0]) * ((value - first[1]) / (second[1] - first[1])) ** 0.5
 
-    monkeypatch.setattr("rllib_lmgame.settings.schedules.TYPES", types := {**TYPES, "late": Way(late, position)})
+    monkeypatch.setattr("rllib_lmgame.base.schedule.TYPES", types := {**TYPES, "late": Way(late, position)})
     monkeypatch.setattr("rllib_lmgame.algorithms.scheduled.TYPES", types)
     entries = {"a": ScheduleOptions(points=[[0, 0], [1000, 8]], type="late")}
     schedules, seen = Schedules(entries, entries), {values["a"] for values in occurring(entries, entries)}
@@ -556,11 +555,10 @@ def test_a_schedule_may_act_on_policies_that_have_what_it_takes_of_their_own() -
         check_schedules(config_of(schedule, policies={"a": options}))
 
 
-@dataclass(frozen=True)
-class KeepOptions:
+class KeepOptions(Group):
     """A section of one's own."""
 
-    keep: float = option(0.5, "A share.", above=0, high=1, schedulable=True)
+    keep: float = option(0.5, "A share.", gt=0, le=1, schedulable=True)
 
 
 class KeepConfig(LMGamePPOConfig):
@@ -583,7 +581,7 @@ def test_a_section_of_ones_own_follows_schedules() -> None:
     assert config.settings.at(followed.values()).sections["keeping"].keep == 0.5
     followed.observe({"ppo_iteration": 5})
     assert config.settings.at(followed.values()).sections["keeping"].keep == pytest.approx(0.75)
-    assert config.settings.sections["keeping"] == config.keep_options == KeepOptions(1.0)
+    assert config.settings.sections["keeping"] == config.keep_options == KeepOptions(keep=1.0)
 
 
 def test_values_stand_where_they_act() -> None:

@@ -4,7 +4,6 @@ there by itself.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import subprocess
@@ -15,6 +14,7 @@ import pytest
 import yaml
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import declared
 from rllib_lmgame.base.plugin import IMPORTING_KEYS, find_in_current_directory, named_in
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.game_list import listed, named_games
@@ -160,8 +160,8 @@ def test_every_option_that_takes_an_import_path_is_looked_at() -> None:
     games = (options_of(spec.game_id) for spec in own_games().values() if spec.extra is None)
     groups = [ExperimentOptions, PlayerOptions, *(group for entry in OWN.values() for group in entry.groups.values())]
     groups += [group for group in games if group is not None]
-    fields = {field for group in groups for field in dataclasses.fields(group) if "doc" in field.metadata}
-    named = {field.name for field in fields if "`package.module:" in field.metadata["doc"]}
+    options = [each for group in groups for each in declared(group).values()]
+    named = {each.key for each in options if "`package.module:" in each.says["doc"]}
     assert {"run", "player", "expert", "engine", "oracle"} <= named <= IMPORTING_KEYS
 
 

@@ -20,7 +20,7 @@ from rllib_lmgame.rollouts.episodes import seed_and_level
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 
-RPS = GameConfig("lmgame/RockPaperScissors-v0", {"rounds": 3})
+RPS = GameConfig(env="lmgame/RockPaperScissors-v0", env_config={"rounds": 3})
 PAPER, STONE = (f"{__name__}:{name}" for name in ("Paper", "Stone"))
 
 
@@ -52,9 +52,9 @@ def measured(*games: GameConfig, player: str = "solver", against=(), policies=No
 def test_one_row_per_game_with_what_was_played() -> None:
     small, large = ({"split": split, "dim_room": size} for split, size in (("test", [5, 5]), ("validation", [6, 6])))
     numbers = measured(
-        GameConfig("lmgame/Sokoban-v0", small),
-        GameConfig("lmgame/Sokoban-v0", large),
-        GameConfig("lmgame/FrozenLake-v0", {}),
+        GameConfig(env="lmgame/Sokoban-v0", env_config=small),
+        GameConfig(env="lmgame/Sokoban-v0", env_config=large),
+        GameConfig(env="lmgame/FrozenLake-v0", env_config={}),
     )
     head, columns, *rows = evaluation_table(numbers).splitlines()
     assert head == "temperature 0 (greedy)"
@@ -85,14 +85,16 @@ def test_one_row_per_game_with_what_was_played() -> None:
 
 def test_levels_that_come_again_are_counted_once() -> None:
     """The solver wins all levels of Blocksworld's test split, and the one of a maze."""
-    numbers = measured(GameConfig("lmgame/Blocksworld-v0", {"split": "test"}), episodes=200)
+    numbers = measured(GameConfig(env="lmgame/Blocksworld-v0", env_config={"split": "test"}), episodes=200)
     (game,) = numbers["evaluated"]
     assert game["success_rate"] == game["success_each_level_once"] == 1.0 and game["levels"] == 15
     assert game["success_interval"] == pytest.approx((wilson_interval(15, 15)[0], 1.0), abs=0.1)
     assert len({seed_and_level(name)[1] for name in numbers["successes"]}) == 15
     _, _, row, note = evaluation_table(numbers).splitlines()
     assert row.split()[2:5] == ["200", "15", "1.000"] and note.endswith("counted once each: 1.000, exactly")
-    _, _, row, *notes = evaluation_table(measured(GameConfig("lmgame/MazeUmaze-v0", {"split": "test"}))).splitlines()
+    _, _, row, *notes = evaluation_table(
+        measured(GameConfig(env="lmgame/MazeUmaze-v0", env_config={"split": "test"}))
+    ).splitlines()
     assert row.split()[2:6] == ["20", "1", "1.000", "-"] and "no interval over levels" in notes[0]
 
 
@@ -112,9 +114,9 @@ def test_all_data_sets_that_are_missing_are_named_with_their_games(
 ) -> None:
     monkeypatch.setenv("RLLIB_LMGAME_DATA", str(tmp_path))
     games = [
-        GameConfig("lmgame/GSM8K-v0", {"data": "data:gsm8k"}),
-        GameConfig("lmgame/Sokoban-v0", {}),
-        GameConfig("lmgame/MathProblems-v0", {"data": "data:math500", "split": "test"}, name="MATH"),
+        GameConfig(env="lmgame/GSM8K-v0", env_config={"data": "data:gsm8k"}),
+        GameConfig(env="lmgame/Sokoban-v0", env_config={}),
+        GameConfig(env="lmgame/MathProblems-v0", env_config={"data": "data:math500", "split": "test"}, name="MATH"),
     ]
     said = r"env_config\.data: lmgame/GSM8K-v0: data set 'gsm8k' is .*; MATH: data set 'math500' .*data fetch math500"
     with pytest.raises(ConfigError, match=said):
@@ -146,20 +148,22 @@ def test_replies_that_cannot_be_read_stand_apart_from_illegal_moves_and_some_are
 def test_games_against_others_say_who_won_in_which_role() -> None:
     policies = {"player": {}, "opponent": {"player": "random"}}
     numbers = measured(
-        GameConfig("lmgame/TicTacToe-v0", {}), policies=policies, mapping={"X": "player", "O": "opponent"}
+        GameConfig(env="lmgame/TicTacToe-v0", env_config={}),
+        policies=policies,
+        mapping={"X": "player", "O": "opponent"},
     )
     _, _, row, *details = evaluation_table(numbers).splitlines()
     won = numbers["win_rate"]["player"]["first"]
     assert f" {won:.3f} " in row and won == numbers["success_rate"] > 0.5
     assert [line.strip().split(":")[0] for line in details] == ["opponent as second", "player as first"]
-    alone = measured(GameConfig("lmgame/TicTacToe-v0", {}))
+    alone = measured(GameConfig(env="lmgame/TicTacToe-v0", env_config={}))
     assert evaluation_table(alone).splitlines()[2].split()[3:5] == ["-", "-"]  # Of self-play there is no success.
     assert "successes" in alone and alone["successes"] == {}
 
 
 def test_what_a_game_measures_stands_below_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rllib_lmgame.envs.games.duels.tic_tac_toe.TicTacToe.measures", lambda *_: {"half": 0.5})
-    numbers = measured(GameConfig("lmgame/TicTacToe-v0", {}), episodes=4)
+    numbers = measured(GameConfig(env="lmgame/TicTacToe-v0", env_config={}), episodes=4)
     assert numbers["measures"] == numbers["evaluated"][0]["measures"] == {"half": 0.5}
     assert "  half 0.500" in evaluation_table(numbers).splitlines()
 
@@ -167,7 +171,7 @@ def test_what_a_game_measures_stands_below_its_row(monkeypatch: pytest.MonkeyPat
 def test_teams_with_hidden_roles_are_seated_and_counted_by_role() -> None:
     """Line-ups are made before a game is dealt; so seats are roles, and win rates by role are those by team."""
     policies = {"village": {"player": "solver"}, "wolves": {"player": "random"}}
-    game = GameConfig("lmgame/Werewolf-v0", {"players": 5})
+    game = GameConfig(env="lmgame/Werewolf-v0", env_config={"players": 5})
     numbers = measured(game, policies=policies, mapping={"werewolf": "wolves", "*": "village"}, episodes=30)
     measures = numbers["measures"]
     assert 0 < measures["village_win"] < 1 and measures["village_win"] + measures["werewolf_win"] <= 1
@@ -188,7 +192,7 @@ def test_teams_with_hidden_roles_are_seated_and_counted_by_role() -> None:
 )
 def test_a_run_can_be_ended_by_what_games_for_many_measure(game, options, names) -> None:
     """As results of an evaluation, which Tune compares with ``stop``."""
-    numbers = measured(GameConfig(f"lmgame/{game}-v0", options), episodes=4)
+    numbers = measured(GameConfig(env=f"lmgame/{game}-v0", env_config=options), episodes=4)
     trial = Trial("x", stopping_criterion={}, stub=True)
     for name in names:
         trial.stopping_criterion = {f"evaluation/env_runners/measures/{name}": numbers["measures"][name]}
@@ -238,7 +242,7 @@ def test_the_return_is_the_policys_own() -> None:
 
 
 def test_players_who_win_together_have_returns_by_role() -> None:
-    numbers = measured(GameConfig("lmgame/Hanabi-v0"), player="random", against=["wild=random"], episodes=2)
+    numbers = measured(GameConfig(env="lmgame/Hanabi-v0"), player="random", against=["wild=random"], episodes=2)
     (game,) = numbers["evaluated"]
     _, _, row, *details = evaluation_table(numbers).splitlines()
     assert row.split()[-6] == f"{game['own_return_mean']:+.3f}"
@@ -263,7 +267,7 @@ def test_several_opponents_are_met_as_often() -> None:
     assert "counts" in numbers and numbers["counts"] == {"wild": {}, "mirror": {}}
     roles = [numbers["draw_rate"][name] for name in ("wild", "mirror")]
     assert all(set(seats) == {"row", "column"} for seats in roles) and set(roles[1].values()) == {1.0}
-    game = GameConfig("lmgame/PublicGoods-v0", {"players": 3, "multiplier": 2.0, "rounds": 1})
+    game = GameConfig(env="lmgame/PublicGoods-v0", env_config={"players": 3, "multiplier": 2.0, "rounds": 1})
     assert set(measured(game, player=PAPER, against=["a=random", "b=solver"], episodes=6)["loss_rate"]) == {
         "player",
         "a",

@@ -143,7 +143,7 @@ def test_the_page_of_ones_own_model_shows_what_it_sees(
     (spec,) = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0]).values()
     (command,) = re.findall(r"\$ (rllib evaluate models/mine .*)", page)
     given = yaml.safe_load(make_parser("evaluate").parse_args(shlex.split(command)[1:]).config)["language_model"]
-    seen = dataclasses.replace(names["options"], model="models/mine")
+    seen = names["options"].model_copy(update={"model": "models/mine"})
     assert LanguageModelOptions(**spec["config"]["language_model"]) == seen
     assert LanguageModelOptions(model="models/mine", **given) == seen
     printed = capsys.readouterr().out
@@ -245,7 +245,7 @@ def test_the_measure_shown_is_taken_and_measures(monkeypatch: pytest.MonkeyPatch
         return [Answer({"check": 0.75, "bet": 0.25}, 0.0) for _ in decisions]
 
     policies: Any = SimpleNamespace(reasoning=False, ask=ask)
-    assert vars(module)["Bluffs"]()(GameConfig("lmgame/KuhnPoker-v0"), policies) == {"bluff_rate": 0.25}
+    assert vars(module)["Bluffs"]()(GameConfig(env="lmgame/KuhnPoker-v0"), policies) == {"bluff_rate": 0.25}
 
 
 def test_the_sweep_shown_in_python_is_one_trial_for_each_value() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from game_pages import example_code
 
 import rllib_lmgame.envs
 from rllib_lmgame.base.errors import MissingDependencyError
+from rllib_lmgame.base.group import declared
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.registry import own_games
 
@@ -90,9 +90,9 @@ def test_every_option_of_every_section_is_described() -> None:
     text = (DOCS / "reference.md").read_text(encoding="utf-8")
     for section, group in PPO.groups.items():
         part = text.split(f"## `config.{section}`", 1)[1].split("\n## ", 1)[0]
-        for field in dataclasses.fields(group):
-            assert f"| `{field.name}` |" in part, f"{section}.{field.name}"
-            assert field.metadata["doc"].replace("|", "\\|") in part
+        for key, each in declared(group).items():
+            assert f"| `{key}` |" in part, f"{section}.{key}"
+            assert each.says["doc"].replace("|", "\\|") in part
 
 
 def test_every_game_has_a_row_and_a_page_with_a_turn() -> None:

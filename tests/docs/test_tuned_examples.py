@@ -24,6 +24,8 @@ from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import as_mapping
+from rllib_lmgame.base.schedule import ScheduleOptions
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.experiments.checks import check, prompts
 from rllib_lmgame.experiments.checks.cards import gpu_lines
@@ -36,8 +38,6 @@ from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
 from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.microbatch import MOST_TOKENS
 from rllib_lmgame.policies.model.pretrained import PRETRAINED
-from rllib_lmgame.settings.schedules import ScheduleOptions
-from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.supervised import share_of_groups
 
 EXAMPLES = Path(__file__).parents[2] / "tuned_examples"

@@ -8,7 +8,6 @@ import random
 import signal
 import threading
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,9 +15,9 @@ import ray
 
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
 from rllib_lmgame.algorithms.ppo import LMGamePPO
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
-from rllib_lmgame.settings.schema import option
 
 
 class Countdown(TextGame):
@@ -99,7 +98,6 @@ class GivesNaN(Countdown):
         return observation, float("nan") if self.number == 3 else reward, *rest
 
 
-@dataclass(frozen=True)
 class KillerOptions(TextGameOptions):
     pid_file: str = option("", "File that holds the process to be killed by the first move; removed then.")
 

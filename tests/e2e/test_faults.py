@@ -34,7 +34,7 @@ def play(algorithm, game: str, episodes: int = 16):
     from rllib_lmgame.rollouts.records import GameConfig, PlaySettings
 
     plans = plan_episodes(episodes, run_seed=0, purpose="train", iteration=0)
-    return algorithm.play(plans, PlaySettings((GameConfig(f"faulty_games:{game}", GAME),)))
+    return algorithm.play(plans, PlaySettings((GameConfig(env=f"faulty_games:{game}", env_config=GAME),)))
 
 
 @pytest.mark.parametrize(

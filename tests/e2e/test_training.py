@@ -13,7 +13,7 @@ from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
 from rllib_lmgame.algorithms.schedule_metrics import followed
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.results import number_at
-from rllib_lmgame.settings.schedules import ENV_STEPS
+from rllib_lmgame.base.schedule import ENV_STEPS
 
 WARM_START = {
     "max_steps": 2,

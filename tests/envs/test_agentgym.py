@@ -262,7 +262,9 @@ class Winner(Seat):
 
 
 def played(server: FakeServer, plans: int, at_once: int = 64, **options: Any) -> tuple[Any, Sessions]:
-    game = GameConfig(f"agentgym:{server.task}", {"url": server.url, "ids": "0-99", "split": "all", **options})
+    game = GameConfig(
+        env=f"agentgym:{server.task}", env_config={"url": server.url, "ids": "0-99", "split": "all", **options}
+    )
     sessions = Sessions()
     episodes = [EpisodePlan(f"e{n}", 0, n, f"g{n}", n) for n in range(plans)]
 

@@ -534,7 +534,7 @@ def test_a_search_that_fails_costs_its_episode_which_is_counted(
     asked = {seed: DeepSearch(**options).reset(seed=seed)[0].removeprefix("Question: ") for seed in range(9)}
     plans = [EpisodePlan(f"e{seed}", 0, seed, f"g{seed}", seed) for seed in asked]
     seats = lambda session, plan: {"player": Searcher("player", "player", "p")}  # noqa: E731
-    games = [GameConfig("lmgame/DeepSearch-v0", options)]
+    games = [GameConfig(env="lmgame/DeepSearch-v0", env_config=options)]
     played = asyncio.run(play_many(plans, games, seats, Sessions(), TextRolloutOptions(env_step_timeout_s=0.2), 1))
     never.set()
     assert {one.plan.seed for one in played.episodes} == {seed for seed in asked if asked[seed] == "good?"} != set()

@@ -310,7 +310,9 @@ def tournament(
     )
     players = make_players([f"far=openai:{model}@{url}", "random"], settings)
     return play_tournament(
-        Tournament((GameConfig("lmgame/TicTacToe-v0", {"show_legal_actions": True}),), players, 4, at_once=4)
+        Tournament(
+            (GameConfig(env="lmgame/TicTacToe-v0", env_config={"show_legal_actions": True}),), players, 4, at_once=4
+        )
     )
 
 

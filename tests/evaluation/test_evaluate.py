@@ -30,13 +30,13 @@ def test_no_episode_played_is_an_error_with_its_cause() -> None:
 
     policies = LoadedPolicies(LMGamePPOConfig(), cast(Any, SimpleNamespace(play=play)))
     with pytest.raises(EpisodeFailed, match=r"none of 3 episodes .* the prompt is empty"):
-        policies.play((GameConfig("lmgame/Sokoban-v0"),), 3)
+        policies.play((GameConfig(env="lmgame/Sokoban-v0"),), 3)
 
 
 def test_levels_and_seeds_are_those_of_the_evaluation_during_training() -> None:
     """An algorithm and what is left of it in a checkpoint hand the same plans and settings to those who play."""
     config = LMGamePPOConfig().text_rollouts(deterministic=True)
-    games, seen = (GameConfig("lmgame/Sokoban-v0"), GameConfig("lmgame/TicTacToe-v0")), []
+    games, seen = (GameConfig(env="lmgame/Sokoban-v0"), GameConfig(env="lmgame/TicTacToe-v0")), []
 
     def play(plans: Any, settings: Any, *_: Any, **__: Any) -> PlayResult:
         levels = [(plan.game, plan.seed, plan.group, plan.episode_id) for plan in plans]

@@ -4,7 +4,6 @@ evaluation."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import types
@@ -14,13 +13,13 @@ import pytest
 import yaml
 from ray import cloudpickle
 
+from rllib_lmgame.base.group import declared, leaves, tag_of, walk
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiment, check_quickly
 from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.experiments.spec import CheckpointOptions, SearchOptions, make_specs
 from rllib_lmgame.settings.algorithms import OWN, PPO, SFT
-from rllib_lmgame.settings.schema import leaves, tag_of, walk
 from rllib_lmgame.settings.sections.preferences import OF_PAIRS
 from rllib_lmgame.settings.sections.rllib import FIELDS
 from rllib_lmgame.settings.sections.supervised import OF_DATA
@@ -295,8 +294,7 @@ def arms(hint):
 
 def derived(field, hint):
     """A value for every arm of an option's type: all choices, both truth values, its limits, null."""
-    default = field.default if field.default is not dataclasses.MISSING else field.default_factory()  # type: ignore[misc]
-    limits = field.metadata
+    default, limits = field.default, field.says
     yield from limits.get("choices") or ([default] if default is not None else [])
     for arm in arms(hint):
         if arm is type(None):
@@ -304,15 +302,14 @@ def derived(field, hint):
         elif arm is bool:
             yield from (True, False)
         elif arm in (int, float) and default is None:
-            low = max((limit for limit in (limits.get("low"), limits.get("above")) if limit is not None), default=1)
+            low = max((limit for limit in (limits.get("ge"), limits.get("gt")) if limit is not None), default=1)
             yield arm(low + (1 if arm is int else 0.25))
 
 
 def forms_of(section: str, group: type):
-    hints = typing.get_type_hints(group)
-    for field in dataclasses.fields(group):
+    for field in declared(group).values():
         key = f"{section}.{field.name}"
-        yield key, FORMS.get(key) or list(derived(field, hints[field.name]))
+        yield key, FORMS.get(key) or list(derived(field, field.hint))
 
 
 # Values that fit together with the other options' in their round.

@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 import types
 import typing
-from dataclasses import dataclass
 
 import pytest
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import build, option
 from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.contract.base import TextGameOptions
 from rllib_lmgame.envs.registry import options_of, own_games
 from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
 from rllib_lmgame.settings.algorithms import OWN
-from rllib_lmgame.settings.schema import build, option
 from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.language_model import TinyModelOptions
 from rllib_lmgame.settings.sections.rllib import EvaluationOptions, RLlibOptions
@@ -70,12 +69,11 @@ def test_functions_of_others_take_any_number() -> None:
     assert check_arguments(theirs, given, "callbacks[0]") == given
 
 
-@dataclass(frozen=True)
 class _Theirs(TextGameOptions):
     world_seed: int = option(2**40, "Of a world.")
     budget: float = option(5e9, "Money.")
     sizes: list[float] = option([], "Of things.")
-    depth: int = option(0, "Below the sea.", low=-(10**12), high=10)
+    depth: int = option(0, "Below the sea.", ge=-(10**12), le=10)
 
 
 def test_options_of_games_of_others_take_any_finite_number_and_ours_beside_them_do_not() -> None:

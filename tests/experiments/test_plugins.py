@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import limits
 from rllib_lmgame.settings import plugins
 from rllib_lmgame.settings.plugins import Registry, check_arguments
-from rllib_lmgame.settings.schema import limits
 
 PAIR = np.zeros(2)
 
@@ -20,7 +20,7 @@ def report(
     trials: Any,
     path: Path = Path(),
     *,
-    share: Annotated[float | None, limits(above=0, high=1)] = 0.5,
+    share: Annotated[float | None, limits(gt=0, le=1)] = 0.5,
     sizes: Annotated[tuple[int, ...], limits()] = (),
     words: dict[str, str] | None = None,
     name: str = None,  # type: ignore[assignment]  # noqa: RUF013

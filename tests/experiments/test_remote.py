@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import socket
 import threading
@@ -15,13 +14,13 @@ import pytest
 import rllib_lmgame
 from rllib_lmgame.algorithms.trust import SECTIONS, check_config
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import declared, option
+from rllib_lmgame.base.schedule import ScheduleOptions, read_schedule
 from rllib_lmgame.envs.registry import options_of, own_games
 from rllib_lmgame.experiments.files.fetched import refuse_code
 from rllib_lmgame.experiments.files.reading import MAX_BYTES, load_text, read_experiments
 from rllib_lmgame.experiments.files.remote import fetch
 from rllib_lmgame.experiments.spec import Source, make_specs
-from rllib_lmgame.settings.schedules import ScheduleOptions, read_schedule
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, PlayerOptions
 from rllib_lmgame.settings.trust import Gate, takes
 
@@ -458,10 +457,10 @@ def limited_options():
         (spec.game_id, ("env_config",), group) for spec in own_games().values() if (group := options_of(spec.game_id))
     ]
     for game, sections, group in groups:
-        for field in dataclasses.fields(group):
-            verdict = field.metadata.get("stranger")
+        for key, each in declared(group).items():
+            verdict = each.says.get("stranger")
             if verdict is False or callable(verdict):
-                yield game, (*sections, field.name), verdict is False
+                yield game, (*sections, key), verdict is False
 
 
 NUMBERED = {
@@ -509,7 +508,8 @@ def test_neither_search_space_nor_mutation_sets_what_a_stranger_may_not(space) -
 
 def test_only_what_is_declared_is_taken() -> None:
     """A new option of text is refused until somebody declares that a stranger may set it."""
-    assert not takes(option(None, "A file.").metadata, "x") and not takes(option({}, "Arguments.").metadata, {"a": "x"})
+    assert not takes(option(None, "A file.").json_schema_extra, "x")
+    assert not takes(option({}, "Arguments.").json_schema_extra, {"a": "x"})
 
 
 def test_what_the_user_sets_is_the_users(serve) -> None:

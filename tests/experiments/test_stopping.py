@@ -21,7 +21,7 @@ from tests.experiments.test_check import GAME, STOCK, check, error_of
 def test_a_metric_that_falls_ends_its_trial(number, value, ends):
     """As Tune itself decides it."""
     criteria = stopping_criteria(
-        ExperimentOptions("PPO", stop={"ppo_iteration": 9}, stop_below={"evaluation/gap": 0.03125})
+        ExperimentOptions(run="PPO", stop={"ppo_iteration": 9}, stop_below={"evaluation/gap": 0.03125})
     )
     trial = SimpleNamespace(stopping_criterion=pickle.loads(pickle.dumps(criteria)))
     result = {"ppo_iteration": 8, "evaluation/gap": number(value)}

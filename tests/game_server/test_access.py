@@ -22,7 +22,7 @@ from rllib_lmgame.rollouts.records import GameConfig
 
 
 def _hall() -> Hall:
-    games = {"lake": GameConfig("lmgame/FrozenLake-v0", {})}
+    games = {"lake": GameConfig(env="lmgame/FrozenLake-v0", env_config={})}
     return Hall(asyncio.run(open_games(games, None, tasks=20)))
 
 

@@ -178,7 +178,7 @@ def test_each_seat_earns_what_the_game_gives_it_and_a_seed_is_a_level(name: str)
     """
 
     async def play() -> None:
-        hall = Hall(await open_games({"game": GameConfig(f"lmgame/{name}-v0", {})}))
+        hall = Hall(await open_games({"game": GameConfig(env=f"lmgame/{name}-v0", env_config={})}))
         client = hall.enter()
         told: set[tuple[float, ...]] = set()
         for seed in range(6):
@@ -213,7 +213,7 @@ def test_one_seat_against_a_scripted_player_earns_its_result() -> None:
     assert seat.earned == 3.0
 
     async def play() -> None:
-        hall = Hall(await open_games({"game": GameConfig(TIC_TAC_TOE, {})}))
+        hall = Hall(await open_games({"game": GameConfig(env=TIC_TAC_TOE, env_config={})}))
         client, earned = hall.enter(), 0.0
         view = await client.reset(hall.games["game"], ["remote", "minimax"], 0, None)
         while not view.over:

@@ -69,7 +69,7 @@ class Stub:
 
 @asynccontextmanager
 async def serving(*games: str, token: str | None = TOKEN, **limits: Any) -> AsyncIterator[tuple[Hall, Stub, int]]:
-    hall = Hall(await open_games({game: GameConfig(game, {}) for game in games}), **limits)
+    hall = Hall(await open_games({game: GameConfig(env=game, env_config={}) for game in games}), **limits)
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     server = asyncio.create_task(serve_mrlm(hall, token, "127.0.0.1", 0, port.set_result))
     try:

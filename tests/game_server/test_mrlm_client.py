@@ -47,7 +47,7 @@ def serving(*games: str, **limits: Any) -> Iterator[tuple[Hall, str]]:
     end = threading.Event()
 
     async def serve() -> None:
-        hall = Hall(await open_games({game: GameConfig(game, {}) for game in games}), **limits)
+        hall = Hall(await open_games({game: GameConfig(env=game, env_config={}) for game in games}), **limits)
         server = asyncio.create_task(
             serve_mrlm(hall, TOKEN, "127.0.0.1", 0, lambda port: begun.set_result((hall, port)))
         )
@@ -117,7 +117,8 @@ def test_seats_are_asked_for_and_what_is_shown_is_new_to_the_seat_that_replies()
 def test_many_games_are_played_at_once_and_one_that_finds_no_place_asks_again() -> None:
     with serving(LAKE, most=4) as (hall, address):
         game = GameConfig(
-            f"mrlm:FrozenLake-v0@{address}", {"token_variable": "GAMES_TOKEN", "retries": 20, "max_turns": 20}
+            env=f"mrlm:FrozenLake-v0@{address}",
+            env_config={"token_variable": "GAMES_TOKEN", "retries": 20, "max_turns": 20},
         )
         played = played_at_random(game, 16, at_once=6)
         assert len(played.episodes) == 16 and not played.failures and hall.begun >= 16

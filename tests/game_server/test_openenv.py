@@ -261,7 +261,7 @@ def test_a_client_that_does_not_read_keeps_no_server_from_stopping(monkeypatch: 
     monkeypatch.setattr(openenv, "CLOSING_S", 0.05)
 
     async def play() -> None:
-        hall = Hall(await open_games({LAKE: GameConfig(LAKE, {})}))
+        hall = Hall(await open_games({LAKE: GameConfig(env=LAKE, env_config={})}))
         port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         server = asyncio.create_task(
             listen(openenv.openenv_app(hall, TOKEN), "127.0.0.1", 0, port.set_result, 0.05, cancels=True)

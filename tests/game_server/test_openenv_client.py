@@ -113,7 +113,7 @@ def test_a_game_that_is_cut_short_is_not_over_by_its_rules_and_others_take_seats
 
 def test_many_games_are_played_at_once_and_leave_no_session() -> None:
     with running(openenv.openenv_app, LAKE, most=4) as served:
-        game = GameConfig(f"openenv:{served.url}", {"token_variable": "GAMES_TOKEN", "retries": 20})
+        game = GameConfig(env=f"openenv:{served.url}", env_config={"token_variable": "GAMES_TOKEN", "retries": 20})
         played = played_at_random(game, 24, at_once=4)
         assert len(played.episodes) == 24 and not played.failures
         assert {episode.stop_reason.value for episode in played.episodes} <= {"game_over", "max_turns"}

@@ -72,7 +72,7 @@ def run(
 def test_a_league_of_twelve_goes_on_from_its_state_as_if_it_had_not_stopped() -> None:
     """Members, pay-offs, snapshots and matchmaking, through JSON; results may come in any order."""
     options = LeagueOptions(
-        snapshot_every=2, max_members=12, opponent_engines=2, matchmaking=MatchmakingOptions("pfsp_hard")
+        snapshot_every=2, max_members=12, opponent_engines=2, matchmaking=MatchmakingOptions(type="pfsp_hard")
     )
     whole, first, second = (League(options, ["player"], 3) for _ in range(3))
     met = run(whole, range(60))
@@ -228,7 +228,9 @@ def test_engines_exchange_as_little_as_can_be(wanted: list[str], held: list[str 
 
 def test_what_is_read_ahead_is_what_is_needed() -> None:
     """The tables of the next iteration, also where a snapshot is due before it and a member leaves for it."""
-    league = League(LeagueOptions(snapshot_every=1, max_members=3, matchmaking=MatchmakingOptions("latest")), ["p"], 0)
+    league = League(
+        LeagueOptions(snapshot_every=1, max_members=3, matchmaking=MatchmakingOptions(type="latest")), ["p"], 0
+    )
     for iteration in range(6):
         league.decided(iteration, league.due(iteration))
         league.record(*played(league, iteration))
@@ -359,7 +361,7 @@ def test_past_exploiters_that_win(rates: dict[str, float], names: list[str]) -> 
 
 def test_exploiters_are_no_forgotten_members() -> None:
     """That one of them is beaten less often than others does not bring it back, unless it exploits."""
-    league = dataclasses.replace(options(), matchmaking=MatchmakingOptions("latest"))
+    league = options().model_copy(update={"matchmaking": MatchmakingOptions(type="latest")})
     standings = standings_of({"h-1": 0.5, "p-4": 0.9, "h-6": 0.6, "p-8": 0.8})
     assert not exploited_by(standings, league)
     met = {
@@ -371,8 +373,8 @@ def test_exploiters_are_no_forgotten_members() -> None:
 
 def test_past_versions_are_met_that_are_as_strong_as_the_exploiter() -> None:
     """By x(1 - x), whatever matchmaking says; within 4 standard deviations."""
-    section = dataclasses.replace(
-        options(past_share=1.0), matchmaking=MatchmakingOptions("latest"), opponent_engines=100
+    section = options(past_share=1.0).model_copy(
+        update={"matchmaking": MatchmakingOptions(type="latest"), "opponent_engines": 100}
     )
     league = League(section, POLICIES, 5)
     wins = {"p-0": 990.0, "p-1": 500.0, "p-2": 800.0}
@@ -391,14 +393,14 @@ def test_past_versions_are_met_that_are_as_strong_as_the_exploiter() -> None:
 
 @pytest.mark.parametrize(("past_share", "seated"), [(0.0, ["p"]), (0.5, ["p", "h"])])
 def test_who_meets_no_members_holds_no_engine(past_share: float, seated: list[str]) -> None:
-    league = League(dataclasses.replace(options(past_share=past_share), opponent_engines=4), POLICIES, 0)
+    league = League(options(past_share=past_share).model_copy(update={"opponent_engines": 4}), POLICIES, 0)
     league.decided(0, league.due(0))
     assert [table.policy for table in league.tables(1)] == (seated * 4)[:4]
 
 
 def test_who_leaves_is_not_told_by_what_exploiters_beat() -> None:
     """The most beaten member is that which policies beat that are none."""
-    section = dataclasses.replace(options(), max_members=2, leaves="most_beaten")
+    section = options().model_copy(update={"max_members": 2, "leaves": "most_beaten"})
     league = League(section, POLICIES, 0)
     league.decided(0, [Member("p-0", "p", 0), Member("p-1", "p", 0)])
     for policy, outcomes in (("p", ("loss", "draw")), ("h", ("win", "loss"))):
@@ -409,7 +411,7 @@ def test_who_leaves_is_not_told_by_what_exploiters_beat() -> None:
 
 def test_past_exploiters_come_before_forgotten_members() -> None:
     """By (1 - x)^2 in the share of forgotten members, .15 of .65; within 4 standard deviations."""
-    league = dataclasses.replace(options(), matchmaking=MatchmakingOptions("latest"))
+    league = options().model_copy(update={"matchmaking": MatchmakingOptions(type="latest")})
     standings, draws = standings_of({"p-0": 0.1, "h-5": 0.2, "h-9": 0.6, "p-10": 0.5}), 20_000
     met = Counter(
         draw_member(standings, league, MATCHMAKERS["latest"], lambda purpose, i=i: drawn(i, purpose)).name  # type: ignore[misc]

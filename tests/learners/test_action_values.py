@@ -44,8 +44,7 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 def objective_of(case: str, steps: int = 1, **changes: Any) -> ActionValueObjective:
     options = CASES[case][0]
-    changed = type(options)(**{**vars(options), **changes})
-    return ActionValueObjective(steps, 1e-3, options=changed)
+    return ActionValueObjective(steps, 1e-3, options=options.model_copy(update=changes))
 
 
 @pytest.fixture

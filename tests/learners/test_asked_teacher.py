@@ -15,6 +15,7 @@ from aiohttp.test_utils import TestServer
 from learning import update
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.base.http_server import listen
 from rllib_lmgame.endpoints.address import Address
 from rllib_lmgame.endpoints.chat_server import ChatEndpoint
@@ -30,7 +31,6 @@ from rllib_lmgame.learners.engines import asked_teacher
 from rllib_lmgame.learners.engines.asked_teacher import AskedTeacher
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.policies.model.files import load_tokenizer
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.teacher import TeacherOptions
 

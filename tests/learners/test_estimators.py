@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from learning import by_state_and_files, moved, restored, together, update, weights
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.inference.protocol import AllowedTokens
 from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs, estimator_state, resolve_estimator
 from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline
@@ -30,7 +31,6 @@ from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.plugins import ESTIMATORS
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
@@ -579,7 +579,7 @@ def test_a_learner_tells_its_estimator_the_reward_scales(make_config: Any) -> No
     scheduled = {"text_rollouts.reward_scale": 0.5}
     for own, of_game in ((frozenset(), 3.0), (frozenset(scheduled), 1.0)):
         config = make_config(token_ppo={"advantage_estimator": "rae"})
-        game = GameConfig("lmgame/KuhnPoker-v0", name="g", reward_scale=3.0)
+        game = GameConfig(env="lmgame/KuhnPoker-v0", name="g", reward_scale=3.0)
         config.settings = SimpleNamespace(own_keys=lambda _, own=own: own, games=(game,))
         learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
         learner.build()

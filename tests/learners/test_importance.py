@@ -16,6 +16,7 @@ from learning import moved, update, weights
 from test_batching import Row, batch_of, make_row, row_lists
 from test_policy_losses import column, number, tokens_of
 
+from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
@@ -24,7 +25,6 @@ from rllib_lmgame.learners.objectives.ppo import importance_weights
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import POLICY_LOSSES
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.token_ppo import IMPORTANCE_LEVELS, BandOptions, ImportanceOptions, TokenPPOOptions
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from learning import moved, together, update, weights
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs
 from rllib_lmgame.learners.critic.critic import Critic, is_held_out
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
@@ -27,7 +28,6 @@ from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.rollouts.records import trajectory_of
 from rllib_lmgame.settings.plugins import OBJECTIVES
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from test_batching import Row, batch_of, row_lists
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.data.batching import MinibatchSize
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
@@ -27,7 +28,6 @@ from rllib_lmgame.learners.objectives.ppo import correct_for_sampler, weigh_toke
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import POLICY_LOSSES
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS, TokenPPOOptions
 
 LOW, HIGH = 0.15, 0.3

@@ -14,6 +14,7 @@ from episode_parts import rows_in_batch
 from learner_weights import hf_state, set_adam_eps
 from learning import ThreadRanks, difference, gradients_of, same, step_gradients, together, update, weights, zero
 
+from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.metrics import UpdateMeter
@@ -22,7 +23,6 @@ from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.rollouts.records import trajectory_of
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.preferences import LOSSES, PreferenceLossOptions
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 

@@ -14,13 +14,13 @@ from episode_parts import rows_of
 from learning import update
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.files import other_vocabulary
 from rllib_lmgame.rollouts.records import trajectory_of
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.teacher import TeacherOptions
 
 PLAIN = {"advantage_estimator": "reinforce", "normalize_advantages": "none", "importance": None}

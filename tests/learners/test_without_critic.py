@@ -16,6 +16,7 @@ from test_objectives import settings_of
 from rllib_lmgame.algorithms.cluster.memory import ModelShape, trained_parameters
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import CheckpointError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.advantages.group_relative import GRPO
 from rllib_lmgame.learners.engines.torch_engine import PART, POLICY
 from rllib_lmgame.learners.objectives import Objective, PPOObjective, SupervisedObjective
@@ -23,7 +24,6 @@ from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms, clip
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import ESTIMATORS
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 OF_A_CRITIC = {"vf_loss", "vf_explained_var", "value_clip_fraction"}

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat import format as format_module
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.settings.placeholders import fill_placeholders
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 STYLES = ("chatml", "llama3", "gemma", "mistral", "zephyr", "qwen3")

@@ -255,7 +255,7 @@ def test_a_game_that_fails_while_it_is_closed_costs_nothing(make_runner: MakeRun
     runner = bad(make_runner, fault, "close")
     for level in range(env_runner._SETS_OF_GAMES + 2):
         runner.config.training_games = lambda level=level: [  # type: ignore[method-assign]
-            GameConfig(f"{__name__}:BadGame", {"fault": fault, "where": "close", "level": level})
+            GameConfig(env=f"{__name__}:BadGame", env_config={"fault": fault, "where": "close", "level": level})
         ]
         result = run(runner, 4)
         assert result.error is None and len(result.episodes) == 4
@@ -287,7 +287,7 @@ def test_a_game_that_ends_its_process_is_named_by_the_dry_run(monkeypatch, fault
     known = {"bad": SimpleNamespace(entry_point=f"{__name__}:BadGame")} if own else {}
     monkeypatch.setattr(registry, "own_games", lambda: known)
     with pytest.raises(ConfigError, match="BadGame"):
-        models._texts_of(GameConfig(f"{__name__}:BadGame", {"fault": fault, "where": where}), 60.0)
+        models._texts_of(GameConfig(env=f"{__name__}:BadGame", env_config={"fault": fault, "where": where}), 60.0)
 
 
 def test_a_wrong_key_of_the_game_ends_the_run(make_runner: MakeRunner) -> None:
@@ -405,7 +405,7 @@ def test_a_game_that_is_built_too_late_is_closed(monkeypatch: pytest.MonkeyPatch
         return SimpleNamespace(game_id="slow", close=closed.set)
 
     async def whole() -> None:
-        task = asyncio.ensure_future(game_calls.open_session(GameConfig("slow", {}), 60.0))
+        task = asyncio.ensure_future(game_calls.open_session(GameConfig(env="slow", env_config={}), 60.0))
         await asyncio.to_thread(begun.wait, 20)
         task.cancel()
         await asyncio.wait([task])
@@ -499,7 +499,7 @@ FAILED = [EpisodeFailed(reason, "it went wrong") for reason in StopReason]
 @pytest.mark.parametrize("end", [*ENDS, *FAILED], ids=repr)
 def test_a_game_is_kept_only_if_it_cannot_be_to_blame(end: Any, trusted: bool) -> None:
     """After a whole episode, a failure of the engine, or when a game that is called in place is left between calls."""
-    game, sessions, closed, asked = GameConfig("odd", {}), Sessions(), threading.Event(), asyncio.Event()
+    game, sessions, closed, asked = GameConfig(env="odd", env_config={}), Sessions(), threading.Event(), asyncio.Event()
 
     class Player(Seat):
         async def act(self, *_: Any) -> str:
@@ -642,6 +642,8 @@ def test_a_game_that_gives_a_tiny_models_tokenizer_no_texts_is_named(limits, fau
 
 def test_a_game_that_hangs_now_and_then_gives_a_tiny_models_tokenizer_its_other_texts(limits, monkeypatch) -> None:
     monkeypatch.setattr(BadGame, "opened", 0)
-    texts = models._texts_of(GameConfig(f"{__name__}:BadGame", {"fault": "hang", "where": "step"}), LIMIT_S)
+    texts = models._texts_of(
+        GameConfig(env=f"{__name__}:BadGame", env_config={"fault": "hang", "where": "step"}), LIMIT_S
+    )
     assert set(texts) == {"Play.", "go", "Up", "done"}
     assert BadGame.opened == models.CORPUS_HANGS, "one that hangs is not played on; several have been waited for enough"

@@ -39,7 +39,7 @@ MakeRunner = Callable[..., TextGameEnvRunner]
 
 POLICIES = {"player": PlayerOptions(), "rival": PlayerOptions(trained=False), "chance": PlayerOptions(player="random")}
 ROLES = {"X": "first", "O": "second"}
-TIC_TAC_TOE = (GameConfig("lmgame/TicTacToe-v0"),)
+TIC_TAC_TOE = (GameConfig(env="lmgame/TicTacToe-v0"),)
 
 
 def configuration(spec):
@@ -155,7 +155,7 @@ def test_a_game_is_built_once_and_closed_and_its_failure_costs_its_own_episodes(
         return session
 
     monkeypatch.setattr(game_calls, "make_session", make)
-    games = (*TIC_TAC_TOE, GameConfig("lmgame/KuhnPoker-v0"))
+    games = (*TIC_TAC_TOE, GameConfig(env="lmgame/KuhnPoker-v0"))
     plans = [dataclasses.replace(plan, game=plan.index % 2) for plan in plans_of(8)]
     line_ups = LineUps(configuration("shared"))
     seated, failures = line_ups.seated(plans, games)

@@ -9,9 +9,9 @@ import pytest
 from episode_parts import logged, rows_of
 from session_play import play_games
 
+from rllib_lmgame.base.group import build
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import trajectory_of
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 

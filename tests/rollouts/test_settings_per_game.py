@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from argparse import Namespace
 from collections import Counter
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.cli.evaluate import _games_of_run
 from rllib_lmgame.cli.game_list import suite, with_names
 from rllib_lmgame.evaluation import evaluate
@@ -32,7 +32,6 @@ from rllib_lmgame.rollouts.metrics import episode_metrics
 from rllib_lmgame.rollouts.plans import plan_episodes, plan_evaluation
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlaySettings
 from rllib_lmgame.rollouts.sources import LineUps
-from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.games import GameConfig, read_games
 from rllib_lmgame.settings.sections.language_model import TALK, LanguageModelOptions
 
@@ -242,8 +241,8 @@ def test_a_games_levels_in_an_evaluation_are_the_same_beside_any_others(episodes
 
 
 def test_the_command_and_the_evaluation_in_training_play_the_same_levels() -> None:
-    listed = GameConfig("agentgym:textcraft", {"url": "http://127.0.0.1:9", "ids": "0-39"})
-    games = (GameConfig("lmgame/Sokoban-v0", name="one"), listed, GameConfig("lmgame/Maze-v0", episodes=3))
+    listed = GameConfig(env="agentgym:textcraft", env_config={"url": "http://127.0.0.1:9", "ids": "0-39"})
+    games = (GameConfig(env="lmgame/Sokoban-v0", name="one"), listed, GameConfig(env="lmgame/Maze-v0", episodes=3))
     in_training = evaluated_levels(games, 5)
     command = Evaluation({game.called(game.env): game for game in games}, (), levels=5)
     by_command = Counter((plan.game, plan.seed) for *_, plan in command.plans())
@@ -290,7 +289,9 @@ def test_prompts_and_requests_are_those_of_runs_with_these_settings_for_all(make
             rollouts={"format_penalty": entry.get("format_penalty", 0.0)},
             answer=lambda request: [0],
         )
-        plain = tuple(dataclasses.replace(game, name=None, language_model={}, temperature=None) for game in games)
+        plain = tuple(
+            game.model_copy(update={"name": None, "language_model": {}, "temperature": None}) for game in games
+        )
         plans = plan_episodes(8, run_seed=0, purpose="t", iteration=0, game_weights=[1.0, 1.0])
         own = [plan for plan in LineUps(alone.config).seated(plans, plain)[0] if plan.game == number]
         assert alone.play(own, PlaySettings(plain)).error is None

@@ -17,6 +17,7 @@ from episode_parts import rows_in_batch
 from pyarrow import parquet
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.policies.chat.transcripts import Said, TranscriptWriter
 from rllib_lmgame.rollouts.collect import collect_episodes
@@ -32,7 +33,6 @@ from rllib_lmgame.rollouts.taught.formats import read_record
 from rllib_lmgame.rollouts.taught.selection import Facts, choose
 from rllib_lmgame.rollouts.taught.source import TaughtEpisodes, taught
 from rllib_lmgame.rollouts.taught.writing import FORMS, conversations
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.supervised import CONVERSATIONS, WRITTEN, SupervisedOptions
 

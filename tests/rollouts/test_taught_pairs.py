@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.rollouts.pairs import Candidate, choose_pairs, parted
 from rllib_lmgame.rollouts.records import played_parts, trajectory_of
 from rllib_lmgame.rollouts.taught.formats import read_pair
 from rllib_lmgame.rollouts.taught.pairs import TaughtPairs
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.preferences import DPOOptions
 

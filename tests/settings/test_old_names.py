@@ -9,12 +9,12 @@ import pytest
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import walk
 from rllib_lmgame.experiments.checks.check import check_quickly
 from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.spec import make_specs
 from rllib_lmgame.settings.algorithms import PPO, SFT
 from rllib_lmgame.settings.old_names import OLD_NAMES
-from rllib_lmgame.settings.schema import walk
 from rllib_lmgame.settings.sections.rllib import FLAT_KEYS
 
 

@@ -27,11 +27,11 @@ from typing import Any, ClassVar
 import gymnasium
 from gymnasium import spaces
 
+from rllib_lmgame.base.group import Group, build, option
 from rllib_lmgame.envs.contract.referee import MAX_TEXT as MAX_TEXT
 from rllib_lmgame.envs.contract.referee import InvalidAction as InvalidAction
 from rllib_lmgame.envs.contract.referee import Referee, reply_text
 from rllib_lmgame.envs.contract.splits import SPLIT_CHOICES, choose_level, split_of_digest
-from rllib_lmgame.settings.schema import build, option
 
 MAX_QUOTED = 1_000
 """Longest text of another player that is shown, in characters: so that nobody can talk the game's own words out
@@ -45,8 +45,7 @@ class GameError(RuntimeError):
     """A game broke its contract (it raised, gave a reward that is no number, a wrong type ...)."""
 
 
-@dataclass(frozen=True)
-class GameOptions:
+class GameOptions(Group):
     """``env_config`` keys of every game."""
 
     split: str = option(
@@ -56,24 +55,23 @@ class GameOptions:
     )
     show_rules: bool = option(True, "Begin the first observation with the rules and the legend.")
     show_legal_actions: bool = option(False, "End each observation with the legal actions.")
-    invalid_action_penalty: float = option(-0.1, "Reward of an action that is illegal or cannot be read.", high=0)
+    invalid_action_penalty: float = option(-0.1, "Reward of an action that is illegal or cannot be read.", le=0)
     max_invalid_actions: int | None = option(
-        3, "Invalid actions in a row that end the episode as a forfeit; null never ends it.", low=1
+        3, "Invalid actions in a row that end the episode as a forfeit; null never ends it.", ge=1
     )
 
 
-@dataclass(frozen=True)
 class TextGameOptions(GameOptions):
     """``env_config`` keys of every game for one player."""
 
-    max_turns: int = option(10, "Replies per episode.", low=1)
+    max_turns: int = option(10, "Replies per episode.", ge=1)
     max_actions_per_turn: int = option(
         1,
         "Moves per reply, joined by `||`; what goes beyond is not played. With 1, different moves in one reply "
         "are invalid.",
-        low=1,
+        ge=1,
     )
-    max_actions: int | None = option(None, "Moves per episode; null is no limit.", low=1)
+    max_actions: int | None = option(None, "Moves per episode; null is no limit.", ge=1)
 
 
 @dataclass(frozen=True)

@@ -11,24 +11,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pettingzoo import AECEnv
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import GameError, GameOptions, InvalidAction, invalid_rule
 from rllib_lmgame.envs.contract.multi_agent import TextMultiAgentGame
 from rllib_lmgame.envs.contract.referee import Ruling, reply_text
-from rllib_lmgame.settings.schema import option
 
 
-@dataclass(frozen=True)
 class TextAECOptions(GameOptions):
     """``env_config`` keys of every turn-based game; a player who writes only what is invalid must not play for ever."""
 
-    max_invalid_actions: int = option(3, "Invalid actions in a row with which a player forfeits the game.", low=1)
+    max_invalid_actions: int = option(3, "Invalid actions in a row with which a player forfeits the game.", ge=1)
     max_turns: int | None = option(
-        None, "Replies per player, invalid ones included, after which the game is cut short; null is no limit.", low=1
+        None, "Replies per player, invalid ones included, after which the game is cut short; null is no limit.", ge=1
     )
 
 

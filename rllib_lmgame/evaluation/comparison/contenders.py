@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, file_hash
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, engines_for, model_as_run, saved_policies
 from rllib_lmgame.evaluation.players.endpoints.player import EndpointPlayer
@@ -24,7 +25,6 @@ from rllib_lmgame.rollouts.play import Sessions
 from rllib_lmgame.rollouts.players import Player, Scripted
 from rllib_lmgame.rollouts.records import GameConfig, PlaySettings
 from rllib_lmgame.rollouts.sources import LineUps, Roles
-from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 if TYPE_CHECKING:

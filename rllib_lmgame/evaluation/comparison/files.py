@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import Limits, check_value
 from rllib_lmgame.evaluation.record_directory import RecordDirectory, difference, plain
 from rllib_lmgame.evaluation.tournament.results import LARGEST_PAYOFF
 from rllib_lmgame.rollouts.records import EpisodeSummary, SeatSummary
-from rllib_lmgame.settings.schema import Limits, check_value
 
 S = TypeVar("S", EpisodeSummary, SeatSummary)
 

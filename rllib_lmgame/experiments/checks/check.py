@@ -17,6 +17,7 @@ from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
 from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
+from rllib_lmgame.base.schedule import ENV_STEPS, NUMBERS, place_of
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, resolve_algorithm
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
@@ -43,7 +44,6 @@ from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.algorithms import OWN, PREFERENCES, SUPERVISED, AlgorithmEntry, entry_of, known_entry
 from rllib_lmgame.settings.names import check_keys, check_top_level
 from rllib_lmgame.settings.plugins import REPORTS
-from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, place_of
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.tree import Settings
 from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, EVALUATION_COLUMNS, OF_TUNE, RESULT_HEADS
@@ -114,19 +114,18 @@ def with_other_wrong_keys(
         return error
     experiments, source = load_file(path)
     experiments = apply_overrides(experiments, source, overrides)
-    found, others = error, list[str]()
-    while found.message.startswith(UNKNOWN) and len(others) < MOST_WRONG_KEYS:
-        if not _taken_out(experiments, source, found):
+    found, wrong = error, {str(each): each for each in error.each}
+    while found.message.startswith(UNKNOWN) and len(wrong) < MOST_WRONG_KEYS:
+        if not sum(_taken_out(experiments, source, each) for each in found.each):
             break
         try:
             check(make_specs(experiments, source))
         except ConfigError as next_one:
             found = next_one
-            if found.message.startswith(UNKNOWN) and str(found) not in (str(error), *others):
-                others.append(str(found))
+            wrong |= {str(each): each for each in found.each if each.message.startswith(UNKNOWN)}
         else:
             break
-    return ConfigError(error.path, "\n".join([error.message, *others]), error.source) if others else error
+    return ConfigError.together(wrong.values())
 
 
 def _taken_out(experiments: dict[str, Any], source: Source, error: ConfigError) -> bool:
@@ -150,9 +149,13 @@ def _blamed(spec: ExperimentSpec) -> Iterator[None]:
         try:
             yield
         except ConfigError as error:
-            wrong_type = error.message.startswith("expected")
-            message = misspelt_space(spec.config, error.path.removeprefix("config.")) if wrong_type else None
-            raise (ConfigError(error.path, message, error.source) if message else error) from error.__cause__
+            raise ConfigError.together(_of_space(spec, each) for each in error.each) from error.__cause__
+
+
+def _of_space(spec: ExperimentSpec, error: ConfigError) -> ConfigError:
+    wrong_type = error.message.startswith(("expected", "must be"))
+    message = misspelt_space(spec.config, error.path.removeprefix("config.")) if wrong_type else None
+    return ConfigError(error.path, message, error.source) if message else error
 
 
 def _known(spec: ExperimentSpec) -> AlgorithmEntry | None:

@@ -26,6 +26,7 @@ from rllib_lmgame.algorithms.cluster.footprint import (
 )
 from rllib_lmgame.algorithms.cluster.threads import is_small, places_here, thread_words, threads_of
 from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts
+from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.base.threads import AUTO, cores_of_trial, openmp_threads, usable_cores
 from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
@@ -48,7 +49,6 @@ from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.learners.data.batching import MOST_FILLERS
 from rllib_lmgame.policies.model.files import local_config, model_directory
 from rllib_lmgame.settings import rules
-from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 from rllib_lmgame.settings.sections.rllib import FIELDS
 from rllib_lmgame.settings.tree import OVERRIDES

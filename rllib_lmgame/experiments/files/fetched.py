@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rllib_lmgame.base.group import declared, values_of
 from rllib_lmgame.base.text import has_control_characters
-from rllib_lmgame.settings.schema import declared, values_of
 from rllib_lmgame.settings.trust import Gate
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ import yaml.composer
 import yaml.reader
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import declared, tag_of, walk
 from rllib_lmgame.base.storage import expanded, is_remote
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.experiments.files.fetched import refuse_code
@@ -33,7 +34,6 @@ from rllib_lmgame.experiments.spec import (
     make_spec,
     make_specs,
 )
-from rllib_lmgame.settings.schema import declared, tag_of, walk
 
 MAX_BYTES = 1_000_000
 MAX_WRITTEN = 20_000

@@ -16,11 +16,11 @@ from typing import Any
 from ray.tune import Callback
 
 from rllib_lmgame.base.errors import CheckpointError
+from rllib_lmgame.base.group import values_of
 from rllib_lmgame.base.json_files import write_json_to
 from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.stopping import stopping_criteria
 from rllib_lmgame.experiments.spec import STOPS, ExperimentOptions, ExperimentSpec, dotted
-from rllib_lmgame.settings.schema import values_of
 
 SETTINGS_FILE = "settings.json"
 _MAY_CHANGE = {*STOPS, "max_failures", "callbacks", "report", "storage_path"}

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import describe
 from rllib_lmgame.experiments.search.spaces import (
     DISTRIBUTIONS,
     GRID,
@@ -21,7 +22,6 @@ from rllib_lmgame.experiments.search.spaces import (
     to_tune,
 )
 from rllib_lmgame.experiments.spec import dotted
-from rllib_lmgame.settings.schema import describe
 from rllib_lmgame.settings.trust import is_number
 
 MUTATIONS = "hyperparam_mutations"

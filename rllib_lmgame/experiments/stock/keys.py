@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.text import first_line
-from rllib_lmgame.settings.schema import describe
 
 _EXTRA_KEYS = {
     *("multiagent", "train_batch_size_per_learner", "model_config", "rl_module_spec", "learner_class", "callbacks"),

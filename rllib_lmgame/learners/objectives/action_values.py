@@ -47,8 +47,8 @@ class ActionValueObjective(SupervisedObjective):
 
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:
         settings = super().adapted(settings)
-        critic = replace(settings.ppo.critic, lr=self.lr, backbone_lr=None, grad_clip=None)
-        return replace(settings, ppo=replace(settings.ppo, critic=critic))
+        critic = settings.ppo.critic.model_copy(update={"lr": self.lr, "backbone_lr": None, "grad_clip": None})
+        return replace(settings, ppo=settings.ppo.model_copy(update={"critic": critic}))
 
     def forward_flags(self, update: ModuleUpdate) -> dict[str, Any]:
         held = self.options.policy_weight == 0

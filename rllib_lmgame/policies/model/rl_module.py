@@ -11,9 +11,9 @@ from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 
 from rllib_lmgame.base.errors import CheckpointError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.policies.model.checkpoint_names import unique_state
 from rllib_lmgame.policies.model.network import PolicyNetwork
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 VERSION = "version"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from rllib_lmgame.settings.schema import REQUIRED, option
+from rllib_lmgame.base.group import REQUIRED, Group, option
 from rllib_lmgame.settings.sections.language_model import ENDPOINT
 from rllib_lmgame.settings.trust import is_name
 
 KEY = "config.teacher.model"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TeacherOptions:
+class TeacherOptions(Group):
     """The ``teacher`` section: a model that judges each token the policy has sampled."""
 
     model: str = option(
@@ -26,7 +23,7 @@ class TeacherOptions:
         1.0,
         "What a token's advantage loses for each nat that its log-probability under the policy is above that under the "
         "teacher.",
-        above=0,
+        gt=0,
         schedulable=True,
     )
     game: bool = option(True, "The advantages of the game's rewards count beside it; else the teacher alone does.")

@@ -8,16 +8,15 @@ import sys
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.base.step_timer import WaitedTooLong, waiting
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.endpoints.secrecy import gives_away
 from rllib_lmgame.envs.contract.base import GameError, TextGameOptions
 from rllib_lmgame.envs.support.replies import WholeReplyGame
-from rllib_lmgame.settings.schema import option
 
 CHECK_S = 10.0
 """Seconds that a server has to answer before a run."""
@@ -79,22 +78,21 @@ def read_token(variable: str | None) -> str | None:
     return token
 
 
-@dataclass(frozen=True)
 class OnServerOptions(TextGameOptions):
     """``env_config`` of environments on servers."""
 
-    max_turns: int = option(100, "Replies per episode; the server may end it before.", low=1)
-    invalid_action_penalty: float = option(0.0, "Reward of a reply that is no action of the environment.", high=0)
+    max_turns: int = option(100, "Replies per episode; the server may end it before.", ge=1)
+    invalid_action_penalty: float = option(0.0, "Reward of a reply that is no action of the environment.", le=0)
     max_invalid_actions: int | None = option(
-        None, "Such replies in a row that end the episode; null never ends it.", low=1
+        None, "Such replies in a row that end the episode; null never ends it.", ge=1
     )
     token_variable: str | None = option(None, TOKEN)
     rules: str = option("", "What players are told, beside what the environment shows.")
     success_above: float = option(
         0.0, "Where the environment gives no `info.success`: an episode is a success if its return is above this."
     )
-    timeout_s: float = option(600.0, "Longest time for one message; then the episode is dropped.", above=0, high=86_400)
-    retries: int = option(10, "Times a session is asked for again of a server that is full or not there.", high=100)
+    timeout_s: float = option(600.0, "Longest time for one message; then the episode is dropped.", gt=0, le=86_400)
+    retries: int = option(10, "Times a session is asked for again of a server that is full or not there.", le=100)
 
 
 class OnServerGame(WholeReplyGame):

@@ -7,14 +7,13 @@ import itertools
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import level_digest, split_few
-from rllib_lmgame.settings.schema import option
 
 Stacks = tuple[int, ...]
 """Support of block 1, 2, ...: a block's number, or 0 for the table."""
@@ -38,16 +37,15 @@ LEGENDS = {
 }
 
 
-@dataclass(frozen=True)
 class BlocksworldOptions(TextGameOptions):
     """``env_config`` of Blocksworld."""
 
-    max_turns: int = option(11, "Replies per episode.", low=1)
-    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", low=1)
-    max_actions: int | None = option(20, "Moves per episode; null is no limit.", low=1)
-    invalid_action_penalty: float = option(-5.0, "Reward of a reply that cannot be read.", high=0)
-    num_blocks: int = option(3, "Blocks.", low=2, high=6)
-    min_distance: int = option(1, "Moves the shortest solution has at least.", low=1)
+    max_turns: int = option(11, "Replies per episode.", ge=1)
+    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", ge=1)
+    max_actions: int | None = option(20, "Moves per episode; null is no limit.", ge=1)
+    invalid_action_penalty: float = option(-5.0, "Reward of a reply that cannot be read.", le=0)
+    num_blocks: int = option(3, "Blocks.", ge=2, le=6)
+    min_distance: int = option(1, "Moves the shortest solution has at least.", ge=1)
     observation: str = option("text", "Sentences, the list of supports, or a drawing.", choices=("text", "1d", "2d"))
 
 

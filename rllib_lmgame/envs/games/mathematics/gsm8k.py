@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
 from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.support.answers import TAIL, number_text, read_number
 from rllib_lmgame.envs.support.datasets import once_per_file, readable
@@ -17,7 +17,6 @@ from rllib_lmgame.envs.support.json_stream import stream_records
 from rllib_lmgame.envs.support.published import PublishedLevels
 from rllib_lmgame.envs.support.replies import AnswerGame
 from rllib_lmgame.envs.synthetic.word_problems import FAMILIES, MAX_STEPS, WordProblem, word_problem
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_data_set, is_name
 
 RIGHT_REWARD, WRONG_REWARD = 10.0, -0.1
@@ -28,11 +27,10 @@ commas and a unit or currency do no harm.
 You have {tries}. The right number gives 10, a wrong one costs 0.1."""
 
 
-@dataclass(frozen=True)
 class GSM8KOptions(TextGameOptions):
     """``env_config`` of GSM8K."""
 
-    max_turns: int = option(1, "Tries.", low=1)
+    max_turns: int = option(1, "Tries.", ge=1)
     steps: tuple[int, int] = option(
         (2, 4), f"Fewest and most calculations a problem takes, 1 to {MAX_STEPS}; not used with `data`."
     )

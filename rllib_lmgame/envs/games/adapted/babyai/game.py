@@ -6,18 +6,17 @@ import contextlib
 import io
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import gymnasium
 import minigrid  # noqa: F401  (registers the levels)
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.adapted.babyai.bot import Step, bot_walk, longest_command, pose_of
 from rllib_lmgame.envs.games.adapted.babyai.commands import Plan, all_commands, plan_of
 from rllib_lmgame.envs.games.adapted.babyai.sight import Seen, Sight
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 
 PREFIX = "BabyAI-"
@@ -63,11 +62,10 @@ class Level(NamedTuple):
     key: str
 
 
-@dataclass(frozen=True)
 class BabyAIOptions(TextGameOptions):
     """``env_config`` of BabyAI."""
 
-    max_turns: int = option(20, "Replies per episode.", low=1)
+    max_turns: int = option(20, "Replies per episode.", ge=1)
     show_legal_actions: bool = option(True, "End each observation with the legal actions.")
     level: int | str = option(
         "GoToLocal", "Level by name (as `GoToLocal`, `GoToLocalS5N2`) or number (1 to 39).", stranger=is_name

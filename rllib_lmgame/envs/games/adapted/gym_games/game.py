@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,8 +13,8 @@ import numpy as np
 from gymnasium import spaces
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions, Variant
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 
 MAX_STARTS_TRIED = 3_000
@@ -40,11 +39,10 @@ class Level(NamedTuple):
     first: str
 
 
-@dataclass(frozen=True)
 class GymTextOptions(TextGameOptions):
     """``env_config`` of Gymnasium environments."""
 
-    max_turns: int = option(100, "Replies per episode.", low=1)
+    max_turns: int = option(100, "Replies per episode.", ge=1)
     env_id: str = option(
         "FrozenLake-v1", "Id of the Gymnasium environment (`module:Id-v0` imports the module first).", stranger=is_name
     )

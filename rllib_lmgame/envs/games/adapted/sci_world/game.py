@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.adapted.sci_world.simulator import (
     TASKS,
@@ -18,7 +18,6 @@ from rllib_lmgame.envs.games.adapted.sci_world.simulator import (
     solution,
     splits_of,
 )
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 
 ANY = "any"
@@ -39,14 +38,13 @@ you are paid what each reply adds to it.
 There are {turns} turns."""
 
 
-@dataclass(frozen=True)
 class SciWorldOptions(TextGameOptions):
     """``env_config`` of SciWorld."""
 
     max_turns: int = option(
         20,
         "Replies per episode. Many tasks need more: the simulator's own paths take up to some hundred actions.",
-        low=1,
+        ge=1,
     )
     task: str | int = option(
         ANY, "One of the 30 types of task by name or number (0 to 29), or `any`: the seed decides.", stranger=is_name

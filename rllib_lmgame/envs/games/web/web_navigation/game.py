@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import SEPARATOR, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.web.web_navigation.actions import Action, read_action
 from rllib_lmgame.envs.games.web.web_navigation.browser import Browser
@@ -16,7 +16,6 @@ from rllib_lmgame.envs.games.web.web_navigation.expert import next_action
 from rllib_lmgame.envs.synthetic.web_site.page import BUTTON, LINK, OPTION, TEXTBOX
 from rllib_lmgame.envs.synthetic.web_site.site import SiteBackend, build_site, copy_site
 from rllib_lmgame.envs.synthetic.web_site.tasks import FAMILIES
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 
 SITE_SEEDS = 2**31
@@ -37,11 +36,10 @@ The reward is 1 if then the objective is met and nothing else was changed, else 
 stop included."""
 
 
-@dataclass(frozen=True)
 class WebNavigationOptions(TextGameOptions):
     """``env_config`` of WebNavigation."""
 
-    max_turns: int = option(15, "Replies per episode, `stop` included.", low=2)
+    max_turns: int = option(15, "Replies per episode, `stop` included.", ge=2)
     sections: tuple[str, ...] = option(
         ("shop", "forum", "tracker", "cms"), "Sections of the site that tasks are about.", stranger=is_name
     )

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, NamedTuple
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.words.guessing.cities import REVEALING, TOPICS, WITHHELD, CityTable, Reading, city_table
 from rllib_lmgame.envs.games.words.guessing.game import QUESTION_REWARD, GuessingGame, GuessingOptions
 from rllib_lmgame.envs.games.words.guessing.oracle import TABLE
 from rllib_lmgame.envs.games.words.guessing.questions import is_question, the_question
-from rllib_lmgame.settings.schema import option
 
 RULES = """You find out which city I am thinking of. It is one of {cities} well-known cities all over the world.
 Reply with one question about it, such as "What language do people speak there?" or "Is it in Europe?", or a guess, \
@@ -31,7 +30,6 @@ class Exchange(NamedTuple):
     answer: str
 
 
-@dataclass(frozen=True)
 class GuessMyCityOptions(GuessingOptions):
     """``env_config`` of GuessMyCity."""
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.words.guessing.game import QUESTION_REWARD, GuessingGame, GuessingOptions
 from rllib_lmgame.envs.games.words.guessing.objects import DEPENDS, NO, YES, Asked, ObjectTable, object_table
 from rllib_lmgame.envs.games.words.guessing.oracle import TABLE, UNKNOWN
 from rllib_lmgame.envs.games.words.guessing.questions import YES_NO_OPENERS, is_question, the_question
-from rllib_lmgame.settings.schema import option
 
 ANSWERS = {NO: "No.", YES: "Yes.", DEPENDS: "It depends."}
 
@@ -39,7 +38,6 @@ class Exchange(NamedTuple):
     answer: str
 
 
-@dataclass(frozen=True)
 class TwentyQuestionsOptions(GuessingOptions):
     """``env_config`` of TwentyQuestions."""
 

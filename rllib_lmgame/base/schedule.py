@@ -16,9 +16,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, nearest
+from rllib_lmgame.base.group import (
+    LARGEST,
+    Group,
+    Limits,
+    as_mapping,
+    build,
+    check_value,
+    declared,
+    given,
+    limits,
+    option,
+    walk,
+)
 from rllib_lmgame.base.json_files import mapping_of, number_of
 from rllib_lmgame.base.results import is_metric, number_at
-from rllib_lmgame.settings.schema import Limits, as_mapping, build, check_value, declared, given, limits, option, walk
 
 PPO_ITERATION, ENV_STEPS = "ppo_iteration", "env_steps"
 
@@ -73,8 +85,7 @@ TYPES: Mapping[str, Way] = {
 """Ways between points by name."""
 
 
-@dataclass(frozen=True)
-class ScheduleOptions:
+class ScheduleOptions(Group):
     """A schedule in the place of a number: either ``points``, or ``values`` and ``above``."""
 
     by: str = option(
@@ -103,7 +114,7 @@ class ScheduleOptions:
         "With `values`: the stage before comes back when the number has been below this in `iterations` results in a "
         "row. null: never back.",
     )
-    iterations: int = option(1, "With `values`: how many results in a row it takes.", low=1)
+    iterations: int = option(1, "With `values`: how many results in a row it takes.", ge=1)
 
     @property
     def first(self) -> float:
@@ -250,7 +261,7 @@ def read_schedule(value: Any, path: str) -> ScheduleOptions:
     if not options.values:
         raise ConfigError(f"{path}.values", "needs at least one value")
     for number, stage in enumerate(options.values):
-        check_value(stage, float, limits(), f"{path}.values[{number}]")
+        check_value(stage, float, limits(ge=-LARGEST, le=LARGEST), f"{path}.values[{number}]")
     _check_belongs(options, ("type",), path, "values", "points")
     if options.above is None:
         raise ConfigError(path, "`values` needs `above`: when the next stage begins")
@@ -283,8 +294,8 @@ def check_points(points: Points, path: str) -> None:
     for number, point in enumerate(points):
         if len(point) != 2:
             raise ConfigError(f"{path}[{number}]", f"a point is [at, value], got {list(point)!r}")
-        for part, largest in zip(point, (MOST, None), strict=True):
-            check_value(part, float, limits(high=largest), f"{path}[{number}]")
+        for part, largest in zip(point, (MOST, LARGEST), strict=True):
+            check_value(part, float, limits(ge=-largest, le=largest), f"{path}[{number}]")
         if number and point[0] < points[number - 1][0]:
             raise ConfigError(f"{path}[{number}]", f"{point[0]:g} comes before {points[number - 1][0]:g}")
 
