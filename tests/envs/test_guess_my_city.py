@@ -111,9 +111,8 @@ def test_no_questions(reply: str) -> None:
     assert info["invalid_action"] and reward == -1.0 and not terminated and not truncated
 
 
-@pytest.mark.parametrize(("landmarks", "most"), [(True, 3), (False, 5)])
-def test_expert_finds_every_city(landmarks: bool, most: int) -> None:
-    game = GuessMyCity(split="all", landmarks=landmarks)
+def test_expert_finds_every_city() -> None:
+    game = GuessMyCity(split="all")
     for city in range(100):
         game.reset(seed=0)
         game.start(city)
@@ -122,19 +121,7 @@ def test_expert_finds_every_city(landmarks: bool, most: int) -> None:
             _, reward, done, truncated, info = game.step(game.expert_action())
             total += reward
             assert not truncated and not info["invalid_action"]
-        assert 1 - total <= most
-
-
-def test_without_landmarks_they_are_not_spoken_of() -> None:
-    game = thinking_of("Paris", landmarks=False)
-    for question in ("What is its landmark?", "What do people eat?", "Is the Eiffel Tower there?", "Why is it famous?"):
-        assert game.step(question)[0].endswith("I would rather not say.")
-    assert game.step("What river is there?")[0].endswith("The river there is the Seine.")
-    assert not set(game.legal_actions()) & {
-        "What do people eat there?",
-        "What is its best-known landmark?",
-        "What is it known for?",
-    }
+        assert 1 - total <= 3
 
 
 def test_an_oracle_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:

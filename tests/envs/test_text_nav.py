@@ -45,7 +45,7 @@ def test_a_known_errand_is_paid_at_its_end_alone(seed: int) -> None:
 @pytest.mark.slow
 def test_the_solver_runs_the_errand_of_1000_houses() -> None:
     for seed in range(1000):
-        house = House(HousePlan(seed, 4, 6, 4, False))
+        house = House(HousePlan(seed, 4, 6, 4))
         for command in house.winning_commands() or []:
             assert command in house.commands()
             house.do(command)
@@ -69,7 +69,7 @@ def test_the_solver_also_knows_the_way_after_a_detour() -> None:
 
 
 def test_generating_a_house_leaves_global_chance_alone_and_ignores_it() -> None:
-    plan = HousePlan(5, 4, 6, 4, False)
+    plan = HousePlan(5, 4, 6, 4)
     texts = []
     for start in (1, 2):
         random.seed(start)
@@ -84,7 +84,7 @@ def test_generating_a_house_leaves_global_chance_alone_and_ignores_it() -> None:
 
 def test_what_is_closed_is_hidden_in_the_room_and_shown_on_the_map() -> None:
     for seed in range(60):
-        house = House(HousePlan(seed, 2, 8, 2, False))
+        house = House(HousePlan(seed, 2, 8, 2))
         here = house._inside.get(house._here, ())
         closed = [thing for thing in here if house._state.get(thing, "open") != "open" and house._inside.get(thing)]
         if closed:

@@ -43,7 +43,6 @@ class TextNavOptions(TextGameOptions):
     rooms: int = option(4, "Rooms of the house.", low=2, high=12)
     objects: int = option(6, "Things in the house, furniture included.", low=1, high=20)
     quest_length: int = option(4, "Commands the errand takes; a house may allow only a shorter one.", low=1, high=8)
-    brief_errand: bool = option(False, "Name the end of the errand alone, not every step.")
     houses: int = option(
         500,
         "Different houses; the seed chooses one. Each is generated once per process and kept.",
@@ -115,9 +114,7 @@ class TextNav(ListedLevels):
     def made_up(self, rng: random.Random) -> Iterator[HousePlan]:
         chosen = self.options
         while True:
-            yield HousePlan(
-                rng.randrange(chosen.houses), chosen.rooms, chosen.objects, chosen.quest_length, chosen.brief_errand
-            )
+            yield HousePlan(rng.randrange(chosen.houses), chosen.rooms, chosen.objects, chosen.quest_length)
 
     def level_key(self, level: HousePlan | StoryFile) -> str:
         if isinstance(level, StoryFile):
