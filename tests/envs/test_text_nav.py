@@ -11,17 +11,7 @@ pytest.importorskip("textworld")
 
 from rllib_lmgame.envs.games.adapted.text_nav.game import TextNav
 from rllib_lmgame.envs.games.adapted.text_nav.house import House, HousePlan, generated
-from tests.envs.begun import begun
-
-
-def played(game: TextNav) -> dict:
-    """The last info of a game the expert plays from here."""
-    done = cut = False
-    info: dict = {}
-    while not (done or cut):
-        _, _, done, cut, info = game.step(game.expert_action() or "")
-    return info
-
+from tests.envs.begun import begun, played_by_expert
 
 KNOWN = {
     1: ["take mouse from chair", "go east", "drop mouse"],
@@ -63,7 +53,7 @@ def test_the_solver_also_knows_the_way_after_a_detour() -> None:
                 _, _, _, _, info = game.step(chance.choice(info["legal_actions"]))
         if game.finished:
             continue
-        assert played(game)["success"]
+        assert played_by_expert(game)[1]["success"]
         recovered += 1
     assert recovered > 15
 
