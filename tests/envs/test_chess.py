@@ -21,7 +21,7 @@ from rllib_lmgame.envs.games.adapted.chess_games.game import Chess  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.opponents import DEBIAN_GAMES  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.search import MATE, best_move, evaluate  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.tablebase import NO_MATE, table  # noqa: E402
-from tests.envs.begun import begun  # noqa: E402
+from tests.envs.begun import begun, played_by_expert  # noqa: E402
 
 FAKE_ENGINE = """#!{python}
 import sys
@@ -330,10 +330,7 @@ def test_the_solver_mates_in_the_fewest_moves(seeds: range) -> None:
     for seed in seeds:
         game.reset(seed=seed)
         expected = (table(_kind(game)).white[_squares(game._board)] + 1) // 2
-        done = False
-        while not done:
-            _, reward, done, truncated, info = game.step(game.expert_action() or "")
-            assert not truncated
+        reward, info = played_by_expert(game)
         assert info["success"] and reward == 1.0 and info["actions_taken"] == expected
 
 

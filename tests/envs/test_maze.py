@@ -9,7 +9,7 @@ import pytest
 
 from rllib_lmgame.envs import make_game
 from rllib_lmgame.envs.games.grids.maze import DOUBLE_T, STEPS, Level, Maze, carved, free_places, walls_said
-from tests.envs.begun import begun
+from tests.envs.begun import begun, played_by_expert
 
 
 def game_at(row: int, column: int, **config: object) -> Maze:
@@ -94,11 +94,7 @@ def test_the_solver_takes_the_shortest_way(game_id: str, levels: int) -> None:
     game = make_game(game_id, {"split": "all"})
     for seed in range(levels):
         game.reset(seed=seed)
-        total, done = 0.0, False
-        while not done:
-            _, reward, done, truncated, info = game.step(game.expert_action())
-            total += reward
-            assert not truncated
+        total, info = played_by_expert(game)
         assert info["success"] and total == 1.0 - steps_needed(game._level)
 
 

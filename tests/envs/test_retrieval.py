@@ -24,7 +24,8 @@ import pytest
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.cli.main import main
-from rllib_lmgame.envs.games.web.deep_search import DeepSearch, retrievers
+from rllib_lmgame.envs.games.web.deep_search import retrievers
+from rllib_lmgame.envs.games.web.deep_search.game import DeepSearch
 from rllib_lmgame.envs.support.retrieval import client
 from rllib_lmgame.envs.support.retrieval import dense as dense_module
 from rllib_lmgame.envs.support.retrieval.client import HttpRetriever, RetrieverError, passages_of

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from rllib_lmgame.envs.contract.base import InvalidAction
-from rllib_lmgame.envs.games.web.web_navigation import WebNavigation
 from rllib_lmgame.envs.games.web.web_navigation.actions import Action, read_action
 from rllib_lmgame.envs.games.web.web_navigation.browser import Browser
+from rllib_lmgame.envs.games.web.web_navigation.game import WebNavigation
 from rllib_lmgame.envs.support.answers import same_answer
 from rllib_lmgame.envs.synthetic.web_site.page import Page
 from rllib_lmgame.envs.synthetic.web_site.site import SiteBackend, build_site, copy_site

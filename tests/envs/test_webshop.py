@@ -9,7 +9,7 @@ import json
 import pytest
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.envs.games.web.webshop import WebShop
+from rllib_lmgame.envs.games.web.webshop.game import WebShop
 from rllib_lmgame.envs.games.web.webshop.loader import read_price
 from rllib_lmgame.envs.games.web.webshop.pages import Page
 from rllib_lmgame.envs.games.web.webshop.products import (

@@ -41,7 +41,6 @@ class TextNavOptions(TextGameOptions):
     rooms: int = option(4, "Rooms of the house.", ge=2, le=12)
     objects: int = option(6, "Things in the house, furniture included.", ge=1, le=20)
     quest_length: int = option(4, "Commands the errand takes; a house may allow only a shorter one.", ge=1, le=8)
-    brief_errand: bool = option(False, "Name the end of the errand alone, not every step.")
     houses: int = option(
         500,
         "Different houses; the seed chooses one. Each is generated once per process and kept.",
@@ -113,9 +112,7 @@ class TextNav(ListedLevels):
     def made_up(self, rng: random.Random) -> Iterator[HousePlan]:
         chosen = self.options
         while True:
-            yield HousePlan(
-                rng.randrange(chosen.houses), chosen.rooms, chosen.objects, chosen.quest_length, chosen.brief_errand
-            )
+            yield HousePlan(rng.randrange(chosen.houses), chosen.rooms, chosen.objects, chosen.quest_length)
 
     def level_key(self, level: HousePlan | StoryFile) -> str:
         if isinstance(level, StoryFile):

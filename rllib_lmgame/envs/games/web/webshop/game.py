@@ -55,7 +55,6 @@ class WebShopOptions(TextGameOptions):
         ge=60,
         le=2_000_000,
     )
-    catalogue_seed: int = option(0, "Which generated shop.", ge=0)
     data: str | None = option(
         None,
         "WebShop's `items_shuffle*.json`, or `data:webshop`, which has the other files too; null generates a shop.",
@@ -111,7 +110,7 @@ class WebShop(ListedLevels):
                 if getattr(chosen, key) is not None:
                     raise ConfigError(f"env_config.{key}", "belongs to a catalogue file; give env_config.data as well")
             self._human = False
-            self._catalogue = generated_catalogue(chosen.num_products or GENERATED, chosen.catalogue_seed)
+            self._catalogue = generated_catalogue(chosen.num_products or GENERATED, 0)
         else:
             data, attributes, goals = self._files(chosen.data)
             self._human = goals is not None

@@ -25,7 +25,6 @@ from rllib_lmgame.envs.support.datasets import package_lines
 NONE = "-"
 RIGHT, WRONG = "Yes.", "No."
 NO_NAME = "I will not tell you its name."
-WITHHELD = "I would rather not say."
 MAX_NAME = 5
 """Words of the longest name."""
 
@@ -50,9 +49,6 @@ class Topic(NamedTuple):
 
 TOPICS = tuple(Topic(*map(str.strip, line.split("|"))) for line in package_lines("city_topics.txt"))
 TOPIC_NUMBER = {topic.key: number for number, topic in enumerate(TOPICS)}
-REVEALING = frozenset(("landmark", "food", "fame"))
-"""Topics whose answers nearly name the city."""
-
 YES_NO_TOPICS = tuple(topic.key for topic in TOPICS if topic.key not in ("people", "capital", "fame"))
 """Topics whose facts may be asked for by yes or no: "Is it in France?"."""
 
@@ -135,7 +131,6 @@ class CityTable:
         cities: Names.
         names: All names of each city.
         answers: Answer about each topic, by topic and city.
-        revealing: Facts on the topics that nearly name the city.
 
     Args:
         lines: ``name (other names) | fact | ...`` in the order of :data:`TOPICS`.
@@ -149,7 +144,6 @@ class CityTable:
         self.cities = tuple(names[0] for names in self.names)
         facts = [dict(zip(TOPIC_NUMBER, row, strict=True)) for _, row in rows]
         self.answers = tuple(tuple(sentence(topic, city[topic.key]) for city in facts) for topic in TOPICS)
-        self.revealing = frozenset(fact for city in facts for key in REVEALING for fact in parts_of(city[key]))
         self._items = tuple(items_of(name, city) for name, city in zip(self.cities, facts, strict=True))
         meanings: dict[tuple[str, ...], set[str]] = {}
         for item in sorted(set().union(*self._items)):
