@@ -19,6 +19,9 @@ from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 VERSION = "version"
 """Key of the policy version in a module's state; the only one in an inference-only state."""
 
+KINDS = ("on_gpu", "critic", "action_values", "reference")
+"""Keys of a ``model_config`` beside ``options`` and ``model_dir``."""
+
 BASE = "base"
 """Key of the frozen weights' fingerprint in the state of a module with adapters."""
 
@@ -34,14 +37,12 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI, PolicyNetwork):
         if self.inference_only:
             return
         try:
-            config = dict(self.model_config or {})
-            given = config.pop("options", {})
-            options = (
-                given
-                if isinstance(given, LanguageModelOptions)
-                else build(LanguageModelOptions, given, "language_model")
-            )
-            self.load(options, str(config.pop("model_dir", None) or options.model), **config)
+            config: Mapping[str, Any] = self.model_config or {}  # type: ignore[assignment]
+            options = config.get("options", {})
+            if not isinstance(options, LanguageModelOptions):
+                options = build(LanguageModelOptions, options, "language_model")
+            kinds = {name: config[name] for name in KINDS if name in config}  # RLlib adds keys of its own.
+            self.load(options, str(config.get("model_dir") or options.model), **kinds)
         except AttributeError as error:  # RLlib would take it for an old constructor and hide it.
             raise RuntimeError(f"could not build the language model: {error}") from error
 
