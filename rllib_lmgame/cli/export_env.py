@@ -115,7 +115,7 @@ def source(trainer: str, module: str, game_id: str, options: Mapping[str, Any], 
 
 def _others(session: GameSession, seats: list[str] | None) -> dict[str, str]:
     """Seat -> scripted player, of all but one. Raises: ConfigError: not one seat is left."""
-    from rllib_lmgame.game_server.table import REMOTE, seated
+    from rllib_lmgame.servers.table import REMOTE, seated
 
     players = seated(seats, session)
     if list(players.values()).count(REMOTE) != 1:

@@ -46,7 +46,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     from rllib_lmgame.envs.support.retrieval.dense import DenseRetriever, Keys, load_faiss
     from rllib_lmgame.envs.support.retrieval.passages import PassageFile
-    from rllib_lmgame.envs.support.retrieval.server import MOST_RESULTS, RetrieverServer
+    from rllib_lmgame.servers.retriever import MOST_RESULTS, RetrieverServer
 
     if not 1 <= args.topk <= MOST_RESULTS:
         raise ConfigError("--topk", f"must be from 1 to {MOST_RESULTS}, got {args.topk}")

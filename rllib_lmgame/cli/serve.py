@@ -102,7 +102,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
         "server_options",
         nargs="*",
         metavar="-- OPTION",
-        help="options of vLLM's own server, which serves the policy where vLLM is installed: -- --max-num-seqs 64",
+        help="options of vLLM's own server, which serves the policy: -- --max-num-seqs 64",
     )
     parser.set_defaults(run=run, seed=0)
     return parser
@@ -126,10 +126,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> None:
-    from rllib_lmgame.game_server.agentgym import agentgym_app
-    from rllib_lmgame.game_server.hall import Hall, open_games
-    from rllib_lmgame.game_server.mrlm import serve_mrlm
-    from rllib_lmgame.game_server.openenv import openenv_app
+    from rllib_lmgame.servers.agentgym import agentgym_app
+    from rllib_lmgame.servers.hall import Hall, open_games
+    from rllib_lmgame.servers.mrlm import serve_mrlm
+    from rllib_lmgame.servers.openenv import openenv_app
 
     served = await open_games(games, args.seats, args.tasks)
     hall = Hall(served, args.max_sessions, args.session_timeout, args.call_limit)
@@ -169,38 +169,13 @@ def _run_policy(args: argparse.Namespace, token: str | None) -> int:
         raise ConfigError(
             "--policy", f"{args.policy} is no language model of this machine; name a checkpoint or hf:DIR"
         )
-    if player.by_vllm:
-        from rllib_lmgame.evaluation.players.vllm_server import run_server, server_command
+    from rllib_lmgame.evaluation.players.vllm_server import run_server, server_command
 
-        port = check_free(args.host, args.port)
-        command, environment = server_command(player, args.policy, args.host, port, args.at_once, token)
-        place = _place_of(args, port, token)
-        return run_server([*command, *args.server_options], environment, args.host, port, place)
-    if args.server_options:
-        raise ConfigError("--", "options after it are of vLLM's server: it is not installed, or the model is small")
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve_policy(player, args, token))
-    return 0
-
-
-def _place_of(args: argparse.Namespace, port: int, token: str | None) -> str:
+    port = check_free(args.host, args.port)
+    command, environment = server_command(player, args.policy, args.host, port, args.at_once, token)
     made = f", api_key {token}" if token is not None and args.token_file is None else ""
-    return f"{args.policy} at http://{in_address(args.host)}:{port}/v1{made}"
-
-
-async def _serve_policy(player: Any, args: argparse.Namespace, token: str | None) -> None:
-    from rllib_lmgame.endpoints.chat_server import ChatEndpoint
-    from rllib_lmgame.evaluation.players.served import ServedPolicy
-
-    async with player:
-        policy = ServedPolicy(player)
-        endpoint = ChatEndpoint(args.policy, policy.score)
-        endpoint.admit(token, policy)
-
-        def ready(port: int) -> None:
-            print(_place_of(args, port, token), flush=True)
-
-        await listen(endpoint.app(), args.host, args.port, ready, STOP_S, cancels=True)
+    place = f"{args.policy} at http://{in_address(args.host)}:{port}/v1{made}"
+    return run_server([*command, *args.server_options], environment, args.host, port, place)
 
 
 def _fill_in(args: argparse.Namespace) -> None:

@@ -146,8 +146,8 @@ def _found(paths: list[str], curves: Curves) -> list[Source]:
 def _serve(library: Library, args: argparse.Namespace) -> int:
     import webbrowser
 
+    from rllib_lmgame.servers.viewer import Viewer
     from rllib_lmgame.viewer.curves import Curves
-    from rllib_lmgame.viewer.server import Viewer
 
     curves = Curves([])
     with Viewer(library, _title(args.words), args.port, lambda: _found(args.words, curves), curves) as viewer:

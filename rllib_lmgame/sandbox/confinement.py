@@ -26,8 +26,8 @@ MODES = (BUBBLEWRAP, SECCOMP)
 """The stronger one first."""
 
 _PRELOADED = """
-abc array bisect cmath collections contextlib copy datetime decimal enum fractions functools hashlib heapq itertools
-json math operator random re statistics string textwrap time typing
+__future__ abc array bisect cmath collections contextlib copy datetime decimal enum fractions functools hashlib heapq
+itertools json math operator queue random re statistics string struct textwrap time typing unicodedata
 """
 PRELOADED = tuple(_PRELOADED.split())
 SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")

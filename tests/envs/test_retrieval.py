@@ -32,11 +32,11 @@ from rllib_lmgame.envs.support.retrieval.client import HttpRetriever, RetrieverE
 from rllib_lmgame.envs.support.retrieval.dense import DenseRetriever, Keys, load_faiss, open_index, write_index
 from rllib_lmgame.envs.support.retrieval.encoder import Encoder
 from rllib_lmgame.envs.support.retrieval.passages import Passage, PassageFile, chunks
-from rllib_lmgame.envs.support.retrieval.server import RetrieverServer, _Request
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import Sessions, play_many
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import Seat
+from rllib_lmgame.servers.retriever import RetrieverServer, _Request
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 WORDS = re.findall(
@@ -350,13 +350,13 @@ def test_an_answer_without_end_is_given_up_at_the_limit(monkeypatch: pytest.Monk
             yield b"x" * 1_000
 
     @asynccontextmanager
-    async def post(url: str, **kwargs: Any) -> AsyncIterator[Any]:
+    async def request(method: str, url: str, **kwargs: Any) -> AsyncIterator[Any]:
         yield SimpleNamespace(status=200, content=SimpleNamespace(iter_chunked=dripping))
 
     monkeypatch.setattr(client, "MOST_BYTES", 8 << 20)
     began = time.process_time()
     with pytest.raises(RetrieverError, match="more than 8,388,608 bytes"):
-        asyncio.run(client._attempt(SimpleNamespace(post=post), "http://127.0.0.1:9/retrieve", {}))
+        asyncio.run(client._attempt(SimpleNamespace(request=request), "http://127.0.0.1:9/retrieve", {}))
     assert time.process_time() - began < 3
 
 
@@ -380,7 +380,7 @@ def test_a_query_that_is_refused_fails_its_own_search_alone(serve: Callable[...,
 
     retriever, (good, bad, both) = searched_together(serve(answer).url, [["a"], ["b", "bad"], ["c", "d"]])
     assert good == [[Passage("T", "a")]] and both == [[Passage("T", "c")], [Passage("T", "d")]]
-    assert "HTTP 400: too long" in bad and search(retriever, ["bad"]) == bad
+    assert "HTTP 400: too long" in bad and "HTTP 400: too long" in search(retriever, ["bad"])
 
 
 @pytest.mark.parametrize("single", [False, True])
@@ -407,7 +407,7 @@ def test_a_query_that_breaks_the_server_fails_its_own_search_alone(
     for place in (0, 1, 2, 4):
         assert found[place] == [[Passage("T", query)] for query in searches[place]]
     assert "HTTP 404: given up" in found[3]
-    assert single or [len(queries) for queries in tried[:5]] == [8, 8, 4, 2, 1]
+    assert single or [len(queries) for queries in tried[:5]] == [8, 8, 1, 1, 1]
 
 
 def search(retriever: HttpRetriever, queries: list[str]) -> Any:

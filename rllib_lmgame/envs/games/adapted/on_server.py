@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import option
+from rllib_lmgame.base.http_client import Broken, Late, NoAnswer, Reply, Unreachable, ask
 from rllib_lmgame.base.step_timer import WaitedTooLong, waiting
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.endpoints.secrecy import gives_away
@@ -36,6 +37,10 @@ class Wrong(Exception):
     """What the server did, in words that follow its address."""
 
 
+class BrokeOff(Wrong):
+    """The connection broke; the server may have heard the request."""
+
+
 def patiently(ask: Callable[[], T], where: str, retries: int) -> T:
     """What is answered, asked for again while the server is full or not there. Raises: WaitedTooLong."""
     problem = ""
@@ -49,6 +54,20 @@ def patiently(ask: Callable[[], T], where: str, retries: int) -> T:
                 problem = str(error)
     tries = f" (asked {retries + 1} times)" if retries else ""
     raise WaitedTooLong(f"{where} {problem}{tries}")
+
+
+async def answer_of(http: Any, method: str, url: str, timeout_s: float, **how: Any) -> Reply:
+    """An answer over HTTP. Raises: NotNow: the server is not there; Wrong: there is no whole answer."""
+    try:
+        return await ask(http, method, url, timeout_s, MOST_BYTES, **how)
+    except Unreachable as error:
+        raise NotNow(f"is not there ({error})") from None
+    except Broken as error:
+        raise BrokeOff(f"broke off: {error}") from None
+    except Late:
+        raise Wrong(f"gave no whole answer in timeout_s={timeout_s:g}") from None
+    except NoAnswer as error:
+        raise Wrong(str(error)) from None
 
 
 TOKEN = "Environment variable that holds the token of the server; null: it needs none."

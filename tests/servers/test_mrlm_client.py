@@ -22,9 +22,9 @@ from rllib_lmgame.envs.games.adapted.mrlm.game import new_of, read_address
 from rllib_lmgame.envs.games.adapted.mrlm.protocol import METHODS, SERVICE, messages
 from rllib_lmgame.envs.games.adapted.on_server import MOST_BYTES
 from rllib_lmgame.envs.registry import game_spec, make_game, make_session
-from rllib_lmgame.game_server.hall import Hall, open_games
-from rllib_lmgame.game_server.mrlm import serve_mrlm
 from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.servers.hall import Hall, open_games
+from rllib_lmgame.servers.mrlm import serve_mrlm
 
 LAKE = "lmgame/FrozenLake-v0"
 

@@ -23,9 +23,18 @@ from aiohttp import web
 
 from rllib_lmgame.base import json_files
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.game_server.access import MOST_BYTES, answering, guard, told_to_all
-from rllib_lmgame.game_server.hall import MOST_SEED, Client, FullError, Hall, HeldPlaces, ServedGame
-from rllib_lmgame.game_server.table import GameLostError, View
+from rllib_lmgame.base.http_server import guard
+from rllib_lmgame.servers.hall import (
+    MOST_BYTES,
+    MOST_SEED,
+    Client,
+    FullError,
+    Hall,
+    HeldPlaces,
+    ServedGame,
+    always,
+)
+from rllib_lmgame.servers.table import GameLostError, View
 
 
 def agentgym_app(hall: Hall, token: str | None) -> web.Application:
@@ -33,7 +42,7 @@ def agentgym_app(hall: Hall, token: str | None) -> web.Application:
     app = web.Application(client_max_size=MOST_BYTES, middlewares=[guard(token)])
     names = ", ".join(hall.games)
     if len(hall.games) > 1:
-        app.router.add_get("/", told_to_all(answering(f"These are the environments {names}.")))
+        app.router.add_get("/", always(f"These are the environments {names}."))
     for game in hall.games.values():
         served = _Served(hall, game)
         for base in hall.bases(game):
@@ -64,7 +73,7 @@ class _Served:
         self._numbers = itertools.count()
 
     def route(self, app: web.Application, base: str) -> None:
-        about = told_to_all(answering(f"This is environment {self._game.name}."))
+        about = always(f"This is environment {self._game.name}.")
         for path in {f"{base}/", base or "/"}:
             app.router.add_get(path, about)
         for name in ("create", "reset", "step", "close"):

@@ -25,9 +25,8 @@ from rllib_lmgame.base.http_server import check_free, in_address
 from rllib_lmgame.base.text import in_words
 from rllib_lmgame.envs.contract.base import MAX_TEXT
 from rllib_lmgame.envs.games.adapted.mrlm.protocol import METHODS, SERVICE, messages, writable
-from rllib_lmgame.game_server.access import MOST_BYTES
-from rllib_lmgame.game_server.hall import MOST_SEED, Client, FullError, Hall, HeldPlaces, ServedGame
-from rllib_lmgame.game_server.table import GameLostError, View
+from rllib_lmgame.servers.hall import MOST_BYTES, MOST_SEED, Client, FullError, Hall, HeldPlaces, ServedGame
+from rllib_lmgame.servers.table import GameLostError, View
 
 CUT_OFF_S = 0.1
 """In which gRPC cancels a call that was cut off: its requests come to an end as those of one that was not."""

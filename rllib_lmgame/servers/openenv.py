@@ -18,22 +18,23 @@ from __future__ import annotations
 import asyncio
 import json
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
 from aiohttp import WSCloseCode, WSMsgType, web
+from pydantic import BaseModel, ValidationError
 
 from rllib_lmgame.base import json_files
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.http_server import guard, open_to_all
 from rllib_lmgame.envs.contract.base import MAX_TEXT
 from rllib_lmgame.envs.contract.splits import SPLITS, VALIDATION
-from rllib_lmgame.game_server.access import MOST_BYTES, answering, guard, told_to_all
-from rllib_lmgame.game_server.hall import MOST_SEED, Client, FullError, Hall, HeldPlaces, ServedGame
-from rllib_lmgame.game_server.openenv_forms import SCHEMA, VERSION, openapi
-from rllib_lmgame.game_server.table import GameLostError, Seating, View
+from rllib_lmgame.servers.hall import MOST_BYTES, Client, FullError, Hall, HeldPlaces, ServedGame, always
+from rllib_lmgame.servers.openenv_forms import SCHEMA, VERSION, Action, Reset, State, Step, Tasks, openapi
+from rllib_lmgame.servers.table import GameLostError, View
 
 CUT_OFF_BYTES = 1 << 22
 """A connection that sends more in one message is closed (1009)."""
@@ -53,6 +54,7 @@ _STATUS = {VALIDATION_ERROR: 422, INVALID_JSON: 422, CAPACITY_REACHED: 503, SESS
 
 
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
 
 class WireError(Exception):
@@ -86,9 +88,8 @@ class Episode:
     last_reward: float = 0.0
     last_info: dict[str, Any] = field(default_factory=dict)
 
-    async def reset(self, data: Mapping[str, Any]) -> dict[str, Any]:
+    async def reset(self, asked: Reset) -> dict[str, Any]:
         """Begin an episode. Raises: WireError."""
-        asked = _Asked.read(data, self.game)
         view = await _played(self.client.reset(self.game, asked.seats, asked.seed, asked.split))
         self.episode_id = asked.episode_id or str(uuid4())
         self.shown, self.steps, self.last_reward, self.last_info = {}, 0, 0.0, {}
@@ -97,9 +98,8 @@ class Episode:
         self.max_turns = view.observation.turns_left
         return self._answer(view)
 
-    async def step(self, data: Any) -> dict[str, Any]:
+    async def step(self, message: str) -> dict[str, Any]:
         """Reply. Raises: WireError."""
-        message = _read_action(data)
         view = await _played(self.client.reply(message))
         self.steps += 1
         if view.replied is not None:
@@ -108,17 +108,16 @@ class Episode:
 
     def state(self) -> dict[str, Any]:
         """What OpenEnv calls the state: nothing of it is the game's own, which would be a secret."""
-        return {
-            "episode_id": self.episode_id,
-            "step_count": self.steps,
-            "env_id": self.game.name,
-            "num_players": len(self.game.agents),
-            "max_turns": self.max_turns,
-            "turn": self.steps,
-            "last_reward": self.last_reward,
-            "last_info": self.last_info,
-            "raw_state": {},
-        }
+        return State(
+            env_id=self.game.name,
+            num_players=len(self.game.agents),
+            episode_id=self.episode_id,
+            step_count=self.steps,
+            max_turns=self.max_turns,
+            turn=self.steps,
+            last_reward=self.last_reward,
+            last_info=self.last_info,
+        ).model_dump()
 
     def _answer(self, view: View) -> dict[str, Any]:
         table = self.client.table
@@ -149,78 +148,30 @@ class Episode:
         }
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What ``reset`` is asked for."""
-
-    seed: int | None
-    episode_id: str | None
-    split: str | None
-    seats: Seating | None
-
-    @classmethod
-    def read(cls, data: Any, game: ServedGame) -> _Asked:
-        """Keys that no environment of ours has are let be: clients send those of theirs."""
-        wrong: list[dict[str, Any]] = []
-
-        def value(key: str, fits: Callable[[Any], bool], what: str) -> Any:
-            found = data.get(key)
-            if found is None or fits(found):
-                return found
-            wrong.append({"type": "value_error", "loc": ["data", key], "msg": f"must be {what}"})
-            return None
-
-        def natural(found: Any) -> bool:
-            return isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= MOST_SEED
-
-        if not isinstance(data, Mapping):
-            raise _invalid({"type": "dict_type", "loc": ["data"], "msg": "must be an object"})
-        seed = value("seed", natural, f"a whole number from 0 to {MOST_SEED}")
-        index = value("index", natural, f"a whole number from 0 to {MOST_SEED}")
-        name = value(
-            "episode_id",
-            lambda found: isinstance(found, str) and 0 < len(found) <= 255,
-            "text of at most 255 characters",
-        )
-        split = value("split", lambda found: isinstance(found, str), "text")
-        seats = value("seats", _is_seating, 'a list like ["remote", "minimax"], or an object by the names of seats')
-        if seed is not None and index is not None:
-            wrong.append(
-                {"type": "value_error", "loc": ["data", "index"], "msg": "stands beside seed; give one of them"}
-            )
-        if index is not None and index >= game.tasks:
-            wrong.append({"type": "value_error", "loc": ["data", "index"], "msg": f"there are {game.tasks} tasks"})
-        if wrong:
-            raise _invalid(*wrong)
-        return cls(index if seed is None else seed, name, split, seats)
+def _read(form: type[M], data: Any, where: str = "data") -> M:
+    """A message. Raises: WireError: it has another form."""
+    try:
+        return form.model_validate(data)
+    except ValidationError as error:
+        told = error.errors(include_url=False, include_context=False, include_input=False)
+        raise _invalid(*({**each, "loc": [where, *each["loc"]]} for each in told[:MOST_ERRORS])) from None
 
 
-def _is_seating(found: Any) -> bool:
-    players = list(found.values()) if isinstance(found, Mapping) else found
-    return isinstance(players, list) and all(isinstance(player, str) for player in players)
+def _read_reset(data: Any, game: ServedGame) -> Reset:
+    """What a level is begun with; ``index`` stands for a seed. Raises: WireError."""
+    asked = _read(Reset, data)
+    if asked.index is None:
+        return asked
+    if asked.seed is not None or asked.index >= game.tasks:
+        why = "stands beside seed; give one of them" if asked.seed is not None else f"there are {game.tasks} tasks"
+        raise _invalid({"type": "value_error", "loc": ["data", "index"], "msg": why})
+    return asked.model_copy(update={"seed": asked.index})
 
 
-def _invalid(*errors: dict[str, Any]) -> WireError:
-    errors = errors[:MOST_ERRORS]
-    said = "; ".join(f"{'.'.join(map(str, error['loc']))} {error['msg']}" for error in errors)
-    return WireError(VALIDATION_ERROR, f"Invalid message: {said}", errors=list(errors))
-
-
-def _read_action(data: Any) -> str:
-    if not isinstance(data, Mapping):
-        raise _invalid({"type": "dict_type", "loc": ["data"], "msg": "must be an object"})
-    wrong = [
-        {"type": "extra_forbidden", "loc": ["data", str(key)[:100]], "msg": "is no field of an action"}
-        for key in data
-        if key not in ("message", "metadata")
-    ]
-    if not isinstance(data.get("message"), str):
-        wrong.append({"type": "string_type", "loc": ["data", "message"], "msg": "must be text"})
-    if not isinstance(data.get("metadata", {}), Mapping):
-        wrong.append({"type": "dict_type", "loc": ["data", "metadata"], "msg": "must be an object"})
-    if wrong:
-        raise _invalid(*wrong)
-    return str(data["message"])
+def _invalid(*errors: Mapping[str, Any]) -> WireError:
+    told = [{**error, "loc": [str(part)[:100] for part in error["loc"]]} for error in errors]
+    said = "; ".join(f"{'.'.join(error['loc'])}: {error['msg']}" for error in told)
+    return WireError(VALIDATION_ERROR, f"Invalid message: {said}", errors=told)
 
 
 async def _played(view: Any) -> View:
@@ -237,14 +188,14 @@ async def _played(view: Any) -> View:
 def openenv_app(hall: Hall, token: str | None) -> web.Application:
     """The server's application."""
     app = web.Application(client_max_size=MOST_BYTES, middlewares=[guard(token), _told])
-    app.router.add_get("/list_environments", told_to_all(answering(list(hall.games))))
+    app.router.add_get("/list_environments", always(list(hall.games)))
     for game in hall.games.values():
         served = _Served(hall, game)
         for base in hall.bases(game):
             served.route(app, base)
         for base in ("", f"/{game.name}"):
             served.route_tasks(app, f"{base}/{game.name}")
-        app.router.add_get(f"/{game.name}/list_environments", told_to_all(answering([game.name])))
+        app.router.add_get(f"/{game.name}/list_environments", always([game.name]))
         app.on_shutdown.append(served.close)
     return app
 
@@ -271,8 +222,8 @@ class _Served:
         told = {"health": {"status": "healthy"}, "metadata": metadata, "schema": SCHEMA}
         told["openapi.json"] = openapi(self._game.name)
         for name, content in told.items():
-            app.router.add_get(f"{base}/{name}", told_to_all(answering(content)))
-        app.router.add_post(f"{base}/mcp", told_to_all(_json_rpc))
+            app.router.add_get(f"{base}/{name}", always(content))
+        app.router.add_post(f"{base}/mcp", open_to_all(_json_rpc))
         app.router.add_post(f"{base}/reset", self._reset)
         app.router.add_post(f"{base}/step", self._step)
         app.router.add_get(f"{base}/state", self._state)
@@ -280,8 +231,7 @@ class _Served:
 
     def route_tasks(self, app: web.Application, base: str) -> None:
         """What ORS calls tasks: levels by split and number."""
-        splits = [{"name": name, "type": name if name in SPLITS else VALIDATION} for name in self._game.splits]
-        app.router.add_get(f"{base}/splits", answering(splits))
+        app.router.add_get(f"{base}/splits", self._splits)
         for name in ("tasks", "num_tasks", "task", "task_range"):
             app.router.add_post(f"{base}/{name}", getattr(self, f"_{name}"))
 
@@ -295,31 +245,23 @@ class _Served:
         await self._held.close()
 
     async def _reset(self, request: web.Request) -> web.Response:
-        data = await _body(request, {})
-        name = data.get("episode_id")
-        if not isinstance(name, str) or not name:
-            data = {**data, "episode_id": name if name is not None else str(uuid4())}
-        name = data["episode_id"]
-        episode = self._held.of(name) if isinstance(name, str) else None
+        asked = _read_reset(await _body(request, {}), self._game)
+        asked.episode_id = name = asked.episode_id or str(uuid4())
+        episode = self._held.of(name)
         if episode is not None:
-            return web.json_response(await episode.reset(data))
-        _Asked.read(data, self._game)
+            return web.json_response(await episode.reset(asked))
         episode = _entered(lambda: self._held.enter(name, partial(Episode, self._game)))
         try:
-            return web.json_response(await episode.reset(data))
+            return web.json_response(await episode.reset(asked))
         except BaseException:
             await self._held.leave(name)
             raise
 
     async def _step(self, request: web.Request) -> web.Response:
-        data = await _body(request)
-        name = data.get("episode_id")
-        episode = self._held_episode(name)
-        if "action" not in data:
-            raise _invalid({"type": "missing", "loc": ["body", "action"], "msg": "is missing"})
-        answer = await episode.step(data["action"])
+        asked = _read(Step, await _body(request), "body")
+        answer = await self._held_episode(asked.episode_id).step(asked.action.message)
         if answer["done"]:
-            await self._held.leave(name)
+            await self._held.leave(asked.episode_id)
         return web.json_response(answer)
 
     async def _state(self, request: web.Request) -> web.Response:
@@ -328,9 +270,7 @@ class _Served:
             return web.json_response(self._held_episode(name).state())
         return web.json_response(Episode(self._game, None).state())  # type: ignore[arg-type]
 
-    def _held_episode(self, name: Any) -> Episode:
-        if not isinstance(name, str):
-            raise _invalid({"type": "missing", "loc": ["body", "episode_id"], "msg": "is missing; /reset answers it"})
+    def _held_episode(self, name: str) -> Episode:
         episode = self._held.of(name)
         if episode is None:
             raise WireError(SESSION_ERROR, f"there is no episode {name[:255]!r}: it is over, or was left too long")
@@ -383,39 +323,42 @@ class _Served:
         except TimeoutError:
             raise ConnectionResetError("the client does not read") from None
 
+    async def _splits(self, request: web.Request) -> web.Response:
+        named = self._game.splits
+        return web.json_response([{"name": name, "type": name if name in SPLITS else VALIDATION} for name in named])
+
     async def _tasks(self, request: web.Request) -> web.Response:
-        split = self._split(await _body(request))
-        tasks = [self._told_task(split, index) for index in range(min(self._game.tasks, MOST_LISTED))]
-        return web.json_response({"tasks": tasks, "env_name": self._game.name})
+        asked = await self._asked(request)
+        return web.json_response({"tasks": self._listed(asked, range(self._game.tasks)), "env_name": self._game.name})
 
     async def _num_tasks(self, request: web.Request) -> web.Response:
-        self._split(await _body(request))
+        await self._asked(request)
         return web.json_response({"num_tasks": self._game.tasks})
 
     async def _task(self, request: web.Request) -> web.Response:
-        data = await _body(request)
-        split, index = self._split(data), data.get("index")
-        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < self._game.tasks:
+        asked = await self._asked(request)
+        if not 0 <= asked.index < self._game.tasks:
             return web.json_response({"detail": "Invalid task index"}, status=400)
-        return web.json_response({"task": self._told_task(split, index)})
+        return web.json_response({"task": self._listed(asked, [asked.index])[0]})
 
     async def _task_range(self, request: web.Request) -> web.Response:
-        data = await _body(request)
-        split, bounds = self._split(data), (data.get("start"), data.get("stop"))
-        if not all(bound is None or (isinstance(bound, int) and not isinstance(bound, bool)) for bound in bounds):
-            raise _invalid({"type": "int_type", "loc": ["body", "start"], "msg": "must be a whole number, as stop"})
-        indices = range(self._game.tasks)[slice(*bounds)][:MOST_LISTED]
-        return web.json_response({"tasks": [self._told_task(split, index) for index in indices]})
+        asked = await self._asked(request)
+        indices = range(self._game.tasks)[asked.start : asked.stop]
+        return web.json_response({"tasks": self._listed(asked, indices)})
 
-    def _told_task(self, split: str, index: int) -> dict[str, Any]:
-        return {"id": f"{self._game.name}/{split}/{index}", "split": split, "index": index, "seed": index}
+    def _listed(self, asked: Tasks, indices: Sequence[int]) -> list[dict[str, Any]]:
+        name, split = self._game.name, asked.split
+        return [
+            {"id": f"{name}/{split}/{index}", "split": split, "index": index, "seed": index}
+            for index in indices[:MOST_LISTED]
+        ]
 
-    def _split(self, data: Mapping[str, Any]) -> str:
-        split = data.get("split")
-        if not isinstance(split, str) or split not in self._game.splits:
+    async def _asked(self, request: web.Request) -> Tasks:
+        asked = _read(Tasks, await _body(request), "body")
+        if asked.split not in self._game.splits:
             known = ", ".join(self._game.splits) or "none"
             raise _invalid({"type": "value_error", "loc": ["body", "split"], "msg": f"must be a split; known: {known}"})
-        return split
+        return asked
 
 
 def _entered(enter: Callable[[], T]) -> T:
@@ -449,15 +392,16 @@ async def _answered(episode: Episode, text: str | bytes) -> dict[str, Any] | Non
         raise WireError(INVALID_JSON, f"Invalid JSON: {error}") from None
     if not isinstance(message, dict):
         raise _invalid({"type": "dict_type", "loc": [], "msg": "must be an object"})
-    kind = message.get("type")
+    kind, data = message.get("type"), message.get("data")
     if kind == "reset":
-        return {"type": "observation", "data": await episode.reset(message.get("data", {}))}
+        asked = _read_reset({} if data is None else data, episode.game)
+        return {"type": "observation", "data": await episode.reset(asked)}
     if kind == "step":
-        return {"type": "observation", "data": await episode.step(message.get("data"))}
+        return {"type": "observation", "data": await episode.step(_read(Action, data).message)}
     if kind == "state":
         return {"type": "state", "data": episode.state()}
     if kind == "mcp":
-        return {"type": "mcp", "data": _rpc_answer(message.get("data"))}
+        return {"type": "mcp", "data": _rpc_answer(data)}
     if kind == "close":
         return None
     raise WireError(UNKNOWN_TYPE, f"Unknown message type: {json.dumps(kind)[:100]}")

@@ -1,4 +1,4 @@
-"""A retriever served over HTTP, in the protocol of Search-R1 and SkyRL (see :mod:`.client`).
+"""A retriever served over HTTP, in the protocol of Search-R1 and SkyRL.
 
 1. Requests that come while a search runs are searched together, next.
 2. A request that cannot be read is answered with a reason (400), and costs no search.
@@ -15,14 +15,13 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from aiohttp import web
 
 from rllib_lmgame.base import json_files
-from rllib_lmgame.base.http_server import guard, is_loopback, listen, refuse_pages
+from rllib_lmgame.base.http_server import guard, is_loopback, listen
 from rllib_lmgame.envs.support.retrieval.passages import PassageFile, passage_of
 
 MOST_QUERIES, MOST_RESULTS, LONGEST_QUERY = 4096, 100, 10_000
@@ -83,8 +82,7 @@ class RetrieverServer:
 
     def app(self, host: str) -> web.Application:
         """What is served at ``host``."""
-        check = partial(refuse_pages, only_here=is_loopback(host))
-        app = web.Application(client_max_size=MOST_BYTES, middlewares=[guard(check)])
+        app = web.Application(client_max_size=MOST_BYTES, middlewares=[guard(None, only_here=is_loopback(host))])
         app.add_routes([web.get("/", self._about), web.post("/retrieve", self._retrieve)])
         return app
 

@@ -19,11 +19,10 @@ from served_games import TOKEN, expert, hanging, idle_time
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.adapted.mrlm.protocol import METHODS, SERVICE, messages
-from rllib_lmgame.game_server import mrlm
-from rllib_lmgame.game_server.access import MOST_BYTES
-from rllib_lmgame.game_server.hall import Hall, open_games
-from rllib_lmgame.game_server.mrlm import serve_mrlm
 from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.servers import mrlm
+from rllib_lmgame.servers.hall import MOST_BYTES, Hall, open_games
+from rllib_lmgame.servers.mrlm import serve_mrlm
 
 LAKE = "lmgame/FrozenLake-v0"
 

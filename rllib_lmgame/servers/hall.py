@@ -16,23 +16,38 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.http_server import open_to_all
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.splits import SPLIT_CHOICES
 from rllib_lmgame.envs.registry import game_spec, options_of
-from rllib_lmgame.game_server.table import GameLostError, Seating, Table, View, seated
 from rllib_lmgame.rollouts.game_calls import abandon, open_session
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import Sessions
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.servers.table import GameLostError, Seating, Table, View, seated
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S, TextRolloutOptions
 
+MOST_BYTES = 1 << 18
+"""Of one message: the longest reply that a game reads, in any way to write it, is shorter."""
 MOST_KEPT = 8
 """Games of one kind that are kept for the next clients."""
 LONGEST_EPISODE_S = 7 * 86_400.0
 MOST_SEED = 2**31 - 1
 _NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)
+
+
+def always(content: Any) -> Handler:
+    """A handler that gives everybody this JSON."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response(content)
+
+    return open_to_all(answer)
 
 
 class FullError(RuntimeError):

@@ -22,8 +22,8 @@ from rllib_lmgame.envs.contract.base import GameError, InvalidAction
 from rllib_lmgame.envs.games.adapted.openenv.connection import _open
 from rllib_lmgame.envs.games.adapted.openenv.game import _ActionForm, _text_of
 from rllib_lmgame.envs.registry import game_spec, make_game, make_session
-from rllib_lmgame.game_server import openenv
 from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.servers import openenv
 
 LAKE = "lmgame/FrozenLake-v0"
 

@@ -22,11 +22,11 @@ from rllib_lmgame.cli.main import main
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agentgym.server import Server
 from rllib_lmgame.envs.registry import make_game, make_session
-from rllib_lmgame.game_server import agentgym
-from rllib_lmgame.game_server.agentgym import agentgym_app
-from rllib_lmgame.game_server.hall import Hall, HeldPlaces, open_games
-from rllib_lmgame.game_server.table import REMOTE, GameLostError, RemoteSeat
 from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.servers import agentgym
+from rllib_lmgame.servers.agentgym import agentgym_app
+from rllib_lmgame.servers.hall import Hall, HeldPlaces, open_games
+from rllib_lmgame.servers.table import REMOTE, GameLostError, RemoteSeat
 from tests.envs.begun import begun
 
 LAKE, KUHN, TIC_TAC_TOE = (f"lmgame/{name}-v0" for name in ("FrozenLake", "KuhnPoker", "TicTacToe"))
