@@ -67,6 +67,7 @@ def test_input_from_a_pipe_is_one_prompt_and_the_reply_alone_is_printed(
     assert capsys.readouterr().out == first
 
 
+@pytest.mark.slow
 def test_the_same_policy_is_served_to_openais_clients_until_it_is_interrupted(
     checkpoint: Checkpoint, rllib: Callable[..., Command], monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
@@ -90,6 +91,7 @@ def test_the_same_policy_is_served_to_openais_clients_until_it_is_interrupted(
     assert capsys.readouterr().out == printable(f"{reply.choices[0].message.content}\n")
 
 
+@pytest.mark.slow
 def test_a_policy_is_served_by_vllms_own_server(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
@@ -183,6 +185,7 @@ os.kill(os.getpid(), 9)
     assert not said.out and re.search(r"no room\n.*ended with status 1; why stands above", said.err)
 
 
+@pytest.mark.slow
 def test_a_server_ends_with_a_command_that_is_killed() -> None:
     module = "rllib_lmgame.evaluation.players.vllm_server"
     server = (

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.inference.protocol import AllowedTokens
@@ -89,7 +89,6 @@ def sampled(trajectory: Trajectory, values: str) -> np.ndarray:
 LIMITS = st.integers(2, 40)
 
 
-@settings(max_examples=300, deadline=None)
 @given(trajectories(), LIMITS)
 def test_every_sampled_token_is_trained_on_once_and_in_order(played: list[Trajectory], limit: int) -> None:
     rows = build_rows(played, max_row_tokens=limit)
@@ -113,7 +112,6 @@ def test_every_sampled_token_is_trained_on_once_and_in_order(played: list[Trajec
         np.testing.assert_array_equal(np.concatenate([row.turn[row.loss_mask] for row in own]), turns)
 
 
-@settings(max_examples=300, deadline=None)
 @given(trajectories(), LIMITS)
 def test_nothing_but_sampled_tokens_is_marked(played: list[Trajectory], limit: int) -> None:
     for row in build_rows(played, max_row_tokens=limit):
@@ -125,7 +123,6 @@ def test_nothing_but_sampled_tokens_is_marked(played: list[Trajectory], limit: i
         assert row.loss_mask.any() or row.needs_bootstrap
 
 
-@settings(max_examples=300, deadline=None)
 @given(trajectories(), LIMITS)
 def test_a_row_is_an_unbroken_stretch_of_one_context(played: list[Trajectory], limit: int) -> None:
     rows = build_rows(played, max_row_tokens=limit)
@@ -138,7 +135,6 @@ def test_a_row_is_an_unbroken_stretch_of_one_context(played: list[Trajectory], l
     assert context_cuts(rows) == sum(row.context_cut for row in rows)
 
 
-@settings(max_examples=300, deadline=None)
 @given(trajectories(), LIMITS, st.sampled_from([1.0, 0.5]))
 def test_rewards_stand_on_the_last_token_of_the_reply_that_earned_them(
     played: list[Trajectory], limit: int, scale: float
@@ -167,7 +163,6 @@ def test_rewards_stand_on_the_last_token_of_the_reply_that_earned_them(
         assert flat.sum() == pytest.approx(scale * sum(t.reward for t in trajectory.turns))
 
 
-@settings(max_examples=300, deadline=None)
 @given(trajectories(), LIMITS)
 def test_only_the_last_row_of_a_truncated_trajectory_bootstraps(played: list[Trajectory], limit: int) -> None:
     rows = build_rows(played, max_row_tokens=limit)
@@ -258,7 +253,6 @@ def decisions(trajectory: Trajectory) -> list[tuple[int, list[int]]]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
 @given(trajectories(constrained=True), LIMITS, st.integers(1, 60))
 def test_decisions_alone_are_trained_on_each_with_its_own_alternatives(
     played: list[Trajectory], limit: int, budget: int
