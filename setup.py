@@ -46,6 +46,7 @@ DEV = [
     "peft>=0.21.2,<0.22",
     "pytest>=8",
     "pytest-timeout>=2.3",
+    "pytest-xdist>=3.6",
     "ruff>=0.8",
     "setuptools>=78.1.1,<81",
     "trl>=1.16,<2",

@@ -200,6 +200,7 @@ def test_other_numbers_of_threads_are_refused(value, make_config) -> None:
             make_config(token_ppo={"num_threads": value})
 
 
+@pytest.mark.slow
 def test_what_tune_reserved_is_read_in_the_trial(ray_cluster, make_config) -> None:
     """One CPU for the algorithm and one for the engine, of all that Ray was told of; what the tests ask of OpenMP is
     told from what Ray sets.

@@ -65,6 +65,7 @@ def test_input_from_a_pipe_is_one_prompt_and_the_reply_alone_is_printed(
     assert capsys.readouterr().out == first
 
 
+@pytest.mark.slow
 def test_a_policy_is_served_by_vllms_own_server(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
@@ -155,6 +156,7 @@ os.kill(os.getpid(), 9)
     assert not said.out and re.search(r"no room\n.*ended with status 1; why stands above", said.err)
 
 
+@pytest.mark.slow
 def test_a_server_ends_with_a_command_that_is_killed() -> None:
     module = "rllib_lmgame.evaluation.players.vllm_server"
     server = (

@@ -4,6 +4,7 @@ there by itself.
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -44,14 +45,12 @@ def told(trials, words):
 ONE_ITERATION = {"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "storage_path": "results"}
 
 
-def rllib(directory: Path, *arguments: str, text: str = "", status: int = 0) -> str:
-    """What a command prints, or where it fails says; ``-P`` keeps the current directory off the path, as it is for a
-    console script.
-    """
+def rllib(directory: Path, *arguments: str) -> str:
+    """What a command prints; ``-P`` keeps the current directory off the path, as it is for a console script."""
     command = [sys.executable, "-P", "-m", "rllib_lmgame.cli", *arguments]
-    done = subprocess.run(command, cwd=directory, input=text, capture_output=True, text=True, timeout=400)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stderr if status else done.stdout
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.fixture
@@ -73,14 +72,21 @@ def test_commands_find_what_is_here(mine: Path) -> None:
     assert "2 episodes" in rllib(
         mine, "collect", "mine:MyGame", "--player", "mine:FirstLegal", "--episodes", "2", "--out", "log.jsonl"
     )
-    assert "left" in rllib(mine, "play", "mine:MyGame", text="1\n")
 
 
-def test_a_player_with_a_name_or_a_seat_is_found(mine: Path) -> None:
-    game = "lmgame/TicTacToe-v0"
-    players = ["--players", "X=mine:FirstLegal", "random"]
-    assert "\nX " in rllib(mine, "tournament", game, *players, "--games", "2")
-    assert "X: mine:FirstLegal, O: random" in rllib(mine, "play", game, *players, "--seat", "none", "--no-pause")
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("play mine:MyGame", "left"),
+        ("play lmgame/TicTacToe-v0 --seat none --no-pause", "X: mine:FirstLegal, O: random"),
+        ("tournament lmgame/TicTacToe-v0 --games 2", "\nX "),
+    ],
+)
+def test_a_game_and_players_with_a_name_or_a_seat_are_found(line, shown, mine, monkeypatch, capsys) -> None:
+    players = [] if "mine:" in line else ["--players", "X=mine:FirstLegal", "random"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("1\n"))
+    assert main([*line.split(), *players]) == 0
+    assert shown in capsys.readouterr().out
 
 
 def test_an_opponent_with_a_name_is_found(mine, tiny_model_dir, monkeypatch, capsys) -> None:
@@ -93,8 +99,9 @@ def test_an_opponent_with_a_name_is_found(mine, tiny_model_dir, monkeypatch, cap
     assert "far enough" in capsys.readouterr().err
 
 
-def test_a_file_that_is_not_there_is_answered_with_one_that_is(mine: Path) -> None:
-    said = rllib(mine, "play", "minee:MyGame", status=2)
+def test_a_file_that_is_not_there_is_answered_with_one_that_is(mine: Path, capsys) -> None:
+    assert main(["play", "minee:MyGame"]) == 2
+    said = capsys.readouterr().err
     assert re.search(r"cannot import 'minee'.*did you mean 'mine', which is in the current directory\?", said)
 
 

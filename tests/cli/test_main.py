@@ -455,7 +455,9 @@ def test_output_that_cannot_be_written_is_named(words: str) -> None:
     assert (status, said) == (1, "error: standard output cannot be written: No space left on device\n")
 
 
-@pytest.mark.parametrize("closed", ["<&-", "<&- >&-", "<&- >&- 2>&-", "<&- 2>&-"])
+@pytest.mark.parametrize(
+    "closed", ["<&- >&- 2>&-", *(pytest.param(some, marks=pytest.mark.slow) for some in ("<&-", "<&- >&-", "<&- 2>&-"))]
+)
 def test_closed_standard_streams_are_empty_ones(closed: str) -> None:
     status, shown, said = command(f"play lmgame/TicTacToe-v0 {closed}")
     assert (status, said) == (0, "") and ("left" in shown) == (">&-" not in closed.replace("2>&-", ""))

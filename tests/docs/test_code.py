@@ -98,6 +98,7 @@ def test_the_example_of_the_readme_trains_prints_and_saves(
         assert {"success_rate", "policy_loss", "update_s"} & shared, place
 
 
+@pytest.mark.slow
 def test_the_page_of_the_python_api_runs_from_top_to_bottom(
     ray_cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,6 +122,7 @@ def test_the_page_of_the_python_api_runs_from_top_to_bottom(
         LMGamePPOConfig().update_from_dict({key: trial[key] for key in ("env", "lr")}).validate()
 
 
+@pytest.mark.slow
 def test_the_page_for_users_of_rllib_trains_and_hears(ray_cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {"__name__": "shown"}
     exec(compile(block("coming-from-rllib.md", "WordsPerReply"), "coming-from-rllib.md", "exec"), names)

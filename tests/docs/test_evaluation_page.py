@@ -64,7 +64,11 @@ def test_the_page_shows_commands() -> None:
     assert len(COMMANDS) >= 5 and all(words[0] == "evaluate" for words in COMMANDS)
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize(
+    "command",
+    [COMMANDS[0], *(pytest.param(command, marks=pytest.mark.slow) for command in COMMANDS[1:])],
+    ids=" ".join,
+)
 def test_a_command_plays_what_it_names(
     command: list[str], here: Path, endpoint: Any, ray_cluster: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 SOME_PAGES = ("games.md", "reference.md", generate.DASHBOARD)
 
 
+@pytest.mark.slow
 def test_committed_pages_are_what_the_code_says() -> None:
     assert generate.stale() == [], "run `python docs/generate.py`"
 

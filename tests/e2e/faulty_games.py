@@ -6,7 +6,6 @@ import json
 import os
 import random
 import signal
-import threading
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -79,23 +78,6 @@ class Raises(Countdown):
 class AlwaysRaises(Countdown):
     def read_move(self, text: str) -> Hashable:
         raise KeyError("the third square")
-
-
-class Hangs(Countdown):
-    """Never returns at some levels."""
-
-    def read_move(self, text: str) -> Hashable:
-        if self.number == 3:
-            threading.Event().wait()
-        return super().read_move(text)
-
-
-class GivesNaN(Countdown):
-    """Gives a reward that is no number at some levels."""
-
-    def step(self, action: str) -> Any:
-        observation, reward, *rest = super().step(action)
-        return observation, float("nan") if self.number == 3 else reward, *rest
 
 
 class KillerOptions(TextGameOptions):

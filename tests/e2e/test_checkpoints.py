@@ -276,6 +276,7 @@ def test_a_checkpoint_is_evaluated_without_its_run(trained: tuple[Any, Path]) ->
     )
 
 
+@pytest.mark.slow
 def test_a_model_is_evaluated_as_it_is(ray_cluster, tiny_dict, tiny_model_dir) -> None:
     """The untrained baseline: a Hugging Face directory and a game."""
     from rllib_lmgame.evaluation.evaluate import evaluate_model
@@ -396,6 +397,7 @@ def test_learners_need_not_share_a_disk_with_the_algorithm(start, make_config, t
         again.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_learners", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_full_disk_of_a_remote_learner_leaves_no_half_checkpoint(start, make_config, tmp_path, num_learners) -> None:
     from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner

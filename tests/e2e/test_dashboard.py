@@ -62,6 +62,7 @@ def _get(url: str, token: str | None = None) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
+@pytest.mark.slow
 def test_the_printed_token_opens_the_dashboard(address: str, token: str):
     assert "<title>Ray Dashboard</title>" in _get(address)[1]
     assert _get(f"{address}/nodes?view=summary")[0] == 401
@@ -74,6 +75,7 @@ def test_the_printed_token_opens_the_dashboard(address: str, token: str):
 ASKED = "Authentication Token Required"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(browser.CHROMIUM is None, reason="Chromium is not installed")
 def test_a_person_gets_in_with_a_browser(address: str, token: str):
     assert "ALIVE" in asyncio.run(_seen(address, token, "cluster"))

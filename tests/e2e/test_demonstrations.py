@@ -25,6 +25,7 @@ MODEL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
 def test_every_game_begins_with_the_same_turns(make_config: Any, start: Any, tmp_path: Path, engine: str) -> None:
     if engine == "vllm":

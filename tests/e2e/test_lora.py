@@ -36,6 +36,7 @@ RUN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
 def test_what_learns_is_what_plays_and_what_is_saved(engine: str, start: Any, make_config: Any, tmp_path: Path) -> None:
     if engine == "vllm":
@@ -144,6 +145,7 @@ def test_members_of_a_league_are_adapters(start: Any, make_config: Any, tmp_path
         make_players([f"{checkpoint}:player-9"], PlayerSettings())
 
 
+@pytest.mark.slow
 def test_one_engine_holds_the_base_and_an_adapter_for_everybody(start: Any, make_config: Any, tmp_path: Path) -> None:
     """Two policies and two members reply from one engine, each with its own weights, also after the engine died."""
     pytest.importorskip("vllm")

@@ -13,6 +13,7 @@ from rllib_lmgame.evaluation.exploitability_report import checkpoint_exploitabil
 from rllib_lmgame.rollouts.records import GameConfig
 
 
+@pytest.mark.slow
 def test_exploitability_is_a_result_and_that_of_the_averaged_weights(start, make_config, tmp_path) -> None:
     config = make_config(
         env="lmgame/KuhnPoker-v0",

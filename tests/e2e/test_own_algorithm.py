@@ -50,6 +50,7 @@ def checked(settings):
     return check_experiment(spec)
 
 
+@pytest.mark.slow
 def test_one_file_and_one_entry_are_enough(announce, ray_cluster, tiny_dict, tmp_path) -> None:
     from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
     from rllib_lmgame.evaluation.saved_config import open_checkpoint

@@ -62,6 +62,7 @@ def test_self_play_trains_on_both_seats(start, make_config) -> None:
     assert len({id(episode) for episode, _ in parts}) == 16
 
 
+@pytest.mark.slow
 def test_trained_frozen_and_scripted_players_share_a_run(start, make_config, rival, tiny_model_dir) -> None:
     config = make_config(
         env="lmgame/KuhnPoker-v0",
@@ -106,6 +107,7 @@ def test_trained_frozen_and_scripted_players_share_a_run(start, make_config, riv
     assert set(modules) == {"first", "second"}
 
 
+@pytest.mark.slow
 def test_policies_of_different_size_and_tokenizer_learn_side_by_side(start, make_config, tmp_path) -> None:
     """Each from an engine of its own, in as many minibatches as the other, from the tokens it wrote."""
     session = make_session("lmgame/KuhnPoker-v0", {})
@@ -134,6 +136,7 @@ def test_policies_of_different_size_and_tokenizer_learn_side_by_side(start, make
         assert any(not np.array_equal(after[key], weights[key]) for key in after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["model", "checkpoint"])
 def test_what_is_evaluated_plays_an_endpoint_and_the_log_says_who_sat_where(
     kind, start, make_config, endpoint, tiny_model_dir, tmp_path, capsys

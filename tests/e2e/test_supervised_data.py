@@ -130,6 +130,7 @@ def test_the_measured_loss_is_the_loss_of_an_update_that_changes_nothing(start, 
     assert measured["player"] == pytest.approx(total / counted, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_warm_start_on_messages_comes_before_play(start, tiny_dict, tmp_path) -> None:
     from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 

@@ -162,6 +162,7 @@ def test_evaluation_plays_the_same_levels_each_time(vllm_algorithm) -> None:
         pytest.param(
             {"num_env_runners": 2, "num_learners": 2, "deepspeed": {"zero_optimization": {"stage": 2}}},
             id="two-zero2-learners",
+            marks=pytest.mark.slow,
         ),
         pytest.param({"num_learners": 2}, id="two-plain-learners", marks=pytest.mark.slow),
         pytest.param(
@@ -200,6 +201,7 @@ def test_any_layout_trains(start, make_config, overrides, cores) -> None:
     assert result["env_runners"]["num_episodes"] == 16
 
 
+@pytest.mark.slow
 def test_supervised_learning_alone_ends_by_itself(start, tiny_dict) -> None:
     from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 
@@ -213,6 +215,7 @@ def test_supervised_learning_alone_ends_by_itself(start, tiny_dict) -> None:
     assert (first["done"], second["done"]) == (False, True)
 
 
+@pytest.mark.slow
 def test_supervised_learning_from_collected_episodes(start, tiny_dict, tmp_path) -> None:
     from rllib_lmgame.algorithms.sft import LMGameSFTConfig
     from rllib_lmgame.cli import main
@@ -239,6 +242,7 @@ def test_supervised_learning_from_collected_episodes(start, tiny_dict, tmp_path)
     assert second["learners"]["player"]["policy_loss"] < first["learners"]["player"]["policy_loss"]
 
 
+@pytest.mark.slow
 def test_a_form_of_replies_is_learnt_and_then_played(start, make_config) -> None:
     """A model that never saw a box writes one after some supervised steps, and PPO goes on from there."""
     boxed = {"reply_format": "boxed", "reply_prefill": "", "max_tokens_per_turn": 24, "context_length": 256}
@@ -249,6 +253,7 @@ def test_a_form_of_replies_is_learnt_and_then_played(start, make_config) -> None
     assert played["env_runners"]["format_error_rate"] < 0.2
 
 
+@pytest.mark.slow
 def test_forced_among_legal_moves_a_form_is_never_missed(start, make_config) -> None:
     react = {"reply_format": "react", "reply_prefill": "", "max_tokens_per_turn": 24, "context_length": 256}
     config = make_config(language_model=react, text_rollouts={"legal_moves_only": True})
@@ -277,6 +282,7 @@ def test_tune_writes_tables_and_events(ray_cluster, tiny_dict, tmp_path) -> None
     assert list(Path(result.path).glob("events.out.tfevents*"))
 
 
+@pytest.mark.slow
 def test_another_model_in_the_engine_ends_the_first_iteration(start, make_config) -> None:
     """A bound below what numerics make of equal models stands for an engine that computes another one."""
     algorithm = start(make_config(inference={"engine": "transformers"}, token_ppo={"max_logprob_gap": 1e-12}))

@@ -176,6 +176,7 @@ def test_a_bot_that_plans_for_ever_is_stopped(monkeypatch: pytest.MonkeyPatch) -
     assert game.expert_action() == game.legal_actions()[0]
 
 
+@pytest.mark.slow
 def test_the_expert_gives_up_where_the_only_key_lies_behind_its_door() -> None:
     game = begun(BabyAI(level="GoToImpUnlock", max_turns=30, split="all", show_rules=False), seed=25)
     for _ in range(30):

@@ -6,7 +6,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import ConfigError
@@ -33,7 +33,6 @@ from tests.envs.begun import begun
         max_size=20,
     )
 )
-@settings(max_examples=200, deadline=None)
 def test_every_line_of_a_quotation_says_who_spoke(words: list[str]) -> None:
     shown = quoted("Player 1", "".join(words))
     lines = shown.splitlines()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import ConfigError
@@ -72,7 +72,6 @@ def test_an_honest_case_beats_every_attack_from_either_side(attack: str) -> None
         assert JUDGE.decide(topic, speeches(foul, fair)) < 0, (attack, topic.statement)
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     st.sampled_from(TOPICS),
     st.sampled_from((PRO, CON)),
@@ -108,7 +107,6 @@ def test_answers_count_from_the_second_speech_on() -> None:
     assert speech_score(CARS, Speech(CON, text), list(earlier)) == 1.0 / 6, "nobody answers itself"
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(TOPICS), st.lists(st.text(max_size=80), min_size=4, max_size=4), st.integers(0, 3))
 def test_sides_exchanged_exchange_the_verdict(topic: Topic, texts: list[str], place: int) -> None:
     texts[place] += f". {topic.con[0]}. Because {topic.pro[0]}."

@@ -11,7 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import ConfigError
@@ -37,6 +37,7 @@ def test_pairs_are_told_apart() -> None:
     assert [pair for pair in PAIRS if same(*pair[1:]) != pair[0]] == []
 
 
+@pytest.mark.slow
 def test_no_fewer_are_right_than_math_verify_has_right() -> None:
     """Of its readings with and without dollar signs the one counts that is right."""
     math_verify = pytest.importorskip("math_verify")
@@ -86,7 +87,6 @@ def test_hostile_answers_cost_little_and_are_not_right(text: str) -> None:
 
 
 @given(st.text(alphabet="0123456789xyie+-*/^_(){}[],.;|<>=≤±∪°% \\\"$abcdefrq'!πC", max_size=60))
-@settings(max_examples=400, deadline=None)
 def test_every_text_is_read_or_refused(text: str) -> None:
     try:
         answer = read_answer(text)
@@ -101,7 +101,6 @@ RATIONALS = st.fractions(min_value=-1000, max_value=1000, max_denominator=1000)
 
 
 @given(RATIONALS, RATIONALS)
-@settings(max_examples=200, deadline=None)
 def test_numbers_are_compared_exactly(one: Fraction, other: Fraction) -> None:
     forms = [f"{one}", f"\\frac{{{one.numerator}}}{{{one.denominator}}}", f"{one.numerator} \\div {one.denominator}"]
     forms += [f"\\frac{{{7 * one.numerator}}}{{{7 * one.denominator}}}", f"x = {one}", f"{100 * one}\\%", f"{one} cm"]
@@ -110,7 +109,6 @@ def test_numbers_are_compared_exactly(one: Fraction, other: Fraction) -> None:
 
 
 @given(st.lists(st.integers(-50, 50), min_size=2, max_size=6), st.randoms())
-@settings(max_examples=100, deadline=None)
 def test_sets_have_no_order_and_tuples_have(numbers: list[int], rng: random.Random) -> None:
     mixed = rng.sample(numbers, len(numbers))
     said, gold = ", ".join(map(str, mixed)), ", ".join(map(str, numbers))
@@ -119,7 +117,6 @@ def test_sets_have_no_order_and_tuples_have(numbers: list[int], rng: random.Rand
 
 
 @given(st.lists(st.integers(-6, 6), min_size=2, max_size=4), st.integers(-6, 6))
-@settings(max_examples=100, deadline=None)
 def test_a_polynomial_is_its_factors(roots: list[int], other: int) -> None:
     """Multiplied out here by hand."""
     coefficients = [1]

@@ -6,7 +6,7 @@ import random
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs.contract.base import InvalidAction
@@ -100,7 +100,6 @@ def test_what_is_neither_or_both_is_invalid(reply: str) -> None:
     assert game.infos[TWO]["invalid_action"] and game.agent_selection == TWO and not game.finished
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(all_contexts()), st.randoms(use_true_random=False))
 def test_what_is_written_is_read(context: Context, rng: random.Random) -> None:
     share = rng.choice(context.shares())

@@ -647,6 +647,7 @@ def test_a_query_that_breaks_the_search_of_a_server_costs_its_own_request_alone(
     assert [len(rome[0]), len(lake[0]), str(bad)] == [2, 2, "broken"]
 
 
+@pytest.mark.slow
 def test_the_command_builds_an_index_serves_it_and_stops(world: dict[str, str], tmp_path: Path) -> None:
     index = tmp_path / "new.index"
     command = [

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import ConfigError
@@ -176,7 +176,6 @@ def test_wrong_oracles_are_named(oracles: ModuleType) -> None:
         thinking_of("dog", oracle="some_oracles:mute").step("Is it nice?")
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.text(max_size=400))
 def test_shown_text_is_one_plain_line(text: str) -> None:
     assert not set(shown(text)) & set("<>|[]{}\n\r\t\x00\ud800") and len(shown(text)) <= len(text)

@@ -424,7 +424,9 @@ def seats_of(config) -> list[str]:
     return [mapping("player_0", role="X", **episode), mapping("player_1", role="O", **episode)]
 
 
-@pytest.mark.parametrize("algorithm", OWN)
+@pytest.mark.parametrize(
+    "algorithm", [name if name == "LMGamePPO" else pytest.param(name, marks=pytest.mark.slow) for name in OWN]
+)
 def test_every_option_in_every_form_is_carried(algorithm: str) -> None:
     for config in configurations(algorithm):
         check_carried(checked({"run": algorithm, "stop": {"training_iteration": 1}, "config": config}))

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import ConfigError
@@ -242,7 +242,6 @@ def graphs(draw: st.DrawFn) -> str:
     return "\n".join(f"k{number}: {node}" for number, node in enumerate(nodes))
 
 
-@settings(max_examples=150, deadline=None)
 @given(PIECES | graphs())
 @example(f"x: {{<<: [&l0 [], {MERGED_LISTS}]}}")
 @example("x: {<<: &a [*a]}")

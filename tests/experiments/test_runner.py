@@ -49,6 +49,7 @@ for address in ("foo", "host:notaport"):
 """
 
 
+@pytest.mark.slow
 def test_what_is_no_address_is_named():
     """In a process of its own: the tests' own Ray may be up here."""
     done = subprocess.run([sys.executable, "-c", JOIN], capture_output=True, text=True, timeout=300)

@@ -468,6 +468,7 @@ def test_replies_are_scored_as_a_plain_forward_scores_them(engine: Any, models: 
     assert sound(models[0], again, generate_all(engine, again))
 
 
+@pytest.mark.slow
 def test_replies_of_two_adapters_are_scored_at_once(make_dir: Any, tmp_path: Path) -> None:
     """In a model whose head vLLM would have places for adapters in, too; of one only some layers have adapters."""
     pytest.importorskip("vllm")
@@ -553,7 +554,7 @@ def make_mixture(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[in
     return make
 
 
-@pytest.mark.parametrize("engine", ["transformers", "vllm"])
+@pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
 def test_experts_are_replaced(engine: str, make_mixture: Any) -> None:
     if engine == "vllm":
         pytest.importorskip("vllm")

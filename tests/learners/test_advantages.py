@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from learning import ThreadRanks, together
 
@@ -151,7 +151,6 @@ def test_an_unknown_mode_is_refused() -> None:
         normalize(ADVANTAGES, "turn", ROLES)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32 - 1),
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1), st.integers(0, 2)), min_size=1, max_size=12),

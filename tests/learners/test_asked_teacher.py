@@ -24,9 +24,6 @@ from rllib_lmgame.endpoints.client import ConversationTooLong, EndpointError
 from rllib_lmgame.endpoints.scoring import Scored, ScoringClient
 from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.support.loop_thread import submitted
-from rllib_lmgame.evaluation.players.language_model import hugging_face_player
-from rllib_lmgame.evaluation.players.served import ServedPolicy
-from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines import asked_teacher
 from rllib_lmgame.learners.engines.asked_teacher import AskedTeacher

@@ -163,7 +163,6 @@ def check_cover(batch: TokenBatch, rows: list[Row], packs: list[PackedBatch]) ->
     )
 
 
-@settings(max_examples=200, deadline=None)
 @given(row_lists(), st.integers(1, 60))
 def test_microbatches_hold_every_row_once_within_budget(rows: list[Row], budget: int) -> None:
     batch = batch_of(rows)
@@ -176,7 +175,6 @@ def test_microbatches_hold_every_row_once_within_budget(rows: list[Row], budget:
         assert packed.num_tokens == lengths.sum() == packed.cu_seqlens[-1]
 
 
-@settings(max_examples=200, deadline=None)
 @given(row_lists(), st.integers(1, 60))
 def test_rows_side_by_side_have_few_fillers(rows: list[Row], budget: int) -> None:
     batch = batch_of(rows)
@@ -192,7 +190,6 @@ def test_rows_side_by_side_have_few_fillers(rows: list[Row], budget: int) -> Non
         assert count * length > min(budget, 9 / 8 * (one.num_tokens + length))
 
 
-@settings(max_examples=50, deadline=None)
 @given(row_lists())
 def test_stretches_are_the_tokens_of_one_turn_or_trajectory_in_one_row(rows: list[Row]) -> None:
     turns = [(n, row.turn[at]) for n, row in enumerate(rows) for at in np.flatnonzero(row.loss_mask)]
@@ -202,7 +199,6 @@ def test_stretches_are_the_tokens_of_one_turn_or_trajectory_in_one_row(rows: lis
         assert batch.stretches(by).tolist() == [numbers.setdefault(key, len(numbers)) for key in keys]
 
 
-@settings(max_examples=200, deadline=None)
 @given(row_lists(), st.integers(1, 60))
 def test_indices_of_a_pack_lead_to_the_right_tokens(rows: list[Row], budget: int) -> None:
     batch = batch_of(rows)
@@ -227,7 +223,6 @@ def test_indices_of_a_pack_lead_to_the_right_tokens(rows: list[Row], budget: int
         assert batch.trajectory_ids[packed.bootstrap_slot].tolist() == owners
 
 
-@settings(max_examples=200, deadline=None)
 @given(row_lists())
 def test_flat_arrays_are_the_sampled_tokens_in_order(rows: list[Row]) -> None:
     batch = batch_of(rows)
@@ -269,7 +264,6 @@ def test_flat_arrays_are_the_sampled_tokens_in_order(rows: list[Row]) -> None:
     assert np.isnan(batch.values).all() and not batch.bootstrap_values.any()
 
 
-@settings(max_examples=200, deadline=None)
 @given(row_lists(), st.integers(1, 6), st.integers(0, 2**32 - 1), st.booleans())
 def test_minibatches_keep_trajectories_whole_and_balanced_and_groups_where_asked(
     rows: list[Row], count: int, seed: int, groups: bool

@@ -303,7 +303,7 @@ def train(learner: Any, make_episodes: Any, first: int, count: int) -> None:
         learner.update(training_data=WholeEpisodes(episodes=make_episodes(9, seed=seed)))
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("stage", [2, *(pytest.param(stage, marks=pytest.mark.slow) for stage in (0, 1, 3))])
 def test_one_learner_with_deepspeed_equals_a_plain_one(
     stage: int, make_lora: Any, make_episodes: Any, tmp_path: Path
 ) -> None:

@@ -89,7 +89,6 @@ def _short_prompts_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompts, "LEAST_SAVED", 2)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 80), st.sampled_from([0.0, 0.25]))
 def test_packs_of_shared_prompts_hold_every_row_once_within_budget(seed: int, budget: int, repeat_cost: float) -> None:
     rows = tree_of_rows(np.random.default_rng(seed))
@@ -119,7 +118,6 @@ def test_packs_of_shared_prompts_hold_every_row_once_within_budget(seed: int, bu
             assert pack.position_ids[position] == len(before(pack, position)) - 1
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_what_is_computed_lies_between_all_prefixes_and_all_tokens(seed: int) -> None:
     rows = tree_of_rows(np.random.default_rng(seed))
@@ -269,7 +267,6 @@ def test_flash_attention_is_told_where_longer_keys_lie(monkeypatch: pytest.Monke
     monkeypatch.setattr("transformers.integrations.flash_attention.flash_attention_forward", flash)
     generator = torch.Generator().manual_seed(0)
 
-    @settings(max_examples=40, deadline=None)
     @given(st.integers(0, 2**32 - 1))
     def check(seed: int) -> None:
         batch = batch_of(tree_of_rows(np.random.default_rng(seed)))

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from episode_parts import Row, rows_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.inference.protocol import AllowedTokens
@@ -89,7 +89,6 @@ def sampled(trajectory: Trajectory, values: str) -> np.ndarray:
 LIMITS = st.integers(2, 40)
 
 
-@settings(max_examples=300, deadline=None)
 @given(trajectories(), LIMITS)
 def test_every_sampled_token_is_trained_on_once_and_in_order(played: list[Trajectory], limit: int) -> None:
     rows = rows_of(played, max_row_tokens=limit)
@@ -114,7 +113,6 @@ def test_every_sampled_token_is_trained_on_once_and_in_order(played: list[Trajec
         np.testing.assert_array_equal(np.concatenate([row.turn[row.loss_mask] for row in own]), turns)
 
 
-@settings(max_examples=300, deadline=None)
 @given(trajectories(), LIMITS)
 def test_nothing_but_sampled_tokens_is_marked(played: list[Trajectory], limit: int) -> None:
     for row in rows_of(played, max_row_tokens=limit):
@@ -126,7 +124,6 @@ def test_nothing_but_sampled_tokens_is_marked(played: list[Trajectory], limit: i
         assert row.loss_mask.any() or row.needs_bootstrap
 
 
-@settings(max_examples=300, deadline=None)
 @given(trajectories(), LIMITS)
 def test_a_row_is_an_unbroken_stretch_of_one_context(played: list[Trajectory], limit: int) -> None:
     cut = 0
@@ -140,7 +137,6 @@ def test_a_row_is_an_unbroken_stretch_of_one_context(played: list[Trajectory], l
     assert batch.context_cuts == cut
 
 
-@settings(max_examples=300, deadline=None)
 @given(trajectories(), LIMITS, st.sampled_from([1.0, 0.5]))
 def test_rewards_stand_on_the_last_token_of_the_reply_that_earned_them(
     played: list[Trajectory], limit: int, scale: float
@@ -169,7 +165,6 @@ def test_rewards_stand_on_the_last_token_of_the_reply_that_earned_them(
         assert flat.sum() == pytest.approx(scale * sum(t.reward for t in trajectory.turns))
 
 
-@settings(max_examples=300, deadline=None)
 @given(trajectories(), LIMITS)
 def test_only_the_last_row_of_a_truncated_trajectory_bootstraps(played: list[Trajectory], limit: int) -> None:
     rows = rows_of(played, max_row_tokens=limit)
@@ -261,7 +256,6 @@ def decisions(trajectory: Trajectory) -> list[tuple[int, list[int]]]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
 @given(trajectories(constrained=True), LIMITS, st.integers(1, 60))
 def test_decisions_alone_are_trained_on_each_with_its_own_alternatives(
     played: list[Trajectory], limit: int, budget: int

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from episode_parts import episode_of, part_of, rows_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from learning import update
 from ray.rllib.core.learner import training_data as rllib_training_data
@@ -77,7 +77,6 @@ def dealt(data: WholeEpisodes, count: int, episodes: list[MultiAgentEpisode]) ->
     return order, [tokens_in(shard) for shard in shards]
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(2, 60), st.sampled_from(["", "g1", "g2", "g3", "g4"])), min_size=1, max_size=25),
     st.integers(1, 6),
@@ -246,7 +245,6 @@ def estimated(data: WholeEpisodes) -> dict[tuple[str, str], float]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 2))
 def test_the_mean_of_a_group_is_a_baseline_whoever_has_it_and_in_whatever_order(seed: int, learners: int) -> None:
     """Several games, roles and group sizes; some episodes stand alone, two seats of one episode may share a role."""

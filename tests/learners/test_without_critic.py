@@ -222,7 +222,7 @@ DECAYING = {"advantage_estimator": "grpo", "weight_decay": 0.1}
 SKIPPED = "updates_without_gradient"
 
 
-@pytest.mark.parametrize("stage", [None, 0, 2, 3])
+@pytest.mark.parametrize("stage", [None, 2, *(pytest.param(stage, marks=pytest.mark.slow) for stage in (0, 3))])
 @pytest.mark.parametrize("microbatch", [9999, 48])
 def test_an_update_without_a_gradient_changes_nothing_but_the_counters(
     microbatch: int, stage: int | None, make_learner: Any, make_episodes: Any, tmp_path: Path

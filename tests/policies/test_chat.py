@@ -179,7 +179,6 @@ def test_a_turn_note_that_cannot_be_filled_in_is_a_configuration_error(note: str
 
 
 @given(note=st.text(st.sampled_from("{}:!.[]9r turns_left"), max_size=30), turns=st.integers(0, 10**6))
-@settings(max_examples=200, deadline=None)
 def test_a_turn_note_never_grows_beyond_its_own_length(note: str, turns: int) -> None:
     try:
         LanguageModelOptions(turn_note=note)

@@ -163,7 +163,6 @@ acting = st.lists(st.sampled_from([("a",), ("b",), ("c",), ("a", "b"), ("a", "b"
 
 
 @given(acting, st.booleans(), st.sampled_from([(), ("b",)]), st.booleans(), st.data())
-@settings(max_examples=80, deadline=None)
 def test_equals_rllibs_own_building(who, terminated, scripted, leaves, data) -> None:
     """Also where a player has left before the end, by the rules or cut short."""
     left: dict[str, SeatEnd] = {}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs.games.code.code_execution.game import _got
@@ -138,7 +138,6 @@ def test_the_filters_differ_in_what_they_allow() -> None:
 
 
 @given(PLAIN)
-@settings(max_examples=200, deadline=None)
 def test_values_come_back_as_they_were(value: Any) -> None:
     assert decode(encode(value)) == value
 
@@ -318,7 +317,6 @@ MESSAGES = st.recursive(
     ),
     MESSAGES,
 )
-@settings(max_examples=300, deadline=None)
 def test_whatever_a_program_writes_is_an_answer_that_can_be_compared(
     messages: list[dict[str, Any]], expected: Any
 ) -> None:

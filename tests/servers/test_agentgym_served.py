@@ -295,6 +295,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_clients_that_are_killed_leave_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """A game that a client waits for ends at once, a session when nothing was heard of it for too long."""
     time_passes, hangs = idle_time(agentgym, monkeypatch), hanging(monkeypatch)
