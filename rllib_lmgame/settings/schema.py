@@ -32,7 +32,6 @@ from typing import Any, TypeVar
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean, nearest
 from rllib_lmgame.base.text import shown
-from rllib_lmgame.settings.old_names import new_name
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -369,10 +368,8 @@ def _limits_of(field: dataclasses.Field[Any], group: type) -> Limits:
 
 
 def unknown_key(key: Any, valid: Any, path: str) -> ConfigError:
-    """The error for a key that does not exist: its new name, or the nearest one."""
+    """The error for a key that does not exist, with the nearest one."""
     where = key_below(path, key)
-    if said := new_name(where):
-        return ConfigError(where, said)
     hint = did_you_mean(key, valid, "valid keys: " + ", ".join(sorted(valid)))
     return ConfigError(where, f"unknown key; {hint}")
 
