@@ -25,7 +25,6 @@ from game_pages import game_pages, games_index
 from gpu_examples import gpu_examples
 from notebook_page import notebook
 from parts_page import parts_page
-from rules_section import rules_section
 from tables import OPTION_HEAD, option_rows, option_table, table, wrapped
 from trust_page import trust_page
 
@@ -93,8 +92,6 @@ def reference_page() -> str:
         ),
         _deepspeed_keys(),
         _schedules_section(),
-        rules_section(),
-        _old_names(),
     ]
     return wrapped("\n\n".join(part for part in parts if part) + "\n")
 
@@ -169,14 +166,6 @@ def _rllib_section() -> str:
         "(`text_rollouts.episodes_per_iteration`, `token_ppo.num_minibatches`)."
     )
     return f"## RLlib's keys\n\n{text}\n\n" + table((*OPTION_HEAD, "RLlib's default"), rows)
-
-
-def _old_names() -> str:
-    from rllib_lmgame.settings.old_names import OLD_NAMES
-
-    rows = [(f"`{old}`", f"`{new}`", how) for old, (new, how) in OLD_NAMES.items()]
-    text = "Keys of `config` that had other names before. Who writes an old one is told the new one and the line."
-    return f"## Old names\n\n{text}\n\n" + table(("before", "now", "what to write"), rows)
 
 
 def _search_spaces() -> str:

@@ -1,4 +1,4 @@
-"""The page on what is taken from files of others: text, and the tables of options that say so themselves."""
+"""The page on what is accepted from a checkpoint: text, and the tables of options that say so themselves."""
 
 from __future__ import annotations
 
@@ -14,89 +14,59 @@ from rllib_lmgame.settings.sections.demonstrations import is_shown
 from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.trust import is_data_set, is_hub_id, is_name, is_number, is_template, verdict
 
-INTRODUCTION = """# What is taken from files of others
+INTRODUCTION = """# What is accepted from a checkpoint
 
-A checkpoint from a colleague or a hub, and an experiment file at an http(s) address, are data. Looking at them runs none of their code:
+A checkpoint is data, whoever wrote it. Playing with one runs none of its code unless you say so:
 
 ```console
-$ rllib evaluate downloads/checkpoint --env lmgame/Sokoban-v0       # a stranger's checkpoint, in a game that you name
-$ rllib evaluate downloads/checkpoint --trust-checkpoint            # one whose author you trust: its code may run
+$ rllib evaluate downloads/checkpoint                               # games and players of this package
+$ rllib evaluate downloads/checkpoint --env lmgame/Sokoban-v0       # in a game that you name
+$ rllib evaluate downloads/checkpoint --trust-checkpoint            # its code may run
 ```
 
-What could run code, start a program, or read files of its choice is refused by name, with what to do. One allow-list decides for both. It is made of the options as they are declared:
+What could run code, start a program, or read files of its choice is refused, and the error names the key and the flag. This also holds for checkpoints of your own runs: with a game of your own (`package.module:Class`), or options that name files, pass `--trust-checkpoint`. The commands that a run prints at its end have the flag where it is needed.
 
-- Numbers, truth values and an option's fixed choices are taken.
-- Other text is taken only where its option says so.
-- A key that is no declared option is not taken at all.
+The options themselves declare what is accepted:
 
-So an option that is new is refused until somebody decides otherwise.
+- Numbers, truth values and an option's fixed choices are accepted.
+- Other text is accepted only where its option says so.
+- A key that is no declared option is not accepted.
 
-| | a stranger's checkpoint | a file from the network |
-|---|---|---|
-| an algorithm | by its name: of this package, or announced by a package that is installed | the same, and RLlib's |
-| games of this package by id, with options that are plain data | taken | taken |
-| Gymnasium's own environments by id, with numbers as options | no such checkpoints | taken |
-| other games (import paths, entry points, `module:Id-v0`), and those on servers and sites (`agentgym:TASK`, WebArena) | refused; `--env ID` (or `ID` of `play`) plays the game that you name | refused |
-| a game's programs, files and addresses, also those of the models it asks (`engine_path`, `mcp`, `functions`, `data`, `url`, `oracle`, `judge`, ...) | refused | refused |
-| published [data sets](data-sets.md) (`data: data:NAME`) | taken, and read if they are here | the same |
-| players, experts, engines, estimators, seat mappings | registered names | registered names |
-| models and tokenizers | trained ones from `hf/`; others by hub id or known name | hub ids, known names; no `.gguf` files |
-| `trust_remote_code`, `engine_kwargs` | refused | refused |
-| a chat template | its text (Jinja's immutable sandbox, in a process with limits of time and memory), no file | its text, no file |
-| `hf/`, `hf_last/` | safetensors, JSON, text and templates; files with other endings, links, adapters, `auto_map`, attention functions from a hub and other models are refused | |
-| search spaces | none | every value is looked at, of numbers between bounds the extremes; `sample_from` and `eval` are refused |
-| what a scheduler changes (`hyperparam_mutations`, `hyperparam_bounds`) | none | as if it stood in `config` |
-| RLlib's other keys | numbers and truth values | the same, and a few texts such as `grad_clip_by: norm` |
-| DeepSpeed's keys | not read | precision and ZeRO; no files, no monitors, no offload to disks |
-| `report` | not read | those of this package, with numbers and names as arguments |
-| `callbacks`, `storage_path`, `restore`, `export_formats` | not read | refused |
+| | without `--trust-checkpoint` |
+|---|---|
+| the algorithm | by its name: of this package, or announced by a package that is installed |
+| games of this package by id, with options that are plain data | accepted |
+| other games (import paths, entry points), and those on servers and sites (`agentgym:TASK`, WebArena) | refused; `--env ID` (or `ID` of `play`) plays the game that you name |
+| a game's programs, files and addresses, also those of the models it asks (`engine_path`, `mcp`, `functions`, `data`, `url`, `oracle`, `judge`, ...) | refused |
+| published [data sets](data-sets.md) (`data: data:NAME`) | accepted, and read if they are here |
+| players, experts, engines, estimators, seat mappings | registered names |
+| models and tokenizers | trained ones from `hf/`; others by hub id or known name |
+| `trust_remote_code`, `engine_kwargs` | refused |
+| a chat template | its text (Jinja's immutable sandbox, in a process with limits of time and memory), no file |
+| `hf/`, `hf_last/` | safetensors, JSON, text and templates; files with other endings, links, adapters, `auto_map`, attention functions from a hub and other models are refused |
+| RLlib's other keys | numbers and truth values, and a few texts such as `grad_clip_by: norm` |
 
-The commands `evaluate`, `play`, `tournament` and `train` take `--trust-checkpoint`, in Python `trust=True`. Then a checkpoint's configuration is used as
-it is, and code that it names or brings along is run. For a fetched file there is no such switch: download it, read it, run it from disk. What
-you set yourself with `--set` is yours and not looked at.
+With `--trust-checkpoint` (in Python `trust=True`) a checkpoint's configuration is used as it is, and code that it names or brings along is run.
 
-What remains: a stranger's file can ask for much memory, processors, disk or time. It can download a model by its hub id, and its weights play the games.
-Where a game runs what a model writes, [the sandbox](sandbox.md) stands between.
-
-## Whose a checkpoint is
-
-Who owns the files says nothing: what you unpack is yours. A checkpoint counts as written by your own runs if one of two things holds. Then it is used
-as it is, also with a game of your own by its import path.
-
-1. Its `manifest.json` carries a signature (HMAC-SHA256) by your key over the sizes and hashes of all its files, and no file was added to it. It
-   may have been copied anywhere; a byte that was changed is noticed.
-2. It lies where a trial leaves its checkpoints, `EXPERIMENT/TRIAL/CHECKPOINT`, and the experiment's `started_by.json` carries a signature by
-   your key of the directory's own path, as the command `train` writes it. An archive unpacked elsewhere has none that holds, your own included. All
-   its files must be owned by you, must be writable by nobody but you (and perhaps a group) and must not be links.
-
-The key is made at first use: `$XDG_STATE_HOME/rllib_lmgame/signing.key`, by default below `~/.local/state`. It is readable by you alone; with other
-permissions it is not used. Machines that share a home directory share the key. On clusters whose machines do not, trials on other nodes sign
-with other keys. But the directory of the experiment is signed where the command runs, so the second rule holds there. Where no key can be
-kept, nothing is signed and everything needs `--trust-checkpoint`. Whoever can write as you, or through a group into your results, is trusted. Do
-not unpack archives of others into the directories of your own experiments.
-
-## A tournament's directory
-
-A tournament that finds its directory (`--out`) from an earlier command reads its settings, which must be those of the command, and the results of its
-games. They are JSON; nothing of it is run or unpickled. Links, directories and devices in it are refused. Whose it is nobody asks: results that somebody
-else wrote into it count like your own. Players come from the command line, where a checkpoint is held to the rules above.
+A checkpoint can still ask for much memory, processors, disk or time, and its weights play the games. Where a game runs what a model writes, [the sandbox](sandbox.md) stands between.
 
 ## What is unpickled
 
 | command | what Ray and RLlib unpickle | condition |
 |---|---|---|
 | `evaluate`, `play` on a checkpoint of `LMGamePPO`, `LMGameSFT` or another with an entry | nothing | |
-| `evaluate` on a checkpoint of a stock algorithm | `*.pkl` in it | yours, or `--trust-checkpoint` |
-| `restore:`, `--restore` | `*.pkl` in the checkpoint | yours, or `--trust-checkpoint` |
-| `train ... --resume` | `tuner.pkl`, `experiment_state-*.json` (pickles in hexadecimal), search and trial state, and the trials' checkpoints | rule 2, or `--trust-checkpoint` |
+| `evaluate` on a checkpoint of a stock algorithm | `*.pkl` in it | `--trust-checkpoint` |
+| `restore:`, `--restore` | `*.pkl` in the checkpoint | `--trust-checkpoint` |
+| `train ... --resume` | the state of the experiment that you name in your results, and its trials' checkpoints | its files are yours and nobody else can write them (a group may), or `--trust-checkpoint` |
 | Python: `Algorithm.from_checkpoint`, `restore_from_path` | `*.pkl` in the checkpoint | none: as everywhere in RLlib, load what you trust |
 
-The optimizer's state (`optimizer.pt`) is read with `weights_only=True`. DeepSpeed's shards are read by DeepSpeed, which unpickles: the same
-conditions hold, since only `restore:` and `--resume` read them.
+Do not unpack archives of others into your results. The optimizer's state (`optimizer.pt`) is read with `weights_only=True`. DeepSpeed's shards are unpickled by DeepSpeed; only `restore:` and `--resume` read them.
 
-## Options that are not taken as they are
+A tournament that resumes in a directory (`--out`) reads JSON alone; nothing in it is run or unpickled.
 
-All options of the sections and games that are not listed here are taken."""  # noqa: E501
+## Options that are restricted
+
+All options of the sections and games that are not listed here are accepted."""  # noqa: E501
 
 _OF_GAMES = {("`games`", "`env`"), ("`games`", "`env_config`")}
 """What the table of the games is about."""
@@ -117,7 +87,7 @@ def trust_page() -> str:
 
 
 def _table(rows: Iterable[tuple[str, str, str]]) -> str:
-    return table(("of", "key", "taken"), rows)
+    return table(("of", "key", "accepted"), rows)
 
 
 def _sections() -> list[tuple[str, str, str]]:

@@ -34,7 +34,6 @@ from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
 from rllib_lmgame.settings.names import RUNTIME_FIELDS, check_keys, own_attributes, set_at_start, unknown_at_top
-from rllib_lmgame.settings.old_names import check_old
 from rllib_lmgame.settings.plugins import MEASURES
 from rllib_lmgame.settings.sections.games import read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
@@ -300,7 +299,6 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
 
         Raises: ConfigError: for an unknown key or a wrong value.
         """
-        check_old(config_dict, self.entry.sections)
         before, rest = dict(vars(self)), dict[str, Any]()
         own = own_attributes(self.entry.sections)
         attributes = {

@@ -27,7 +27,7 @@ from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.facts import RunFacts, state_rollouts
 from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.overlap import OVERLAP, PlayAhead
-from rllib_lmgame.algorithms.scheduled import schedules_of
+from rllib_lmgame.algorithms.scheduled import check_followed, schedules_of
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_and_select
 from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
 from rllib_lmgame.algorithms.supervised import SupervisedStage
@@ -126,7 +126,7 @@ class LMGamePPO(LMGameAlgorithm):
         self._gaps_checked: set[str] = set()
         self._warm_start: SupervisedStage | None = None
         self._league: LeaguePlay | None = None
-        self._schedules = schedules_of(self.config)
+        self._schedules, self._followed = schedules_of(self.config), False
         self._selects = self.config.settings.selects
         super().setup(config)
         self._list_sizes = {str(n): 0 for n, game in enumerate(self.config.training_games()) if is_list(game)}
@@ -448,8 +448,12 @@ class LMGamePPO(LMGameAlgorithm):
     def log_result(self, result: dict[str, Any]) -> None:
         """The result is whole, with Tune's numbers and those of callbacks: the schedules know of it from now on."""
         super().log_result(result)
-        if result.get("phase") == 1:
-            self._schedules.observe(result)
+        if result.get("phase") != 1:
+            return
+        if not self._followed:
+            check_followed(self.config.schedule_options, result)
+            self._followed = True
+        self._schedules.observe(result)
 
 
 def _settings(present: Settings) -> PlaySettings:

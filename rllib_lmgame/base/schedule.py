@@ -247,8 +247,6 @@ def shown_key(key: str, games: Sequence[Any]) -> str:
 
 def read_schedule(value: Any, path: str) -> ScheduleOptions:
     """One schedule. Raises: ConfigError: for a wrong key, type or combination."""
-    if isinstance(value, Mapping) and "kind" in value:
-        raise ConfigError(f"{path}.kind", f"is now {path}.type")
     options = build(ScheduleOptions, value, path)
     if not is_metric(options.by):
         raise ConfigError(f"{path}.by", f"expected the name of a number in the results, got {options.by!r}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
+from rllib_lmgame.algorithms.checkpoints.unpickling import check_unpickling
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.base.storage import expanded, is_uri

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         return 2
 
 
-TRUST_HELP = "run code that it names or holds, even if none of your runs wrote it"
+TRUST_HELP = "run code that it names or holds"
 """What ``--trust-checkpoint`` does, where a checkpoint plays."""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.base.storage import expanded, is_remote
+from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import columns, first_line, one_line, printable, size_text
 from rllib_lmgame.cli.example import examples
 
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         lines = about_checkpoint(name)
     elif name in examples():
         lines = about_file(str(examples()[name]))
-    elif is_remote(name) or (place.suffix in FILES and place.is_file()):
+    elif place.suffix in FILES and place.is_file():
         lines = about_file(name)
     elif place.suffix in (".yaml", ".yml") or place.is_file():
         raise ConfigError("", f"there is no file of experiments {name} ({', '.join(FILES)})")
@@ -55,15 +55,14 @@ def about_file(path: str) -> Iterator[str]:
     """What a file's experiments are and what they need, as the dry run estimates it."""
     from rllib_lmgame.base.group import values_of
     from rllib_lmgame.base.plugin import find_in_current_directory
+    from rllib_lmgame.experiments.checks.cards import needs_of
     from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
-    from rllib_lmgame.experiments.checks.data_sets import stand_in_for_missing
-    from rllib_lmgame.experiments.checks.needs import needs_of
+    from rllib_lmgame.experiments.checks.outside import stand_in_for_missing
     from rllib_lmgame.experiments.files.reading import read_experiments
     from rllib_lmgame.experiments.run.cluster import quieten_ray
 
     specs = read_experiments(path)
-    if not is_remote(path):
-        find_in_current_directory([values_of(spec.options) for spec in specs])
+    find_in_current_directory([values_of(spec.options) for spec in specs])
     stand_in_for_missing(specs)
     check_quickly(specs)
     quieten_ray(0)
@@ -79,7 +78,6 @@ def about_file(path: str) -> Iterator[str]:
 def about_checkpoint(path: str) -> Iterator[str]:
     """What a checkpoint was trained on, what is in it, and what was measured."""
     from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE, iteration_of, verify_manifest
-    from rllib_lmgame.algorithms.checkpoints.ownership import wrote_checkpoint
     from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
     from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN
     from rllib_lmgame.base.json_files import read_mapping
@@ -92,10 +90,8 @@ def about_checkpoint(path: str) -> Iterator[str]:
         yield "  a checkpoint of RLlib's own algorithms: `rllib evaluate` measures it"
         return
     verify_manifest(place)
-    mine = wrote_checkpoint(place)
-    config = read_config(place, trust=mine)
+    config = read_config(place, trust=False)
     rows = {
-        "written by": "a run of yours" if mine else "somebody else (docs/trust.md)",
         "algorithm": str(read_mapping(place / CONFIG_FILE, MAX_CONFIG_BYTES).get(RUN, "")),
         "iteration": str(iteration_of(place) or ""),
         "games": ", ".join(game.called(game.env) for game in config.training_games()),

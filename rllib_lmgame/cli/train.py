@@ -12,11 +12,10 @@ from typing import Any
 from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.group import values_of
 from rllib_lmgame.base.plugin import find_in_current_directory
-from rllib_lmgame.base.storage import is_remote
 from rllib_lmgame.cli.example import examples
 from rllib_lmgame.cli.games import add_verbosity
 from rllib_lmgame.cli.player_options import whole
-from rllib_lmgame.experiments.files.reading import apply_overrides, override_values, parse_value, read_experiments
+from rllib_lmgame.experiments.files.reading import apply_overrides, parse_value, read_experiments
 from rllib_lmgame.experiments.spec import ExperimentSpec, Source, check_name, make_specs
 
 _EPILOG = """examples:
@@ -109,7 +108,7 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--trust-checkpoint",
         action="store_true",
-        help="go on from it even if none of your runs wrote it: code in it is run",
+        help="go on from a checkpoint or an experiment of somebody whom you trust: code in it is run",
     )
     add_verbosity(group, "Tune's own output and what workers print")
     group.add_argument("-vv", "--log-debug", dest="verbosity", action="store_const", const=2, help="debug output")
@@ -160,7 +159,7 @@ def run(args: argparse.Namespace) -> int:
         specs = [_with_flags(spec, args) for spec in _read(args)]
         _print_notices(specs, said)
         for spec in specs:
-            find_in_current_directory(_written_by_the_user(spec, args))
+            find_in_current_directory(values_of(spec.options))
         # What is wrong with names and types is said before Ray is imported.
         check_quickly(specs, trust=args.trust_checkpoint)
         from rllib_lmgame.experiments.run.cluster import quieten_ray
@@ -168,18 +167,18 @@ def run(args: argparse.Namespace) -> int:
 
         quieten_ray(args.verbosity or 0)
         if args.dry_run:
-            from rllib_lmgame.experiments.checks.data_sets import stand_in_for_missing
+            from rllib_lmgame.experiments.checks.outside import stand_in_for_missing
 
             stand_in_for_missing(specs)
         check = check_experiments
         checked = check_experiments(specs)
     except ConfigError as error:
         path = _file_of(args)
-        if path is None or not path.endswith((".yaml", ".yml")) or is_remote(path.removeprefix("file://")):
+        if path is None or not path.endswith((".yaml", ".yml")):
             raise
         raise with_other_wrong_keys(error, path, args.overrides, check) from error.__cause__
+    from rllib_lmgame.experiments.checks.outside import check_servers
     from rllib_lmgame.experiments.checks.prompts import check_prompts
-    from rllib_lmgame.experiments.checks.servers import check_servers
 
     check_servers(checked, needed=not args.dry_run)
     check_prompts(checked)
@@ -202,14 +201,6 @@ def run(args: argparse.Namespace) -> int:
             print_measured(checked, run_options(args))
         return 0
     return run_experiments(checked, run_options(args))
-
-
-def _written_by_the_user(spec: ExperimentSpec, args: argparse.Namespace) -> Any:
-    """Settings that may name modules of the current directory: none of a file from the network."""
-    path = _file_of(args)
-    if path is None or not is_remote(path.removeprefix("file://")):
-        return values_of(spec.options)
-    return override_values(args.overrides), _mapping(args.config, "--config") if args.config else {}
 
 
 def run_options(args: argparse.Namespace) -> Any:

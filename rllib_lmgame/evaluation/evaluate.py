@@ -196,7 +196,7 @@ def evaluate_checkpoint(
         opponents: What they share.
         last_iterate: Use the weights in training, not their average (``token_ppo.ema_decay``).
         out: New file of the episode log (JSONL), see :func:`~rllib_lmgame.base.new_files.new_file`.
-        trust: Also take what could run code from a checkpoint that is not this user's (:mod:`.saved_config`).
+        trust: Also take what could run code from a checkpoint (:mod:`.saved_config`).
         connected: Connects to a Ray cluster, by default :func:`~.ray_cluster.be_connected`.
 
     Returns:

@@ -18,7 +18,6 @@ from rllib_lmgame.settings.algorithms import OWN, PPO, known_entry
 from rllib_lmgame.settings.names import find_key
 from rllib_lmgame.settings.plugins import CALLBACKS, REPORTS
 from rllib_lmgame.settings.sections.rllib import FLAT_KEYS
-from rllib_lmgame.settings.trust import is_name, is_number
 
 
 def dotted(parts: Iterable[str | int]) -> str:
@@ -99,27 +98,6 @@ def parent(path: str) -> str:
     return path[:end] if path[end] == "." else path[: end + 1]
 
 
-_SCHEDULER_TEXTS = ("type", "metric", "mode", "time_attr")
-
-
-def is_plain_scheduler(value: Any) -> bool:
-    """Whether a ``scheduler`` setting holds only metrics' names and numbers, nothing for a configuration."""
-    if not isinstance(value, Mapping):
-        return is_name(value)
-    texts = all(isinstance(value[key], str) for key in _SCHEDULER_TEXTS if key in value)
-    return (
-        texts
-        and is_name(value.get("type"))
-        and all(_is_flat(item) for key, item in value.items() if key not in _SCHEDULER_TEXTS)
-    )
-
-
-def _is_flat(value: Any) -> bool:
-    return is_number(value) and not any(
-        isinstance(item, Mapping | list | tuple) for item in (value if isinstance(value, list) else [value])
-    )
-
-
 class CheckpointOptions(Group):
     """The ``checkpoint_config`` section."""
 
@@ -127,7 +105,7 @@ class CheckpointOptions(Group):
     checkpoint_at_end: bool = option(True, "Save a checkpoint when the trial ends.")
     num_to_keep: int | None = option(None, "Checkpoints kept; null keeps all.", ge=1)
     checkpoint_score_attribute: str | None = option(
-        None, "Metric the kept checkpoints are chosen by; null keeps the newest.", stranger=True
+        None, "Metric the kept checkpoints are chosen by; null keeps the newest."
     )
     checkpoint_score_order: str = option("max", "Whether a high or a low score is good.", choices=("max", "min"))
 
@@ -138,9 +116,8 @@ class SearchOptions(Group):
     type: str | None = option(
         None,
         "Ray Tune's searcher, which needs its package (`optuna`, `hyperopt`, `bayesopt`, ...); null draws at random.",
-        stranger=True,
     )
-    metric: str | None = option(None, "Metric the searcher optimises; null: the scheduler's.", stranger=True)
+    metric: str | None = option(None, "Metric the searcher optimises; null: the scheduler's.")
     mode: str | None = option(
         None, "Whether a high or a low value is good; null: the scheduler's.", choices=("max", "min", None)
     )
@@ -156,7 +133,6 @@ class ExperimentOptions(Group):
         REQUIRED,
         f"{', '.join(f'`{name}`' for name in OWN)}, one of RLlib's (`PPO`, ...), one a package announces, or "
         "`package.module:Class`.",
-        stranger=is_name,
     )
     env: str | None = option(None, "Environment; moved into `config.env`.")
     config: dict[str, Any] = option({}, "The algorithm's configuration; any value may be a search space.")
@@ -182,7 +158,6 @@ class ExperimentOptions(Group):
     scheduler: str | dict[str, Any] | None = option(
         None,
         "Trial scheduler by name, or a mapping with `type`, `metric`, `mode` and its arguments.",
-        stranger=is_plain_scheduler,
     )
     search: dict[str, Any] = option({}, "How points of the search space are drawn.", holds=Holds(SearchOptions))
     callbacks: list[Any] | None = option(
@@ -191,12 +166,9 @@ class ExperimentOptions(Group):
     report: str | dict[str, Any] | None = option(
         None,
         f"Report at the end: {REPORTS.listed()}, or a mapping with that as `type` and its arguments.",
-        stranger=REPORTS.is_own,
     )
 
 
-MOST_EXPERIMENTS = 500
-"""Of one file."""
 MAX_NAME = 200
 """Bytes of an experiment's name; file systems take 255, and later runs add a number."""
 
@@ -329,44 +301,17 @@ def _check_keys(settings: Mapping[str, Any]) -> None:
             raise ConfigError(str(key), f"unknown key; did you mean {'config.' + found!r}?")
 
 
-_FOREIGN = {
-    **dict.fromkeys(("actor_rollout_ref", "data", "trainer", "critic", "reward_model", "rollout"), "GRL or verl"),
-    **dict.fromkeys(("experiment_name", "training", "eval_envs", "grpo", "ppo", "dpo", "sft"), "MRLM"),
-    "orchestrator": "prime-rl",
-}
-"""Sections at the top of other systems' configurations."""
-
-
-def _check_not_foreign(experiments: Mapping[str, Any], source: Source) -> None:
-    """Raise for another system's configuration. An experiment of such a name has keys that only ours have."""
-    settings = [value for value in experiments.values() if isinstance(value, Mapping)]
-    if any({"run", "env", "config"} & value.keys() for value in settings):
-        return
-    systems = [_FOREIGN[name] for name in experiments if name in _FOREIGN]
-    systems += ["GRL"] * any({"agent_type", "agent_config"} <= value.keys() for value in settings)
-    if systems:
-        raise ConfigError(
-            "",
-            f"this looks like a configuration of {systems[0]}; an experiment has a name with `run`, `env` and `config` "
-            "below it, and docs/coming-from.md says what the keys of other systems are here",
-            source.name,
-        )
-
-
 def make_specs(experiments: Mapping[str, Any], source: Source) -> list[ExperimentSpec]:
     """All experiments of one file."""
     if not experiments:
         raise ConfigError("", "the file holds no experiment", source.name)
-    if len(experiments) > MOST_EXPERIMENTS:
-        raise ConfigError("", f"holds {len(experiments):,} experiments; {MOST_EXPERIMENTS} are read", source.name)
-    known = ExperimentOptions.model_fields
-    if "run" in experiments and set(experiments) & known.keys():
+    known = set(ExperimentOptions.model_fields)
+    if "run" in experiments and set(experiments) & known:
         raise ConfigError(
             "run",
             "stands at the top of the file; put the settings below a name: `my-experiment:`",
             source.locate("run"),
         )
-    _check_not_foreign(experiments, source)
     return [make_spec(str(name), settings, source.scoped(str(name))) for name, settings in experiments.items()]
 
 

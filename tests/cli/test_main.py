@@ -17,7 +17,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from rllib_lmgame.algorithms.checkpoints.ownership import mark_experiment
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.example import describe_example, examples
 from rllib_lmgame.cli.main import COMMANDS, make_parser
@@ -272,7 +271,6 @@ def test_a_dry_run_names_the_directory_that_the_run_will_write_to(file, tmp_path
         assert f"results: {tmp_path / 'r' / name}\n" in capsys.readouterr().out
         assert not (tmp_path / "r" / name).exists()
         (tmp_path / "r" / name).mkdir(parents=True)
-        mark_experiment(str(tmp_path / "r" / name))
         (tmp_path / "r" / name / "experiment_state-2026.json").write_text("{}")
     assert main([*arguments, "--resume"]) == 0
     told = capsys.readouterr()
@@ -285,7 +283,6 @@ def test_a_dry_run_refuses_to_resume_what_a_run_refuses(file, tmp_path, capsys):
     assert "nothing to resume" in capsys.readouterr().err
     directory = tmp_path / "r" / "x"
     directory.mkdir(parents=True)
-    mark_experiment(str(directory))
     (directory / "experiment_state-2026.json").write_text("{}")
     (directory / "settings.json").write_text(json.dumps({"num_samples": 7, "config": {}}))
     assert main(arguments) == 2

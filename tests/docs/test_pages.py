@@ -19,7 +19,7 @@ from rllib_lmgame.base.plugin import IMPORTING_KEYS
 from rllib_lmgame.cli.main import COMMANDS, main, make_parser
 from rllib_lmgame.envs.registry import own_games
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
-from rllib_lmgame.experiments.checks.data_sets import stand_in_for_missing
+from rllib_lmgame.experiments.checks.outside import stand_in_for_missing
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.objectives import resolve_objective

@@ -451,7 +451,7 @@ def test_a_retriever_that_is_not_there_is_told_before_a_run(
     world: dict[str, str], serve: Callable[..., Served], fresh: None, tmp_path: Path, answer: Any, said: str
 ) -> None:
     from rllib_lmgame.experiments.checks.check import check_experiments
-    from rllib_lmgame.experiments.checks.servers import check_servers
+    from rllib_lmgame.experiments.checks.outside import check_servers
     from rllib_lmgame.experiments.files.reading import read_experiments
 
     url = "http://127.0.0.1:9/retrieve" if answer is None else serve(lambda asked: answer).url

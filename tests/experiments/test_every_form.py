@@ -130,11 +130,8 @@ OF_ACTION_VALUES = {
 WITHOUT_EFFECT = {
     "LMGameDPO": [f"dpo.{key}" for key in ("data", *OF_PAIRS)],
     **{f"LMGame{name}": ["language_model.lora", "inference.adapters", "deepspeed"] for name in ("MC", "CQL", "ILQL")},
-    "LMGameAgentEvol": [
-        f"supervised.{key}" for key in ("max_steps", "steps_per_iteration", "stop_at", "epochs", "validation_share")
-    ],
 }
-"""Options that are refused without files, or where another section says it."""
+"""Options that are left out: they ask for files, or are refused."""
 
 FLAT = {
     "lr": [
@@ -249,7 +246,6 @@ EXPERIMENT = [
 COMPANIONS = {
     ("language_model.dtype", "bfloat16"): {"deepspeed": {"bf16": {"enabled": True}}},
     ("language_model.dtype", "float16"): {"deepspeed": {"fp16": {"enabled": True}}},
-    ("language_model.history_window", "1"): {"language_model": {"history": "window"}},
     ("language_model.attn_implementation", "flash_attention_2"): {"num_gpus_per_learner": 1},
     ("inference.weight_transport", "nccl"): {"inference": {"num_gpus_per_engine": 1}, "num_gpus_per_learner": 1},
     ("inference.weight_transport", "ipc"): {"inference": {"num_gpus_per_engine": 0.4}, "num_gpus_per_learner": 0.6},
@@ -257,7 +253,6 @@ COMPANIONS = {
     ("inference.tensor_parallel_size", "2"): {"inference": {"num_gpus_per_engine": 2}},
     ("inference.adapters", "True"): {"language_model": {"lora": {}}},
     ("text_rollouts.legal_moves_only", "True"): {"token_ppo": {"importance": None}},
-    ("token_ppo.critic", "{'backbone_lr': 1e-05}"): {"language_model": {"value_model": "separate"}},
     ("language_model.lora", str(ADAPTERS)): {},
     ("token_ppo.kl", "reward"): {},
     ("token_ppo.advantage_estimator", "vine"): {},

@@ -22,7 +22,6 @@ from rllib_lmgame.league.matches import Match, Table, assign_engines, deal_match
 from rllib_lmgame.league.matchmaking import Standing, draw_member, drawn, exploited_by
 from rllib_lmgame.league.members import Member, leaving
 from rllib_lmgame.league.payoffs import Payoffs
-from rllib_lmgame.league.reach import MostPlay, check_reach
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.settings.plugins import MATCHMAKERS
 from rllib_lmgame.settings.sections.league import LeagueOptions, MatchmakingOptions
@@ -451,56 +450,6 @@ def test_a_state_with_a_policy_that_is_gone_is_refused() -> None:
         plain.set_state(state)
         assert plain.numbers()["size"] == len(whole.members)
     assert any(member.policy == "h" for member in whole.members)
-
-
-ALONE: dict[str, Any] = {"of": "p", "reset_every": None}
-
-
-@pytest.mark.parametrize(
-    ("exploiter", "league", "path", "words"),
-    [
-        ({"win_rate": 1.0}, {}, "win_rate", "80 games, the most that count .* is 0.9938 at best"),
-        ({"win_rate": 1.0}, {"payoff_decay": 1.0}, "win_rate", "is 1 at best"),
-        ({"win_rate": 0.6}, {"payoff_decay": 0.0}, "reset_every", "but 8 count at most"),
-        ({"win_rate": 0.6, "past_share": 0.5}, {}, "reset_every", "but 40 count at most"),
-        ({"win_rate": 0.6}, {"snapshot_min_games": 80}, "reset_every", "=80 games against p, but 80 count"),
-        ({"win_rate": 0.6}, {"snapshot_min_games": 79}, None, ""),
-        ({"win_rate": 0.9}, {"payoff_decay": 0.0, "snapshot_min_games": 8}, None, ""),
-        ({"win_rate": 0.95}, {"payoff_decay": 0.0, "snapshot_min_games": 8}, "win_rate", "is 0.9444 at best"),
-        ({"win_rate": 1.0, "reset_every": 5}, {"payoff_decay": 0.0}, None, ""),
-    ],
-)
-def test_who_can_never_be_done_is_refused(
-    exploiter: dict[str, Any], league: dict[str, Any], path: str | None, words: str
-) -> None:
-    """And nobody else: whoever wins 8 games in every iteration is done."""
-    section = LeagueOptions(**league, exploiters={"h": {**ALONE, **exploiter}})
-    if path is not None:
-        with pytest.raises(ConfigError, match=words) as caught:
-            check_reach(section, MostPlay(policies=2, groups=16))
-        assert caught.value.path == f"config.league.exploiters.h.{path}"
-    else:
-        check_reach(section, MostPlay(policies=2, groups=16))
-    playing = League(section, POLICIES, 0)
-    for iteration in range(200):
-        playing.decided(iteration, playing.due(iteration))
-        playing.payoffs.decay("h", section.payoff_decay)
-        playing.payoffs.add("h", "p", "win", MostPlay(2, 16).against_present(section.exploiter_options["h"]))
-    assert (playing.numbers()["exploiters"]["h"]["resets"] > 0) == (path is None)
-
-
-@given(st.integers(2, 4), st.integers(1, 30), st.integers(1, 3), st.integers(1, 3), st.sampled_from([0.0, 0.3, 0.7]))
-def test_no_more_is_played_than_is_said(policies: int, groups: int, size: int, games: int, past_share: float) -> None:
-    names = ["p", "h", "a", "b"][:policies]
-    league = League(options(past_share=past_share), names, 7)
-    league.decided(0, league.due(0))
-    most = MostPlay(policies, groups, size, games=games).against_present(league.exploiters["h"])
-    for iteration in range(4):
-        plans = plan_episodes(
-            groups * size, run_seed=1, purpose="train", iteration=iteration, group_size=size, game_weights=[1.0] * games
-        )
-        against = [match for match in league.matches(plans, iteration).values() if match.against is not None]
-        assert len(against) <= most
 
 
 def test_what_a_strangers_file_may_say_of_exploiters() -> None:

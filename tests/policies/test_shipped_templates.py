@@ -17,7 +17,6 @@ from byte_tokens import byte_tokenizer
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.endpoints.completions import ChatReply, RequestError, read_request
-from rllib_lmgame.experiments.checks.prompts import calls_refused
 from rllib_lmgame.inference.engines.text_ends import TextEnds
 from rllib_lmgame.policies.chat.calls import read_calls
 from rllib_lmgame.policies.chat.format import ChatFormat
@@ -188,7 +187,6 @@ def test_calls_are_read_as_the_template_writes_them_or_refused(name: str) -> Non
     chat = chat_of(name)
     talk = RequestedConversation(chat.for_program())
     asked = read_request({"messages": [user("Where?")], "tools": [LOOK]})
-    assert bool([*calls_refused(chat)]) == (name not in CALLS and "tools" in chat.template), "the dry run says so"
     if name not in CALLS:
         with pytest.raises(
             RequestError, match=r"does not offer tools with calls between <tool_call> .*, which are read here: it "

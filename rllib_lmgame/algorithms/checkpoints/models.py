@@ -104,7 +104,7 @@ def _with_critic(checkpoint: Path) -> dict[str, bool]:
     except (OSError, ValueError):  # Damaged: who loads it says so.
         return {}
     policies = counters.get("modules")
-    with_critic = counters.get("critics", policies)  # Before there were policies without one, all had one.
+    with_critic = counters.get("critics")
     if not isinstance(policies, list) or not isinstance(with_critic, list | dict):
         return {}
     return {str(policy): policy in with_critic for policy in policies}

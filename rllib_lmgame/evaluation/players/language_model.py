@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, file_hash
-from rllib_lmgame.algorithms.checkpoints.ownership import TRUST_FLAG, wrote_checkpoint
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
+from rllib_lmgame.algorithms.checkpoints.unpickling import TRUST_FLAG
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.demonstrations import with_demonstrations
 from rllib_lmgame.algorithms.models import initial_model
@@ -368,17 +368,16 @@ def _member_player(
 ) -> Player:
     """A member of a checkpoint's league, which talks as the policy whose snapshot it is.
 
-    Raises: CheckpointError: it is damaged; or a stranger's, and could run code or needs a model that the configuration
+    Raises: CheckpointError: it is damaged; or not trusted, and could run code or needs a model that the configuration
     names.
     """
     directory = checkpoint / DIRECTORY / member
     adapter = directory if is_adapter(directory) else None
-    if not (settings.trust or wrote_checkpoint(checkpoint)):
+    if not settings.trust:
         base = "it is an adapter for a model that the checkpoint names" if adapter else None
         problem = code_problem(directory) or base
         if problem is not None:
-            unknown = f"{directory}: {problem}, and none of your runs wrote this checkpoint"
-            raise CheckpointError(f"{unknown}; pass {TRUST_FLAG} if you trust whoever made it")
+            raise CheckpointError(f"{directory}: {problem}; pass {TRUST_FLAG} if you trust whoever made it")
     damage = model_problem(directory) if adapter is None else None
     if damage is not None:
         raise CheckpointError(damage)

@@ -6,6 +6,8 @@ import shlex
 import sys
 from pathlib import Path
 
+from rllib_lmgame.algorithms.checkpoints.unpickling import TRUST_FLAG
+from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.results.outcome import TrialSummary
 
 _EVALUATED = "--episodes 512 --split test"
@@ -21,14 +23,28 @@ def next_commands(best: TrialSummary, *, own: bool, plays: bool = True, stopped:
     if best.checkpoint:
         checkpoint = shlex.quote(best.checkpoint)
         how = (f" {_EVALUATED}" + " --env GAME" * (not plays)) * own
-        lines.append(f"Evaluate it:    {_program('rllib')} evaluate {checkpoint}{how}")
+        trust = f" {TRUST_FLAG}" * (not own or _names_code(best.checkpoint))
+        lines.append(f"Evaluate it:    {_program('rllib')} evaluate {checkpoint}{how}{trust}")
         game = "" if plays else "GAME "
-        lines += [f"Watch it play:  {_program('rllib')} play {game}--checkpoint {checkpoint}"] if own else []
+        lines += [f"Watch it play:  {_program('rllib')} play {game}--checkpoint {checkpoint}{trust}"] if own else []
     return [
         *lines,
         *([f"Train on:       raise its `stop`, then {resume_command()}"] if stopped else []),
         f"TensorBoard:    {_program('tensorboard')} --logdir {shlex.quote(str(Path(best.path).parent))}",
     ]
+
+
+def _names_code(checkpoint: str) -> bool:
+    """Whether a checkpoint of this run is refused without the flag, e.g. for a game by its import path."""
+    from rllib_lmgame.evaluation.saved_config import read_config
+
+    try:
+        read_config(Path(checkpoint), trust=False)
+    except ConfigError:
+        return True
+    except CheckpointError:  # The commands say what is wrong.
+        pass
+    return False
 
 
 def resume_command() -> str:

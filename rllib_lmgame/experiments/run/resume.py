@@ -101,8 +101,7 @@ class Resumption(Callback):
         if self._error is not None:
             raise self._error
         if not self._trials:
-            why = "though their files look whole (an earlier version may have written them)"
-            refusal = f"the saved trials could not be taken over, {why}; -v shows Ray's own message"
+            refusal = "the saved trials could not be taken over; -v shows Ray's own message"
             raise CheckpointError("; ".join(filter(None, (refusal, self._ways_on()))))
 
 
