@@ -113,7 +113,7 @@ def _of_option(each: Option, search: bool) -> Schema:
             forms.append(NULL)
     else:
         forms = [of_type(each.hint, each.says, search)]
-    if each.says.get("schedulable"):
+    if each.scheduled:
         forms.append(SCHEDULE)
     if search:
         forms.append(SEARCH_SPACE)

@@ -140,7 +140,7 @@ class Gate:
             if holds and holds.form == NAMED:
                 self._named(holds.group, item, path)
                 continue
-            if option.says.get("schedulable") and is_meant_as_schedule(item):
+            if option.scheduled and is_meant_as_schedule(item):
                 self.schedule(item, path)
                 continue
             searched = isinstance(item, list | tuple) and _holds_mapping(item)
