@@ -155,6 +155,15 @@ class Group(BaseModel):
         protected_namespaces=(),
     )
 
+    def __init__(self, **values: Any) -> None:
+        """Raises: ConfigError: for wrong options, as :func:`build`."""
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError.together(_errors(error, type(self), "", values)) from None
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # Pydantic need not call it for groups in groups.
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
         schema = handler(source)
@@ -367,6 +376,8 @@ def _on_top(base: Any, values: Any) -> Any:
 
 def check_value(value: Any, hint: Any, says: Mapping[str, Any], path: str) -> Any:
     """Check one value by annotation and limits; returns it, an ``int`` converted where a float is due."""
+    if is_group(hint):
+        return build(hint, value, path)
     try:
         return _adapter(hint, _bounds(says)).validate_python(value)
     except ValidationError as error:
