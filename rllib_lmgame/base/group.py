@@ -24,7 +24,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -34,6 +34,7 @@ from rllib_lmgame.base.errors import ConfigError, did_you_mean, nearest
 from rllib_lmgame.base.text import shown
 
 T = TypeVar("T", bound="Group")
+V = TypeVar("V")
 F = TypeVar("F", bound=Callable[..., Any])
 
 LARGEST_WHOLE = 2**31 - 1
@@ -44,6 +45,10 @@ LARGEST = 1e9
 
 REQUIRED: Any = PydanticUndefined
 """Default of an option that has to be given."""
+
+_SCHEDULED = "scheduled"
+Scheduled = Annotated[V, _SCHEDULED]
+"""The type of an option that a schedule may change: ``lr: Scheduled[float]``; it is read in every iteration."""
 
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
 
@@ -104,7 +109,6 @@ def option(
     le: float | None = None,
     lt: float | None = None,
     stranger: bool | Callable[[Any], bool] | None = None,
-    schedulable: bool = False,
     path: bool = False,
     carded: bool = True,
     holds: Holds | None = None,
@@ -121,7 +125,6 @@ def option(
         le, ge: Numbers have these limits even where there is no other: :data:`LARGEST`, :data:`LARGEST_WHOLE`.
         stranger: Whether a file of others may set it: always, never, or a test of values. ``None``: numbers, booleans
             and ``choices`` only.
-        schedulable: Whether a schedule may change it: it is read in every iteration.
         path: Whether it may name a file or directory (:func:`~rllib_lmgame.base.storage.with_whole_paths`).
         carded: Whether a model card shows it.
         holds: What a mapping or list holds.
@@ -151,6 +154,15 @@ class Group(BaseModel):
         validate_by_alias=True,
         protected_namespaces=(),
     )
+
+    def __init__(self, **values: Any) -> None:
+        """Raises: ConfigError: for wrong options, as :func:`build`."""
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError.together(_errors(error, type(self), "", values)) from None
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # Pydantic need not call it for groups in groups.
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
@@ -214,6 +226,11 @@ class Option:
     def holds(self) -> Holds | None:
         """What a mapping or list holds."""
         return self.says.get("holds")
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether a schedule may change it."""
+        return _SCHEDULED in self.field.metadata
 
     @property
     def nullable(self) -> bool:
@@ -359,6 +376,8 @@ def _on_top(base: Any, values: Any) -> Any:
 
 def check_value(value: Any, hint: Any, says: Mapping[str, Any], path: str) -> Any:
     """Check one value by annotation and limits; returns it, an ``int`` converted where a float is due."""
+    if is_group(hint):
+        return build(hint, value, path)
     try:
         return _adapter(hint, _bounds(says)).validate_python(value)
     except ValidationError as error:
@@ -380,7 +399,7 @@ def _bounds(says: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 @_once
 def _adapter(hint: Any, says: tuple[tuple[str, Any], ...]) -> TypeAdapter[Any]:
-    return TypeAdapter(typing.Annotated[hint, Limits(says)], config=_STRICT)
+    return TypeAdapter(Annotated[hint, Limits(says)], config=_STRICT)
 
 
 def _limited(schema: Any, says: Mapping[str, Any]) -> Any:

@@ -175,7 +175,7 @@ def without_schedules(group: type, values: Any, path: str) -> tuple[Any, dict[st
         elif each is not None and each.holds and not each.holds.form:
             rest[key], below = without_schedules(each.holds.group, value, where)
             found |= {f"{key}.{name}": options for name, options in below.items()}
-        elif each is not None and each.says.get("schedulable") and is_meant_as_schedule(value):
+        elif each is not None and each.scheduled and is_meant_as_schedule(value):
             found[key] = read_schedule(value, where)
             check_numbers(found[key], each.hint, each.says, where)
             rest[key] = found[key].last
@@ -191,7 +191,7 @@ def without_schedules(group: type, values: Any, path: str) -> tuple[Any, dict[st
 
 def schedulable(group: type) -> list[str]:
     """Options of a group, and of those in it, that may follow a schedule."""
-    return [each.key for each in walk(group) if each.says.get("schedulable")]
+    return [each.key for each in walk(group) if each.scheduled]
 
 
 def is_whole(hint: Any) -> bool:

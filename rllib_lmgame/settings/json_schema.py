@@ -46,10 +46,13 @@ def of_type(hint: Any, says: Mapping[str, Any], search: bool = True) -> Schema:
 
 def _searchable(schema: Schema) -> Schema:
     """A list may have search spaces in it, at every depth."""
-    items = schema.get("items")
-    inner = schema.get("additionalProperties")
-    schema |= {"items": one_of([_searchable(items), SEARCH_SPACE])} if isinstance(items, dict) else {}
-    return schema | ({"additionalProperties": _searchable(inner)} if isinstance(inner, dict) else {})
+    if isinstance(inner := schema.get("additionalProperties"), dict):
+        schema["additionalProperties"] = _searchable(inner)
+    if isinstance(items := schema.get("items"), dict):
+        schema["items"] = one_of([_searchable(items), SEARCH_SPACE])
+    if "prefixItems" in schema:
+        schema["prefixItems"] = [one_of([each, SEARCH_SPACE]) for each in schema["prefixItems"]]
+    return schema
 
 
 def one_of(schemas: Iterable[Schema]) -> Schema:
@@ -113,7 +116,7 @@ def _of_option(each: Option, search: bool) -> Schema:
             forms.append(NULL)
     else:
         forms = [of_type(each.hint, each.says, search)]
-    if each.says.get("schedulable"):
+    if each.scheduled:
         forms.append(SCHEDULE)
     if search:
         forms.append(SEARCH_SPACE)

@@ -117,7 +117,7 @@ class Gate:
             self.options(option.group or holds.group, value, path)  # type: ignore[union-attr]
         elif holds and holds.form == NAMED:
             self._named(holds.group, value, path)
-        elif option.says.get("schedulable") and is_meant_as_schedule(value):
+        elif option.scheduled and is_meant_as_schedule(value):
             self.schedule(value, path)
         else:
             checked = check_value(value, option.hint, option.says, path)

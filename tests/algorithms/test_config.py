@@ -45,7 +45,7 @@ from rllib_lmgame.settings.sections.rllib import (
     rllib_keys,
     rllib_words,
 )
-from rllib_lmgame.settings.sections.token_ppo import AggregationOptions, ImportanceOptions, KLOptions, PolicyLossOptions
+from rllib_lmgame.settings.sections.token_ppo import ImportanceOptions, KLOptions
 from tests.envs.broken_games import Counting
 
 TWO_TRAINED = {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"}
@@ -619,9 +619,9 @@ def test_a_grid_without_values_is_refused_in_a_section(estimator) -> None:
         ("evaluation", {"evaluation_interval": 0.5}, "evaluation_interval"),
         ("deepspeed", {"config": 5}, "deepspeed"),
         ("inference", {"temperature": ScheduleOptions(points=[])}, "inference.temperature.points"),
-        ("token_ppo", {"kl": KLOptions(in_="nonsense")}, "token_ppo.kl.in"),
-        ("token_ppo", {"policy_loss": PolicyLossOptions(low=5)}, "token_ppo.policy_loss.low"),
-        ("token_ppo", {"aggregation": AggregationOptions(length=3)}, "token_ppo.aggregation.length"),
+        ("token_ppo", {"kl": {"in": "nonsense"}}, "token_ppo.kl.in"),
+        ("token_ppo", {"policy_loss": {"low": 5}}, "token_ppo.policy_loss.low"),
+        ("token_ppo", {"aggregation": {"length": 3}}, "token_ppo.aggregation.length"),
         ("token_ppo", {"advantage_estimator": {"type": "gigpo", 5: 1}}, "token_ppo.advantage_estimator.5"),
     ],
     ids=str,

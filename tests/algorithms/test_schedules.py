@@ -20,7 +20,7 @@ from rllib_lmgame.algorithms.scheduled import check_followed, occurring, schedul
 from rllib_lmgame.algorithms.selection import Selected
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
-from rllib_lmgame.base.group import Group, option
+from rllib_lmgame.base.group import Group, Scheduled, option
 from rllib_lmgame.base.results import number_at
 from rllib_lmgame.base.schedule import ScheduleOptions, Schedules, interpolate, read_schedule
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
@@ -416,7 +416,7 @@ def test_a_schedule_may_act_on_policies_that_have_what_it_takes_of_their_own() -
 class KeepOptions(Group):
     """A section of one's own."""
 
-    keep: float = option(0.5, "A share.", gt=0, le=1, schedulable=True)
+    keep: Scheduled[float] = option(0.5, "A share.", gt=0, le=1)
 
 
 class KeepConfig(LMGamePPOConfig):

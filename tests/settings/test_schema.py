@@ -15,6 +15,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import (
     REQUIRED,
     Group,
+    Scheduled,
     as_mapping,
     build,
     given,
@@ -30,7 +31,7 @@ from rllib_lmgame.settings.trust import Gate
 
 class Shape(Group):
     type: str = tag("round", "The form.", choices=("round", "square", "long"))
-    side: float = option(1.0, "Length of a side.", gt=0, schedulable=True, of=("square", "long"))
+    side: Scheduled[float] = option(1.0, "Length of a side.", gt=0, of=("square", "long"))
     width: int | None = option(None, "Across.", ge=1, lt=10, of=("long",))
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import Limits, check_value
+from rllib_lmgame.base.group import check_value, limits
 from rllib_lmgame.evaluation.record_directory import RecordDirectory, difference, plain
 from rllib_lmgame.evaluation.tournament.results import LARGEST_PAYOFF
 from rllib_lmgame.rollouts.records import EpisodeSummary, SeatSummary
@@ -23,7 +23,7 @@ KEY = "evaluated"
 """In a record of ``results.jsonl``: who played what, and the episode's numbers."""
 GROWING = ("players", "games")
 """Settings to which more may come."""
-_LIMITS: Limits = {"high": LARGEST_PAYOFF}
+_LIMITS = limits(ge=-LARGEST_PAYOFF, le=LARGEST_PAYOFF)
 _HINTS = {summary: get_type_hints(summary) for summary in (EpisodeSummary, SeatSummary)}
 
 

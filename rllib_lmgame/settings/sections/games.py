@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import REQUIRED, Group, Holds, build, declared, given, option, value_at
+from rllib_lmgame.base.group import REQUIRED, Group, Holds, Scheduled, build, declared, given, option, value_at
 from rllib_lmgame.base.schedule import ScheduleOptions, without_schedules
 from rllib_lmgame.settings.placeholders import check_placeholders
 from rllib_lmgame.settings.sections.language_model import TALK, LanguageModelOptions, TalkOptions
@@ -23,7 +23,7 @@ class GameConfig(Group):
 
     env: str = option(REQUIRED, "Id of the game, or `package.module:Class`.")
     env_config: dict[str, Any] = option({}, "Its options, see [games](games.md).")
-    weight: float = option(1.0, "Share of the episodes, relative to the other games.", ge=0, schedulable=True)
+    weight: Scheduled[float] = option(1.0, "Share of the episodes, relative to the other games.", ge=0)
     name: str | None = option(
         None,
         "Its name in metrics, tables, logs and schedules; null: its id. It tells several entries of one id apart.",
@@ -45,14 +45,13 @@ class GameConfig(Group):
     group_size: int | None = option(
         None, "In place of `text_rollouts.group_size`; games that share by `weight` have one size.", ge=1, le=100_000
     )
-    temperature: float | None = option(
+    temperature: Scheduled[float | None] = option(
         None,
         "In place of `inference.temperature`. In an evaluation, in place of `evaluation_config.temperature` "
         "(0 is greedy).",
         ge=0,
-        schedulable=True,
     )
-    format_penalty: float | None = option(None, "In place of `text_rollouts.format_penalty`.", le=0, schedulable=True)
+    format_penalty: Scheduled[float | None] = option(None, "In place of `text_rollouts.format_penalty`.", le=0)
     reward_scale: float | None = option(None, "In place of `text_rollouts.reward_scale`.", gt=0, le=1e6)
 
     @property

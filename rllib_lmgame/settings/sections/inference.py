@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from rllib_lmgame.base.group import Group, option
+from rllib_lmgame.base.group import Group, Scheduled, option
 from rllib_lmgame.base.threads import AUTO, MOST_THREADS, threads_here
 from rllib_lmgame.settings.plugins import ENGINES
 from rllib_lmgame.settings.trust import is_name
@@ -46,15 +46,14 @@ class InferenceOptions(Group):
         le=MOST_THREADS,
     )
     sleep_during_update: bool = option(False, "Give GPU memory to a colocated learner while it trains.")
-    temperature: float = option(1.0, "Sampling temperature while training; 0 is greedy.", ge=0, schedulable=True)
-    top_p: float = option(
+    temperature: Scheduled[float] = option(1.0, "Sampling temperature while training; 0 is greedy.", ge=0)
+    top_p: Scheduled[float] = option(
         1.0,
         "Nucleus sampling; below 1 the learner's log-probabilities are those of another distribution.",
         gt=0,
         le=1,
-        schedulable=True,
     )
-    top_k: int = option(0, "Sample from the k most likely tokens; 0 is off.", ge=0, schedulable=True)
+    top_k: Scheduled[int] = option(0, "Sample from the k most likely tokens; 0 is off.", ge=0)
     weight_transport: str = option(
         "object_store", "How new weights reach the engines.", choices=("object_store", "nccl", "ipc")
     )

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import create_model, model_validator
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import Group, Holds, build, declared, describe, option
+from rllib_lmgame.base.group import Group, Holds, Scheduled, build, declared, describe, option
 from rllib_lmgame.base.storage import with_whole_paths
 from rllib_lmgame.settings.placeholders import check_placeholders
 from rllib_lmgame.settings.plugins import REPLY_FORMATS
@@ -209,20 +209,18 @@ class LanguageModelOptions(Group):
         choices=("keep", "strip_think", "window"),
     )
     history_window: int = option(1, "Turns shown (with `history: window`), the current one included.", ge=1)
-    max_tokens_per_turn: int = option(128, "Longest reply, in tokens.", ge=1, schedulable=True)
-    min_tokens_per_turn: int | None = option(
+    max_tokens_per_turn: Scheduled[int] = option(128, "Longest reply, in tokens.", ge=1)
+    min_tokens_per_turn: Scheduled[int | None] = option(
         None,
         "Room the context must have for a reply; else the episode is truncated. null: `max_tokens_per_turn`, so that "
         "no reply is cut for want of context. Less lets a model that reasons use more of it.",
         ge=1,
-        schedulable=True,
     )
-    max_tokens_per_episode: int | None = option(
+    max_tokens_per_episode: Scheduled[int | None] = option(
         None,
         "Most reply tokens one player may write in one episode. Where they do not suffice for another reply, "
         "that is its end.",
         ge=1,
-        schedulable=True,
     )
     context_length: int = option(2048, "Longest prompt plus reply, in tokens.", ge=8, le=20_000_000)
 

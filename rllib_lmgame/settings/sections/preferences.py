@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rllib_lmgame.base.group import Group, option, tag
+from rllib_lmgame.base.group import Group, Scheduled, option, tag
 from rllib_lmgame.settings.sections.supervised import MESSAGES
 from rllib_lmgame.settings.trust import is_data_set, is_number
 
@@ -49,9 +49,9 @@ class DPOOptions(Group):
     """The ``dpo`` section: what is compared, and how."""
 
     loss: PreferenceLossOptions = option(PreferenceLossOptions(), "What is made of a comparison.")
-    beta: float = option(0.1, "How much a difference to the reference counts.", gt=0, schedulable=True)
-    sft_weight: float = option(
-        0.0, "Weight of the chosen trajectory's own mean cross-entropy beside it (RPO).", ge=0, schedulable=True
+    beta: Scheduled[float] = option(0.1, "How much a difference to the reference counts.", gt=0)
+    sft_weight: Scheduled[float] = option(
+        0.0, "Weight of the chosen trajectory's own mean cross-entropy beside it (RPO).", ge=0
     )
     data: str | list[str] | None = option(
         None,
@@ -82,8 +82,8 @@ class DPOOptions(Group):
     pairs_per_iteration: int = option(
         64, "Pairs (with `kto`: trajectories) of the files in an iteration.", ge=1, le=100_000
     )
-    reward_gap: float = option(
-        0.1, "Least difference of the returns of a pair, in points of the game.", gt=0, schedulable=True
+    reward_gap: Scheduled[float] = option(
+        0.1, "Least difference of the returns of a pair, in points of the game.", gt=0
     )
     chosen_min: float | None = option(
         None,

@@ -21,6 +21,7 @@ from rllib_lmgame.base.group import (
     Group,
     Holds,
     Limits,
+    Scheduled,
     check_value,
     declared,
     limits,
@@ -75,33 +76,31 @@ class RLlibOptions(Group):
     num_gpus_per_learner: float = option(
         0, "GPUs reserved per learner; a fraction leaves room for an engine on the same GPU.", ge=0
     )
-    lr: float | list[list[float]] = option(
+    lr: Scheduled[float | list[list[float]]] = option(
         1e-6,
         "Learning rate, or a schedule `[[environment steps, value], ...]` that begins at step 0.",
         gt=0,
-        schedulable=True,
     )
-    gamma: float = option(
+    gamma: Scheduled[float] = option(
         1.0,
         "Discount, per action token or per turn, as the [estimator](parts.md#advantage-estimators) takes it.",
         ge=0,
         le=1,
-        schedulable=True,
     )
-    lambda_: float = option(0.95, "GAE's lambda, likewise.", ge=0, le=1, schedulable=True)
-    num_epochs: int = option(1, "Passes over the episodes of an iteration.", ge=1, le=10_000, schedulable=True)
+    lambda_: Scheduled[float] = option(0.95, "GAE's lambda, likewise.", ge=0, le=1)
+    num_epochs: Scheduled[int] = option(1, "Passes over the episodes of an iteration.", ge=1, le=10_000)
     grad_clip: float | None = option(1.0, "Bound on the global gradient norm; null is off.", gt=0)
     grad_clip_by: str = option(
         "global_norm",
         "What `grad_clip` bounds; language models take `global_norm` alone.",
         choices=("global_norm", "norm", "value"),
     )
-    vf_loss_coeff: float = option(0.2, "Weight of the value loss.", ge=0, schedulable=True)
-    entropy_coeff: float | list[list[float]] = option(
-        0.001, "Weight of the entropy bonus, or a schedule.", ge=0, schedulable=True
+    vf_loss_coeff: Scheduled[float] = option(0.2, "Weight of the value loss.", ge=0)
+    entropy_coeff: Scheduled[float | list[list[float]]] = option(
+        0.001, "Weight of the entropy bonus, or a schedule.", ge=0
     )
-    kl_coeff: float = option(
-        0.001, "Initial weight of the penalty `token_ppo.kl`; RLlib adapts it to `kl_target`.", ge=0, schedulable=True
+    kl_coeff: Scheduled[float] = option(
+        0.001, "Initial weight of the penalty `token_ppo.kl`; RLlib adapts it to `kl_target`.", ge=0
     )
     kl_target: float = option(
         0.01, "The coefficient is raised by half above twice this KL, and halved below half of it.", gt=0
@@ -212,7 +211,7 @@ class OtherOptions(Group):
 FIELDS = declared(RLlibOptions)
 """Key -> its declaration."""
 
-SCHEDULED_KEYS = tuple(key for key, each in FIELDS.items() if each.says["schedulable"])
+SCHEDULED_KEYS = tuple(key for key, each in FIELDS.items() if each.scheduled)
 """Those that may follow a schedule during a run."""
 
 FLAT_KEYS = (*FIELDS, *declared(OtherOptions), "lambda_", "callbacks")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rllib_lmgame.base.group import REQUIRED, Group, given, option, tag
+from rllib_lmgame.base.group import REQUIRED, Group, Scheduled, given, option, tag
 from rllib_lmgame.settings.trust import is_data_set, is_name, is_number
 
 
@@ -145,13 +145,12 @@ class ConstantGroupsOptions(Group):
         "case.",
         choices=("keep", "drop"),
     )
-    max_refill: int = option(
+    max_refill: Scheduled[int] = option(
         0,
         "Rounds, at most, in which further levels are played in their place, until there are as many others as an "
         "iteration has groups.",
         ge=0,
         le=1_000,
-        schedulable=True,
         of=("drop",),
     )
 
@@ -159,11 +158,9 @@ class ConstantGroupsOptions(Group):
 class OverlongOptions(Group):
     """``data_selection.overlong``: what long replies lose (DAPO's soft punishment)."""
 
-    tokens: int = option(
-        REQUIRED, "A reply of more tokens than this loses `penalty` of its reward.", ge=1, schedulable=True
-    )
-    buffer: int = option(0, "The penalty grows from 0 over as many tokens before that.", ge=0, schedulable=True)
-    penalty: float = option(1.0, "The penalty, in points of the game before `reward_scale`.", gt=0, schedulable=True)
+    tokens: Scheduled[int] = option(REQUIRED, "A reply of more tokens than this loses `penalty` of its reward.", ge=1)
+    buffer: Scheduled[int] = option(0, "The penalty grows from 0 over as many tokens before that.", ge=0)
+    penalty: Scheduled[float] = option(1.0, "The penalty, in points of the game before `reward_scale`.", gt=0)
 
 
 COMPARED = ("group", "batch", "game", "role")
@@ -184,12 +181,11 @@ class NormalizeRewardsOptions(Group):
 class DataSelectionOptions(Group):
     """The ``data_selection`` section: what becomes of the episodes between play and update."""
 
-    keep_groups: float = option(
+    keep_groups: Scheduled[float] = option(
         1.0,
         "Share of the groups that is trained on: those whose returns differ most among the episodes of the group.",
         gt=0,
         le=1,
-        schedulable=True,
     )
     constant_groups: ConstantGroupsOptions = option(
         ConstantGroupsOptions(), "What becomes of groups whose episodes all have the same return."
@@ -199,13 +195,12 @@ class DataSelectionOptions(Group):
         NormalizeRewardsOptions(),
         "Give returns mean 0 and deviation 1 before advantages are estimated, of each policy for itself.",
     )
-    oversample: float = option(
+    oversample: Scheduled[float] = option(
         1.0,
         "Start so many times the groups (episodes, where `group_size` is 1) that an iteration needs, of every game. "
         "The rollout ends when enough have finished; what is in play is left behind.",
         ge=1,
         le=10,
-        schedulable=True,
     )
 
     @property

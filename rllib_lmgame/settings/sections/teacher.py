@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rllib_lmgame.base.group import REQUIRED, Group, option
+from rllib_lmgame.base.group import REQUIRED, Group, Scheduled, option
 from rllib_lmgame.settings.sections.language_model import ENDPOINT
 from rllib_lmgame.settings.trust import is_name
 
@@ -19,12 +19,11 @@ class TeacherOptions(Group):
         path=True,
         stranger=is_name,
     )
-    coefficient: float = option(
+    coefficient: Scheduled[float] = option(
         1.0,
         "What a token's advantage loses for each nat that its log-probability under the policy is above that under the "
         "teacher.",
         gt=0,
-        schedulable=True,
     )
     game: bool = option(True, "The advantages of the game's rewards count beside it; else the teacher alone does.")
     trust_remote_code: bool = option(False, "Run the code that the teacher's directory brings along.", stranger=False)

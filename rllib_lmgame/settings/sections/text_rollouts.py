@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from rllib_lmgame.base.group import Group, option
+from rllib_lmgame.base.group import Group, Scheduled, option
 from rllib_lmgame.base.threads import AUTO
 
 CALL_LIMIT_S = 60.0
@@ -20,8 +20,8 @@ CHECK_LIMIT_S = 900.0
 class TextRolloutOptions(Group):
     """The ``text_rollouts`` section."""
 
-    episodes_per_iteration: int = option(
-        64, "Complete episodes played per training iteration, over all env runners.", ge=1, le=1e6, schedulable=True
+    episodes_per_iteration: Scheduled[int] = option(
+        64, "Complete episodes played per training iteration, over all env runners.", ge=1, le=1e6
     )
     group_size: int = option(
         1,
@@ -33,11 +33,10 @@ class TextRolloutOptions(Group):
         1800.0, "Wall-clock limit of one episode; a slower one is dropped and counted.", gt=0
     )
     env_step_timeout_s: float = option(CALL_LIMIT_S, "Wall-clock limit of one `reset` or `step` of a game.", gt=0)
-    format_penalty: float = option(
+    format_penalty: Scheduled[float] = option(
         0.0,
         "Reward of a reply without a readable answer, beside the game's own penalty for an invalid action.",
         le=0,
-        schedulable=True,
     )
     bootstrap_turn_limit: bool = option(
         False,
@@ -54,7 +53,7 @@ class TextRolloutOptions(Group):
         "Constrain replies to the legal moves, where the game lists some. Log-probabilities, entropy and KL are among "
         "the allowed tokens; tokens without an alternative are not trained on.",
     )
-    reward_scale: float = option(1.0, "Factor on rewards in training (not in metrics).", gt=0, le=1e6, schedulable=True)
+    reward_scale: Scheduled[float] = option(1.0, "Factor on rewards in training (not in metrics).", gt=0, le=1e6)
     deterministic: bool | Literal["auto"] = option(
         AUTO,
         "Per-request seeds, a fixed order and fixed numbers of threads, so that a run, also a resumed one, repeats bit "

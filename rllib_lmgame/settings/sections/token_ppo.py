@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from rllib_lmgame.base.group import REQUIRED, Group, option, tag
+from rllib_lmgame.base.group import REQUIRED, Group, Scheduled, option, tag
 from rllib_lmgame.base.threads import AUTO, MOST_THREADS
 from rllib_lmgame.settings.plugins import LOSSES, OBJECTIVES, POLICY_LOSSES
 from rllib_lmgame.settings.trust import is_name
@@ -54,12 +54,11 @@ class EstimatorOptions(Group, extra="allow"):
         "stand beside it: `{type: gae, length_adaptive: 0.05}`.",
         stranger=is_name,
     )
-    baseline_decay: float = option(
+    baseline_decay: Scheduled[float] = option(
         BASELINE_DECAY,
         "With every batch `baseline = decay * baseline + (1 - decay) * the batch's mean return`.",
         ge=0,
         le=1,
-        schedulable=True,
         of=("rae", "role_baseline"),
     )
 
@@ -79,11 +78,10 @@ class WarmupOptions(Group):
         choices=WARMUP_TYPES,
     )
     iterations: int = option(REQUIRED, "Iterations in which only the value function is trained.", ge=1)
-    lr: float | None = option(
+    lr: Scheduled[float | None] = option(
         None,
         "Learning rate of the value head in these iterations; null takes `critic.lr`.",
         gt=0,
-        schedulable=True,
         of=(GRADIENT,),
     )
 
@@ -104,23 +102,21 @@ class CriticOptions(Group):
         "`vf_loss` and `clip` are in these units, [advantages are not](algorithms.md#the-value-loss).",
         choices=(POPART, NONE),
     )
-    lr: float | None = option(
+    lr: Scheduled[float | None] = option(
         None,
         f"Learning rate of the value head; null takes `lr` of `config`, but at least {LEAST_VALUE_LR:g} (0 where that "
         "is 0): at the rates of large models a head would hardly move.",
         gt=0,
-        schedulable=True,
     )
     backbone_lr: float | None = option(
         None, "Learning rate of its own backbone (`value_model: separate`); null takes `lr` of `config`.", gt=0
     )
-    clip: float | None = option(None, "Clip of a value's change; null is off.", gt=0, schedulable=True)
-    grad_clip: float | None = option(
+    clip: Scheduled[float | None] = option(None, "Clip of a value's change; null is off.", gt=0)
+    grad_clip: Scheduled[float | None] = option(
         None,
         "Bound on the gradient norm of its own parameters (its head, and a separate backbone); `grad_clip` of "
         "`config` is that of the rest. null: one norm for all. Not with ZeRO or half precision.",
         gt=0,
-        schedulable=True,
     )
 
 
@@ -128,25 +124,22 @@ class PolicyLossOptions(Group):
     """``token_ppo.policy_loss``: a name, or one with its bounds."""
 
     type: str = tag("clip", f"[Policy loss](parts.md#policy-losses): {POLICY_LOSSES.listed()}.", stranger=is_name)
-    low: float | None = option(
+    low: Scheduled[float | None] = option(
         None,
         "Ratio clip below 1 (`dppo`: how far a probability may fall); null is what suits the loss, 0.2 for `clip`.",
         gt=0,
         le=1,
-        schedulable=True,
         of=tuple(name for name, bounds in LOSSES.items() if bounds.low is not None),
     )
-    high: float | None = option(
+    high: Scheduled[float | None] = option(
         None,
         "Ratio clip above 1 (`dppo`: how far a probability may rise); null is what suits the loss, 0.28 for `clip`.",
         gt=0,
-        schedulable=True,
     )
-    dual: float | None = option(
+    dual: Scheduled[float | None] = option(
         None,
         "Bound on the loss of bad tokens with a large ratio; null is off.",
         gt=1,
-        schedulable=True,
         of=tuple(name for name, bounds in LOSSES.items() if bounds.dual),
     )
 
@@ -160,11 +153,10 @@ class AggregationOptions(Group):
         "is always the mean over tokens.",
         choices=AGGREGATIONS,
     )
-    length: int | None = option(
+    length: Scheduled[int | None] = option(
         None,
         "Tokens of the longest trajectory, or another constant in their place.",
         ge=1,
-        schedulable=True,
         of=(CONSTANT_LENGTH,),
         needed=True,
     )
@@ -181,11 +173,10 @@ class BandOptions(Group):
 class ImportanceOptions(Group):
     """``token_ppo.importance``: weights between sampler and learner."""
 
-    cap: float | None = option(
+    cap: Scheduled[float | None] = option(
         2.0,
         "Cap of the truncated importance weight; null: no weights. Without part in `policy_loss: dppo`.",
         gt=0,
-        schedulable=True,
     )
     level: str = option(
         "token",
@@ -199,14 +190,13 @@ class ImportanceOptions(Group):
 class EntropyOptions(Group):
     """``token_ppo.entropy``: the bonus's coefficient follows a target."""
 
-    target: float = option(
+    target: Scheduled[float] = option(
         REQUIRED,
         "Entropy per token, in nats, that the bonus keeps up. Its coefficient begins as `entropy_coeff`, and after "
         "every update `c = max(0, c + rate * (target - entropy))`.",
         gt=0,
-        schedulable=True,
     )
-    rate: float = option(0.005, "How fast the coefficient follows.", gt=0, schedulable=True)
+    rate: Scheduled[float] = option(0.005, "How fast the coefficient follows.", gt=0)
 
 
 class ReferenceOptions(Group):
@@ -251,11 +241,10 @@ class KLOptions(Group):
         choices=KL_GRADIENTS,
         of=(LOSS,),
     )
-    coeff_range: float = option(
+    coeff_range: Scheduled[float] = option(
         100.0,
         "The adaptive coefficient stays between `kl_coeff` divided by this and `kl_coeff` times this.",
         ge=1,
-        schedulable=True,
     )
     schedule: list[list[float]] | None = option(
         None, "Coefficient as `[[iteration, value], ...]`, linear in between, instead of RLlib's adaptive one."
@@ -280,12 +269,11 @@ class TokenPPOOptions(Group):
         "only. null: `none` if the [estimator](algorithms.md#scale) has an own scale, else `batch`.",
         choices=NORMALIZE_MODES,
     )
-    advantage_std_floor: float = option(
+    advantage_std_floor: Scheduled[float] = option(
         0.01,
         "Advantages are divided by their deviation, or by this where it is smaller (in units of scaled rewards): "
         "where all returns are equal, what is left is the value function's error.",
         gt=0,
-        schedulable=True,
     )
     policy_loss: PolicyLossOptions = option(PolicyLossOptions(), "What is made of the ratio to the policy that played.")
     aggregation: AggregationOptions = option(AggregationOptions(), "How losses of tokens are averaged.")
@@ -310,19 +298,17 @@ class TokenPPOOptions(Group):
         "sampler and learner compute different models. Numerics differ by hundredths. Null goes on.",
         gt=0,
     )
-    staleness_limit: int | None = option(
+    staleness_limit: Scheduled[int | None] = option(
         None,
         "Tokens sampled by weights more updates old than this are left out of the loss; null keeps all. They "
         "count in advantages, and `stale_fraction` says how many there were.",
         ge=0,
-        schedulable=True,
     )
-    num_minibatches: int = option(
+    num_minibatches: Scheduled[int] = option(
         1,
         "Optimizer steps per epoch; fewer where each learner has fewer episodes (groups, where they are compared).",
         ge=1,
         le=10_000,
-        schedulable=True,
     )
     max_tokens_per_microbatch: int | Literal["auto"] | None = option(
         AUTO,
