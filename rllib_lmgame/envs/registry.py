@@ -255,7 +255,7 @@ def nearest_game(game: str, known: Iterable[str]) -> str | None:
         return short[name]
     longer = sorted((other for other in short if len(name) > 2 and other.startswith(name)), key=len)
     match = nearest(name, [other for other in short if abs(len(other) - len(name)) <= 2]) or (
-        longer[0] if longer else nearest(name, short)
+        longer[0] if longer else nearest(name, short, 0.7)
     )
     return None if match is None else short[match]
 

@@ -141,7 +141,7 @@ def broken_module(tmp_path, monkeypatch):
         (GAME, "config.observation_filter=MeanStdFilter", "has no effect with this algorithm"),
         (GAME, "config.restart_failed_env_runner=true", "did you mean 'config.restart_failed_env_runners'?"),
         (STOCK, "config.lr2=3", "did you mean 'lr'"),
-        (STOCK, "config.env_config={sutton_barto_rewad: true}", "did you mean 'sutton_barto_reward'"),
+        (STOCK, "config.env_config.sutton_barto_rewad=true", "did you mean 'sutton_barto_reward'"),
         (STOCK, "config.lr={loguniforn: [1e-6, 1e-4]}", "did you mean 'loguniform'"),
         (STOCK, "config.use_gae=yes", "write true or false"),
     ],

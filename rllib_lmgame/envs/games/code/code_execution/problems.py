@@ -14,7 +14,7 @@ from rllib_lmgame.envs.support.json_stream import stream_records
 DATA = "env_config.data"
 HUMANEVAL: dict[str, type | tuple[type, ...]] = {"prompt": str, "test": str, "entry_point": str}
 MBPP: dict[str, type | tuple[type, ...]] = {"test_list": list}
-BUILTINS = (set, sorted, list, tuple, len, abs, round, dict, str, int, float, sum, isinstance, type)
+BUILTINS: tuple[Any, ...] = (set, sorted, list, tuple, len, abs, round, dict, str, int, float, sum, isinstance, type)
 
 
 @dataclass(frozen=True)
