@@ -109,32 +109,6 @@ def test_nothing_here_is_importable_unless_it_was_named(mine: Path, named: objec
     assert sys.path[-1] == str(mine)
 
 
-FETCHED = """
-a:
-  run: LMGamePPO
-  env: lmgame/Sokoban-v0
-  config: {language_model: {system_prompt: "mine:Prompt"}, policies: {player: {}, other: {player: random}}}
-"""
-
-
-@pytest.mark.parametrize(
-    ("flags", "found"),
-    [([], False), (["--set", "env=mine:MyGame"], True), (["--config", "{env: 'mine:MyGame'}"], True)],
-)
-def test_a_fetched_file_names_nothing_here(mine, monkeypatch, flags, found) -> None:
-    """Whatever it writes; what the user sets beside it may."""
-
-    def stop(*_: object, **__: object) -> None:
-        raise ConfigError("", "far enough")
-
-    monkeypatch.setattr("rllib_lmgame.experiments.files.reading.refuse_code", lambda _: None)
-    monkeypatch.setattr("rllib_lmgame.experiments.checks.check.check_quickly", stop)
-    for text in (FETCHED, FETCHED.replace("player: random", "player: 'mine:FirstLegal'")):
-        monkeypatch.setattr("rllib_lmgame.experiments.files.reading.fetch", lambda *_, text=text: text.encode())
-        assert main(["train", "file", "http://host/x.yaml", *flags]) == 2
-        assert (str(mine) in sys.path) is found
-
-
 @pytest.mark.parametrize("games", ["own=mine:MyGame", "lmgame/Sokoban-v0,mine:MyGame", "a=mine:MyGame,b=mine:MyGame"])
 def test_lists_and_names_of_games_find_those_here(games: str, mine: Path) -> None:
     assert len(named_games(listed([games]), {})) == 1 + ("," in games)
@@ -219,18 +193,12 @@ class First:
 
 @pytest.mark.parametrize("measure", MEASURES, ids=["by its path", "with arguments", "a player of one"])
 def test_a_measure_of_ones_own_is_found(here, monkeypatch, capsys, tiny_dict, measure) -> None:
-    """In the user's own file; never in one from the network, which may not name any either."""
     config = tiny_dict(env="lmgame/KuhnPoker-v0", env_config={}, evaluation_interval=1)
     config["evaluation_config"] = {"measures": [measure]}
     text = yaml.safe_dump({"a": {"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "config": config}})
     (here / "mine.yaml").write_text(text)
     (here / "bluffs.py").write_text(BLUFFS)
     monkeypatch.delitem(sys.modules, "bluffs", raising=False)
-    monkeypatch.setattr("rllib_lmgame.experiments.files.reading.fetch", lambda *_: text.encode())
-    assert main(["train", "file", "http://host/x.yaml", "--dry-run"]) == 2
-    said = capsys.readouterr().err
-    assert re.search(r"evaluation_config\.measures\[0\].*bluffs.* is not taken from the network", said), said
-    assert str(here) not in sys.path and "bluffs" not in sys.modules
     assert main(["train", "file", "mine.yaml", "--dry-run"]) == 0
     assert sys.path[-1] == str(here) and "bluffs" in sys.modules
 
