@@ -6,29 +6,23 @@ import argparse
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import columns, first_line, one_line, printable, size_text
+from rllib_lmgame.cli import options
 from rllib_lmgame.cli.example import examples
+from rllib_lmgame.cli.options import Option
 
 FILES = (".yaml", ".yml", ".py")
 
 
-def add_parser(subparsers: Any, summary: str) -> None:
-    parser = subparsers.add_parser(
-        "info",
-        help=summary,
-        description="Of a file or a tuned example: what it trains and what it needs. Of a checkpoint, or a directory "
-        "that holds one: what plays and what was measured. Of a game: its page and a turn. Without a name: "
-        "what `rllib doctor` says of this machine.",
-    )
-    parser.add_argument("name", nargs="?", metavar="FILE | EXAMPLE | CHECKPOINT | GAME")
-    parser.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> int:
+@options.command(
+    "Describe a file or a tuned example: what it trains and what it needs. A checkpoint, or a directory that holds "
+    "one: what plays and what was measured. A game: its page and a turn. Without a name: as `rllib doctor`.",
+    Option("[FILE | EXAMPLE | CHECKPOINT | GAME]", "what to describe", dest="name"),
+)
+def command(args: argparse.Namespace) -> int:
     name = args.name
     if name is None:
         from rllib_lmgame.cli.doctor import print_findings
@@ -148,7 +142,7 @@ def about_game(game: str) -> Iterator[str]:
     yield from ("", docstring_text(factory))
     if (group := getattr(factory, "Options", None)) is not None:
         yield from ("", "options (env_config)")
-        options = [
+        listed = [
             (
                 f"  {key}",
                 default_text(spec.defaults.get(key, each.default)),
@@ -157,7 +151,7 @@ def about_game(game: str) -> Iterator[str]:
             )
             for key, each in declared(group).items()
         ]
-        yield from columns([("  key", "default", "type", ""), *options], left=4)
+        yield from columns([("  key", "default", "type", ""), *listed], left=4)
     try:
         turn = example_turn(spec)
     except (ConfigError, MissingDependencyError, GameError) as error:

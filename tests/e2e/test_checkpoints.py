@@ -277,22 +277,6 @@ def test_a_checkpoint_is_evaluated_without_its_run(trained: tuple[Any, Path]) ->
 
 
 @pytest.mark.slow
-def test_a_model_is_evaluated_as_it_is(ray_cluster, tiny_dict, tiny_model_dir) -> None:
-    """The untrained baseline: a Hugging Face directory and a game."""
-    from rllib_lmgame.evaluation.evaluate import evaluate_model
-
-    settings = tiny_dict()
-    sections = {name: settings[name] for name in ("language_model", "inference", "num_envs_per_env_runner")}
-    numbers = evaluate_model(
-        tiny_model_dir, "lmgame/Sokoban-v0", env_config={"max_turns": 2}, settings=sections, num_episodes=8
-    )
-    (row,) = numbers["evaluated"]
-    assert (row["game"], row["split"]) == ("lmgame/Sokoban-v0", "test")
-    assert (row["num_episodes"], numbers["temperature"]) == (8, 1.0)
-    assert numbers["tokens_per_turn"] > 1 and len(numbers["successes"]) == 8
-
-
-@pytest.mark.slow
 def test_tuner_restore_goes_on_from_the_last_checkpoint(ray_cluster, tiny_dict, tmp_path) -> None:
     from faulty_games import LosesALearner
     from ray import tune

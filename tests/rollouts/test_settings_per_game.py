@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import as_mapping
-from rllib_lmgame.cli.evaluate import _games_of_run
 from rllib_lmgame.cli.game_list import suite, with_names
 from rllib_lmgame.evaluation import evaluate
 from rllib_lmgame.evaluation.comparison.run import Evaluation
@@ -361,9 +359,10 @@ def test_a_checkpoint_alone_plays_at_the_temperature_of_its_evaluation(monkeypat
     config = config_of(f"{{games: [{{env: lmgame/Maze-v0, temperature: 0.7}}], {greedy}}}")
     played: list[Any] = []
     monkeypatch.setattr(evaluate, "saved_policies", lambda *_, **__: config)
-    monkeypatch.setattr(evaluate, "_evaluate", lambda _, games, *__: played.extend(games) or {})
+    monkeypatch.setattr(evaluate, "engines_for", lambda *_: nullcontext())
+    monkeypatch.setattr(evaluate, "measure", lambda _, games, *__: played.extend(games) or {})
     evaluate.evaluate_checkpoint("somewhere")
-    played += _games_of_run(config, {}, Namespace(split=None, evaluation_games=False)).values()
+    played += evaluate.games_of_run(config, "test", {}, evaluation_games=False)
     assert [game.temperature for game in played] == [None, None]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -21,7 +20,10 @@ from served_games import OPENENV, OPENENV_BEGINS, TOKEN, Served, expert, running
 
 from rllib_lmgame.base.http_server import listen
 from rllib_lmgame.cli.main import main
-from rllib_lmgame.cli.serve import OF_GAMES, OF_POLICIES, add_parser
+from rllib_lmgame.game_server import openenv
+from rllib_lmgame.game_server.access import MOST_BYTES
+from rllib_lmgame.game_server.hall import Hall, open_games
+from rllib_lmgame.game_server.openenv import CUT_OFF_BYTES, openenv_app
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.servers import openenv
 from rllib_lmgame.servers.hall import MOST_BYTES, Hall, open_games
@@ -512,37 +514,6 @@ def test_what_cannot_be_served_is_refused(words: list[str], message: str, capsys
     games = [] if "--games" in words else ["--games", LAKE]
     assert main(["serve", *games, *words]) == 2
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("served", "words"),
-    [
-        (["--policy", "runs/none"], ["--env-config", "{a: 1}"]),
-        (["--policy", "runs/none"], ["--protocol", "openenv"]),
-        (["--policy", "runs/none"], ["--seats", "remote"]),
-        (["--policy", "runs/none"], ["--max-sessions", "256"]),
-        (["--policy", "runs/none"], ["--session-timeout", "600"]),
-        (["--policy", "runs/none"], ["--call-limit", "5"]),
-        (["--policy", "runs/none"], ["--tasks", "3"]),
-        (["--games", LAKE], ["--at-once", "16"]),
-        (["--games", LAKE], ["--trust-checkpoint"]),
-        (["--games", LAKE], ["--temperature", "0"]),
-        (["--games", LAKE], ["--time-limit", "5"]),
-        (["--games", LAKE], ["--config", "{inference: {threads: 1}}"]),
-    ],
-)
-def test_flags_of_games_and_of_policies_are_refused_with_the_other(
-    served: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["serve", *served, *words, "--port", "70000"]) == 2
-    other = "--games" if served[0] == "--policy" else "--policy"
-    assert f"{words[0]}: goes with {other}" in capsys.readouterr().err
-
-
-def test_help_says_which_flags_go_with_which_kind_of_server() -> None:
-    parser = add_parser(argparse.ArgumentParser().add_subparsers(), "")
-    groups = {group.title: {action.dest for action in group._group_actions} for group in parser._action_groups}
-    assert groups["with --games"] == {*OF_GAMES} and groups["with --policy"] == {*OF_POLICIES}
 
 
 def test_a_short_token_and_a_port_in_use_are_refused(tmp_path: Any, capfd: pytest.CaptureFixture[str]) -> None:

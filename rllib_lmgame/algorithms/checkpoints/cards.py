@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.base.json_files import parse
 from rllib_lmgame.base.results import number_at
 from rllib_lmgame.base.text import printable, sparkline
@@ -19,7 +20,6 @@ from rllib_lmgame.measures.statistics import rate_over_levels
 from rllib_lmgame.policies.model.card import CARD_FILE, literal
 from rllib_lmgame.rollouts.episodes import seed_and_level
 from rllib_lmgame.rollouts.log.text import episode_text
-from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.settings.tree import Settings
 
 SUCCESS, RETURN = "env_runners/success_rate", "env_runners/episode_return_mean"
