@@ -554,34 +554,17 @@ UPDATE = (
         "data_selection: {normalize_rewards: group}}",
     ),
     _known("token_ppo.objective", lambda s, f: f.objective, "token_ppo: {objective: ppoo}"),
-    _known("token_ppo.policy_loss", lambda s, f: f.loss, "token_ppo: {policy_loss: gsop}"),
-    no_effect(
-        "token_ppo.policy_loss.low",
-        lambda s, f: f.loss.clip_low is not None,
-        "with type: {s.ppo.policy_loss.type}; leave it out",
-        "token_ppo: {policy_loss: {type: 'own_losses:unbound', low: 0.1}}",
-    ),
-    no_effect(
-        "token_ppo.policy_loss.high",
-        lambda s, f: f.loss.clip_high is not None,
-        "with type: {s.ppo.policy_loss.type}; leave it out",
-        "token_ppo: {policy_loss: {type: 'own_losses:unclipped', high: 0.1}}",
-    ),
-    no_effect(
-        "token_ppo.policy_loss.dual",
-        lambda s, f: f.loss.dual_clip,
-        "with type: {s.ppo.policy_loss.type}, which has no clipped loss; leave it out",
-        "token_ppo: {policy_loss: {type: 'own_losses:unbound', dual: 3}}",
-    ),
     no_effect(
         "token_ppo.importance.cap",
-        lambda s, f: not f.loss.to_sampler or (_cap(s) is None and not s.follows("token_ppo.importance.cap")),
+        lambda s, f: (
+            not s.ppo.policy_loss.to_sampler or (_cap(s) is None and not s.follows("token_ppo.importance.cap"))
+        ),
         "with policy_loss: {s.ppo.policy_loss.type}, whose ratio is to the sampler; leave it out",
         "token_ppo: {policy_loss: dppo, importance: {cap: 3}}",
     ),
     no_effect(
         "token_ppo.importance.level",
-        lambda s, f: _cap(s) is not None and not f.loss.to_sampler,
+        lambda s, f: _cap(s) is not None and not s.ppo.policy_loss.to_sampler,
         "without weights (importance.cap)",
         "token_ppo: {importance: {cap: null, level: turn}}",
     ),

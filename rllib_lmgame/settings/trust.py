@@ -133,6 +133,12 @@ class Gate:
     def option(self, option: Option, value: Any, path: str) -> None:
         """Check one option, as :meth:`options` does."""
         holds = option.holds
+        if option.parts is not None:
+            for item in self.spread(value):
+                if _type_of(item) not in (None, *option.parts):
+                    raise self.refusal(path, describe(item))
+                self.options(option.group_of(item), item, path)
+            return
         if option.group or (holds and not holds.form):
             self.options(option.group or holds.group, value, path)  # type: ignore[union-attr]
             return
@@ -164,6 +170,10 @@ class Gate:
         """Check a schedule, in all alternatives of the search spaces in it; raises as :meth:`options` does."""
         for variant in Alternatives(self, self.left).of(value, path):
             self.options(ScheduleOptions, values_of(read_schedule(variant, path)), path)
+
+
+def _type_of(value: Any) -> Any:
+    return value.get("type") if isinstance(value, Mapping) else value
 
 
 class Alternatives:

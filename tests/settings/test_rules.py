@@ -24,15 +24,10 @@ REFUSED = [
 
 @pytest.fixture(autouse=True)
 def own_losses(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Policy losses of somebody's own, which know no bounds, and an estimator that says nothing of itself."""
+    """An estimator of somebody's own, which says nothing of itself."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "own_losses", raising=False)
-    (tmp_path / "own_losses.py").write_text(
-        "from rllib_lmgame.learners.objectives.policy_losses import PolicyLoss, clip\n"
-        "unclipped = PolicyLoss(clip, clip_high=None)\n"
-        "unbound = PolicyLoss(clip, clip_low=None)\n"
-        "estimator = lambda inputs: inputs.rewards\n"
-    )
+    (tmp_path / "own_losses.py").write_text("estimator = lambda inputs: inputs.rewards\n")
 
 
 def notices_of(config: dict[str, Any]) -> list[str]:
