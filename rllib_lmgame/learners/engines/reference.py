@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -114,7 +113,7 @@ def frozen_copy(
     It is complete on every learner, whatever partitioning the policy has.
     """
     config: dict[str, Any] = dict(module.model_config)  # type: ignore[arg-type]
-    config["options"] = dataclasses.replace(module.options, gradient_checkpointing=False)
+    config["options"] = module.options.model_copy(update={"gradient_checkpointing": False})
     config |= {"model_dir": module.model_dir, "critic": False, "action_values": None}
     copy = LanguageModelRLModule(
         observation_space=module.observation_space,
