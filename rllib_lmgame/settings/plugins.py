@@ -102,7 +102,9 @@ class Registry:
 
     def class_of(self, choice: Any) -> Any:
         """The class of options of a setting: of the first part where it names none. Raises: ConfigError."""
-        name, found = self._split(choice)[0], None
+        if is_group(type(choice)):
+            return type(choice)
+        name = self._split(choice)[0]
         found = self.find(name)
         if is_group(found) or self.of_function is None:
             return found

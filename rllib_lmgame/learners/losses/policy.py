@@ -73,7 +73,7 @@ class FunctionLoss(PolicyLoss):
 class Clip(PolicyLoss):
     """PPO: ``-min(r A, clip(r, 1 - low, 1 + high) A)`` (Schulman et al. 2017, eq. 7)."""
 
-    type: str = tag("clip", "See above.")
+    type: str = tag("clip", "Its name.")
     low: Scheduled[float] = option(0.2, "The ratio is clipped at 1 less this.", gt=0, le=1)
     high: Scheduled[float] = option(0.28, "The ratio is clipped at 1 and this.", gt=0)
     dual: Scheduled[float | None] = option(
@@ -93,7 +93,7 @@ class Clip(PolicyLoss):
 class CISPO(PolicyLoss):
     """``-sg[min(r, 1 + high)] A log p``: no token loses its gradient (MiniMax-M1, 2506.13585, eq. 4 one-sided)."""
 
-    type: str = tag("cispo", "See above.")
+    type: str = tag("cispo", "Its name.")
     high: Scheduled[float] = option(
         4.0, "The weight is at most 1 and this; 5 in all, as ScaleRL (2510.13786) has it.", gt=0
     )
@@ -105,7 +105,7 @@ class CISPO(PolicyLoss):
 class CISPOTwoSided(PolicyLoss):
     """``-sg[clip(r, 1 - low, 1 + high)] A log p`` (2506.13585, eq. 4 and 5 with both bounds)."""
 
-    type: str = tag("cispo_two_sided", "See above.")
+    type: str = tag("cispo_two_sided", "Its name.")
     low: Scheduled[float] = option(0.2, "The weight is at least 1 less this.", gt=0, le=1)
     high: Scheduled[float] = option(0.28, "The weight is at most 1 and this.", gt=0)
 
@@ -120,7 +120,7 @@ class GSPO(Clip):
     sequence, the gradient is the one of ``|sequence| min(s A, clip(s) A)``.
     """
 
-    type: str = tag("gspo", "See above.")
+    type: str = tag("gspo", "Its name.")
     low: Scheduled[float] = option(3e-4, "The ratio is clipped at 1 less this.", gt=0, le=1)
     high: Scheduled[float] = option(4e-4, "The ratio is clipped at 1 and this.", gt=0)
 
@@ -135,7 +135,7 @@ class GSPO(Clip):
 class GSPOTrajectory(GSPO):
     """``gspo`` of whole trajectories."""
 
-    type: str = tag("gspo_trajectory", "See above.")
+    type: str = tag("gspo_trajectory", "Its name.")
     sequence: ClassVar[str] = TRAJECTORY
 
 
@@ -146,7 +146,7 @@ class DPPO(PolicyLoss):
     change by a large factor, a frequent one only by a small difference.
     """
 
-    type: str = tag("dppo", "See above.")
+    type: str = tag("dppo", "Its name.")
     low: Scheduled[float] = option(0.2, "How far a probability may fall.", gt=0, le=1)
     high: Scheduled[float] = option(0.2, "How far a probability may rise.", gt=0)
     to_sampler: ClassVar[bool] = True
