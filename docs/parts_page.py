@@ -80,16 +80,12 @@ def _losses() -> Iterator[str]:
     registry = plugins.POLICY_LOSSES
     yield (
         f"## Policy losses\n\n`{registry.key}`. `r` is the ratio of a token's probability now to that before the "
-        "update; `low` and `high`\nare these if they are left out:"
+        "update."
     )
-    rows = []
     for name in registry:
         loss = registry[name]
-        bounds = (f"{bound:g}" if bound else "no" for bound in (loss.clip_low, loss.clip_high))
-        rows.append((f"`{name}`", *bounds, _yes(loss.dual_clip), _yes(loss.to_sampler), loss.sequence or ""))
-    yield table(("name", "`low`", "`high`", "`dual`", "ratio to the sampler", "sequence"), rows)
-    for name in registry:
-        yield "\n\n".join([f"### `{name}`", *_paragraphs(registry[name].function)])
+        ratio = ["Its ratio is that to the sampler."] if loss.to_sampler else []
+        yield "\n\n".join([f"### `{name}`", *_paragraphs(loss), *ratio, option_table(loss)])
 
 
 def _yes(said: bool) -> str:

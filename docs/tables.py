@@ -25,7 +25,15 @@ def option_rows(group: type) -> list[tuple[str, ...]]:
         if each.says.get("of"):
             doc = f"Of {' and '.join(f'`{kind}`' for kind in each.says['of'])}. {doc}"
         default = default_text(each.default) if each.default is REQUIRED else f"`{default_text(each.default)}`"
-        rows.append((f"`{key}`", type_name(each.hint), default, limits_text(each.says), doc))
+        rows.append(
+            (
+                f"`{key}`",
+                "a name or options" if each.parts else type_name(each.hint),
+                default,
+                limits_text(each.says),
+                doc,
+            )
+        )
     return rows
 
 

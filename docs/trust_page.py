@@ -120,6 +120,8 @@ def _limited(group: type) -> Iterable[tuple[str, str]]:
         elif each.holds:
             names = "NAME." if each.holds.form == NAMED else ""
             yield from ((f"{key}.{names}{inner}", words) for inner, words in _limited(each.holds.group))
+        elif each.says.get("is_tag") and taken is is_number:
+            yield key, "names"
         elif taken is not is_number:
             if taken is not True:
                 yield key, _VERDICTS[taken]

@@ -131,13 +131,6 @@ class PolicyFacts:
         return resolve_objective(self._of_module.token_ppo_options.objective)
 
     @cached_property
-    def loss(self) -> Any:
-        """The :class:`~rllib_lmgame.learners.objectives.policy_losses.PolicyLoss`."""
-        from rllib_lmgame.learners.objectives.policy_losses import resolve_policy_loss
-
-        return resolve_policy_loss(self._of_module.token_ppo_options.policy_loss.type)
-
-    @cached_property
     def needs_critic(self) -> bool:
         """Whether the update asks a value function, as the objective or else the estimator says."""
         return not self.imitates and self._objective_says("needs_critic")

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import Limits, arms_of, leaves, unknown_key, value_at
+from rllib_lmgame.base.group import Limits, arms_of, leaves, option_at, unknown_key, value_at
 from rllib_lmgame.base.schedule import (
     COUNTERS,
     TYPES,
@@ -64,11 +64,12 @@ def kind_of(key: str, config: Any) -> tuple[Any, Limits]:
         return own.hint, own.says
     if not name:
         return key_rule(key)
-    leaf, above = leaves(config.entry.groups[section])[name], name.rpartition(".")[0]
+    above = name.rpartition(".")[0]
     everybodys_and_own = [config, *map(config.get_config_for_module, config.trained_policies())]
     options = [getattr(each, config.entry.sections[section].attribute) for each in everybodys_and_own]
     if above and all(value_at(each, above) is None for each in options):
         raise ConfigError(path, f"has no effect: {section}.{above} is off; write its options")
+    leaf = next(filter(None, (option_at(each, name) for each in options)))
     return leaf.hint, leaf.says
 
 

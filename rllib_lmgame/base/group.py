@@ -22,9 +22,9 @@ import dataclasses
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -171,8 +171,11 @@ class Group(BaseModel):
         while inner["type"] != "model-fields":
             inner = inner["schema"]
         for name, field in inner["fields"].items():
-            says = cls.__pydantic_fields__[name].json_schema_extra
+            info = cls.__pydantic_fields__[name]
+            says = info.json_schema_extra
             field["schema"] = _limited(field["schema"], says if isinstance(says, Limits) else {})
+            if _parts_of(info) is not None:
+                field["schema"]["validate_default"] = True
         return schema
 
     @model_validator(mode="before")
@@ -194,6 +197,17 @@ class Group(BaseModel):
         return self
 
 
+class Parts(Protocol):
+    """Annotation of an option that is one of several groups: ``policy_loss: Annotated[Any, POLICY_LOSSES]``."""
+
+    @property
+    def classes(self) -> Iterable[Any]:
+        """The groups that are known."""
+
+    def class_of(self, choice: Any) -> Any:
+        """The group of a value."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Option:
     """A declared option, or a group of options in a group.
@@ -203,6 +217,7 @@ class Option:
         name: Of the field.
         hint: Its type.
         group: The group that it is, or ``None``.
+        parts: Of which groups it is one, by their ``type``; of parts that are classes, see :class:`Parts`.
     """
 
     key: str
@@ -210,6 +225,11 @@ class Option:
     field: FieldInfo
     hint: Any
     group: Any
+    parts: Parts | None = None
+
+    def group_of(self, value: Any) -> Any:
+        """The group that it is with such a value. Raises: ConfigError: if it names none."""
+        return self.parts.class_of(value) if self.parts is not None and value is not None else self.group
 
     @property
     def says(self) -> Mapping[str, Any]:
@@ -238,6 +258,10 @@ class Option:
         return type(None) in typing.get_args(self.hint)
 
 
+def _parts_of(field: FieldInfo) -> Any:
+    return next((each for each in field.metadata if hasattr(each, "class_of")), None)
+
+
 def is_group(kind: Any) -> bool:
     """Whether it is a class of option groups."""
     return isinstance(kind, type) and issubclass(kind, Group)
@@ -249,7 +273,8 @@ def declared(group: type) -> dict[str, Option]:
     found = {}
     for name, field in group.__pydantic_fields__.items():  # type: ignore[attr-defined]
         key, hint = name.rstrip("_"), field.annotation
-        found[key] = Option(key, name, field, hint, next(filter(is_group, arms_of(hint)), None))
+        group = next(filter(is_group, arms_of(hint)), None)
+        found[key] = Option(key, name, field, hint, group, _parts_of(field))
     return found
 
 
@@ -258,15 +283,16 @@ def walk(group: type) -> tuple[Option, ...]:
     """All options of a group and of the groups in it, by their dotted keys; each group before what is in it."""
     found: list[Option] = []
     for each in declared(group).values():
-        below = walk(each.group) if each.group else ()
-        found += [each, *(dataclasses.replace(inner, key=f"{each.key}.{inner.key}") for inner in below)]
+        groups = each.parts.classes if each.parts else [each.group] if each.group else []
+        below = {inner.key: inner for group in [*groups][::-1] for inner in walk(group)}
+        found += [each, *(dataclasses.replace(inner, key=f"{each.key}.{key}") for key, inner in below.items())]
     return tuple(found)
 
 
 @_once
 def leaves(group: type) -> dict[str, Option]:
     """Those of :func:`walk` that are no groups."""
-    return {each.key: each for each in walk(group) if each.group is None}
+    return {each.key: each for each in walk(group) if each.group is None and each.parts is None}
 
 
 @_once
@@ -288,15 +314,24 @@ def type_of(options: Any) -> str:
 
 def has_option(options: Any, key: str) -> bool:
     """Whether the type of a group has an option; a plug-in's may have any."""
-    of, chosen = declared(type(options))[key].says.get("of"), type_of(options)
-    return not of or chosen in of or ":" in chosen
+    known, chosen = declared(type(options)), type_of(options)
+    of = known[key].says.get("of") if key in known else ()
+    return key in known and (not of or chosen in of or ":" in chosen)
 
 
 def value_at(options: Any, key: str) -> Any:
-    """The value of a dotted key; ``None`` where a group on the way is off."""
+    """The value of a dotted key; ``None`` where a group on the way is off, or is a part that has no such option."""
     for part in key.split("."):
-        options = None if options is None else getattr(options, declared(type(options))[part].name)
+        each = None if options is None else declared(type(options)).get(part)
+        options = None if each is None else getattr(options, each.name)
     return options
+
+
+def option_at(options: Any, key: str) -> Option | None:
+    """The declaration of a dotted key; ``None`` where a group on the way is off, or is a part without it."""
+    above, _, name = key.rpartition(".")
+    group = value_at(options, above) if above else options
+    return None if group is None else declared(type(group)).get(name)
 
 
 def given(options: Group) -> frozenset[str]:
@@ -326,6 +361,8 @@ def with_changes(options: T, changes: Mapping[str, Any]) -> T:
     inner: dict[str, dict[str, Any]] = {}
     for key, value in changes.items():
         head, _, rest = key.partition(".")
+        if head not in declared(type(options)):
+            continue
         name = declared(type(options))[head].name
         if not rest:
             own[name] = value
@@ -367,8 +404,13 @@ def _on_top(base: Any, values: Any) -> Any:
         kept = {key: each for key, each in kept.items() if key in options and not options[key].says.get("of")}
     for key, value in values.items():
         inner = value_at(base, key) if key in options else None
-        kept[key] = _on_top(inner, value) if isinstance(inner, Group) else value
+        other = isinstance(inner, Group) and options[key].parts and _type_in(value, type_of(inner)) != type_of(inner)
+        kept[key] = _on_top(inner, value) if isinstance(inner, Group) and not other else value
     return kept
+
+
+def _type_in(values: Any, otherwise: str) -> Any:
+    return values.get("type", otherwise) if isinstance(values, Mapping) else values
 
 
 # -- values ---------------------------------------------------------------------------------------------------------
@@ -458,9 +500,9 @@ def _errors(error: ValidationError, cls: type, path: str, values: Any) -> Iterat
             last = next((each for each in declared(group).values() if loc[0] in (each.key, each.name)), None)
             if last is None:
                 break
-            key, group = key_below(key, last.key), last.group
-            value = value.get(loc[0]) if isinstance(value, Mapping) else value
-            del loc[0]
+            part = loc.pop(0)
+            value = value.get(part) if isinstance(value, Mapping) else value
+            key, group = key_below(key, last.key), last.group_of(value) if loc else last.group
         raised = found.get("ctx", {}).get("error")
         if isinstance(raised, ConfigError):
             whole = raised.path.startswith((f"{path}.", "config."))

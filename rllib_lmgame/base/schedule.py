@@ -20,6 +20,7 @@ from rllib_lmgame.base.group import (
     LARGEST,
     Group,
     Limits,
+    Option,
     as_mapping,
     build,
     check_value,
@@ -165,8 +166,8 @@ def without_schedules(group: type, values: Any, path: str) -> tuple[Any, dict[st
         return values, found
     for key, value in values.items():
         each, where = declared(group).get(key), f"{path}.{key}"
-        if each is not None and each.group is not None:
-            rest[key], below = without_schedules(each.group, value, where)
+        if each is not None and (inner := _group_of(each, value, where)) is not None:
+            rest[key], below = without_schedules(inner, value, where)
             found |= {f"{key}.{name}": options for name, options in below.items()}
         elif key == "env_config" and isinstance(value, Mapping):
             own = {name: read_schedule(item, f"{where}.{name}") for name, item in value.items() if is_schedule(item)}
@@ -187,6 +188,13 @@ def without_schedules(group: type, values: Any, path: str) -> tuple[Any, dict[st
         else:
             rest[key] = value
     return rest, found
+
+
+def _group_of(each: Option, value: Any, path: str) -> Any:
+    try:
+        return each.group_of(value)
+    except ConfigError as error:
+        raise ConfigError(path, error.message) from error
 
 
 def schedulable(group: type) -> list[str]:

@@ -15,6 +15,7 @@ from rllib_lmgame.base.group import (
     REQUIRED,
     Holds,
     Option,
+    Parts,
     as_mapping,
     declared,
     is_open,
@@ -114,6 +115,8 @@ def _of_option(each: Option, search: bool) -> Schema:
             forms.append({key: value for key, value in forms[0]["properties"][name].items() if key != "default"})
         if each.nullable:
             forms.append(NULL)
+    elif each.parts is not None:
+        forms = [{"type": "string"}, *_parts(each.parts, search)]
     else:
         forms = [of_type(each.hint, each.says, search)]
     if each.scheduled:
@@ -126,6 +129,17 @@ def _of_option(each: Option, search: bool) -> Schema:
         default = as_mapping(default)
     said = {} if default is REQUIRED else {"default": list(default) if isinstance(default, tuple) else default}
     return {"description": doc, **one_of(forms), **said}
+
+
+def _parts(parts: Parts, search: bool) -> Iterator[Schema]:
+    """Options of each part; of somebody else's, and where the type is searched, any."""
+    first, *others = (of_group(group, search=search) for group in parts.classes)
+    for schema in (first, *others):
+        kind = schema["properties"]["type"]
+        schema["properties"]["type"] = {"description": kind["description"], "const": kind["default"]}
+        yield schema | ({} if schema is first else {"required": ["type"]})
+    for kind in ({"type": "string", "pattern": ":"}, *([SEARCH_SPACE] if search else [])):
+        yield {"type": "object", "properties": {"type": kind}, "required": ["type"]}
 
 
 def configs(entries: Iterable[AlgorithmEntry], others: Iterable[str], search_keys: Iterable[str]) -> Schema:

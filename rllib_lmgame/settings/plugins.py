@@ -8,7 +8,9 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
+
+from pydantic_core import core_schema
 
 from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.group import build, check_value, describe, is_group, unknown_key
@@ -25,11 +27,20 @@ class Registry:
     Attributes:
         key, what: For errors.
         own: Name -> import path (or the part itself).
+        of_function: Import path of the group for a function; ``None``: parts are no groups.
+        takes: What a function takes, for errors.
     """
 
     key: str
     what: str
     own: Mapping[str, Any]
+    of_function: str | None = None
+    takes: str = ""
+
+    @property
+    def classes(self) -> Iterator[Any]:
+        """Those of this package."""
+        return map(self.__getitem__, self)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.own)
@@ -88,6 +99,34 @@ class Registry:
         close = lower if lower in self.own else nearest(name, self.own) or nearest(lower, self.own)
         hint = f"did you mean `{close}`?" if close else f"known are {', '.join(sorted(self.own))}"
         raise ConfigError(key or self.key, f"no {self.what} `{name}`; {hint}, or give `package.module:Name`")
+
+    def class_of(self, choice: Any) -> Any:
+        """The class of options of a setting: of the first part where it names none. Raises: ConfigError."""
+        if is_group(type(choice)):
+            return type(choice)
+        name = self._split(choice)[0]
+        found = self.find(name)
+        if is_group(found) or self.of_function is None:
+            return found
+        check_call(found, name, "", self.takes, None)
+        return import_path(self.of_function, self.key)
+
+    def _split(self, choice: Any) -> tuple[str, dict[str, Any]]:
+        first = isinstance(choice, Mapping) and "type" not in choice
+        return self.split({"type": next(iter(self.own)), **choice} if first else choice)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def read(self, choice: Any) -> Any:
+        """The part of a setting, which is a group of its options. Raises: ConfigError, ValidationError."""
+        if is_group(type(choice)):
+            return choice
+        try:
+            cls, (name, options) = self.class_of(choice), self._split(choice)
+        except ConfigError as error:
+            raise ConfigError("", error.message) from error
+        return cls.model_validate({"type": name, **options})
 
     def make(self, choice: Any, key: str = "") -> Any:
         """An object of the named class with its options. Raises: ConfigError: for a wrong name or options."""
@@ -242,27 +281,22 @@ ESTIMATORS = Registry(
 )
 
 
-class Bounds(NamedTuple):
-    """``low`` and ``high`` of a policy loss if they are not said (``None``: it has none); whether it takes ``dual``."""
-
-    low: float | None = 0.2
-    high: float = 0.28
-    dual: bool = False
-
-
-LOSSES: Mapping[str, Bounds] = {
-    "clip": Bounds(dual=True),
-    "cispo": Bounds(low=None, high=4.0),
-    "cispo_two_sided": Bounds(),
-    "gspo": Bounds(low=3e-4, high=4e-4, dual=True),
-    "gspo_trajectory": Bounds(low=3e-4, high=4e-4, dual=True),
-    "dppo": Bounds(high=0.2),
-}
-"""This package's policy losses. A weight of CISPO is at most 5, as ScaleRL (2510.13786) has it."""
 POLICY_LOSSES = Registry(
     "token_ppo.policy_loss",
     "policy loss",
-    {name: f"rllib_lmgame.learners.objectives.policy_losses:{name.upper()}" for name in LOSSES},
+    {
+        name: f"rllib_lmgame.learners.losses.policy:{cls}"
+        for name, cls in {
+            "clip": "Clip",
+            "cispo": "CISPO",
+            "cispo_two_sided": "CISPOTwoSided",
+            "gspo": "GSPO",
+            "gspo_trajectory": "GSPOTrajectory",
+            "dppo": "DPPO",
+        }.items()
+    },
+    of_function="rllib_lmgame.learners.losses.policy:FunctionLoss",
+    takes="a policy loss takes one argument, PolicyTerms (rllib_lmgame.learners.losses.policy)",
 )
 OBJECTIVES = Registry("token_ppo.objective", "objective", {"ppo": "rllib_lmgame.learners.objectives.ppo:PPOObjective"})
 ENGINES = Registry(

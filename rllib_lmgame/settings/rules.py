@@ -231,7 +231,7 @@ def update(s: Settings, f: Any) -> Found:
             "data_selection.normalize_rewards",
             "group makes the mean of every group 0, for which token_ppo.advantage_estimator `max_rl` learns nothing",
         )
-    _ = f.objective, f.loss
+    _ = f.objective
     if ppo.entropy is not None and isinstance(s.rllib.entropy_coeff, list):
         yield Broken(
             "token_ppo.entropy.target",

@@ -499,5 +499,5 @@ def options_in(group: type, values: Any) -> Iterator[str]:
     elif not isinstance(values, Mapping):
         yield from leaves(group)
     for key, value in values.items() if isinstance(values, Mapping) else ():
-        inner = declared(group)[key].group if key in declared(group) else None
+        inner = declared(group)[key].group_of(value) if key in declared(group) else None
         yield from (key,) if inner is None or value == {} else (f"{key}.{name}" for name in options_in(inner, value))

@@ -113,7 +113,11 @@ class Gate:
     def option(self, option: Option, value: Any, path: str) -> None:
         """Check one option, as :meth:`options` does."""
         holds = option.holds
-        if option.group or (holds and not holds.form):
+        if option.parts is not None:
+            if _type_of(value) not in (None, *option.parts):
+                raise self.refusal(path, describe(value))
+            self.options(option.group_of(value), value, path)
+        elif option.group or (holds and not holds.form):
             self.options(option.group or holds.group, value, path)  # type: ignore[union-attr]
         elif holds and holds.form == NAMED:
             self._named(holds.group, value, path)
@@ -157,3 +161,7 @@ def _words(hint: Any) -> tuple[Any, ...]:
     """Fixed choices that an option's type names (``Literal``)."""
     parts = (hint, *typing.get_args(hint))
     return tuple(word for part in parts if typing.get_origin(part) is typing.Literal for word in typing.get_args(part))
+
+
+def _type_of(value: Any) -> Any:
+    return value.get("type") if isinstance(value, Mapping) else value

@@ -29,7 +29,7 @@ from rllib_lmgame.experiments.checks.check import check_experiment, check_quickl
 from rllib_lmgame.experiments.checks.outside import stand_in_for_missing
 from rllib_lmgame.experiments.spec import Source, make_spec
 from rllib_lmgame.learners.advantages import resolve_estimator
-from rllib_lmgame.learners.objectives import PolicyTerms
+from rllib_lmgame.learners.losses.policy import PolicyTerms
 from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.asking import Answer
@@ -210,7 +210,7 @@ def test_the_estimator_shown_is_taken_without_a_critic_and_with_its_option(
 def test_the_policy_loss_shown_is_the_formula_beside_it() -> None:
     """At ``r = 1`` it has the gradient of ``-r A``, and none where ``r`` has gone as far as ``high`` allows."""
     shown: dict[str, Any] = {}
-    exec(compile(block("algorithms.md", "def spo"), "algorithms.md", "exec"), shown)
+    exec(compile(block("algorithms.md", "class SPO"), "algorithms.md", "exec"), shown)
     ratio = torch.tensor([1.0, 1.2, 0.7, 1.0, 0.8, 1.5], dtype=torch.float64)
     advantages = torch.tensor([2.0, 2.0, 2.0, -3.0, -3.0, -3.0], dtype=torch.float64)
     new, old = ratio.log().requires_grad_(), torch.zeros_like(ratio)
@@ -220,10 +220,8 @@ def test_the_policy_loss_shown_is_the_formula_beside_it() -> None:
         rollout_logprobs=old,
         advantages=advantages,
         sequence=torch.arange(6),
-        clip_low=0.1,
-        clip_high=0.2,
     )
-    loss, sums = shown["spo"](terms)
+    loss, sums = shown["SPO"](high=0.2)(terms)
     formula = [-(r * a - abs(a) * (r - 1) ** 2 / 0.4) for r, a in zip(ratio.tolist(), advantages.tolist(), strict=True)]
     assert loss.tolist() == pytest.approx(formula)
     (slope,) = torch.autograd.grad(loss.sum(), new)

@@ -88,7 +88,11 @@ def test_wrong_settings_are_answered_as_for_the_algorithms_of_the_package(announ
     for stop, config, words in (
         ({"kept_epsiodes": 1}, {}, "stop.kept_epsiodes: no result has this metric; did you mean 'kept_episodes'"),
         ({"kept_episodes": 1}, {"selection": {"kep": 0.5}}, "config.selection.kep: unknown key; did you mean 'keep'"),
-        ({"kept_episodes": 1}, {"selection": {"keep": 2}}, "config.selection.keep: must be at most 1, got 2"),
+        (
+            {"kept_episodes": 1},
+            {"selection": {"keep": 2}},
+            "config.selection.keep: must be less than or equal to 1, got the whole number 2",
+        ),
         (
             {"kept_episodes": 1},
             {"selectoin": {"keep": 1}},

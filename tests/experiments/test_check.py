@@ -101,9 +101,9 @@ def broken_module(tmp_path, monkeypatch):
         (GAME, "config.lr={loguniforn: [1e-6, 1e-4]}", "no search space 'loguniforn'; did you mean 'loguniform'"),
         (GAME, "config.token_ppo.policy_loss.high={grid: [0.2, 0.3]}", "did you mean 'grid_search'"),
         (GAME, "config.gamma={any: [0.2, 0.3]}", "known: uniform"),
-        (GAME, "config.env_config.max_turns={values: [1, 2]}", "expected a whole number, got the mapping"),
-        (GAME, "config.inference.engine={type: x}", "expected text, got the mapping {'type': 'x'}"),
-        (GAME, "config.language_model.model={x: 1}", "expected text, got the mapping {'x': 1}"),
+        (GAME, "config.env_config.max_turns={values: [1, 2]}", "must be a valid integer, got the mapping"),
+        (GAME, "config.inference.engine={type: x}", "must be a valid string, got the mapping {'type': 'x'}"),
+        (GAME, "config.language_model.model={x: 1}", "must be a valid string, got the mapping {'x': 1}"),
         (GAME, "stop.ppo_iteratoin=1", "ppo_iteration"),
         (GAME, "run=LMGamPPO", "LMGamePPO"),
         (GAME, "run=A3C", "no longer part of RLlib"),
@@ -123,16 +123,16 @@ def broken_module(tmp_path, monkeypatch):
         (GAME, "config.evaluation_config.lr=x", "has no effect here; set config.lr"),
         (GAME, "config.evaluation_config.num_env_runners=5", "set config.evaluation_num_env_runners"),
         (GAME, "config.evaluation_config.evaluation_games=[]", "did you mean 'config.evaluation_config.games'?"),
-        (GAME, "config.evaluation_config.measures=0", "expected a list"),
-        (GAME, "config.policies.player=0", "expected a mapping"),
+        (GAME, "config.evaluation_config.measures=0", "must be a valid list"),
+        (GAME, "config.policies.player=0", "must be a mapping"),
         (GAME, "config.policies.a/b={}", "is no name"),
         (GAME, "config.policies.__all__={}", "is no name"),
         (GAME, "config.policies={" + "\N{GRINNING FACE}" * 51 + ": {}}", "is no name: 1 to 200 bytes"),
-        (GAME, "config.env_runner_cls=5", "expected a class or null"),
-        (GAME, "config.callbacks_on_episode_end=5", "expected a function"),
-        (GAME, "config.min_time_s_per_iteration=x", "expected a number or null"),
-        (GAME, "config.custom_resources_per_env_runner=5", "expected a mapping or null"),
-        (GAME, "config.algorithm_config_overrides_per_module.player=5", "expected a mapping"),
+        (GAME, "config.env_runner_cls=5", "must be "),
+        (GAME, "config.callbacks_on_episode_end=5", "must be callable"),
+        (GAME, "config.min_time_s_per_iteration=x", "must be a valid "),
+        (GAME, "config.custom_resources_per_env_runner=5", "must be a valid dictionary"),
+        (GAME, "config.algorithm_config_overrides_per_module.player=5", "must be a valid dictionary"),
         (GAME, "config._validate_config=false", "unknown key"),
         (GAME, "config.given_keys=[lr]", "unknown key"),
         (GAME, "config.token_ppo_options=null", "did you mean 'config.token_ppo'?"),
@@ -177,7 +177,7 @@ def test_who_is_refused_is_told_what_works_here(text, override, words):
                 ("ReadsFive", "its reads must be a list of names, got the whole number 5"),
             )
         ),
-        ("stop.env_runners.success_rate=x", "stop.env_runners/success_rate", "expected a number"),
+        ("stop.env_runners.success_rate=x", "stop.env_runners/success_rate", "must be a valid number"),
         ("config.policies={a/b: {}}", "config.policies.a/b", "is no name"),
         ("config.lr={quniform: [1.0e-5, 1.0e-3, 3.0e-5]}", "config.lr.quniform", "low must be a multiple of step"),
         ("config.num_epochs={qrandint: [5, 12, 5]}", "config.num_epochs.qrandint", "high must be a multiple of step"),
@@ -258,7 +258,10 @@ def test_messages_of_rllib_get_a_key_and_a_line():
 
 def test_the_line_of_a_value_in_the_file_is_named():
     text = "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n  config:\n    lr: 1e-4\n    inference:\n      top_p: 2\n"
-    assert str(error_of(text)) == "x.yaml:7: config.inference.top_p: must be at most 1, got 2"
+    assert (
+        str(error_of(text))
+        == "x.yaml:7: config.inference.top_p: must be less than or equal to 1, got the whole number 2"
+    )
 
 
 def test_a_storage_path_that_cannot_be_written(tmp_path):

@@ -64,7 +64,7 @@ FORMS = {
     "token_ppo.policy_loss": [
         "clip",
         {"type": "gspo", "low": 0.1, "high": 0.3, "dual": 3},
-        "rllib_lmgame.learners.objectives.policy_losses:clip",
+        "rllib_lmgame.learners.losses.policy:CISPO",
     ],
     "token_ppo.critic": [
         {},

@@ -47,14 +47,14 @@ def test_values_that_fit_are_given_as_their_type() -> None:
     ("called", "given", "key", "words"),
     [
         (report, {"share": 0}, "it.share", "greater than 0"),
-        (report, {"share": 1.5}, "it.share", "at most 1"),
-        (report, {"share": True}, "it.share", "a number or null, got the truth value True"),
-        (report, {"sizes": [1, "two"]}, "it.sizes[1]", "a whole number"),
-        (report, {"words": 1}, "it.words", "a mapping or null"),
-        (report, {"name": 3}, "it.name", "text"),
+        (report, {"share": 1.5}, "it.share", "less than or equal to 1"),
+        (report, {"share": True}, "it.share", "a valid number, got the truth value True"),
+        (report, {"sizes": [1, "two"]}, "it.sizes[1]", "a valid integer"),
+        (report, {"words": 1}, "it.words", "a valid dictionary"),
+        (report, {"name": 3}, "it.name", "a valid string"),
         (report, {"trials": 3}, "it", "multiple values for argument 'trials'"),
         (report, {"pth": "x"}, "it", "'pth'"),
-        (Callback, {"every": "day"}, "it.every", "a whole number"),
+        (Callback, {"every": "day"}, "it.every", "a valid integer"),
     ],
 )
 def test_what_does_not_fit_is_named(called: Any, given: dict[str, Any], key: str, words: str) -> None:

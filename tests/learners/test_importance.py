@@ -18,9 +18,9 @@ from test_policy_losses import column, number, tokens_of
 
 from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.data.batching import TokenBatch
+from rllib_lmgame.learners.losses.policy import PolicyTerms
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
-from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms
 from rllib_lmgame.learners.objectives.ppo import importance_weights
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings

@@ -499,7 +499,7 @@ def test_values_of_schedules_hold_from_their_update_on(make_learner: Any, make_e
     metrics = update(learner, make_episodes(4), scheduled=scheduled)
     settings = learner.settings("player")
     assert (settings.gamma, settings.lam, settings.vf_loss_coeff, settings.reward_scale) == (0.5, 0.25, 0.1, 0.5)
-    assert (settings.ppo.policy_loss.high, settings.ppo.policy_loss.low, settings.temperature) == (0.4, None, 0.7)
+    assert (settings.ppo.policy_loss.high, settings.ppo.policy_loss.low, settings.temperature) == (0.4, 0.2, 0.7)
     assert metrics["num_steps"] == 6
     assert metrics["curr_entropy_coeff"] == 0.125
     assert metrics["curr_kl_coeff"] == pytest.approx(0.75)

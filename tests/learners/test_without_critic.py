@@ -19,8 +19,8 @@ from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.advantages.group_relative import GRPO
 from rllib_lmgame.learners.engines.torch_engine import PART, POLICY
+from rllib_lmgame.learners.losses.policy import Clip, PolicyTerms
 from rllib_lmgame.learners.objectives import Objective, PPOObjective, SupervisedObjective
-from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms, clip
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import ESTIMATORS
@@ -253,7 +253,7 @@ def test_an_update_without_a_gradient_changes_nothing_but_the_counters(
 
 def own_loss(terms: PolicyTerms) -> Any:
     """A policy loss of somebody's own, which learns from more than advantages."""
-    loss, sums = clip(terms)
+    loss, sums = Clip()(terms)
     return loss + terms.logprobs, sums
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.cli.game_list import suite, with_names
 from rllib_lmgame.evaluation import evaluate
 from rllib_lmgame.evaluation.comparison.run import Evaluation
@@ -98,7 +99,7 @@ def test_entries_without_these_keys_are_written_as_before() -> None:
     [
         ("games: [{env: A, name: x}, {env: B, name: x}]", "games[1].name", "config.games[0] is called 'x' too"),
         ("games: [lmgame/Maze-v0, {env: B, name: lmgame_Maze-v0}]", "games[1].name", "without a name is called"),
-        ("games: [{env: A, name: 7}]", "games[0].name", "expected text"),
+        ("games: [{env: A, name: 7}]", "games[0].name", "must be a valid string"),
         ("games: [{env: A, name: '7'}]", "games[0].name", "not digits alone"),
         ("games: [{env: A, name: a.b}]", "games[0].name", "letters, digits, - and _"),
         ("games: [{env: A, name: a/b}]", "games[0].name", "letters, digits, - and _"),
@@ -106,7 +107,7 @@ def test_entries_without_these_keys_are_written_as_before() -> None:
         ("games: [{env: A, episodes: 0}]", "games[0].episodes", "at least 1"),
         ("games: [{env: A, language_model: {model: b}}]", "games[0].language_model.model", "language_model.model"),
         ("games: [{env: A, language_model: {thinks: off}}]", "games[0].language_model.thinks", "did you mean 'think'"),
-        ("games: [{env: A, language_model: {think: no}}]", "games[0].language_model.think", "expected text"),
+        ("games: [{env: A, language_model: {think: no}}]", "games[0].language_model.think", "must be 'off', "),
         ("games: [{env: A, language_model: {turn_note: '{x}'}}]", "games[0].language_model.turn_note", "{turns_left}"),
         ("games: [{env: A, temperature: -1}]", "games[0].temperature", "at least 0"),
         ("games: [{env: A, format_penalty: 1}]", "games[0].format_penalty", "at most 0"),

@@ -20,10 +20,6 @@ from served_games import OPENENV, OPENENV_BEGINS, TOKEN, Served, expert, running
 
 from rllib_lmgame.base.http_server import listen
 from rllib_lmgame.cli.main import main
-from rllib_lmgame.game_server import openenv
-from rllib_lmgame.game_server.access import MOST_BYTES
-from rllib_lmgame.game_server.hall import Hall, open_games
-from rllib_lmgame.game_server.openenv import CUT_OFF_BYTES, openenv_app
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.servers import openenv
 from rllib_lmgame.servers.hall import MOST_BYTES, Hall, open_games

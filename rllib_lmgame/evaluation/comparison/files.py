@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import check_value, limits
 from rllib_lmgame.base.json_files import write_json
 from rllib_lmgame.evaluation.recorded import RecordDirectory, difference, plain
 from rllib_lmgame.evaluation.tournament.results import LARGEST_PAYOFF

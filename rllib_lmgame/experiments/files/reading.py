@@ -335,7 +335,8 @@ def _may_be_type(path: list[str]) -> bool:
     section = next((place for place, name in enumerate(path) if name in SECTIONS), len(path))
     each = {known.key: known for known in walk(SECTIONS[path[section]])} if section < len(path) else {}
     option = each.get(".".join(path[section + 1 :]))
-    return len(path) > 2 and (option is None or (option.group is not None and tag_of(option.group) is not None))
+    tagged = option is not None and (option.parts or (option.group is not None and tag_of(option.group) is not None))
+    return len(path) > 2 and (option is None or bool(tagged))
 
 
 def _length_of_key(section: Mapping[str, Any], path: list[str]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -111,7 +110,7 @@ def frozen_copy(module: PolicyNetwork, weights: Mapping[str, Any], device: torch
 
     It is complete on every learner, whatever partitioning the policy has.
     """
-    options = dataclasses.replace(module.options, gradient_checkpointing=False)
+    options = module.options.model_copy(update={"gradient_checkpointing": False})
     copy = PolicyNetwork(options, module.model_dir, on_gpu=module.on_gpu, critic=False)
     copy.load_hf_state(weights)
     copy.requires_grad_(False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,14 +21,15 @@ class Teacher:
 
     def __init__(self, policy: PolicyNetwork, options: TeacherOptions, device: torch.device | str) -> None:
         dtype = str(next(policy.parameters()).dtype).removeprefix("torch.")
-        own = dataclasses.replace(
-            policy.options,
-            model=options.model,
-            dtype=policy.options.dtype if dtype == "float32" else dtype,  # Beside adapters, or as DeepSpeed has it.
-            lora=None,
-            value_model="shared",
-            gradient_checkpointing=False,
-            trust_remote_code=options.trust_remote_code,
+        own = policy.options.model_copy(
+            update={
+                "model": options.model,
+                "dtype": policy.options.dtype if dtype == "float32" else dtype,
+                "lora": None,
+                "value_model": "shared",
+                "gradient_checkpointing": False,
+                "trust_remote_code": options.trust_remote_code,
+            }
         )
         self.module = PolicyNetwork(own, model_directory(options.model, KEY), on_gpu=policy.on_gpu, critic=False)
         known, needed = (each.language_model.config.get_text_config().vocab_size for each in (self.module, policy))

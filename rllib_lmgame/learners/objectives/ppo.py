@@ -18,18 +18,10 @@ import torch
 from rllib_lmgame.learners import advantages as adv
 from rllib_lmgame.learners.data.batching import MinibatchSize, PackedBatch, TokenBatch
 from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
+from rllib_lmgame.learners.losses.policy import MAX_LOG_RATIO, PolicyTerms, token_losses
 from rllib_lmgame.learners.metrics import explained_variance, moments
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective
-from rllib_lmgame.learners.objectives.policy_losses import (
-    MAX_LOG_RATIO,
-    TURN,
-    PolicyTerms,
-    kl_penalty,
-    penalised,
-    resolve_policy_loss,
-    token_losses,
-    value_loss,
-)
+from rllib_lmgame.learners.objectives.policy_losses import kl_penalty, penalised, value_loss
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import ESTIMATORS, POLICY_LOSSES
@@ -144,7 +136,7 @@ def importance_metrics(found: ImportanceWeights, batch: TokenBatch, ranks: Ranks
 def weigh_tokens(update: ModuleUpdate) -> None:
     """Fill ``sequence`` and ``loss_weights`` of a batch."""
     ppo, batch = update.settings.ppo, update.batch
-    batch.sequence = batch.stretches(resolve_policy_loss(ppo.policy_loss.type).sequence or TURN)
+    batch.sequence = batch.stretches(ppo.policy_loss.sequence)
     batch.loss_weights = token_weights(batch, ppo.aggregation.type, ppo.aggregation.length)
 
 
@@ -154,8 +146,7 @@ def correct_for_sampler(update: ModuleUpdate, pack: PackedBatch | None = None) -
     Of the whole batch with their figures; then all learners call.
     """
     ppo, batch, tokens = update.settings.ppo, update.batch, ALL if pack is None else pack.token_slot
-    to_sampler = resolve_policy_loss(ppo.policy_loss.type).to_sampler
-    found = importance_weights(batch, ppo.importance, to_sampler=to_sampler, tokens=tokens)
+    found = importance_weights(batch, ppo.importance, to_sampler=ppo.policy_loss.to_sampler, tokens=tokens)
     batch.importance_weights[tokens] = found.weights
     if pack is None:
         update.meter.before |= importance_metrics(found, batch, update.ranks)
@@ -330,20 +321,14 @@ class PPOObjective(Objective):
     def _policy_loss(
         self, update: ModuleUpdate, pack: PackedBatch, logprobs: torch.Tensor, old_logprobs: torch.Tensor
     ) -> tuple[Any, Any]:
-        options = update.settings.ppo.policy_loss
-        chosen = resolve_policy_loss(options.type)
-        low, high = chosen.bounds(options.low, options.high)
         terms = PolicyTerms(
             logprobs=logprobs,
             old_logprobs=old_logprobs,
             rollout_logprobs=update.column(pack, "rollout_logprobs", logprobs),
             advantages=update.column(pack, "advantages", logprobs),
             sequence=update.column(pack, "sequence", logprobs).long(),
-            clip_low=low,
-            clip_high=high,
-            dual_clip=options.dual,
         )
-        loss, sums = token_losses(options.type, chosen, terms)
+        loss, sums = token_losses(update.settings.ppo.policy_loss, terms)
         return loss * update.column(pack, "importance_weights", logprobs), sums
 
     def _value_loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:

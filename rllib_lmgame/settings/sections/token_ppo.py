@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from rllib_lmgame.base.group import REQUIRED, Group, Scheduled, option, tag
 from rllib_lmgame.base.threads import AUTO, MOST_THREADS
-from rllib_lmgame.settings.plugins import LOSSES, OBJECTIVES, POLICY_LOSSES
+from rllib_lmgame.settings.plugins import OBJECTIVES, POLICY_LOSSES
 from rllib_lmgame.settings.trust import is_name
 
 WARMUP_STEPS_AFTER_SUPERVISION = 20
@@ -37,7 +37,7 @@ NORMALIZE_MODES = ("batch", GROUP, "game", "role", "center_role", "none")
 MONTE_CARLO = "monte_carlo"
 LOSS, REWARD = KL_PLACES = ("loss", "reward")
 KL_ESTIMATORS = ("k1", "k2", "k3")
-"""Estimates of a divergence (:func:`~rllib_lmgame.learners.objectives.policy_losses.kl_estimate`)."""
+"""Estimates of a divergence (:func:`~rllib_lmgame.learners.losses.policy.kl_estimate`)."""
 KL_GRADIENTS = ("k2", "k3")
 """Those whose gradient the penalty in the loss may have; that of ``k1`` is zero in expectation."""
 INITIAL, EMA, REFRESH = REFERENCE_TYPES = ("initial", "ema", "refresh")
@@ -117,30 +117,6 @@ class CriticOptions(Group):
         "Bound on the gradient norm of its own parameters (its head, and a separate backbone); `grad_clip` of "
         "`config` is that of the rest. null: one norm for all. Not with ZeRO or half precision.",
         gt=0,
-    )
-
-
-class PolicyLossOptions(Group):
-    """``token_ppo.policy_loss``: a name, or one with its bounds."""
-
-    type: str = tag("clip", f"[Policy loss](parts.md#policy-losses): {POLICY_LOSSES.listed()}.", stranger=is_name)
-    low: Scheduled[float | None] = option(
-        None,
-        "Ratio clip below 1 (`dppo`: how far a probability may fall); null is what suits the loss, 0.2 for `clip`.",
-        gt=0,
-        le=1,
-        of=tuple(name for name, bounds in LOSSES.items() if bounds.low is not None),
-    )
-    high: Scheduled[float | None] = option(
-        None,
-        "Ratio clip above 1 (`dppo`: how far a probability may rise); null is what suits the loss, 0.28 for `clip`.",
-        gt=0,
-    )
-    dual: Scheduled[float | None] = option(
-        None,
-        "Bound on the loss of bad tokens with a large ratio; null is off.",
-        gt=1,
-        of=tuple(name for name, bounds in LOSSES.items() if bounds.dual),
     )
 
 
@@ -275,7 +251,9 @@ class TokenPPOOptions(Group):
         "where all returns are equal, what is left is the value function's error.",
         gt=0,
     )
-    policy_loss: PolicyLossOptions = option(PolicyLossOptions(), "What is made of the ratio to the policy that played.")
+    policy_loss: Annotated[Any, POLICY_LOSSES] = option(
+        "clip", f"[Policy loss](parts.md#policy-losses): {POLICY_LOSSES.listed()}; options of its own stand beside it."
+    )
     aggregation: AggregationOptions = option(AggregationOptions(), "How losses of tokens are averaged.")
     importance: ImportanceOptions | None = option(
         ImportanceOptions(), "Weights between sampler and learner; null: none."

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from rllib_lmgame.algorithms.demonstrations import with_demonstrations
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import build, values_of
+from rllib_lmgame.base.group import as_mapping, build
 from rllib_lmgame.endpoints.address import read_address
 from rllib_lmgame.endpoints.client import Answer, ConversationTooLong, EndpointClient, EndpointError
 from rllib_lmgame.endpoints.settings import EndpointOptions
@@ -94,7 +94,7 @@ class EndpointPlayer(Player):
         )
 
     def identity(self) -> dict[str, Any]:
-        model = values_of(self.model)
+        model = as_mapping(self.model)
         return {**super().identity(), "language_model": model, "request": {**self.sampling, **self.endpoint.request}}
 
     def counts(self) -> dict[str, int]:
