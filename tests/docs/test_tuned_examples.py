@@ -32,6 +32,7 @@ from rllib_lmgame.experiments.checks.data_sets import look_alike_lines, stand_in
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file, read_experiments
+from rllib_lmgame.experiments.files.schema import file_schema
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
 from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.microbatch import MOST_TOKENS
@@ -112,7 +113,7 @@ def test_example_passes_every_check_without_network(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def schema() -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
+    return jsonschema.Draft202012Validator(file_schema())
 
 
 def test_the_schema_is_one(schema: jsonschema.Draft202012Validator, capsys: pytest.CaptureFixture[str]) -> None:
