@@ -62,7 +62,7 @@ def weakness(mode: str) -> str:
         return ""
     reason = f" ({_failed[NAMESPACES]})" if NAMESPACES in _failed else ""
     text = (
-        f"no namespaces can be made here{reason}, so programs run under {describe_mode(mode)}; docs/sandbox.md tells "
+        f"no namespaces can be made here{reason}, so programs run under {describe_mode(mode)}; docs/trust.md tells "
         "what that means"
     )
     return f"{text}, and programs are refused unless {ALLOW_WEAK}=1 is set" if mode == LIMITS else text

@@ -57,11 +57,9 @@ class Links(HTMLParser):
 
 
 def test_every_page_is_there_and_its_links_lead_to_files(site: Path) -> None:
-    pages = sorted((ROOT / "docs").rglob("*.md"))
-    assert [
-        page.name for page in pages if not (site / page.relative_to(ROOT / "docs")).with_suffix(".html").exists()
-    ] == []
-    assert all((site / f"{name}.html").is_file() for name in ("index", "contributing", "changelog", "benchmarks"))
+    pages = [path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    others = ["index", "contributing", "changelog", "benchmarks", "reference", "parts", "games/index", "games/Sokoban"]
+    assert [page for page in [*pages, *others] if not (site / f"{page}.html").is_file()] == []
     inside = 0
     for page in site.rglob("*.html"):
         read = Links()
@@ -92,14 +90,14 @@ def test_the_site_is_read_and_searched_as_files(site: Path) -> None:
             await page.command("Input.insertText", text="executer_logs")
             await page.until("matching document")
             found = await page.evaluate("document.querySelector('a.md-search-result__link').href")
-            assert found.startswith((site / "viewing.html").as_uri())
+            assert found.startswith((site / "monitoring.html").as_uri())
 
     asyncio.run(look())
 
 
 def test_links_to_files_of_the_repository_lead_to_their_text(site: Path) -> None:
     for page, path in (
-        ("extending.html", "rllib_lmgame/league/matchmaking.py"),
+        ("extending.html", "rllib_lmgame/learners/advantages/inputs.py"),
         ("clusters.html", "docs/cluster/ray-cluster.yaml"),
     ):
         assert f'href="files/{path}.txt"' in (site / page).read_text(encoding="utf-8")
@@ -117,6 +115,7 @@ def test_a_link_that_leads_nowhere_ends_the_build(target: str, tmp_path: Path) -
     pages = dict.fromkeys(("README.md", "CONTRIBUTING.md", "benchmarks/README.md", "docs/games.md"), "# A page\n")
     pages |= {"CHANGELOG.md": f"# Changelog\n\n[A page](docs/games.md), [nothing]({target})\n", "mkdocs.yml": settings}
     pages["docs/site_hooks.py"] = (ROOT / "docs" / "site_hooks.py").read_text(encoding="utf-8")
+    pages["docs/generate.py"] = "def pages():\n    return {}\n"
     for name, text in pages.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")

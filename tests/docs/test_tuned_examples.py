@@ -494,7 +494,7 @@ def test_colocated_learners_cannot_share_a_gpu() -> None:
 
 
 def test_kuhn_example_has_the_measured_recipe() -> None:
-    """The settings the exploitability in docs/results/kuhn.md was reached with."""
+    """The settings the exploitability in docs/results/self-play.md was reached with."""
     experiment = checked(EXAMPLES / "kuhn-selfplay-tiny.yaml")
     config = experiment.configs[0]
     iterations, episodes = 200, 480
@@ -517,8 +517,8 @@ def test_kuhn_example_has_the_measured_recipe() -> None:
 
 
 def test_kuhn_league_differs_from_self_play_as_the_results_say() -> None:
-    """Its line-up and the settings that docs/results/kuhn.md gives self-play for the comparison, nothing else."""
-    page = (EXAMPLES.parent / "docs" / "results" / "kuhn.md").read_text(encoding="utf-8")
+    """Its line-up and the settings that docs/results/self-play.md gives self-play for the comparison, nothing else."""
+    page = (EXAMPLES.parent / "docs" / "results" / "self-play.md").read_text(encoding="utf-8")
     command = next(line.strip() for line in page.splitlines() if "kuhn-selfplay" in line and "ppo_iteration" in line)
     words = shlex.split(command)
     settings = [value for flag, value in itertools.pairwise(words) if flag == "--set"]
