@@ -69,7 +69,7 @@ def reference_page() -> str:
     for algorithm in (name for name in schema["$defs"] if name.startswith("LMGame")):
         for key in schema["$defs"][algorithm]["properties"]:
             owners.setdefault(key, []).append(algorithm)
-    keys = {key: schema["$defs"][names[0]]["properties"][key] for key, names in owners.items()}
+    keys = {key: _followed(schema["$defs"][names[0]]["properties"][key], schema) for key, names in owners.items()}
     flat = {key: node for key, node in keys.items() if not any(_properties(node, schema))}
     parts += ["## `config`", table(HEAD, (_row(key, node, schema) for key, node in flat.items()))]
     most = max(len(names) for names in owners.values())
@@ -105,14 +105,23 @@ def _properties(node: Any, schema: Any) -> Iterator[tuple[str, Any]]:
 
 def _forms(node: Any, schema: Any) -> list[Any]:
     """The alternatives that a value has, but for schedules and search spaces, which many have."""
-    if "$ref" in node:
-        path = node["$ref"].split("/")[1:]
-        return [] if path[-1] in ("schedule", "search_space") else _forms(reduce(getitem, path, schema), schema)
+    if node.get("$ref", "").endswith(("/schedule", "/search_space")):
+        return []
+    node = _followed(node, schema)
     inner = node.get("anyOf") or node.get("oneOf")
     return [form for each in inner for form in _forms(each, schema)] if inner else [node]
 
 
+def _followed(node: Any, schema: Any) -> Any:
+    """A node with what it refers to."""
+    if "$ref" not in node:
+        return node
+    referred = reduce(getitem, node["$ref"].split("/")[1:], schema)
+    return {**_followed(referred, schema), **{name: value for name, value in node.items() if name != "$ref"}}
+
+
 def _row(key: str, node: Any, schema: Any) -> tuple[str, ...]:
+    node = _followed(node, schema)
     types = dict.fromkeys(text for form in _forms(node, schema) for text in _types(form))
     described = [form.get("description", "") for form in (node, *_forms(node, schema))]
     default = f"`{json.dumps(node['default'])}`" if "default" in node else ""
@@ -161,7 +170,8 @@ def parts_page() -> str:
         for name in registry:
             part = getattr(registry[name], "function", registry[name])
             text = re.split(r"\n\n(?:Args|Returns|Raises|Attributes):", inspect.getdoc(part) or "")[0]
-            parts += [f"### `{name}`", re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", text).replace("``", "`")]
+            text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", text).replace("``", "`")
+            parts += [f"### `{name}`", _without_links(text)]
     return "\n\n".join(parts) + "\n"
 
 
