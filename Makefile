@@ -56,7 +56,7 @@ lint: $(VENV)/.all ## formatter rules, linter, type checker, and that imports ru
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-docs: $(VENV)/.all ## write the pages that are generated from the code, and the site, build/site/index.html; a dead link ends it
+docs: $(VENV)/.all ## build the site, build/site/index.html, with the reference and the pages of games; a dead link ends it
 	$(BIN)/python docs/generate.py
 	$(BIN)/mkdocs build --quiet
 

@@ -1,4 +1,4 @@
-"""The pictures of docs/viewing.md: the page of a run in Chromium, light and dark.
+"""The pictures of README.md and docs/monitoring.md: the page of a run in Chromium, light and dark.
 
     python benchmarks/view_pictures.py ~/ray_results/quickstart-sokoban
 

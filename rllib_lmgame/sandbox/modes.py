@@ -54,7 +54,7 @@ def weakness(mode: str) -> str:
     reason = f"bubblewrap does not work here ({_failed.get(BUBBLEWRAP, 'it was not tried')})"
     if mode == NO_MODE:
         return f"{reason} and neither does seccomp, so programs that models write are refused; install bubblewrap"
-    return f"{reason}, so programs run under {describe_mode(mode)}; see docs/sandbox.md"
+    return f"{reason}, so programs run under {describe_mode(mode)}; see docs/trust.md"
 
 
 def describe_mode(mode: str) -> str:

@@ -447,7 +447,7 @@ def test_what_is_said_instead_exists() -> None:
     keys = {f"{section}.{each.key}" for section, group in OWN["LMGamePPO"].groups.items() for each in walk(group)}
     keys |= {f"evaluation_config.{key}" for key in declared(EvaluationOptions)} | {
         "supervised.data",
-        "writing-an-algorithm.md",
+        "extending.md",
     }
     for key, instead in WITHOUT_EFFECT.items():
         assert {*re.findall(r"[a-z][a-z_-]+\.[a-z_.]*[a-z]", instead)} <= keys, (key, instead)

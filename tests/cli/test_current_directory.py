@@ -149,7 +149,7 @@ def test_every_option_that_takes_an_import_path_is_looked_at() -> None:
 def keys_of_the_table() -> list[str]:
     """Keys of what can be brought along, from the top of an experiment on."""
     page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
-    (table,) = re.findall(r"^\| what \| its key \|.*\n((?:\|.*\n)+)", page, re.MULTILINE)
+    (table,) = re.findall(r"^\| part \| key \|.*\n((?:\|.*\n)+)", page, re.MULTILINE)
     cells = [row.split(" | ")[1] for row in table.splitlines()[1:]]
     named = {key for cell in cells for key in re.findall(r"`([^`\s]+)`", cell)}
     below_config = {key for key in named if key.startswith("config.")}

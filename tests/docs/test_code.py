@@ -39,16 +39,12 @@ from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-GAME_PAGES = sorted((ROOT / "docs" / "games").glob("*.md"))
 RUN_ELSEWHERE = {
     "README.md": 1,
     "writing-a-game.md": 5,
-    "writing-an-algorithm.md": 1,
-    "agent-programs.md": 1,
     "own-model.md": 1,
-    "python-api.md": 5,
-    "coming-from-rllib.md": 1,
-    "serving-games.md": 2,
+    "coming-from-rllib.md": 6,
+    "serving.md": 3,
 }
 """Python blocks with a test of their own."""
 
@@ -63,10 +59,9 @@ SMALLER = {
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """Fenced blocks; those inside a game's turn are no code of ours."""
+    """Fenced blocks."""
     text = page.read_text(encoding="utf-8")
-    before_the_turn = text.split("\nA turn:\n")[0] if page in GAME_PAGES else text
-    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```", before_the_turn, re.DOTALL | re.MULTILINE)
+    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)
     return [re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) for indent, text in found]
 
 
@@ -112,8 +107,9 @@ def test_the_page_of_the_python_api_runs_from_top_to_bottom(
 
     monkeypatch.setattr("ray.tune.Tuner.fit", fit)
     names: dict[str, Any] = {}
-    for text in blocks(ROOT / "docs" / "python-api.md", "python"):
-        exec(compile(text, "python-api.md", "exec"), names)
+    *texts, _ = blocks(ROOT / "docs" / "coming-from-rllib.md", "python")
+    for text in texts:
+        exec(compile(text, "coming-from-rllib.md", "exec"), names)
     printed = capsys.readouterr().out.splitlines()
     assert (tmp_path / "checkpoint" / "hf" / "README.md").is_file()
     assert names["module"].version == 2 and any(line.startswith("2 3") for line in printed)

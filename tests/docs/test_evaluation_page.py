@@ -25,7 +25,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding
 COMMANDS = [
     shlex.split(line, comments=True)[1:]
     for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
-    for line in re.findall(r"^\$ (rllib .*)", block, re.MULTILINE)
+    for line in re.findall(r"^\$ (rllib evaluate .*)", block, re.MULTILINE)
 ]
 MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 ENDPOINT = re.compile(r"openai:\S+")

@@ -34,6 +34,7 @@ from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.checks.outside import dry_run_outside, stand_in_for_missing
 from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file, read_experiments
+from rllib_lmgame.experiments.files.schema import file_schema
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
 from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.microbatch import MOST_TOKENS
@@ -130,7 +131,7 @@ def test_example_passes_every_check_without_network(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def schema() -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
+    return jsonschema.Draft202012Validator(file_schema())
 
 
 def test_the_schema_is_one(schema: jsonschema.Draft202012Validator, capsys: pytest.CaptureFixture[str]) -> None:
@@ -516,7 +517,7 @@ def test_colocated_learners_cannot_share_a_gpu() -> None:
 
 
 def test_kuhn_example_has_the_measured_recipe() -> None:
-    """The settings the exploitability in docs/results/kuhn.md was reached with."""
+    """The settings the exploitability in docs/results/self-play.md was reached with."""
     experiment = checked(EXAMPLES / "kuhn-selfplay-tiny.yaml")
     config = experiment.configs[0]
     iterations, episodes = 200, 480
@@ -539,8 +540,8 @@ def test_kuhn_example_has_the_measured_recipe() -> None:
 
 
 def test_kuhn_league_differs_from_self_play_as_the_results_say() -> None:
-    """Its line-up and the settings that docs/results/kuhn.md gives self-play for the comparison, nothing else."""
-    page = (EXAMPLES.parent / "docs" / "results" / "kuhn.md").read_text(encoding="utf-8")
+    """Its line-up and the settings that docs/results/self-play.md gives self-play for the comparison, nothing else."""
+    page = (EXAMPLES.parent / "docs" / "results" / "self-play.md").read_text(encoding="utf-8")
     command = next(line.strip() for line in page.splitlines() if "kuhn-selfplay" in line and "ppo_iteration" in line)
     words = shlex.split(command)
     settings = [value for flag, value in itertools.pairwise(words) if flag == "--set"]

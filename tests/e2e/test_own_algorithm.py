@@ -15,7 +15,7 @@ from rllib_lmgame.experiments.checks.check import check_experiment, check_quickl
 from rllib_lmgame.experiments.spec import Source, make_spec
 from rllib_lmgame.settings.algorithms import ENTRY_POINT_GROUP
 
-PAGE = Path(__file__).parents[2] / "docs" / "writing-an-algorithm.md"
+PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 PATH = "selective_ppo:SelectivePPO"
 
 

@@ -153,9 +153,7 @@ def test_no_guesses(name: str, reply: str, error: str) -> None:
 
 def test_the_page_shows_what_experts_write() -> None:
     page = (Path(__file__).parents[2] / "docs" / "own-model.md").read_text(encoding="utf-8")
-    rows = re.findall(
-        r"^\| `(\w+)` \| `+ ?(.*?) ?`+ \| `+ ?(.*?) ?`+ \|$", page.partition("## The form of a reply")[2], re.M
-    )
+    rows = re.findall(r"^\| `(\w+)` \| `+ ?(.*?) ?`+ \| `+ ?(.*?) ?`+ \|$", page.partition("## Reply formats")[2], re.M)
     table = {name: [cell.replace("\\n", "\n") for cell in cells] for name, *cells in rows if name in NAMES}
     assert list(table) == list(NAMES)
     for name, shown in table.items():

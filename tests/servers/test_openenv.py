@@ -542,9 +542,9 @@ def test_openenvs_validator_passes() -> None:
 def test_the_pages_client_plays_with_what_this_package_installs_and_openenvs_takes_seats() -> None:
     """And OpenEnv's command finds no fault, where it is installed with all that it asks for."""
     pytest.importorskip("openenv")
-    page = (Path(__file__).parents[2] / "docs" / "serving-games.md").read_text(encoding="utf-8")
-    alone, seats = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    (line,) = re.findall(r"[$] rllib (serve .+) --port 8000", page)
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+    alone, seats, _ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (line,) = re.findall(r"[$] rllib (serve --games .+) --port 8000", page)
     command = Command(f"{line} --port 0")
     try:
         command.wait_for("poker at http")

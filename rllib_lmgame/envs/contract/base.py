@@ -234,7 +234,7 @@ class TextGame(gymnasium.Env[str, str]):
     its own, with a time limit, and no other game waits for it. Sessions of the game are then used from several threads
     at once, each from one at a time."""
     uses_sandbox: ClassVar[bool] = False
-    """The game runs what players write (see docs/sandbox.md)."""
+    """The game runs what players write (see docs/trust.md)."""
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
         check_written(type(self))

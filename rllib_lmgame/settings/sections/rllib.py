@@ -230,7 +230,7 @@ WITHOUT_EFFECT = {
     "model": "set language_model",
     "num_gpus": "set num_gpus_per_learner, and inference.num_gpus_per_engine for the engines",
     "clip_rewards": "set text_rollouts.reward_scale",
-    "learner_class": "set token_ppo.policy_loss to a loss of your own, or write an algorithm (writing-an-algorithm.md)",
+    "learner_class": "set token_ppo.policy_loss to a loss of your own, or write an algorithm (docs/extending.md)",
     "optimizer": "the optimizer is AdamW; set lr, token_ppo.adam_betas and token_ppo.weight_decay",
     "log_gradients": "learners/<policy>/grad_norm is always there",
     "custom_evaluation_function": "set evaluation_config.measures to a measure of your own",

@@ -77,7 +77,7 @@ class SciWorld(TextGame):
     Horizon: 20 replies (AgentGym-RL). The task's end, reached or failed, ends it.
     Levels: variations of 30 types of task; the splits are the simulator's own training, development and test
         variations.
-    Speed: below 1,000 replies a second, because every reply is simulated in a Java process (docs/results/games.md);
+    Speed: below 1,000 replies a second, because every reply is simulated in a Java process (benchmarks/games.py);
         starting it takes seconds.
     Solver: the simulator's own path, from the start of a task, which does not always fit into 20 replies.
     """
