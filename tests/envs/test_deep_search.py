@@ -17,10 +17,16 @@ from hypothesis import strategies as st
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.envs.contract.base import InvalidAction
-from rllib_lmgame.envs.games.web.deep_search.corpus import Passage, exact_match, f1, holds_answer, normalised
+from rllib_lmgame.envs.games.web.deep_search.corpus import (
+    Passage,
+    exact_match,
+    f1,
+    generated_corpus,
+    holds_answer,
+    normalised,
+)
 from rllib_lmgame.envs.games.web.deep_search.game import DeepSearch
 from rllib_lmgame.envs.games.web.deep_search.loader import FIRST_NUMBERS, load_questions
-from rllib_lmgame.envs.synthetic.world import generated_corpus
 from tests.envs.begun import begun
 
 

@@ -17,9 +17,9 @@ from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.games.code.tool_use.calculator import CalculatorError, calculate
 from rllib_lmgame.envs.games.code.tool_use.calls import read_call
 from rllib_lmgame.envs.games.code.tool_use.game import ToolUse
+from rllib_lmgame.envs.games.code.tool_use.generated import FAMILIES
 from rllib_lmgame.envs.games.code.tool_use.tasks import Task, submit
 from rllib_lmgame.envs.support.answers import same_answer
-from rllib_lmgame.envs.synthetic.tool_tasks import FAMILIES
 from tests.envs.begun import begun
 
 NUMBERS = st.integers(0, 99).map(str)

@@ -10,6 +10,7 @@ import pytest
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.web.webshop.game import WebShop
+from rllib_lmgame.envs.games.web.webshop.generated import WORDS, generated_catalogue, product_types
 from rllib_lmgame.envs.games.web.webshop.loader import read_price
 from rllib_lmgame.envs.games.web.webshop.pages import Page
 from rllib_lmgame.envs.games.web.webshop.products import (
@@ -23,7 +24,6 @@ from rllib_lmgame.envs.games.web.webshop.products import (
 )
 from rllib_lmgame.envs.support.datasets import package_lists
 from rllib_lmgame.envs.support.json_stream import stream_array, stream_object
-from rllib_lmgame.envs.synthetic.shop import WORDS, generated_catalogue, product_types
 from tests.envs.begun import begun
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 
-from rllib_lmgame.envs.games.web.deep_search.corpus import Corpus, Passage, Question
 from rllib_lmgame.envs.support.datasets import package_lines, package_lists
 
 PERSON, CITY, COUNTRY, NOVEL, FILM, OPERA = "person", "city", "country", "novel", "film", "opera"
@@ -19,6 +18,12 @@ COUNTS = {COUNTRY: 18, CITY: 90, UNIVERSITY: 30, PERSON: 260, NOVEL: 70, FILM: 6
 """Passages of each kind, 658 in all."""
 
 MAX_HOPS = 3
+Passage = tuple[str, str]
+"""Title and text."""
+
+Question = tuple[str, tuple[str, ...], str, tuple[str, ...]]
+"""Text, right answers, key, and the titles of the passages that lead to the answer."""
+
 NAMES = "deep_search_names.txt"
 
 
@@ -55,15 +60,14 @@ def relations_of(kind: str) -> tuple[Relation, ...]:
     )
 
 
-@lru_cache(maxsize=4)
-def generated_corpus(seed: int) -> Corpus:
-    """Passages and all questions of up to three hops about the world of ``seed``; made once per process."""
+def generated_world(seed: int) -> tuple[list[Passage], list[Question]]:
+    """Passages and all questions of up to three hops about the world of ``seed``."""
     rng = random.Random(f"deep search world {seed}")
     entities = _entities(rng)
     passages = [_passage(rng, entity) for group in entities.values() for entity in group]
     rng.shuffle(passages)
     questions = [question for group in entities.values() for entity in group for question in questions_about(entity)]
-    return Corpus(passages, questions)
+    return passages, questions
 
 
 def questions_about(start: Entity) -> list[Question]:
@@ -79,7 +83,7 @@ def questions_about(start: Entity) -> list[Question]:
                 continue
             word = "Who" if isinstance(value, Entity) and value.kind == PERSON else "What"
             key = " > ".join((start.name, *used, relation.name))
-            found.append(Question(f"{word} is {asked}?", (answer,), key, path))
+            found.append((f"{word} is {asked}?", (answer,), key, path))
             if isinstance(value, Entity) and len(path) < MAX_HOPS:
                 follow(value, asked, (*path, value.name), (*used, relation.name))
 
@@ -158,4 +162,4 @@ def _passage(rng: random.Random, entity: Entity) -> Passage:
         value = entity.facts[relation.name]
         text = value.name if isinstance(value, Entity) else value
         sentences.append(rng.choice(relation.sentences).format(name=entity.name, value=text))
-    return Passage(entity.name, " ".join(sentences))
+    return entity.name, " ".join(sentences)

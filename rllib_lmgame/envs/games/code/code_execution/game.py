@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
+from rllib_lmgame.envs.games.code.code_execution.generated import generated_problems
 from rllib_lmgame.envs.games.code.code_execution.problems import Problem, case_text, read_problems
 from rllib_lmgame.envs.support.published import PublishedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame, as_block, only_block
-from rllib_lmgame.envs.synthetic.programming import generated_problems
 from rllib_lmgame.sandbox.judging import Answer, Answers, call_function, run_tests, same
 from rllib_lmgame.sandbox.limits import MEBIBYTE, Limits
 from rllib_lmgame.settings.trust import is_data_set

@@ -10,6 +10,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.code.tool_use.calls import ToolCall, read_call
+from rllib_lmgame.envs.games.code.tool_use.generated import generated_tasks
 from rllib_lmgame.envs.games.code.tool_use.own_tools import OwnToolbox, own_tools
 from rllib_lmgame.envs.games.code.tool_use.tasks import (
     Task,
@@ -25,7 +26,6 @@ from rllib_lmgame.envs.support.answers import same_answer
 from rllib_lmgame.envs.support.datasets import readable
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame
-from rllib_lmgame.envs.synthetic.tool_tasks import generated_tasks
 
 LISTED_PATHS = 16
 

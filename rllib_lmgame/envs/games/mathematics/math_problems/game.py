@@ -87,7 +87,8 @@ class MathProblems(PublishedLevels, AnswerGame):
 
     def made_up(self, rng: random.Random) -> Iterator[MathProblem]:
         while True:
-            yield made_problem(rng)
+            question, answer = made_problem(rng)
+            yield MathProblem(question, read_answer(answer), answer)
 
     def level_key(self, level: MathProblem) -> str:
         return f"math_problems {level.question}"

@@ -12,7 +12,14 @@ from rllib_lmgame.base.group import option
 from rllib_lmgame.base.text import one_line
 from rllib_lmgame.data_sets.places import LevelFiles, level_files
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
-from rllib_lmgame.envs.games.web.deep_search.corpus import Corpus, Question, exact_match, f1, holds_answer
+from rllib_lmgame.envs.games.web.deep_search.corpus import (
+    Corpus,
+    Question,
+    exact_match,
+    f1,
+    generated_corpus,
+    holds_answer,
+)
 from rllib_lmgame.envs.games.web.deep_search.loader import load_passages, load_questions
 from rllib_lmgame.envs.games.web.deep_search.retrievers import BM25, E5, Retriever, found_by, retriever_of
 from rllib_lmgame.envs.support.datasets import once_per_file, readable
@@ -20,7 +27,7 @@ from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame
 from rllib_lmgame.envs.support.retrieval.client import HttpRetriever
 from rllib_lmgame.envs.support.retrieval.passages import Passage
-from rllib_lmgame.envs.synthetic.world import MAX_HOPS, generated_corpus
+from rllib_lmgame.envs.synthetic.world import MAX_HOPS
 from rllib_lmgame.settings.trust import is_data_set, is_name
 
 SEARCH, ANSWER = "search", "answer"

@@ -16,11 +16,11 @@ from rllib_lmgame.data_sets.places import beside, is_named, level_files
 from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import TEST, TRAIN, VALIDATION, split_of
 from rllib_lmgame.envs.games.web.webshop.expert import Seen, keywords, next_moves
+from rllib_lmgame.envs.games.web.webshop.generated import generated_catalogue, generated_goals
 from rllib_lmgame.envs.games.web.webshop.pages import BUY, Page, clickables, clicked, page_text
 from rllib_lmgame.envs.games.web.webshop.products import Catalogue, Goal, Score, draw_price_limit, score
 from rllib_lmgame.envs.games.web.webshop.shelf import Shelf, catalogue_of
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
-from rllib_lmgame.envs.synthetic.shop import generated_catalogue, generated_goals
 from rllib_lmgame.settings.trust import is_data_set
 
 ACTION = re.compile(r"(search|click)\s*\[(.*)\]", re.IGNORECASE | re.DOTALL)
