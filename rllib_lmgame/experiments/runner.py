@@ -178,6 +178,7 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
         restored = settings.restore and find_checkpoint(settings.restore)
         only_new = {"restore": restored, "export_formats": settings.export_formats}
     every = tune.ResumeConfig.ResumeType.RESUME
+    names = MetricNames(named_metrics(spec) if experiment.algorithm.own else {}, INTERRUPTION.end_at_once)
     analysis = tune.run(
         experiment.algorithm.register(),
         name=spec.name,
@@ -192,13 +193,15 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
         max_concurrent_trials=spec.search.max_concurrent_trials if spec.search.type else None,
         checkpoint_config=tune.CheckpointConfig(**values_of(spec.checkpoint)),
         max_failures=settings.max_failures,
-        callbacks=[*([resumption] if resumption else []), *_callbacks(experiment, options, since)],
+        callbacks=[*([resumption] if resumption else []), names, *_callbacks(experiment, options, since)],
         trial_dirname_creator=trial_directory_name,
         log_to_file=settings.log_to_file,
         verbose=min(options.verbosity, 2),
         raise_on_failed_trial=False,
         **{key: value for key, value in only_new.items() if value is not None},
     )
+    if names.error is not None:
+        raise names.error
     return summarize(spec.name, analysis.trials, INTERRUPTION.requested)
 
 
@@ -233,7 +236,6 @@ def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float)
     from rllib_lmgame.telemetry.progress import ProgressCallback
 
     own = [ResultFile(), ProgressFile(), WaitingCallback(request_of(experiment), asked_by(experiment))]
-    own += [MetricNames(named_metrics(experiment.spec))] if experiment.algorithm.own else []
     callbacks = [*make_callbacks(experiment.spec.options.callbacks), *own]
     with suppress(ImportError):  # Tune says that tensorboardX is not there.
         callbacks.append(TensorBoardFile())

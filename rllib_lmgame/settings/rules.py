@@ -7,7 +7,7 @@ say of them (:mod:`rllib_lmgame.algorithms.facts`). Importing this loads neither
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rllib_lmgame.base.errors import did_you_mean
@@ -425,6 +425,8 @@ def overlap(s: Settings, f: Any) -> Found:
 def league(s: Settings, f: Any) -> Found:
     """A league and its policies. Raises: ConfigError: there is no such matchmaker."""
     own, learning = s.league, s.trained_policies()
+    if own is None:
+        return
     if s.seats is not None and not is_league(s.seats):
         say = "must be `league` beside a `league` section, or left out; the league seats"
         yield Broken("policy_mapping_fn", say)
@@ -437,7 +439,7 @@ def league(s: Settings, f: Any) -> Found:
     if own.averaged_snapshots and not s.averages:
         say = "needs averaged weights: set config.token_ppo.ema_decay"
         yield Broken("league.averaged_snapshots", say)
-    yield from _exploiters(s)
+    yield from _exploiters(own.exploiter_options, learning)
     meeting = [
         name for name in learning if share_without_members(own.exploiter_options.get(name), own.self_play_share) < 1
     ]
@@ -467,9 +469,9 @@ def league(s: Settings, f: Any) -> Found:
             )
 
 
-def _exploiters(s: Settings) -> Found:
+def _exploiters(exploiters: Mapping[str, Any], policies: Sequence[str]) -> Found:
     """Who is to beat whom."""
-    exploiters, policies, key = s.league.exploiter_options, s.trained_policies(), "league.exploiters"
+    key = "league.exploiters"
     for name, options in exploiters.items():
         for policy, path in ((name, f"{key}.{name}"), (options.of, f"{key}.{name}.of")):
             if policy not in policies:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.run.metric_names import MetricNames
 
 RESULT: dict[str, Any] = {
@@ -22,12 +21,11 @@ RESULT: dict[str, Any] = {
 
 def told(metric: str, result: dict[str, Any]) -> str:
     """What is wrong with the name, if anything is."""
-    try:
-        MetricNames({"stop.x": metric}).on_trial_result(1, [], SimpleNamespace(trial_id="t"), result)
-    except ConfigError as error:
-        assert error.path == "stop.x"
-        return error.message
-    return ""
+    ended: list[bool] = []
+    callback = MetricNames({"stop.x": metric}, lambda: ended.append(True))
+    callback.on_trial_result(1, [], SimpleNamespace(trial_id="t"), result)
+    assert bool(ended) is (callback.error is not None)
+    return "" if callback.error is None else f"{callback.error.path}: {callback.error.message}"
 
 
 @pytest.mark.parametrize(
@@ -55,3 +53,4 @@ def test_a_warm_start_and_later_results_are_not_looked_at() -> None:
     callback, trial = MetricNames({"stop.x": "mine"}), SimpleNamespace(trial_id="t")
     callback.on_trial_result(1, [], trial, {**RESULT, "mine": 1.0})
     callback.on_trial_result(2, [], trial, RESULT)
+    assert callback.error is None

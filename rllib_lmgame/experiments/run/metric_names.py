@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ray.tune import Callback
@@ -14,11 +14,14 @@ from rllib_lmgame.telemetry.metrics import unknown_metric
 class MetricNames(Callback):
     """Compares the metrics that ``named`` keys of an experiment wait for with the first result of every trial.
 
-    A warm start comes before the first result that counts.
+    A warm start comes before the first result that counts. ``end`` ends the run, which then raises ``error``: what a
+    callback raises, Tune would wrap.
     """
 
-    def __init__(self, named: Mapping[str, str]) -> None:
+    def __init__(self, named: Mapping[str, str], end: Callable[[], None] = lambda: None) -> None:
+        self.error: ConfigError | None = None
         self._named = named
+        self._end = end
         self._seen = set[str]()
 
     def on_trial_result(
@@ -29,5 +32,6 @@ class MetricNames(Callback):
         self._seen.add(trial.trial_id)
         for key, metric in self._named.items():
             problem = unknown_metric(metric, result)
-            if problem is not None:
-                raise ConfigError(key, problem)
+            if problem is not None and self.error is None:
+                self.error = ConfigError(key, problem)
+                self._end()
