@@ -115,7 +115,8 @@ group share one. An evaluation of as many episodes as the list has plays all of 
 
 - **Before a run** the server is asked whether it is there and opens a session. `--dry-run` says what is missing.
 - **Sessions** are used again from episode to episode, and closed when the run ends, if the server knows `close`. \
-SQLGym's server has eight sessions, then it gives out old ones again: play at most eight games at once, in one env runner.
+SQLGym's server has eight sessions, then it gives out old ones again: play at most eight games at once, \
+in one env runner.
 - **What goes wrong**, an error, a time-out, an answer of another form, drops the episode and counts it; \
 another takes its place. A server that is busy (503) or not there is asked again, up to `retries` times.
 - **The token** of a server that asks for one, as [this package's](../serving-games.md#agentgyms-clients), \
