@@ -263,6 +263,7 @@ def test_a_full_disk_leaves_no_half_checkpoint(trained: tuple[Any, Path], tmp_pa
     assert (tmp_path / "checkpoint_000007" / "manifest.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_evaluated_without_its_run(trained: tuple[Any, Path]) -> None:
     from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
     from rllib_lmgame.rollouts.episodes import success_by_seed

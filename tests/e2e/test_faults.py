@@ -54,6 +54,7 @@ def test_a_game_that_always_fails_ends_the_run_and_says_why(players) -> None:
         play(players, "AlwaysRaises", 4)
 
 
+@pytest.mark.slow
 def test_a_runner_killed_in_play_costs_its_own_episodes_only(start, make_config, tmp_path) -> None:
     pid_file = tmp_path / "pid"
     algorithm = start(make_config(**faulty("Killer", pid_file=str(pid_file)), num_env_runners=2))

@@ -47,6 +47,7 @@ def rival(tiny_model_dir: str, tmp_path: Path) -> Path:
     return directory
 
 
+@pytest.mark.slow
 def test_self_play_trains_on_both_seats(start, make_config) -> None:
     algorithm = start(make_config(env="lmgame/TicTacToe-v0", env_config={}))
     result = algorithm.train()

@@ -21,6 +21,8 @@ from rllib_lmgame.envs.games.adapted.agent_program.game import AgentProgram
 from rllib_lmgame.envs.registry import make_session, own_games
 
 HERE = str(Path(__file__).parent)
+LONG = [f"lmgame/{name}-v0" for name in ("BabyAI", "Chess", "LiarsDice", "ReasoningGym", "TextArena", "TextArenaMatch")]
+"""Games whose check takes more than three seconds; variants of some are checked below."""
 VARIANTS = [
     ("lmgame/Sokoban-v0", {"split": "test", "show_legal_actions": True, "show_coordinates": True}),
     ("lmgame/Sokoban-v0", {"max_actions": None, "max_turns": 5, "invalid_action_penalty": -1.0}),
@@ -93,7 +95,9 @@ def broken_games_importable(request: pytest.FixtureRequest, elsewhere, monkeypat
         monkeypatch.setattr(checker, "_digest_elsewhere", elsewhere)
 
 
-@pytest.mark.parametrize("game", list(own_games()))
+@pytest.mark.parametrize(
+    "game", [pytest.param(game, marks=pytest.mark.slow) if game in LONG else game for game in own_games()]
+)
 def test_every_game_keeps_the_contract(game: str) -> None:
     assert check_game(game) == []
 
@@ -166,6 +170,7 @@ class BadWords:
         raise SystemExit(3)
 
 
+@pytest.mark.slow
 def test_splits_are_compared_without_starting_what_levels_need(monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent program would be begun for each of 450 levels."""
     begun: list[int] = []

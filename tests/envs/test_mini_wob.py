@@ -52,7 +52,9 @@ def chromiums() -> list[psutil.Process]:
 
 
 @needs_browser
-@pytest.mark.parametrize("task", SOLVED)
+@pytest.mark.parametrize(
+    "task", [*list(SOLVED)[:4], *(pytest.param(task, marks=pytest.mark.slow) for task in list(SOLVED)[4:])]
+)
 def test_the_script_does_its_task(task: str, browser: host.Pages) -> None:
     game = begun(MiniWoB(tasks=task, split="all"), seed=3)
     total, info = played_by_expert(game)
@@ -197,7 +199,13 @@ def test_a_browser_that_dies_fails_its_games_and_the_next_one_is_another() -> No
 
 
 @needs_browser
-@pytest.mark.parametrize("end", ["game.close()", "sys.exit(0)", f"os.kill(os.getpid(), {int(signal.SIGKILL)})"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        *(pytest.param(end, marks=pytest.mark.slow) for end in ("game.close()", "sys.exit(0)")),
+        f"os.kill(os.getpid(), {int(signal.SIGKILL)})",
+    ],
+)
 def test_the_browser_ends_with_the_last_game_and_with_the_process(end: str, tmp_path: Path) -> None:
     code = (
         "import os, sys; from tests.envs.test_mini_wob import MiniWoB, chromiums\n"

@@ -59,6 +59,7 @@ def test_the_simulators_path_earns_the_whole_score_of_every_task(task: str) -> N
 
 
 @needs_java
+@pytest.mark.slow
 def test_splits_are_the_simulators_own_lists() -> None:
     splits = splits_of("find-animal")
     counts = {split: sum(found == split for found in splits.values()) for split in SPLITS}

@@ -237,6 +237,7 @@ def test_before_any_push_a_restarted_engine_serves_its_first_weights(model_dir: 
         group.shutdown()
 
 
+@pytest.mark.slow
 def test_shutdown_leaves_no_process_and_no_name(model_dir: str) -> None:
     group = EngineGroup.create(
         "gone", model_dir, InferenceOptions(engine="transformers", num_cpus_per_engine=0.5), CONTEXT

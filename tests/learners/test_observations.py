@@ -57,8 +57,8 @@ def make_double(make_learner: Any) -> Any:
 HOW: dict[str, dict[str, Any]] = {"supervised": {}, "ppo": {}, "grpo": {"critic": False}}
 
 
-@pytest.mark.parametrize("learners", [1, 2])
-@pytest.mark.parametrize("tokens", [48, 9999])
+@pytest.mark.parametrize("learners", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("tokens", [48, pytest.param(9999, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", HOW)
 def test_loss_and_gradient_are_the_formula_written_out(
     case: str, tokens: int, learners: int, make_double: Any, make_episodes: Any

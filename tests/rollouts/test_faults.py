@@ -33,6 +33,7 @@ from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 HANG = threading.Event()
+EPISODES = 6
 LIMIT_S = 600.0
 """No sound call takes that long on any machine; for the calls that hang the limit is brought forward."""
 
@@ -160,11 +161,11 @@ class BadGame(gymnasium.Env[str, str]):
             self.misbehave()
 
 
-def run(runner: TextGameEnvRunner, count: int = 16, **settings: Any) -> Any:
+def run(runner: TextGameEnvRunner, count: int = EPISODES, **settings: Any) -> Any:
     return play_games(runner, count, **settings)
 
 
-def odd(count: int = 16) -> list[int]:
+def odd(count: int = EPISODES) -> list[int]:
     return [plan.index for plan in plan_episodes(count, run_seed=0, purpose="t", iteration=1) if plan.seed % 2]
 
 
@@ -205,7 +206,7 @@ def test_a_fault_costs_its_own_episodes(make_runner: MakeRunner, monkeypatch, fa
     assert [failure.plan.index for failure in result.failures] == odd()
     assert {failure.reason for failure in result.failures} == {"env_error"}
     assert all("BadGame" in failure.message for failure in result.failures)
-    assert [summary.index for summary in result.summaries] == [i for i in range(16) if i not in odd()]
+    assert [summary.index for summary in result.summaries] == [i for i in range(EPISODES) if i not in odd()]
     assert len(result.episodes) == len(result.summaries)
     assert all(summary.success for summary in result.summaries)
 
@@ -231,7 +232,7 @@ def test_a_hang_and_words_that_misbehave_cost_their_own_episodes(
     assert [failure.plan.index for failure in result.failures] == odd()
     assert {failure.reason for failure in result.failures} == {reason}
     assert says in result.failures[0].message
-    assert len(result.summaries) == 16 - len(odd())
+    assert len(result.summaries) == EPISODES - len(odd())
     hanging = [thread for thread in threading.enumerate() if thread.name == "game-call"]
     assert hanging and all(thread.daemon for thread in hanging)
 
@@ -329,7 +330,7 @@ def test_a_failed_game_is_closed_and_not_used_again(
     runner = bad(make_runner, fault, num_envs_per_env_runner=1)
     made: list[Any] = []
     monkeypatch.setattr(game_calls, "make_session", lambda *args: made.append(make_session(*args)) or made[-1])  # type: ignore[func-returns-value]
-    result = run(runner, 1 + max(set(range(16)) - set(odd())))  # The last one is sound.
+    result = run(runner, 1 + max(set(range(EPISODES)) - set(odd())))  # The last one is sound.
     for thread in threading.enumerate():
         if thread.name == "game-close":
             thread.join(10)
@@ -618,9 +619,9 @@ def test_a_judge_that_fails_or_is_slow_costs_its_own_episodes(make_runner, limit
         rollouts={"env_step_timeout_s": LIMIT_S},
     )
     result = run(runner)
-    assert result.error is None and 0 < len(result.failures) < 16
+    assert result.error is None and 0 < len(result.failures) < EPISODES
     assert {failure.reason for failure in result.failures} == {reason}
-    assert len(result.summaries) == len(result.episodes) == 16 - len(result.failures)
+    assert len(result.summaries) == len(result.episodes) == EPISODES - len(result.failures)
     if fault == "raise":
         assert "the judge ShakyJudge raised ConnectionError: no answer" in result.failures[0].message
 

@@ -282,6 +282,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_clients_that_are_killed_leave_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """At once where a call of theirs is open; the others when nothing was heard of them for too long."""
     time_passes, hangs = idle_time(mrlm, monkeypatch), hanging(monkeypatch)
