@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rllib_lmgame.evaluation.comparison.contenders import Connect, Contender
     from rllib_lmgame.evaluation.comparison.run import Evaluation, Results
     from rllib_lmgame.rollouts.players import Player
+    from rllib_lmgame.rollouts.records import GameConfig
 
 PLAYER = "PLAYER"
 DEFAULT_EPISODES = 512
@@ -155,7 +156,9 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
     from rllib_lmgame.evaluation.evaluate import AGAINST, check_games, games_of_run
     from rllib_lmgame.evaluation.players.naming import make_player, make_players, player_name, split_name
 
-    games, episodes, split = {}, None, args.split or "test"
+    games: dict[str, GameConfig] = {}
+    episodes: int | None = None
+    split = args.split or "test"
     if args.games:
         games = named_games(listed(args.games), own_options)
     elif args.suite:

@@ -167,13 +167,13 @@ def players_of(
     if seat not in (None, NOBODY, *agents):
         hint = did_you_mean(seat, agents, f"seats: {', '.join(agents)}; `{NOBODY}` to watch")
         raise ConfigError("--seat", f"{session.game_id} has no seat {seat!r}; {hint}")
-    free = [agent for agent in agents if agent not in named]
+    people = free = [agent for agent in agents if agent not in named]
     if checkpoint is not None and args.against is not None:  # The person watches.
         named, people = {agents[0] if seat in (None, NOBODY) else seat: SAVED}, []
     elif seat is not None:
         people = [agent for agent in agents if agent == seat]
     else:
-        people = free if rest is None else free[:1] if len(agents) > 1 else []
+        people = free if rest is None else free[: len(agents) > 1]
     sources = {agent: None if agent in people else named.get(agent, rest) for agent in agents}
     for agent, source in sources.items():
         if agent in people and agent in named:

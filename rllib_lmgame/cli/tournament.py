@@ -165,7 +165,8 @@ def standings_text(table: Standings) -> str:
 
 def _cells(table: Standings, one: Standing) -> tables.Row:
     """The columns of a player, each with its head."""
-    got, reached, rating = one.payoff or [math.nan], one.success or [math.nan], one.rating
+    got, reached = one.payoff or (math.nan,), one.success or (math.nan,)
+    rating = one.rating if one.rating is not None and math.isfinite(one.rating.low) else None
     earned = [("return", number(got[0], "+.4g")), ("95 %", interval(got[1:], "+.4g"))]
     if not table.zero_sum:
         end = [*earned, ("success", number(reached[0], ".3f")), ("95 %", interval(reached[1:], ".3f"))]
@@ -173,9 +174,8 @@ def _cells(table: Standings, one: Standing) -> tables.Row:
         counted = [("win", str(one.wins)), ("draw", str(one.draws)), ("loss", str(one.losses))]
         counted += [("win rate", number(one.win_rate, ".3f")), ("95 %", interval(one.win_interval, ".3f"))]
         nash = [("Nash", number(one.nash_weight, ".3f")), ("score", number(one.nash_score, "+.3f"))]
-        known = rating is not None and math.isfinite(rating.low)
-        rated = [("return", number(got[0], "+.3f")), ("rating", number(rating.rating if known else None, "+.0f"))]
-        rated += [("95 %", interval((rating.low, rating.high) if known else None, "+.0f"))]
+        rated = [("return", number(got[0], "+.3f")), ("rating", number(rating and rating.rating, "+.0f"))]
+        rated += [("95 %", interval(rating and (rating.low, rating.high), "+.0f"))]
         end = [*counted, *rated, *nash] if table.by == "wins" else [*earned, *counted, *nash]
     return [("player", one.player), ("seats", str(one.seats)), *end]
 

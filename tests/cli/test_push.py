@@ -251,7 +251,7 @@ def test_a_card_tells_how_it_was_trained_and_went(make_config: Any, tmp_path: Pa
     assert "| `iterations` | `7` |" in card and "['lmgame/Sokoban-v0']" in card
     assert "over 40 iterations: 0.000 to 0.975" in card and sparkline(curve.values) in card
     assert "EstimatorOptions" not in card and "'type': 'gae'" in card
-    once = Curve(RETURN, [1.0], 1)
+    once = Curve(RETURN, values=[1.0], seen=1)
     assert "over 1 iteration: 1.000" in curve_text(once)
     assert "| after ? warm ?start? | 3 | 3 | 1.000 |" in card and "| none" not in card and "## A game" not in card
 
