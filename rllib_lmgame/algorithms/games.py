@@ -11,6 +11,7 @@ import gymnasium
 
 from rllib_lmgame.algorithms.facts import PolicyFacts, state_rollouts
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError, did_you_mean
+from rllib_lmgame.base.group import declared
 from rllib_lmgame.base.text import in_words, one_line
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession
@@ -44,7 +45,7 @@ def on_split(games: Sequence[GameConfig], split: str, override: bool) -> tuple[G
 def has_option(env: str, name: str) -> bool:
     """Whether the game's ``env_config`` knows ``name``."""
     options = options_of(env)
-    return options is not None and name in options.model_fields
+    return options is not None and name in declared(options)
 
 
 def needs_others(game: GameConfig) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import Limits, arms_of, leaves, option_at, unknown_key, value_at
+from rllib_lmgame.base.group import arms_of, leaves, option_at, unknown_key, value_at
 from rllib_lmgame.base.schedule import (
     COUNTERS,
     TYPES,
@@ -51,7 +51,7 @@ def whole_keys(config: Any) -> frozenset[str]:
     return frozenset(key for key in config.schedule_options if is_whole(kind_of(key, config)[0]))
 
 
-def kind_of(key: str, config: Any) -> tuple[Any, Limits]:
+def kind_of(key: str, config: Any) -> tuple[Any, Mapping[str, Any]]:
     """Type and limits of a schedule's option. Raises: ConfigError: if it is no number, or in a group that is off."""
     path, (section, _, name), (game, option) = place_of(key), key.partition("."), game_of(key)
     if game is not None:
@@ -73,7 +73,7 @@ def kind_of(key: str, config: Any) -> tuple[Any, Limits]:
     return leaf.hint, leaf.says
 
 
-def _kind_in_game(path: str, env: str, option: str) -> tuple[Any, Limits]:
+def _kind_in_game(path: str, env: str, option: str) -> tuple[Any, Mapping[str, Any]]:
     group = options_of(env)
     if group is None:  # Of such a game nothing is known before it is built.
         return float, {}

@@ -273,8 +273,8 @@ def declared(group: type) -> dict[str, Option]:
     found = {}
     for name, field in group.__pydantic_fields__.items():  # type: ignore[attr-defined]
         key, hint = name.rstrip("_"), field.annotation
-        group = next(filter(is_group, arms_of(hint)), None)
-        found[key] = Option(key, name, field, hint, group, _parts_of(field))
+        inner = next(filter(is_group, arms_of(hint)), None)
+        found[key] = Option(key, name, field, hint, inner, _parts_of(field))
     return found
 
 
@@ -484,10 +484,6 @@ def unknown_key(key: Any, valid: Any, path: str) -> ConfigError:
     """The error for a key that does not exist, with the nearest one."""
     hint = did_you_mean(key, valid, "valid keys: " + ", ".join(sorted(valid)))
     return ConfigError(key_below(path, key), f"unknown key; {hint}")
-
-
-def _missing(each: Option, path: str) -> ConfigError:
-    return ConfigError(key_below(path, each.key), f"is missing: {each.says['doc'].partition('. ')[0].rstrip('.')}")
 
 
 def _errors(error: ValidationError, cls: type, path: str, values: Any) -> Iterator[ConfigError]:

@@ -19,7 +19,6 @@ from rllib_lmgame.base.errors import CheckpointError, ConfigError, nearest
 from rllib_lmgame.base.group import (
     LARGEST,
     Group,
-    Limits,
     Option,
     as_mapping,
     build,
@@ -208,7 +207,7 @@ def is_whole(hint: Any) -> bool:
     return int in kinds and float not in kinds
 
 
-def check_numbers(options: ScheduleOptions, hint: Any, bounds: Limits, path: str) -> None:
+def check_numbers(options: ScheduleOptions, hint: Any, bounds: Mapping[str, Any], path: str) -> None:
     """Raise :class:`ConfigError` for a number of a schedule that is none of the option's."""
     points = [(f"points[{number}]", value) for number, (_, value) in enumerate(options.points or ())]
     for part, value in (*points, *((f"values[{number}]", value) for number, value in enumerate(options.values or ()))):

@@ -83,13 +83,13 @@ def _sections(text: str | None) -> Mapping[str, Any]:
 
 def checked(sections: Mapping[str, Any]) -> Mapping[str, Any]:
     """Raise :class:`ConfigError` for a value that no player could use, whether one is there that would or not."""
-    from rllib_lmgame.base.group import build
+    from rllib_lmgame.base.group import Group, build
     from rllib_lmgame.endpoints.settings import EndpointOptions
     from rllib_lmgame.settings.sections.inference import InferenceOptions
     from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
     from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
-    kinds = (LanguageModelOptions, InferenceOptions, TextRolloutOptions, EndpointOptions)
+    kinds: tuple[type[Group], ...] = (LanguageModelOptions, InferenceOptions, TextRolloutOptions, EndpointOptions)
     for name, kind in zip(SECTIONS, kinds, strict=True):
         build(kind, sections.get(name, {}), f"--config.{name}")
     return sections

@@ -174,8 +174,8 @@ def _cells(table: Standings, one: Standing) -> tables.Row:
         counted = [("win", str(one.wins)), ("draw", str(one.draws)), ("loss", str(one.losses))]
         counted += [("win rate", number(one.win_rate, ".3f")), ("95 %", interval(one.win_interval, ".3f"))]
         nash = [("Nash", number(one.nash_weight, ".3f")), ("score", number(one.nash_score, "+.3f"))]
-        rated = [("return", number(got[0], "+.3f")), ("rating", number(rating and rating.rating, "+.0f"))]
-        rated += [("95 %", interval(rating and (rating.low, rating.high), "+.0f"))]
+        rated = [("return", number(got[0], "+.3f")), ("rating", number(rating.rating if rating else None, "+.0f"))]
+        rated += [("95 %", interval((rating.low, rating.high) if rating else None, "+.0f"))]
         end = [*counted, *rated, *nash] if table.by == "wins" else [*earned, *counted, *nash]
     return [("player", one.player), ("seats", str(one.seats)), *end]
 

@@ -95,7 +95,7 @@ class RecordedGames(ABC, Generic[Key]):
                 group.create_task(one_after_the_other())
 
     def _note(self, key: Key, played: PlayedEpisode | Failure, game: GameConfig, failed: list[str]) -> None:
-        add = None if self._directory is None else self._directory.add
+        add: Callable[[Mapping[str, Any]], None] | None = None if self._directory is None else self._directory.add
         record: Mapping[str, Any] = {}
         if isinstance(played, PlayedEpisode):
             try:

@@ -80,7 +80,12 @@ class Tasks(BaseModel):
     stop: Annotated[int, Field(strict=True)] | None = None
 
 
-_FORMS = {"action": Action, "observation": Observation, "reset_observation": Observation, "state": State}
+_FORMS: dict[str, type[BaseModel]] = {
+    "action": Action,
+    "observation": Observation,
+    "reset_observation": Observation,
+    "state": State,
+}
 SCHEMA = {name: form.model_json_schema() for name, form in _FORMS.items()}
 
 

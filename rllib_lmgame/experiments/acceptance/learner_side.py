@@ -41,15 +41,12 @@ def vocabulary_of(directory: str) -> int:
 
 def language_model_module(directory: str, options: dict[str, Any], *, gpu: bool) -> Any:
     """The policy's module, on the device that a learner would have it on."""
-    import gymnasium as gym
+    from rllib_lmgame.base.group import build
+    from rllib_lmgame.policies.model.network import PolicyNetwork
+    from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
-    from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
-
-    space = gym.spaces.Text(16)
-    config = {"options": options | {"context_length": CONTEXT}, "model_dir": directory, "on_gpu": gpu, "critic": False}
-    module = LanguageModelRLModule(
-        observation_space=space, action_space=space, model_config=config, inference_only=False
-    )
+    language_model = build(LanguageModelOptions, options | {"context_length": CONTEXT}, "language_model")
+    module = PolicyNetwork(language_model, directory, on_gpu=gpu, critic=False)
     return module.to("cuda") if gpu else module
 
 
@@ -114,6 +111,6 @@ class LearnerSide:
         found = np.zeros(batch.num_actions, np.float32)
         with torch.no_grad():
             for pack in batch.microbatches(4096):
-                out = self._module.forward_train(pack.to_torch(self._device))["logprobs"]
+                out = self._module(pack.to_torch(self._device))["logprobs"]
                 found[pack.token_slot] = out.float().cpu().numpy()
         return found

@@ -287,15 +287,15 @@ class TokenBatch:
         )
         read = np.where(per_row > 0, last, 1)
         read = np.where(np.diff(row_observed) > 0, np.maximum(read, last_observed), read)
-        trajectory = np.repeat(row_trajectory, per_row).astype(np.int32)
+        whose = np.repeat(row_trajectory, per_row).astype(np.int32)
         per_trajectory = np.bincount(row_trajectory, weights=per_row, minlength=len(played)).astype(np.int64)
         known = [each for each in logprobs if each is not None]
         return cls(
             rollout_logprobs=np.concatenate(known, dtype=np.float32, casting="unsafe")[kept],
             rewards=rewards,
             policy_version=policy_version,
-            trajectory=trajectory,
-            **_of_turns(played, trajectory, turn, reward_scale),
+            trajectory=whose,
+            **_of_turns(played, whose, turn, reward_scale),
             **_labels(played),
             **{name: np.full(len(position), np.nan, np.float32) for name in _FILLED_LATER},
             trajectory_ids=numbers,

@@ -274,7 +274,7 @@ TALK = (
 )
 """What is said to a model and read of it, which each game can have of its own."""
 
-TalkOptions: Any = create_model(
+TalkOptions: Any = create_model(  # type: ignore[call-overload]
     "TalkOptions",
     __base__=Group,
     __module__=__name__,

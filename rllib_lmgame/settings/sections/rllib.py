@@ -20,7 +20,6 @@ from rllib_lmgame.base.group import (
     NAMED,
     Group,
     Holds,
-    Limits,
     Scheduled,
     check_value,
     declared,
@@ -388,7 +387,7 @@ def rllib_words() -> frozenset[str]:
     ).union(_EXTRA_KEYS)
 
 
-def key_rule(key: str) -> tuple[Any, Limits]:
+def key_rule(key: str) -> tuple[Any, Mapping[str, Any]]:
     """Type of a number among RLlib's keys, and its limits in a schedule; a learning rate may fall to 0 there."""
     return (float, limits(ge=0)) if key in ("lr", "entropy_coeff") else (FIELDS[key].hint, FIELDS[key].says)
 
