@@ -78,6 +78,7 @@ setup(
         "mpmath>=1.3,<2",
         "numpy>=1.26",
         "pettingzoo>=1.25,<2",
+        "pydantic>=2.11,<3",
         "pyyaml>=6.0",
         "ray[default,rllib,tune]>=2.60,<2.61",
         "rich>=13.9",
