@@ -163,7 +163,7 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
         games = named_games(listed(args.games), own_options)
     elif args.suite:
         of_suite, episodes = suite(args.suite)
-        games = with_names([replace(game, env_config={**game.env_config, **own_options}) for game in of_suite])
+        games = with_names([game.model_copy(update={"env_config": {**game.env_config, **own_options}}) for game in of_suite])
     games = dict(zip(games, on_split([*games.values()], split, override=bool(args.split)), strict=True))
     sections = {name: own for name, own in mapping(args.config, "--config").items() if name in SECTIONS}
     at_once = args.parallel or DEFAULT_AT_ONCE
@@ -187,9 +187,9 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
                 make_player(source, source, settings)
         raise ConfigError(FLAG, f"{args.players[0]} was trained on no game; name the games it is to play with {FLAG}")
     if args.episodes is not None:
-        games = {name: replace(game, episodes=None) for name, game in games.items()}
+        games = {name: game.model_copy(update={"episodes": None}) for name, game in games.items()}
     if args.temperature is not None:  # It goes before what entries of games say.
-        games = {name: replace(game, temperature=None) for name, game in games.items()}
+        games = {name: game.model_copy(update={"temperature": None}) for name, game in games.items()}
     check_games([*games.values()], args.against or ())
     settings = replace(settings, games=tuple(games.values()))
     make = partial(_contender, args=args, settings=settings, opponents=opponents, connect=connect)

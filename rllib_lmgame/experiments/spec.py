@@ -301,6 +301,30 @@ def _check_keys(settings: Mapping[str, Any]) -> None:
             raise ConfigError(str(key), f"unknown key; did you mean {'config.' + found!r}?")
 
 
+_FOREIGN = {
+    **dict.fromkeys(("actor_rollout_ref", "data", "trainer", "critic", "reward_model", "rollout"), "GRL or verl"),
+    **dict.fromkeys(("experiment_name", "training", "eval_envs", "grpo", "ppo", "dpo", "sft"), "MRLM"),
+    "orchestrator": "prime-rl",
+}
+"""Sections at the top of other systems' configurations."""
+
+
+def _check_not_foreign(experiments: Mapping[str, Any], source: Source) -> None:
+    """Raise for another system's configuration. An experiment of such a name has keys that only ours have."""
+    settings = [value for value in experiments.values() if isinstance(value, Mapping)]
+    if any({"run", "env", "config"} & value.keys() for value in settings):
+        return
+    systems = [_FOREIGN[name] for name in experiments if name in _FOREIGN]
+    systems += ["GRL"] * any({"agent_type", "agent_config"} <= value.keys() for value in settings)
+    if systems:
+        raise ConfigError(
+            "",
+            f"this looks like a configuration of {systems[0]}; an experiment has a name with `run`, `env` and `config` "
+            "below it, and docs/coming-from.md says what the keys of other systems are here",
+            source.name,
+        )
+
+
 def make_specs(experiments: Mapping[str, Any], source: Source) -> list[ExperimentSpec]:
     """All experiments of one file."""
     if not experiments:
@@ -312,6 +336,7 @@ def make_specs(experiments: Mapping[str, Any], source: Source) -> list[Experimen
             "stands at the top of the file; put the settings below a name: `my-experiment:`",
             source.locate("run"),
         )
+    _check_not_foreign(experiments, source)
     return [make_spec(str(name), settings, source.scoped(str(name))) for name, settings in experiments.items()]
 
 
