@@ -120,6 +120,7 @@ class LMGamePPO(LMGameAlgorithm):
     _present: Settings | None = None
     _ahead: PlayAhead | None = None
     _engines_before: tuple[dict[str, float], float] | None = None
+    _list_sizes: Mapping[str, int] = {}
 
     def setup(self, config: LMGamePPOConfig) -> None:
         self._ppo_iteration = 0
@@ -209,7 +210,8 @@ class LMGamePPO(LMGameAlgorithm):
             self._league.record(selected.result.summaries)
         after = engines.engine_stats(self.engine_groups)
         result = selected.result
-        self._list_sizes |= {str(played.game): played.num_levels for played in result.summaries if played.num_levels}
+        told = {str(played.game): played.num_levels for played in result.summaries if played.num_levels}
+        self._list_sizes = {**self._list_sizes, **told}
         wall_s = result.wall_s if began is None else time.perf_counter() - began
         self.log_episodes(result, engines.engine_metrics(before, after, wall_s))
         if self._ahead is not None:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from rllib_lmgame.algorithms.admission import check_on_hub, check_teacher
 from rllib_lmgame.algorithms.games import found_beside, games_of, needs_others
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.data_sets.places import DataMissing, is_named, level_files
@@ -52,6 +51,8 @@ def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> 
 
 def _find_models(experiment: CheckedExperiment, *, needed: bool) -> None:
     """Else a teacher that is not there would be missed at the first update behind a warm start."""
+    from rllib_lmgame.algorithms.admission import check_on_hub, check_teacher  # It imports torch.
+
     for config in experiment.configs if experiment.algorithm.own else ():
         if needed:
             check_on_hub(config)
