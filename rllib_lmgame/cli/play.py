@@ -90,7 +90,9 @@ def _play(args: argparse.Namespace) -> int:
         plan = EpisodePlan(f"play-{args.seed}", 0, args.seed, "", 0)
         players = players_of(args, session, plan, checkpoint, settings)
         if args.players or args.against or checkpoint is not None:
-            print(f"{game}{shown}; " + ", ".join(f"{agent}: {player.name}" for agent, player in players.items()))
+            seats = [f"{agent}: {player.name}" for agent, player in players.items()]
+            told = [seat for seat in seats if not session.secret_seats or seat.endswith(": you")]
+            print(f"{game}{shown}; " + ", ".join(told))
         plan = replace(plan, line_up={agent: player.assignment for agent, player in players.items()})
         return asyncio.run(play_at_table(session, players, plan, pause=not args.no_pause, limit_s=limit_s))
     finally:

@@ -213,7 +213,7 @@ def test_help_and_first_errors_import_nothing_heavy(file):
     file.write_text(GAME % "temperatur: 0.5")
     assert imported_by(["train", "file", str(file), "--dry-run"], 2) == set()
     file.write_text(GAME % "temperature: 0.5")
-    assert imported_by(["train", "file", str(file), "--dry-run", "--set", "config.clip_high=1"], 2) == set()
+    assert imported_by(["train", "file", str(file), "--dry-run", "--set", "config.max_tokens_per_turn=1"], 2) == set()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
