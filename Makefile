@@ -50,11 +50,12 @@ install: $(VENV)/.all ## install the package with the CPU engine and the tools, 
 quickstart: $(VENV)/.quickstart ## train a tiny language model to play Sokoban (about seven minutes on two cores)
 	$(BIN)/rllib train file tuned_examples/quickstart-sokoban.yaml $(TRAIN_ARGS)
 
-lint: $(VENV)/.all ## formatter rules, linter, type checker, and that imports run downwards
+lint: $(VENV)/.all ## formatter rules, linter, type checker, that imports run downwards, and the budget of lines
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check --quiet $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tests/size.py
 
 docs: $(VENV)/.all ## build the site, build/site/index.html, with the reference and the pages of games; a dead link ends it
 	$(BIN)/python docs/generate.py
