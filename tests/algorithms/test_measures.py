@@ -58,7 +58,7 @@ class Gains(Seats):
         ([{"type": "exploitability", "samples": 1}], "samples"),
         ([{"type": "exploitability", "sampels": 8}], "sampels"),
         (["json:dumps"], "dumps"),
-        ("exploitability", "expected a list"),
+        ("exploitability", "must be a valid list"),
         (
             ["exploitability", {"type": "against", "player": "rnadom"}],
             r"measures\[1\]\.player: .*did you mean 'random'",

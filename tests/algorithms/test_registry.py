@@ -207,7 +207,7 @@ def test_a_stranger_names_what_is_installed_here_and_nothing_else(announce: Anno
             algorithm_of({"run": ["LMGamePPO"]}, trust=trust)
     for path in (f"{__name__}:OtherLoop", "os:system", PPO.algorithm):
         with pytest.raises(
-            ConfigError, match=f"run: the text '{path}' is not taken from a checkpoint .*--trust-checkpoint"
+            ConfigError, match=f"run: the text '{path}' is not taken from a checkpoint.*--trust-checkpoint"
         ):
             algorithm_of({"run": path}, trust=False)
     assert algorithm_of({"run": f"{__name__}:OtherLoop"}, trust=True).algorithm_class() is OtherLoop

@@ -212,7 +212,7 @@ def test_a_damaged_state_of_schedules_is_told(state, said) -> None:
         ({"points": []}, "x.points", "at least one"),
         ({"points": [[0, 1], [5]]}, "x.points[1]", "[at, value]"),
         ({"points": [[5, 1], [0, 2]]}, "x.points[1]", "0 comes before 5"),
-        ({"points": [[0, math.nan]]}, "x.points[0]", "finite"),
+        ({"points": [[0, math.nan]]}, "x.points[0][1]", "finite"),
         ({"points": [[0, 1]], "above": 0.5}, "x.above", "belongs to `values`"),
         ({"values": [1, 2]}, "x", "needs `above`"),
         (
