@@ -26,7 +26,7 @@ from rllib_lmgame.inference.engines.transformers_engine import TransformersEngin
 from rllib_lmgame.learners.advantages import advantage_inputs
 from rllib_lmgame.learners.advantages.group_relative import GRPO
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
-from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms, clip
+from rllib_lmgame.learners.losses.policy import Clip, PolicyTerms
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.chat.format import ChatFormat
@@ -212,15 +212,13 @@ def loss_of(
         return torch.from_numpy(getattr(batch, name)[pack.token_slot])
 
     out = model(pack.to_torch())
-    loss, sums = clip(
+    loss, sums = Clip(low=config.clip_low, high=config.clip_high)(
         PolicyTerms(
             logprobs=out["logprobs"],
             old_logprobs=column("old_logprobs"),
             rollout_logprobs=column("rollout_logprobs"),
             advantages=column("advantages"),
             sequence=column("trajectory").long(),
-            clip_low=config.clip_low,
-            clip_high=config.clip_high,
         )
     )
     return loss.sum(), sums | {"entropy": out["entropy"].sum()}

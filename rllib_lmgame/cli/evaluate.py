@@ -163,7 +163,9 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
         games = named_games(listed(args.games), own_options)
     elif args.suite:
         of_suite, episodes = suite(args.suite)
-        games = with_names([game.model_copy(update={"env_config": {**game.env_config, **own_options}}) for game in of_suite])
+        games = with_names(
+            [game.model_copy(update={"env_config": {**game.env_config, **own_options}}) for game in of_suite]
+        )
     games = dict(zip(games, on_split([*games.values()], split, override=bool(args.split)), strict=True))
     sections = {name: own for name, own in mapping(args.config, "--config").items() if name in SECTIONS}
     at_once = args.parallel or DEFAULT_AT_ONCE

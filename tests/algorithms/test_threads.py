@@ -191,9 +191,7 @@ def test_an_engine_by_itself_has_the_machine(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("value", ["all", "Auto", 0, 1.5, None, 1025])
 def test_other_numbers_of_threads_are_refused(value, make_config) -> None:
-    with pytest.raises(
-        Exception, match=r"config\.inference\.num_threads: must be .* or 'auto', got"
-    ):
+    with pytest.raises(Exception, match=r"config\.inference\.num_threads: must be .* or 'auto', got"):
         make_config(inference={"num_threads": value})
     if value is not None:
         with pytest.raises(Exception, match=r"config\.token_ppo\.num_threads: "):

@@ -238,7 +238,7 @@ def test_a_player_that_fails_costs_its_own_games(tmp_path: Path, capsys: pytest.
     failures = [json.loads(line) for line in (out / "failures.jsonl").read_text().splitlines()]
     assert 5 <= len(failures) <= 20 and len(played(out)) == 30 - len(failures)
     assert all(failure["failed"] == ["own_players:FailsInTheMiddle"] for failure in failures)
-    assert f"{len(failures)} for want of a reply of own_players:FailsInTheMiddle" in told.out
+    assert f"{len(failures)} because own_players:FailsInTheMiddle gave no reply" in told.out
     assert "FailsInTheMiddle: ValueError: lost the thread" in told.out
     assert "the same command plays the failed games again" in told.err
 

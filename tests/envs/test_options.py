@@ -47,7 +47,7 @@ REFUSED = [
     ("WebNavigation", {"sections": ["shop", "blog"]}, "sections", "'blog' is not one of shop, forum, tracker, cms"),
     ("WebNavigation", {"sections": []}, "sections", "names no section"),
     ("WebNavigation", {"families": ["shop_steal"]}, "families", "'shop_steal' is not one of shop_price"),
-    ("KuhnPoker", {"players": 4}, "players", "at most 3"),
+    ("KuhnPoker", {"players": 4}, "players", "equal to 3"),
     ("ConnectFour", {"rows": 4, "columns": 5, "connect": 6}, "connect", "5 columns and 4 rows"),
     ("IteratedPrisonersDilemma", {"reward": 6}, "", "temptation > reward"),
     ("IteratedPrisonersDilemma", {"temptation": 7}, "", "taking turns pays more"),

@@ -533,7 +533,7 @@ def test_without_a_memory_the_baseline_is_the_batch(make_learner: Any) -> None:
 
 def test_baselines_are_kept_however_the_estimator_is_spelt() -> None:
     """Also those of a checkpoint that has one of its other spellings."""
-    kept, objective = {"baselines": [["kuhn", "first", 0.5]]}, PPOObjective()
+    kept, objective = {"baselines": [["kuhn", "first", 0.5]], "reward_scales": {}}, PPOObjective()
     for saved in ("rae", "role_baseline", '{"type": "rae"}'):
         objective.set_state({"estimators": {saved: kept}})
         for choice in ("rae", "role_baseline", {"type": "rae"}):

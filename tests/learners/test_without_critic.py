@@ -294,7 +294,8 @@ def test_all_learners_agree_where_one_has_something_to_learn() -> None:
             return np.maximum(values, 0.5)
 
     settings = SimpleNamespace(ppo=build(TokenPPOOptions, {"advantage_estimator": "grpo"}))
-    for batch in (None, SimpleNamespace(advantages=np.zeros(3, np.float32))):
+    for size in (0, 3):  # One of them has no rows.
+        batch = SimpleNamespace(advantages=np.zeros(size, np.float32))
         here = {"settings": settings, "batch": batch, "entropy_coefficient": 0.0}
         assert PPOObjective().has_gradient(SimpleNamespace(**here, ranks=Other()))
         assert not PPOObjective().has_gradient(SimpleNamespace(**here, ranks=Ranks()))

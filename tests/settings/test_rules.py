@@ -154,7 +154,7 @@ def test_no_rule_refuses_what_is_so_by_default_or_has_no_effect(config: dict[str
 
 
 @pytest.mark.parametrize(
-    ("schedule", "at", "words"), [([], "", "needs at least one point"), ([[0, 1e300]], "[0]", "at most 1000000000")]
+    ("schedule", "at", "words"), [([], "", "needs at least one point"), ([[0, 1e300]], "[0]", "equal to 1000000000")]
 )
 def test_a_schedule_of_the_coefficient_has_points_in_range(schedule: list[Any], at: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:

@@ -127,6 +127,15 @@ def house_of(path: str) -> House:
         raise _broken(path, first_line(error)) from error
 
 
+def _evaluated(symbol: Any, context: dict[str, Any] | None = None) -> list[Any]:
+    """``EvalSymbol.derive`` of TextWorld 1.7, which writes to ``locals()``: Python 3.13 no longer takes that."""
+    from textworld.envs.pddl import textgen
+
+    return [
+        textgen.TerminalSymbol(eval(symbol.expression, vars(textgen), dict((context or symbol.context)["variables"])))
+    ]
+
+
 class Story:
     """A game of a file in play, told by what runs it: the Z-machine, or ALFWorld's text engine.
 
@@ -142,7 +151,9 @@ class Story:
         wrappers = []
         if path.endswith(PDDL):
             from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
+            from textworld.envs.pddl import textgen
 
+            textgen.EvalSymbol.derive = _evaluated
             wrappers = [AlfredDemangler]
         try:
             made_here = TWInform7.compatible(path)

@@ -160,9 +160,8 @@ class Range(Solution):
     def is_right(self, reply: str) -> bool:
         if len(reply) > MAX_LENGTH:
             raise InvalidAction("the answer is too long; give the result alone.")
-        plain = re.sub(
-            r"\binf(?:inity)?\b", "∞", re.sub(rf"^\s*{self.variable}\s+in\b", "", reply), flags=re.IGNORECASE
-        )
+        plain = re.sub(r"\|+", " or ", re.sub(rf"^\s*{self.variable}\s+in\b", "", reply))
+        plain = re.sub(r"\binf(?:inity)?\b", "∞", plain, flags=re.IGNORECASE)
         given = None if re.search(rf"\b(?!{self.variable})[a-zA-Z]\b", plain) else numbers_of(read_answer(plain))
         if given is None:
             raise InvalidAction(f"give the solutions like {self.variable} < a, or a < {self.variable} <= b.")
