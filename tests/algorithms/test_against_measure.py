@@ -359,7 +359,7 @@ def test_what_is_wrong_is_said_before_anything_starts(make_config: Callable[...,
         (CONNECT_FOUR.env, {**depth, "env_config": {"depth": 2}}, "depth"),
         (CONNECT_FOUR.env, {**depth, "name": "depth/2"}, "letters and digits"),
         (CONNECT_FOUR.env, {**depth, "env_config": [1]}, r"measures\[0\].env_config: must be"),
-        (CONNECT_FOUR.env, {**depth, "games": 10**9}, "at most"),
+        (CONNECT_FOUR.env, {**depth, "games": 10**9}, "equal to 1000000"),
     ):
         with pytest.raises(ConfigError, match=says):
             validated(env, wrong)

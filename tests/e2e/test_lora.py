@@ -221,7 +221,7 @@ def reply_of_player(source: str, ids: list[int], count: int) -> np.ndarray:
         ({"target_modules": ["lm_head"]}, "target_modules", "shares its weights"),
         ({"modules_to_save": ["model"]}, "modules_to_save", "shares its weights"),
         ({"modules_to_save": ["mlp"]}, "modules_to_save", "trained twice"),
-        ({"r": 0}, "r", "at least 1"),
+        ({"r": 0}, "r", "equal to 1"),
         ({"init": "nowhere"}, "init", "has no adapter_config.json"),
     ],
     ids=lambda value: str(value),

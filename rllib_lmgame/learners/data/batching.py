@@ -290,6 +290,7 @@ class TokenBatch:
         whose = np.repeat(row_trajectory, per_row).astype(np.int32)
         per_trajectory = np.bincount(row_trajectory, weights=per_row, minlength=len(played)).astype(np.int64)
         known = [each for each in logprobs if each is not None]
+        filled_later: dict[str, Any] = {name: np.full(len(position), np.nan, np.float32) for name in _FILLED_LATER}
         return cls(
             rollout_logprobs=np.concatenate(known, dtype=np.float32, casting="unsafe")[kept],
             rewards=rewards,
@@ -297,7 +298,7 @@ class TokenBatch:
             trajectory=whose,
             **_of_turns(played, whose, turn, reward_scale),
             **_labels(played),
-            **{name: np.full(len(position), np.nan, np.float32) for name in _FILLED_LATER},
+            **filled_later,
             trajectory_ids=numbers,
             trajectory_offsets=np.concatenate([[0], np.cumsum(per_trajectory)]),
             needs_bootstrap=np.bincount(row_trajectory[bootstraps], minlength=len(played)) > 0,
