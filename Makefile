@@ -1,7 +1,7 @@
 # make help lists the targets. PYTHON=python3.12 names the interpreter; else install.sh looks for one.
 VENV ?= .venv
 BIN := $(VENV)/bin
-SOURCES := rllib_lmgame tests docs benchmarks setup.py
+SOURCES := rllib_lmgame tests docs benchmarks examples setup.py
 PYTEST_ARGS ?=
 TRAIN_ARGS ?=
 export VENV PYTHON
