@@ -432,8 +432,8 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         if policy not in self.trained_policies():
             return False
         taught = self.supervised_options
-        weight = 0.0 if taught is None else taught.observation_weight
-        return max(weight, self.settings.policy(policy).ppo.observation_weight) > 0
+        weight = 0.0 if taught is None else taught.env_token_loss_weight
+        return max(weight, self.settings.policy(policy).ppo.env_token_loss_weight) > 0
 
     def seat_mapping(self) -> MappingFn:
         """The mapping function from seats to policies."""

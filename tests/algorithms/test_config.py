@@ -513,7 +513,7 @@ def test_sampling_that_leaves_out_tokens_is_warned_of(inference, named, caplog, 
 
 
 def test_legal_moves_are_trained_with_importance_weights() -> None:
-    config = LMGamePPOConfig().update_from_dict({**BASE, "text_rollouts": {"legal_moves_only": True}})
+    config = LMGamePPOConfig().update_from_dict({**BASE, "text_rollouts": {"constrained_decoding": True}})
     config.validate()
     assert config.token_ppo_options.importance.cap == 2.0
 
@@ -521,7 +521,7 @@ def test_legal_moves_are_trained_with_importance_weights() -> None:
 @pytest.mark.parametrize(("game", "listed"), [("Werewolf", True), ("Negotiation", True), ("Debate", False)])
 def test_legal_moves_are_asked_of_games_that_list_some(game: str, listed: bool) -> None:
     """In a turn or another: talk is free in the first two, and all there is in the third."""
-    asked = {**BASE, "env": f"lmgame/{game}-v0", "env_config": {}, "text_rollouts": {"legal_moves_only": True}}
+    asked = {**BASE, "env": f"lmgame/{game}-v0", "env_config": {}, "text_rollouts": {"constrained_decoding": True}}
     config = LMGamePPOConfig().update_from_dict(asked)
     with contextlib.nullcontext() if listed else pytest.raises(ConfigError, match=f"{game}-v0 does not list its legal"):
         config.validate()
@@ -529,7 +529,7 @@ def test_legal_moves_are_asked_of_games_that_list_some(game: str, listed: bool) 
 
 def test_legal_moves_are_asked_of_the_games_of_the_evaluation_too() -> None:
     games = ["lmgame/TicTacToe-v0", "lmgame/GSM8K-v0"]
-    asked = {**BASE, "text_rollouts": {"legal_moves_only": True}, "evaluation_config": {"games": games}}
+    asked = {**BASE, "text_rollouts": {"constrained_decoding": True}, "evaluation_config": {"games": games}}
     with pytest.raises(ConfigError, match="GSM8K-v0 does not list its legal actions") as caught:
         LMGamePPOConfig().update_from_dict(asked).validate()
     assert caught.value.path == "config.evaluation_config.games[1].env"
@@ -568,7 +568,7 @@ class Late(Counting):
 
 
 def asking_for_legal_moves(*games: str) -> LMGamePPOConfig:
-    asked = {"games": list(games), "text_rollouts": {"legal_moves_only": True}}
+    asked = {"games": list(games), "text_rollouts": {"constrained_decoding": True}}
     return LMGamePPOConfig().update_from_dict(asked)
 
 

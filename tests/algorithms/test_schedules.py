@@ -455,7 +455,7 @@ def test_values_stand_where_they_act() -> None:
         "data_selection.overlong.tokens": ramp(20, 30),
         "data_selection.overlong.buffer": ramp(2),
         "data_selection.oversample": ramp(1.5, 2),
-        "data_selection.keep_groups": ramp(1, 0.5),
+        "data_selection.reward_variance_filter": ramp(1, 0.5),
         "lambda": ramp(0.9, 1),
     }
     rollouts = {**TWO_GAMES.get("text_rollouts", {}), "episodes_per_iteration": 16, "group_size": 2}
@@ -471,7 +471,7 @@ def test_values_stand_where_they_act() -> None:
     assert [game.env_config for game in now.games] == [{"num_boxes": 2, "max_turns": 10}, {"max_turns": 10}]
     assert [game.weight for game in now.games] == [1, 2]
     assert (now.play.reward_scale, now.inf.temperature) == (0.75, pytest.approx(0.8))
-    assert (start.data.keep_groups, now.data.keep_groups) == (1.0, 0.75)
+    assert (start.data.reward_variance_filter, now.data.reward_variance_filter) == (1.0, 0.75)
     assert (now.lm.max_tokens_per_turn, now.lm.min_tokens_per_turn) == (26, 6)
     assert (now.data.overlong, now.data.oversample) == (OverlongOptions(tokens=25, buffer=2), 1.75)
     assert now.rllib.lambda_ == pytest.approx(0.95)

@@ -264,7 +264,9 @@ def test_learners_have_a_group_for_every_minibatch() -> None:
     assert {"sokoban-grpo-tiny", "sciworld-qwen2.5-7b-8gpu"} < {name for name, _ in compared}
     for name, config in compared:
         rollouts, selection = config.text_rollout_options, config.data_selection_options
-        groups = share_of_groups(selection.keep_groups, rollouts.episodes_per_iteration // rollouts.group_size)
+        groups = share_of_groups(
+            selection.reward_variance_filter, rollouts.episodes_per_iteration // rollouts.group_size
+        )
         assert groups // max(1, config.num_learners) >= config.token_ppo_options.num_minibatches, name
 
 
@@ -328,7 +330,7 @@ def check_grl_settings(experiment: CheckedExperiment, levels: int = 256) -> None
     rollouts, ppo = config.text_rollout_options, config.token_ppo_options
     groups = 4 * config.num_learners if RunFacts(config).compares and config.num_learners > 1 else 8
     assert (rollouts.episodes_per_iteration, rollouts.group_size) == (groups * 16, 16)
-    assert (config.data_selection_options.keep_groups, ppo.num_minibatches) == (0.25, 1)
+    assert (config.data_selection_options.reward_variance_filter, ppo.num_minibatches) == (0.25, 1)
     assert (config.lr, config.gamma) == (1e-6 if config.language_model_options.lora is None else 1e-5, 1.0)
     assert (ppo.policy_loss.low, ppo.policy_loss.high) == (0.2, 0.28)
     assert config.language_model_options.max_tokens_per_turn == 400
@@ -523,7 +525,7 @@ def test_kuhn_example_has_the_measured_recipe() -> None:
     iterations, episodes = 200, 480
     assert experiment.spec.options.stop == {"ppo_iteration": iterations} and iterations * episodes == 96_000
     assert config.text_rollout_options.episodes_per_iteration == episodes
-    assert config.text_rollout_options.legal_moves_only
+    assert config.text_rollout_options.constrained_decoding
     assert config.num_epochs == 2
     assert (
         config.language_model_options.tiny["hidden_size"] == 64

@@ -122,8 +122,8 @@ def make_scheduled(make_config, options: dict[str, Any], schedules: Any = SCHEDU
 def test_a_resumed_run_repeats_the_uninterrupted_one(start, make_config, tmp_path) -> None:
     boxes = {"env_config.num_boxes": {"by": "env_steps", "points": [[0, 1], [1, 2]], "type": "step"}}
     selection = {
-        "keep_groups": 0.75,
-        "constant_groups": {"type": "drop", "max_refill": 1},
+        "reward_variance_filter": 0.75,
+        "zero_variance_groups": {"type": "drop", "max_refill": 1},
         "normalize_rewards": "group",
     }
     chosen = {
@@ -313,7 +313,7 @@ def test_a_league_of_twelve_that_tune_starts_again_ends_as_if_it_had_not_stopped
         env_config={},
         seed=3,
         league={"snapshot_every": 1, "max_members": 12, "opponent_engines": 2},
-        text_rollouts={"deterministic": True, "legal_moves_only": True},
+        text_rollouts={"deterministic": True, "constrained_decoding": True},
         token_ppo={"importance": None},
     )
     told, ends = "league/league.json", []

@@ -209,7 +209,7 @@ def test_log_probabilities_of_the_sampler_are_compared_at_the_sampling_temperatu
             turn.rollout_logprobs[:] = exact[done : done + len(turn.rollout_logprobs)]
             done += len(turn.rollout_logprobs)
     metrics = update(learner, episodes)
-    assert metrics["logprob_gap"] < 1e-5
+    assert metrics["logprob_diff"] < 1e-5
     assert metrics["importance_weight"] == pytest.approx(1.0, abs=1e-5)
 
 
@@ -814,7 +814,7 @@ def test_options_that_supervised_learning_reads_are_marked(
 
     objective = SupervisedObjective(num_minibatches=2, lr=3e-3)
     asked = {"num_minibatches": 9, "ema_decay": 0.9, "staleness_limit": 1, "kl": {}, "entropy": {"target": 1}}
-    asked |= {"critic": {"warmup": {"iterations": 1}}, "observation_weight": 0.5}
+    asked |= {"critic": {"warmup": {"iterations": 1}}, "env_token_loss_weight": 0.5}
     given = build(TokenPPOOptions, asked)
     ppo = objective.adapted(LearnerSettings(given, gamma=1, lam=1, vf_loss_coeff=1)).ppo
     monkeypatch.setattr(TokenPPOOptions, "__getattribute__", spy, raising=False)

@@ -234,7 +234,7 @@ WITHOUT_EFFECT = {
     "log_gradients": "learners/<policy>/grad_norm is always there",
     "custom_evaluation_function": "set evaluation_config.measures to a measure of your own",
     "episode_lookback_horizon": "set language_model.history",
-    "action_mask_key": "set text_rollouts.legal_moves_only",
+    "action_mask_key": "set text_rollouts.constrained_decoding",
     "export_native_model_files": "every checkpoint has the model in hf/",
     "checkpoint_trainable_policies_only": "a checkpoint has the weights of trained policies alone",
     "off_policy_estimation_methods": "set evaluation_config.measures",
