@@ -212,7 +212,7 @@ def loss_of(
         return torch.from_numpy(getattr(batch, name)[pack.token_slot])
 
     out = model(pack.to_torch())
-    loss, sums = Clip(low=config.clip_low, high=config.clip_high)(
+    loss, sums = Clip(clip_low=config.clip_low, clip_high=config.clip_high)(
         PolicyTerms(
             logprobs=out["logprobs"],
             old_logprobs=column("old_logprobs"),

@@ -69,7 +69,7 @@ class LMGamePPOConfig(LMGameConfig):
             .language_model(model="Qwen/Qwen2.5-0.5B-Instruct")
             .inference(num_engines=1)
             .text_rollouts(episodes_per_iteration=128)
-            .token_ppo(policy_loss={"high": 0.28})
+            .token_ppo(policy_loss={"clip_high": 0.28})
             .training(lr=1e-6)
         )
     """

@@ -324,7 +324,7 @@ def test_options_of_one_policy_alone_are_checked_as_everybodys(own, match) -> No
 
 def test_options_of_one_policy_alone_are_written_and_read_again() -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED})
-    other = with_changes(config.token_ppo_options, {"policy_loss.high": 0.3, "ema_decay": 0.9})
+    other = with_changes(config.token_ppo_options, {"policy_loss.clip_high": 0.3, "ema_decay": 0.9})
     config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo_options": other}})
     config.validate()
     again = LMGamePPOConfig().update_from_dict(json.loads(json.dumps(config.settings.as_yaml())))
@@ -620,7 +620,7 @@ def test_a_grid_without_values_is_refused_in_a_section(estimator) -> None:
         ("deepspeed", {"config": 5}, "deepspeed"),
         ("inference", {"temperature": ScheduleOptions(points=[])}, "inference.temperature.points"),
         ("token_ppo", {"kl": {"in": "nonsense"}}, "token_ppo.kl.in"),
-        ("token_ppo", {"policy_loss": {"low": 5}}, "token_ppo.policy_loss.low"),
+        ("token_ppo", {"policy_loss": {"clip_low": 5}}, "token_ppo.policy_loss.clip_low"),
         ("token_ppo", {"aggregation": {"length": 3}}, "token_ppo.aggregation.length"),
         ("token_ppo", {"advantage_estimator": {"type": "gigpo", 5: 1}}, "token_ppo.advantage_estimator.5"),
     ],

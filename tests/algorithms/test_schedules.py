@@ -490,7 +490,7 @@ curriculum:
     env_config:
       num_boxes: {by: env_runners/success_rate, values: [1, 2], above: 0.7}
     token_ppo:
-      policy_loss: {high: {points: [[0, 0.2], [10, 0.3]]}}
+      policy_loss: {clip_high: {points: [[0, 0.2], [10, 0.3]]}}
 """
 
 
@@ -528,13 +528,16 @@ def test_a_schedule_that_is_added_or_follows_another_counter_goes_on_from_there(
         state["schedules"]["seen"] = {"ppo_iteration": 50.0}
     changed = {
         "lr": {"by": "env_steps", "points": [[0, 1e-3], [5000, 1e-5]]},
-        "token_ppo.policy_loss.high": {"by": "num_env_steps_sampled_lifetime", "points": [[0, 0.2], [10_000, 0.4]]},
+        "token_ppo.policy_loss.clip_high": {
+            "by": "num_env_steps_sampled_lifetime",
+            "points": [[0, 0.2], [10_000, 0.4]],
+        },
         "text_rollouts.reward_scale": {"points": [[0, 1], [100, 3]]},
     }
     after = Loop(config_of(changed))
     after.metrics.logged[steps] = 5000
     after.set_lmgame_state(state)
-    wanted = {"lr": 1e-5, "token_ppo.policy_loss.high": 0.3, "text_rollouts.reward_scale": 2}
+    wanted = {"lr": 1e-5, "token_ppo.policy_loss.clip_high": 0.3, "text_rollouts.reward_scale": 2}
     assert after._schedules.values() == pytest.approx(wanted)
 
 
@@ -592,7 +595,7 @@ def test_an_iteration_goes_by_the_values_of_its_schedules(monkeypatch: pytest.Mo
         "text_rollouts.episodes_per_iteration": {"points": [[0, 4], [1, 6]], "type": "step"},
         "inference.temperature": ramp(1, 0.5),
         "language_model.max_tokens_per_turn": {"by": SUCCESS, "values": [16, 24], "above": 0.5},
-        "token_ppo.policy_loss.high": {"by": SUCCESS, "values": [0.2, 0.4], "above": 0.5},
+        "token_ppo.policy_loss.clip_high": {"by": SUCCESS, "values": [0.2, 0.4], "above": 0.5},
     }
     config = config_of(schedules)
     loop, learnt = Loop(config), []
@@ -604,7 +607,7 @@ def test_an_iteration_goes_by_the_values_of_its_schedules(monkeypatch: pytest.Mo
     for each in (loop, resumed):
         each.training_step()
     assert loop.asked == [(4, 4, 1.0, 16), (6, 7, 0.95, 24)] and resumed.asked == loop.asked[1:]
-    assert [values["token_ppo.policy_loss.high"] for values in learnt] == [0.2, 0.4, 0.4]
+    assert [values["token_ppo.policy_loss.clip_high"] for values in learnt] == [0.2, 0.4, 0.4]
     assert learnt[1] == learnt[2] and learnt[1]["inference.temperature"] == 0.95
     assert loop.metrics.logged["schedules", "env_config.max_turns"] == 7
 

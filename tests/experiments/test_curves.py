@@ -262,7 +262,7 @@ def sweep(tmp_path: Path) -> Path:
     for name, lr, seed, value in (("a", 0.1, 0, 0.4), ("b", 0.1, 1, 0.6), ("c", 0.2, 0, 0.9)):
         evaluated = {"success_rate": value, "success_low": value - 0.1, "success_high": value + 0.05}
         rows = [{**result(i, 1, i, value), "evaluation": {"env_runners": evaluated, "gap": 0.25}} for i in range(1, 12)]
-        params = {"seed": seed, "lr": lr, "token_ppo": {"policy_loss": {"high": lr}, "num_minibatches": 2}}
+        params = {"seed": seed, "lr": lr, "token_ppo": {"policy_loss": {"clip_high": lr}, "num_minibatches": 2}}
         write_trial(directory / name, rows, params=params)
     return directory
 
@@ -277,7 +277,7 @@ def test_seeds_have_intervals_over_seeds_and_a_single_run_those_of_its_evaluatio
     assert said["runs"][1]["figures"]["evaluation/gap"] == (0.25, None, None)
     first, second = "lr=0.1 high=0.1", "lr=0.2 high=0.2"
     assert [run["name"] for run in said["runs"]] == [first, second]
-    assert said["differing"] == {key: {first: 0.1, second: 0.2} for key in ("lr", "token_ppo.policy_loss.high")}
+    assert said["differing"] == {key: {first: 0.1, second: 0.2} for key in ("lr", "token_ppo.policy_loss.clip_high")}
 
 
 def test_a_key_that_one_run_does_not_set_differs() -> None:

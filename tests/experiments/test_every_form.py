@@ -352,7 +352,7 @@ def configurations(algorithm: str):
         stages = {"by": "env_runners/episode_return_mean", "values": [0.2, 0.3], "above": 1, "below": 0}
         forms["gamma"] = [*forms["gamma"], {"points": {"choice": [[[0, 1]], [[0, 0.9]]]}}]
         forms["env_config"] = [{}, {"max_turns": {"by": "env_steps", "points": [[0, 5], [10, 9]], "type": "step"}}]
-        forms["token_ppo.policy_loss"] = [*forms["token_ppo.policy_loss"], {"high": stages}]
+        forms["token_ppo.policy_loss"] = [*forms["token_ppo.policy_loss"], {"clip_high": stages}]
     taught = []
     for stage in STAGES:
         options = {key: forms.pop(key) for key in [f"{stage}.{name}" for name in OF_DATA] if key in forms}
