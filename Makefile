@@ -1,7 +1,7 @@
 # make help lists the targets. PYTHON=python3.12 names the interpreter; else install.sh looks for one.
 VENV ?= .venv
 BIN := $(VENV)/bin
-SOURCES := rllib_lmgame tests docs benchmarks setup.py
+SOURCES := rllib_lmgame tests docs benchmarks examples setup.py
 PYTEST_ARGS ?=
 TRAIN_ARGS ?=
 export VENV PYTHON
@@ -15,7 +15,7 @@ export RAY_USAGE_STATS_ENABLED ?= 0
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help lock chromium install quickstart test test-install test-parts test-system test-slow lint docs format clean
+.PHONY: help lock chromium install quickstart test test-install test-slow lint docs format clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -50,13 +50,14 @@ install: $(VENV)/.all ## install the package with the CPU engine and the tools, 
 quickstart: $(VENV)/.quickstart ## train a tiny language model to play Sokoban (about seven minutes on two cores)
 	$(BIN)/rllib train file tuned_examples/quickstart-sokoban.yaml $(TRAIN_ARGS)
 
-lint: $(VENV)/.all ## formatter rules, linter, type checker, and that imports run downwards
+lint: $(VENV)/.all ## formatter rules, linter, type checker, that imports run downwards, and the budget of lines
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check --quiet $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tests/size.py
 
-docs: $(VENV)/.all ## write the pages that are generated from the code, and the site, build/site/index.html; a dead link ends it
+docs: $(VENV)/.all ## build the site, build/site/index.html, with the reference and the pages of games; a dead link ends it
 	$(BIN)/python docs/generate.py
 	$(BIN)/mkdocs build --quiet
 
@@ -64,26 +65,19 @@ format: $(VENV)/.all ## apply the linter's safe fixes and format the code
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
-# Most tests wait for a process or use one core, so two halves run side by side. Each prints when it is over; `make test-system` alone shows its progress.
-PARTS := tests/envs tests/sandbox tests/data_sets tests/settings tests/learners tests/policies tests/inference tests/measures tests/telemetry
-# Ray gives its workers the lowest priority: they would wait for the other half.
-test test-parts test-system: export RAY_worker_niceness = 0
+# Processes that share the tests, each with a Ray of its own.
+WORKERS ?= 2
+# Ray gives its workers the lowest priority: they would wait for the tests beside them.
+test: export RAY_worker_niceness = 0
 
-test: $(VENV)/.all ## linter, type checker and all tests but the slow ones
-	@echo 'Tests run as two halves side by side, about twenty minutes; each prints when it is over.'
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target lint test-system test-parts
-
-test-parts: $(VENV)/.all chromium ## the tests of parts by themselves: games, data, settings, models, learners, engines, measures
-	$(BIN)/python -m pytest -m "not slow" $(PARTS) $(PYTEST_ARGS)
-
-test-system: $(VENV)/.all chromium ## the tests of everything else
-	$(BIN)/python -m pytest -m "not slow" tests $(addprefix --ignore=,$(PARTS)) $(PYTEST_ARGS)
+test: lint chromium ## linter, type checker and all tests but the slow ones (about 18 minutes on two cores)
+	$(BIN)/python -m pytest -m "not slow" --numprocesses=$(WORKERS) --dist=worksteal --durations=20 --durations-min=3 $(PYTEST_ARGS)
 
 test-install: ## both set-ups and the first iterations of the quick start in an empty environment without a compiler
 	sh tests/empty_environment.sh $(PYTHON)
 
-test-slow: $(VENV)/.all chromium ## the slow tests: whole training runs, process kills, several nodes
-	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+test-slow: $(VENV)/.all chromium ## the slow tests: whole training runs, process kills, several nodes; more examples for the others
+	$(BIN)/python -m pytest -m "slow or hypothesis" --hypothesis-profile=thorough $(PYTEST_ARGS)
 
 clean: ## remove the virtual environment and everything built
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -179,7 +179,7 @@ def unshared_update_s(algorithm: Any, result: Any) -> float:
     learner = algorithm.learner_group._learner
     settings = learner.settings("player")
     learner._settings["player"] = dataclasses.replace(
-        settings, ppo=dataclasses.replace(settings.ppo, share_prompts=False)
+        settings, ppo=settings.ppo.model_copy(update={"share_prompts": False})
     )
     began = time.perf_counter()
     algorithm.update(result)

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.inference.serving.client import EngineClient
 from rllib_lmgame.rollouts.records import Trajectory, Turn
@@ -216,11 +214,11 @@ class PlainUpdate:
             before: Also evaluate without gradient what the policy was before, as several optimizer steps per update
                 need it.
         """
-        from rllib_lmgame.learners.data.rows import build_rows
+        from rllib_lmgame.learners.data.batching import TokenBatch
 
         torch = self._torch
-        rows = build_rows(trajectories, max_row_tokens=1 << 20)
-        data = [(torch.as_tensor(row.input_ids).long(), torch.as_tensor(np.flatnonzero(row.loss_mask))) for row in rows]
+        batch = TokenBatch.from_trajectories(trajectories, max_row_tokens=1 << 20)
+        data = [(torch.as_tensor(ids).long(), torch.as_tensor(at)) for ids, at, _ in batch.action_rows()]
         began = time.perf_counter()
         if before:
             with torch.no_grad():

@@ -36,17 +36,16 @@ from rllib_lmgame.learners.advantages import advantage_inputs, resolve_estimator
 from rllib_lmgame.learners.critic.critic import SMALLEST_DEVIATION, is_held_out
 from rllib_lmgame.learners.critic.regression import RegressionSums, fit, token_sums
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.engines.torch_engine import make_optimizer
 from rllib_lmgame.learners.metrics import explained_variance
 from rllib_lmgame.learners.microbatch import MOST_TOKENS
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule, ValueHead
+from rllib_lmgame.policies.model.network import PolicyNetwork, ValueHead
 from rllib_lmgame.rollouts.episodes import trajectory_of_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.play import Sessions, play_many
 from rllib_lmgame.rollouts.players import take_seats
-from rllib_lmgame.rollouts.records import TEXT_SPACE, Trajectory
+from rllib_lmgame.rollouts.records import Trajectory
 from rllib_lmgame.rollouts.seats import LanguageModelSeat
 
 BINS = 51
@@ -135,20 +134,14 @@ class Bare(torch.nn.Module):
 def tokens_of(model: str, config: Any, trajectories: Sequence[Trajectory]) -> Tokens:
     """Hidden states and Monte-Carlo returns, as an update has them."""
     options, ppo = config.language_model_options, config.token_ppo_options
-    module = LanguageModelRLModule(
-        observation_space=TEXT_SPACE,
-        action_space=TEXT_SPACE,
-        model_config={"options": options, "model_dir": model},
-        inference_only=False,
-    )
+    module = PolicyNetwork(options, model)
     module.value_head = Bare()
-    rows = build_rows(
+    batch = TokenBatch.from_trajectories(
         trajectories, max_row_tokens=options.context_length, reward_scale=config.text_rollout_options.reward_scale
     )
-    batch = TokenBatch.from_rows(rows)
     hidden = torch.empty(batch.num_actions, module.language_model.get_output_embeddings().in_features)
     for pack in batch.microbatches(ppo.microbatch or MOST_TOKENS):
-        out = module.forward_train(pack.to_torch() | {"with_logprobs": False, "with_value_features": True})
+        out = module(pack.to_torch() | {"with_logprobs": False, "with_value_features": True})
         hidden[torch.from_numpy(pack.token_slot)] = out["value_features"]
     inputs = advantage_inputs(batch, gamma=config.gamma, lam=config.lambda_, ranks=Ranks())
     returns = resolve_estimator(ppo.advantage_estimator.choice).value_targets(inputs, monte_carlo=True)

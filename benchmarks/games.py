@@ -1,6 +1,6 @@
 """Speed of every game, and what its expert and a random player reach.
 
-    python benchmarks/games.py --write docs/results/games.md
+    python benchmarks/games.py --write games.md
 
 One process, one core. Per game: time of the first level in a process, then of others (median and slowest), replies per
 second of a player who picks among the listed legal actions (plain words where a game lists none), and success, return

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import sys
 import time
 from collections.abc import Mapping
@@ -84,7 +83,7 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, float]]:
             algorithms["league"].train()
         # A member a turn was for filling it up.
         league = algorithms["league"]._league.league
-        league.options = dataclasses.replace(league.options, snapshot_every=arguments.snapshot_every)
+        league.options = league.options.model_copy(update={"snapshot_every": arguments.snapshot_every})
         for _ in range(2):
             for kind in ("one", "two"):
                 algorithms[kind].train()

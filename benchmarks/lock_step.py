@@ -152,7 +152,7 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, float]]:
     with contextlib.ExitStack() as stack:
         stack.callback(algorithm.stop)
         runner, engines = algorithm.env_runner, algorithm.config.engine_names["player"]
-        games = [GameConfig("lock_step:Slow", {"turns": TURNS, "step_ms": ms}) for ms in (0, STEP_MS)]
+        games = [GameConfig(env="lock_step:Slow", env_config={"turns": TURNS, "step_ms": ms}) for ms in (0, STEP_MS)]
         for number in range(arguments.warm_up + arguments.repeats):
             plans = plan_episodes(GAMES, run_seed=0, purpose="lock-step", iteration=number)
             plans, _ = algorithm.line_ups.seated(plans, games[:1])

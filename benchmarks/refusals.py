@@ -27,13 +27,59 @@ from rllib_lmgame.experiments.checks.check import check_experiment, check_quickl
 from rllib_lmgame.experiments.search.spaces import SEARCH_KEYS
 from rllib_lmgame.experiments.spec import Source, make_spec
 from rllib_lmgame.settings.algorithms import COMMON_SECTIONS, OWN
-from rllib_lmgame.settings.old_names import OLD_NAMES
 
 CORPUS = Path(__file__).with_name("refusals.jsonl.xz")
 OF_TESTS = 1418
 """So many come from tests, at the beginning; the others were drawn at random."""
-RENAMED = {old: new for old, new in OLD_NAMES.items() if old != "schedules"}
-"""Old keys whose value stands at one other key now."""
+RENAMED = {
+    "use_kl_loss": "token_ppo.kl",
+    "token_ppo.baseline_decay": "token_ppo.advantage_estimator.baseline_decay",
+    "token_ppo.critic_target": "token_ppo.critic.target",
+    "token_ppo.critic_warmup_iterations": "token_ppo.critic.warmup.iterations",
+    "token_ppo.critic_warmup": "token_ppo.critic.warmup.type",
+    "token_ppo.critic_warmup_lr": "token_ppo.critic.warmup.lr",
+    "token_ppo.value_normalization": "token_ppo.critic.normalization",
+    "token_ppo.value_lr": "token_ppo.critic.lr",
+    "token_ppo.value_backbone_lr": "token_ppo.critic.backbone_lr",
+    "token_ppo.value_clip": "token_ppo.critic.clip",
+    "token_ppo.value_grad_clip": "token_ppo.critic.grad_clip",
+    "token_ppo.clip_low": "token_ppo.policy_loss.low",
+    "token_ppo.clip_high": "token_ppo.policy_loss.high",
+    "token_ppo.dual_clip": "token_ppo.policy_loss.dual",
+    "token_ppo.loss_aggregation": "token_ppo.aggregation",
+    "token_ppo.loss_length": "token_ppo.aggregation.length",
+    "token_ppo.importance_cap": "token_ppo.importance.cap",
+    "token_ppo.importance_level": "token_ppo.importance.level",
+    "token_ppo.importance_band": "token_ppo.importance.band",
+    "token_ppo.importance_band_level": "token_ppo.importance.band.level",
+    "token_ppo.entropy_target": "token_ppo.entropy.target",
+    "token_ppo.entropy_rate": "token_ppo.entropy.rate",
+    "token_ppo.reference": "token_ppo.kl.reference",
+    "token_ppo.kl.reference.kind": "token_ppo.kl.reference.type",
+    "token_ppo.kl_in": "token_ppo.kl.in",
+    "token_ppo.kl_estimator": "token_ppo.kl.estimator",
+    "token_ppo.kl_gradient": "token_ppo.kl.gradient",
+    "token_ppo.kl_coeff_range": "token_ppo.kl.coeff_range",
+    "token_ppo.kl_schedule": "token_ppo.kl.schedule",
+    "data_selection.drop_constant_groups": "data_selection.constant_groups",
+    "data_selection.max_refill": "data_selection.constant_groups.max_refill",
+    "data_selection.overlong_tokens": "data_selection.overlong.tokens",
+    "data_selection.overlong_buffer": "data_selection.overlong.buffer",
+    "data_selection.overlong_penalty": "data_selection.overlong.penalty",
+    "data_selection.normalize_deviation": "data_selection.normalize_rewards.deviation",
+    "league.power": "league.matchmaking.power",
+    "league.forgotten_share": "league.forgotten.share",
+    "league.forgotten_below": "league.forgotten.below",
+    "warm_start.stop_success": "warm_start.stop_at.success",
+    "warm_start.stop_invalid_rate": "warm_start.stop_at.invalid_rate",
+    "warm_start.evaluate_every": "warm_start.stop_at.every",
+    "warm_start.evaluation_episodes": "warm_start.stop_at.episodes",
+    "supervised.stop_success": "supervised.stop_at.success",
+    "supervised.stop_invalid_rate": "supervised.stop_at.invalid_rate",
+    "supervised.evaluate_every": "supervised.stop_at.every",
+    "supervised.evaluation_episodes": "supervised.stop_at.episodes",
+}
+"""Keys of the corpus -> the key where the value stands now."""
 
 TAGGED = (
     *("token_ppo.policy_loss", "token_ppo.advantage_estimator", "kl.reference", ".aggregation"),
@@ -111,7 +157,7 @@ def _renamed(key: str) -> str:
     for old in sorted(RENAMED, key=len, reverse=True):
         found = re.fullmatch(rf"(.*\.|){re.escape(old)}(\W.*|)", key)
         if found:
-            key = f"{found[1]}{RENAMED[old].key}{found[2]}"
+            key = f"{found[1]}{RENAMED[old]}{found[2]}"
             break
     return f"{key}.type" if key.endswith(TAGGED) else key
 
@@ -128,7 +174,7 @@ def _move(config: dict[str, Any]) -> bool:
             if not isinstance(value, bool):
                 return False
             value = FORMS[old][value]
-        _put(options, [*new.key.split(".")[1:], *(["type"] if new.key.endswith(TAGGED) else [])], value)
+        _put(options, [*new.split(".")[1:], *(["type"] if new.endswith(TAGGED) else [])], value)
     league = config.get("league")
     forgotten = league.get("forgotten") if isinstance(league, dict) else None
     if isinstance(league, dict) and isinstance(forgotten, dict) and forgotten.get("share") == 0:
@@ -161,7 +207,7 @@ def _group(config: dict[str, Any]) -> bool:
     penalised, options = config.pop("use_kl_loss", False), config.get("token_ppo", {})
     if not isinstance(options, dict):
         return penalised is False
-    had = {old.removeprefix("token_ppo."): new.key.split(".")[1:] for old, new in RENAMED.items() if "." in old}
+    had = {old.removeprefix("token_ppo."): new.split(".")[1:] for old, new in RENAMED.items() if "." in old}
     moved: dict[str, Any] = {name: options.pop(name) for name in had if name in options}
     lone = {"critic_warmup": "critic_warmup_iterations", "critic_warmup_lr": "critic_warmup_iterations"}
     lone |= {"entropy_rate": "entropy_target", "importance_band_level": "importance_band"}
@@ -230,7 +276,19 @@ def _heads(verdict: Verdict) -> set[str]:
     return {".".join(key.split(".")[:4]) for key in verdict.told}
 
 
+GONE = re.compile(
+    r"no effect|no result has|is never |is what is configured|is no number|stands still|also counts|is 1 in every|"
+    r"own va|lies bet|trained policies take|null leaves it|leaves no matches|_per_episode=.* is less|with some of|"
+    r"keep_groups=0.059|stands beside token_ppo.kl_coeff_range|importance_cap"
+)
+"""Beginnings of refusals that are gone: of what has no effect, and of metrics, which the first result tells."""
+
 CHANGED: tuple[tuple[str, Callable[[Verdict, Verdict], Any]], ...] = (
+    ("what has no effect is taken", lambda old, new: new.key != old.key and GONE.search(old.words)),
+    (
+        "what has no effect is not told",
+        lambda old, new: old.key is new.key is None and {*new.told} <= {*old.told},
+    ),
     ("what follows no schedules says so at the option", lambda old, new: old.key == "config.schedules" and new.key),
     ("`env_config` beside `games` is refused as such", lambda old, new: new.key == "config.env_config"),
     (

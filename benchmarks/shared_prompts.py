@@ -49,7 +49,7 @@ def main() -> None:
     found = []
     with tempfile.TemporaryDirectory() as directory:
         make_model(directory, arguments.layers)
-        options = {"advantage_estimator": EstimatorOptions("grpo"), "num_minibatches": 1}
+        options = {"advantage_estimator": EstimatorOptions(type="grpo"), "num_minibatches": 1}
         learners = {
             shared: make_learner(directory, critic=False, share_prompts=shared, **options) for shared in (True, False)
         }
@@ -90,7 +90,7 @@ def compared(learners: dict[bool, Any], prompt: int, arguments: argparse.Namespa
     """Median seconds of an update with shared prompts and without, after one to warm up, and their tokens."""
     from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-    from rllib_lmgame.learners.data.rows import WholeEpisodes
+    from rllib_lmgame.learners.data.sharding import WholeEpisodes
 
     episodes = make_episodes(arguments.groups, prompt)
     seconds: dict[bool, list[float]] = {True: [], False: []}

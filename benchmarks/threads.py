@@ -126,7 +126,7 @@ def update_rounds(arguments: argparse.Namespace, model_dir: str) -> dict[int, li
     import torch
     import update
 
-    from rllib_lmgame.learners.data.rows import WholeEpisodes
+    from rllib_lmgame.learners.data.sharding import WholeEpisodes
 
     update.EPISODES, update.SHARED_PREFIX, update.FIRST_PROMPT = arguments.sequences, 20, 100
     update.DELTA, update.REPLY = (30, 40), (10, 16)

@@ -147,7 +147,7 @@ def episode_of(turns: list[Any], group: str = "") -> Any:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-    from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, trajectory_columns, trajectory_data
+    from rllib_lmgame.rollouts.records import Trajectory, store
 
     part = SingleAgentEpisode(
         agent_id="player",
@@ -157,10 +157,9 @@ def episode_of(turns: list[Any], group: str = "") -> Any:
         rewards=[turn.reward for turn in turns],
         infos=[{}] * (len(turns) + 1),
         terminated=True,
-        extra_model_outputs=trajectory_columns(turns),
         len_lookback_buffer=0,
     )
-    part.custom_data[CUSTOM_DATA_KEY] = trajectory_data(Trajectory(turns, terminated=True, group=group))
+    store(Trajectory(turns, terminated=True, group=group), part)
     episode = MultiAgentEpisode()
     episode.agent_episodes = {"player": part}
     return episode
@@ -170,7 +169,7 @@ def time_updates(learner: Any, episodes: list[Any], iterations: int) -> tuple[fl
     """Median wall and CPU seconds of whole updates after one to warm up, and the last metrics."""
     from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-    from rllib_lmgame.learners.data.rows import WholeEpisodes
+    from rllib_lmgame.learners.data.sharding import WholeEpisodes
 
     wall, cpu, results = [], [], {}
     for _ in range(iterations + 1):

@@ -31,10 +31,10 @@ import browser
 
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
+from rllib_lmgame.servers.viewer import Viewer
 from rllib_lmgame.viewer.library import Library
 from rllib_lmgame.viewer.page import exported
 from rllib_lmgame.viewer.places import sources_of
-from rllib_lmgame.viewer.server import Viewer
 
 GAMES = ("lmgame/Sokoban-v0", "lmgame/TicTacToe-v0", "lmgame/FrozenLake-v0")
 KINDS = 60

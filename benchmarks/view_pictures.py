@@ -1,4 +1,4 @@
-"""The pictures of docs/viewing.md: the page of a run in Chromium, light and dark.
+"""The pictures of README.md and docs/monitoring.md: the page of a run in Chromium, light and dark.
 
     python benchmarks/view_pictures.py ~/ray_results/quickstart-sokoban
 
@@ -23,10 +23,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "e2e"))
 import browser
 from PIL import Image
 
+from rllib_lmgame.servers.viewer import Viewer
 from rllib_lmgame.viewer.curves import Curves
 from rllib_lmgame.viewer.library import Library
 from rllib_lmgame.viewer.places import sources_of, trials_of
-from rllib_lmgame.viewer.server import Viewer
 
 ROOT = Path(__file__).parents[1]
 WIDTH, HEIGHT = 1280, 800

@@ -3,10 +3,10 @@
 FROM python:3.13.9-slim-bookworm
 
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
-# A compiler for the sources of TextWorld, ALFWorld and reasoning-gym, and the browser of the browser games.
+# The sandbox's bubblewrap, a compiler for the sources of TextWorld, ALFWorld and reasoning-gym, and the browser of the browser games.
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends build-essential chromium cmake \
+    && apt-get install --yes --no-install-recommends bubblewrap build-essential chromium cmake \
     && rm -rf /var/lib/apt/lists/*
 
 WORKDIR /opt/rllib-lmgame

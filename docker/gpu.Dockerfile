@@ -7,7 +7,7 @@ SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 # A compiler for Triton, which builds what launches its kernels when they are first used.
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends build-essential cmake \
+    && apt-get install --yes --no-install-recommends bubblewrap build-essential cmake \
     && rm -rf /var/lib/apt/lists/*
 
 WORKDIR /opt/rllib-lmgame

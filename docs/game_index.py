@@ -15,6 +15,7 @@ import gymnasium
 from pettingzoo import AECEnv
 
 from rllib_lmgame.base.errors import MissingDependencyError
+from rllib_lmgame.base.group import declared
 from rllib_lmgame.envs import games
 from rllib_lmgame.envs.contract.base import TextGame, Variant
 from rllib_lmgame.envs.contract.multi_agent import TextMultiAgentGame
@@ -97,8 +98,8 @@ def _has_solver(cls: Any) -> bool:
 
 def _players(options: Any, seats: int) -> str:
     """The limits of the option ``players``; without one the seats there are."""
-    limits = type(options).__dataclass_fields__.get("players")
-    return f"{limits.metadata['low']}-{limits.metadata['high']}" if limits is not None else str(seats)
+    limits = declared(type(options)).get("players")
+    return f"{limits.says['ge']}-{limits.says['le']}" if limits is not None else str(seats)
 
 
 def _rows_before(module: str) -> list[dict[str, Any]]:

@@ -1,340 +1,270 @@
-"""Writes the index of games and the documentation that comes from the code: ``reference.md``, ``games.md``,
-``games/``, ``data-sets.md``, ``parts.md``, ``trust.md``, ``quickstart.ipynb`` and the dashboard for Grafana; and of
-``tuned_examples/`` the schema and the files for GPUs.
+"""Builds what the code says of itself: pages of the site, and files beside it.
 
-    python docs/generate.py           write the files
-    python docs/generate.py --check   say which are stale and end with 1 if any is
+    python docs/generate.py
 
-Keys, types, defaults and limits are read from the option groups; games from the registry, their docstrings and one turn
-played with their own expert; the dashboard's panels from the gauges.
+writes the index of games (``rllib_lmgame/envs/index.json``, which the package reads and git keeps), the JSON schema for
+editors (``tuned_examples/experiment.schema.json``) and the dashboard for Grafana. ``mkdocs build`` asks :func:`pages`
+for the reference, the parts by name and a page for each game, which are files of the site alone.
 """
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
+import inspect
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
-from data_page import data_page
 from game_index import index_text
-from game_pages import game_pages, games_index
-from gpu_examples import gpu_examples
-from notebook_page import notebook
-from parts_page import parts_page
-from rules_section import rules_section
-from tables import OPTION_HEAD, option_rows, option_table, table, wrapped
-from trust_page import trust_page
 
 from rllib_lmgame.base.errors import MissingDependencyError
-from rllib_lmgame.envs.registry import INDEX
-from rllib_lmgame.settings.schema import NAMED, declared, default_text, walk
-from rllib_lmgame.settings.sections.games import GameConfig
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, TalkOptions
+from rllib_lmgame.envs.checking.sample import docstring_text, example_turn
+from rllib_lmgame.envs.registry import INDEX, GameSpec, load_factory, own_games, served
+from rllib_lmgame.experiments.files.schema import file_schema
+from rllib_lmgame.settings import plugins
+from rllib_lmgame.settings.json_schema import of_group
 
 DOCS = Path(__file__).resolve().parent
-NOTICE = "<!-- Written by docs/generate.py from the code; edit the code, then run it again. -->"
-DASHBOARD = "grafana/dashboards/rllib-lmgame.json"
-MADE = "# Made by docs/generate.py"
-"""What an example that is made from a template says."""
+SCHEMA = DOCS.parent / "tuned_examples" / "experiment.schema.json"
+DASHBOARD = DOCS / "grafana" / "dashboards" / "rllib-lmgame.json"
+HEAD = ("key", "type", "default", "what it is")
 
 
-def pages() -> dict[str, Callable[[], str]]:
-    """File name -> its writer."""
-    named: dict[str, Callable[[], str]] = {
-        "reference.md": reference_page,
-        "games.md": lambda: wrapped(f"{NOTICE}\n\n{games_index()}"),
-        "trust.md": lambda: wrapped(f"{NOTICE}\n\n{trust_page()}"),
-        "data-sets.md": lambda: wrapped(f"{NOTICE}\n\n{data_page()}"),
-        "parts.md": lambda: wrapped(f"{NOTICE}\n\n{parts_page()}"),
-        DASHBOARD: dashboard,
-        "quickstart.ipynb": notebook,
-        "../tuned_examples/experiment.schema.json": schema,
-    }
-    games = {
-        f"games/{name}": lambda write=write: wrapped(f"{NOTICE}\n\n{write()}") for name, write in game_pages().items()
-    }
-    examples = {f"../tuned_examples/{name}": write for name, write in gpu_examples().items()}
-    return named | games | examples  # type: ignore[return-value]
+def pages() -> dict[str, str]:
+    """File name in the site -> text. A game that cannot be played here (no Java, ...) has no example turn."""
+    by_page: dict[str, list[GameSpec]] = {}
+    for spec in (*own_games().values(), *served().values()):
+        by_page.setdefault(_page_name(spec), []).append(spec)
+    games = {f"games/{name}": game_page(specs) for name, specs in by_page.items()}
+    return {"reference.md": reference_page(), "parts.md": parts_page(), "games/index.md": games_page(), **games}
 
 
-def unwritten(known: Collection[str]) -> list[str]:
-    """Files, named as in :func:`pages`, that look like written ones and are not."""
-    found = [f"games/{path.name}" for path in (DOCS / "games").glob("*.md")]
-    examples = (DOCS / "../tuned_examples").glob("*.yaml")
-    found += [f"../tuned_examples/{path.name}" for path in examples if MADE in path.read_text(encoding="utf-8")]
-    return [name for name in found if name not in known]
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """A Markdown table; bars in cells are escaped."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
 
 
-# -- configuration ---------------------------------------------------------------------------------------------------
+# -- options ---------------------------------------------------------------------------------------------------------
 
 
 def reference_page() -> str:
-    """All keys."""
-    from rllib_lmgame.experiments.spec import ExperimentOptions
-    from rllib_lmgame.settings.sections.rllib import OtherOptions
-
+    """All keys of a file, from its JSON schema."""
+    schema = file_schema()
     parts = [
-        NOTICE,
-        "# Configuration reference",
-        "All keys, with types, defaults and limits. What most files set, by topic: [configuration](configuration.md).",
-        section("Experiment", "Directly below the experiment's name.", ExperimentOptions),
-        _search_spaces(),
-        "# The `config` section",
-        "Flat keys are RLlib's; the sections below are this package's.",
-        _rllib_section(),
-        *_sections(),
-        *(
-            section(f"`config.{key}`", str(each.says["doc"]), each.holds and each.holds.group)
-            for key, each in declared(OtherOptions).items()
-        ),
-        _deepspeed_keys(),
-        _schedules_section(),
-        rules_section(),
-        _old_names(),
+        "# Reference",
+        "All keys with their types and defaults. [Configuration](configuration.md) explains the ones that most files "
+        "set. `rllib schema` prints the same as a JSON schema.",
+        "## Experiment",
+        "Keys directly below the experiment's name.",
+        table(HEAD, option_rows(schema["additionalProperties"], schema)),
     ]
-    return wrapped("\n\n".join(part for part in parts if part) + "\n")
+    owners: dict[str, list[str]] = {}
+    for algorithm in (name for name in schema["$defs"] if name.startswith("LMGame")):
+        for key in schema["$defs"][algorithm]["properties"]:
+            owners.setdefault(key, []).append(algorithm)
+    keys = {key: _followed(schema["$defs"][names[0]]["properties"][key], schema) for key, names in owners.items()}
+    flat = {key: node for key, node in keys.items() if not any(_properties(node, schema))}
+    parts += ["## `config`", table(HEAD, (_row(key, node, schema) for key, node in flat.items()))]
+    most = max(len(names) for names in owners.values())
+    for key in (key for key in keys if key not in flat):
+        whose = "" if len(owners[key]) == most else f"Of {', '.join(f'`{name}`' for name in owners[key])}."
+        text = f"{_without_links(keys[key].get('description', ''))} {whose}".strip()
+        parts += [f"## `config.{key}`", text, table(HEAD, option_rows(keys[key], schema))]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-_WHAT = {NAMED: "A mapping from names to these keys.\n\n"}
+_ELSEWHERE = re.compile(r".+\.language_model|config")
+"""Groups whose keys are listed once, in their own section."""
 
 
-def section(title: str, text: str, group: type | None) -> str:
-    """A heading and the table of an option group, and below it those of the groups in it."""
-    parts = [f"## {title}", text, option_table(group) if group else ""]
-    for each in walk(group) if group else ():
-        inner = each.group or (
-            each.holds.group
-            if each.holds and each.holds.group not in (GameConfig, LanguageModelOptions, TalkOptions)
-            else None
-        )
-        if inner:
-            parts.append(
-                f"### `{each.key}`\n\n{_WHAT.get(each.holds.form, '') if each.holds else ''}{option_table(inner)}"
-            )
-    return "\n\n".join(part for part in parts if part)
+def option_rows(node: Any, schema: Any, prefix: str = "") -> Iterator[tuple[str, ...]]:
+    """A row for each key of a mapping, those of mappings in it by their dotted names."""
+    seen: set[str] = set()
+    for key, child in _properties(node, schema):
+        if key not in seen:
+            seen.add(key)
+            yield _row(prefix + key, child, schema)
+            if not _ELSEWHERE.fullmatch(prefix + key):
+                yield from option_rows(child, schema, f"{prefix}{key}.")
 
 
-def _schedules_section() -> str:
-    """The schedules, and what may follow one."""
-    from rllib_lmgame.settings.algorithms import PPO
-    from rllib_lmgame.settings.schedules import ScheduleOptions, schedulable
-    from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS
-
-    sections = {name: schedulable(group) for name, group in PPO.groups.items()}
-    keys = [", ".join(f"`{key}`" for key in SCHEDULED_KEYS)]
-    keys += [f"`{name}`: " + ", ".join(f"`{key}`" for key in options) for name, options in sections.items() if options]
-    text = (
-        "A schedule stands in the place of a number, see [curricula](curricula.md): `lr: {points: [[0, 1.0e-3], [1000, "
-        "1.0e-4]]}`. Numbers that can change:\n\n- the `weight` and the options of games in `env_config`\n- "
-        + "\n- ".join(keys)
-    )
-    return section("Schedules (`LMGamePPO`, `LMGameGRPO`)", text, ScheduleOptions)
+def _properties(node: Any, schema: Any) -> Iterator[tuple[str, Any]]:
+    for form in _forms(node, schema):
+        yield from form.get("properties", {}).items()
+        for inner in (form.get("items"), form.get("additionalProperties")):
+            if isinstance(inner, dict):
+                yield from ((f"*.{key}", child) for key, child in _properties(inner, schema))
 
 
-def _sections() -> list[str]:
-    """The sections of all algorithms, a table for each option group; those that only some have say whose they are."""
-    from rllib_lmgame.settings.algorithms import OWN
+def _forms(node: Any, schema: Any) -> list[Any]:
+    """The alternatives that a value has, but for schedules and search spaces, which many have."""
+    if node.get("$ref", "").endswith(("/schedule", "/search_space")):
+        return []
+    node = _followed(node, schema)
+    inner = node.get("anyOf") or node.get("oneOf")
+    return [form for each in inner for form in _forms(each, schema)] if inner else [node]
 
-    owners: dict[type, dict[str, list[str]]] = {}
-    for entry in OWN.values():
-        for name, group in entry.groups.items():
-            owners.setdefault(group, {}).setdefault(name, []).append(f"`{entry.name}`")
-    return [
-        section(", ".join(_whose(name, of, len(OWN)) for name, of in names.items()), "", group)
-        for group, names in owners.items()
+
+def _followed(node: Any, schema: Any) -> Any:
+    """A node with what it refers to."""
+    if "$ref" not in node:
+        return node
+    referred = reduce(getitem, node["$ref"].split("/")[1:], schema)
+    return {**_followed(referred, schema), **{name: value for name, value in node.items() if name != "$ref"}}
+
+
+def _row(key: str, node: Any, schema: Any) -> tuple[str, ...]:
+    node = _followed(node, schema)
+    types = dict.fromkeys(text for form in _forms(node, schema) for text in _types(form))
+    described = [form.get("description", "") for form in (node, *_forms(node, schema))]
+    default = f"`{json.dumps(node['default'])}`" if "default" in node else ""
+    if len(default) > 40:
+        default = "below"
+    return (f"`{key}`", " or ".join(types), default, _without_links(next((text for text in described if text), "")))
+
+
+def _types(form: Any) -> list[str]:
+    if "enum" in form or "const" in form:
+        return [f"`{value}`" for value in form.get("enum", [form.get("const")])]
+    kinds = form.get("type", [])
+    signs = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
+    limits = " ".join(f"{sign} {form[name]}" for name, sign in signs if name in form)
+    return [f"{kind} {limits}".strip() for kind in ([kinds] if isinstance(kinds, str) else kinds)]
+
+
+def _without_links(text: str) -> str:
+    """Links between pages are dropped: what an option says does not depend on how pages are divided."""
+    return re.sub(r"\[([^\]]*)\]\((?!http)[^)]*\)", r"\1", text)
+
+
+# -- parts -----------------------------------------------------------------------------------------------------------
+
+_PARTS = {
+    "Advantage estimators": plugins.ESTIMATORS,
+    "Policy losses": plugins.POLICY_LOSSES,
+    "Objectives": plugins.OBJECTIVES,
+    "Reply formats": plugins.REPLY_FORMATS,
+    "Matchmakers": plugins.MATCHMAKERS,
+    "Measures": plugins.MEASURES,
+    "Reports": plugins.REPORTS,
+}
+
+
+def parts_page() -> str:
+    """What is chosen by name, with the docstring of each."""
+    parts = [
+        "# Parts by name",
+        "Parts of a run that are chosen by name. A part of your own is named by its import path, see "
+        "[extending](extending.md). `A` is the advantage of a token, `r_t` its reward, `R` the sum of a trajectory's "
+        "rewards, `V` the value function, and `r` the ratio of a token's probability to that before the update.",
     ]
+    for title, registry in _PARTS.items():
+        parts += [f"## {title}", f"`{registry.key}`"]
+        for name in registry:
+            part = getattr(registry[name], "function", registry[name])
+            text = re.split(r"\n\n(?:Args|Returns|Raises|Attributes):", inspect.getdoc(part) or "")[0]
+            text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", text).replace("``", "`")
+            parts += [f"### `{name}`", _without_links(text)]
+    return "\n\n".join(parts) + "\n"
 
 
-def _whose(name: str, owners: list[str], of: int) -> str:
-    return f"`config.{name}`" + (f" ({', '.join(owners)})" if len(owners) < of else "")
+# -- games -----------------------------------------------------------------------------------------------------------
 
 
-def _rllib_section() -> str:
-    from ray.rllib.algorithms.ppo import PPOConfig
-
-    from rllib_lmgame.settings.sections.rllib import RLlibOptions
-
-    ours, stock = RLlibOptions(), PPOConfig()
-    rows = []
-    for row, field in zip(option_rows(RLlibOptions), dataclasses.fields(RLlibOptions), strict=True):
-        here, there = getattr(ours, field.name), getattr(stock, field.name)
-        rows.append((*row, "" if here == there else f"`{default_text(there)}`"))
-    text = (
-        "Keys of RLlib's `PPOConfig` that matter most, with this package's defaults; what else it knows is taken, too. "
-        "`train_batch_size_per_learner` and `minibatch_size` are refused: a batch is made of whole episodes "
-        "(`text_rollouts.episodes_per_iteration`, `token_ppo.num_minibatches`)."
-    )
-    return f"## RLlib's keys\n\n{text}\n\n" + table((*OPTION_HEAD, "RLlib's default"), rows)
+def games_page() -> str:
+    """The tables of all games, family by family."""
+    specs = [*own_games().values(), *served().values()]
+    head = ("id", "players", "replies", "return", "expert", "extra", "what it is")
+    parts = ["# All games", "How games are played, checked and given data: [games](../games.md)."]
+    for family in dict.fromkeys(spec.family for spec in specs):
+        rows = [
+            (f"[`{spec.game_id}`]({_page_name(spec)})", *(cell or "" for cell in spec.cells()))
+            for spec in specs
+            if spec.family == family
+        ]
+        parts += [f"## {family}", table(head, rows)]
+    return "\n\n".join(parts) + "\n"
 
 
-def _old_names() -> str:
-    from rllib_lmgame.settings.old_names import OLD_NAMES
-
-    rows = [(f"`{old}`", f"`{new}`", how) for old, (new, how) in OLD_NAMES.items()]
-    text = "Keys of `config` that had other names before. Who writes an old one is told the new one and the line."
-    return f"## Old names\n\n{text}\n\n" + table(("before", "now", "what to write"), rows)
-
-
-def _search_spaces() -> str:
-    from rllib_lmgame.experiments.search.schedulers import ALIASES
-    from rllib_lmgame.experiments.search.spaces import DISTRIBUTIONS
-
-    rows = [
-        (f"`{name}`", "`[" + ", ".join(kind.arguments) + "]`", "drawn once per sample")
-        for name, kind in DISTRIBUTIONS.items()
-    ]
-    rows += [
-        ("`choice`", "`[value, ...]`", "one of the values, drawn once per sample"),
-        ("`grid_search`", "`[value, ...]`", "every value is tried"),
-        ("`sample_from`", "`package.module:function`", "what the function returns"),
-    ]
-    aliases = ", ".join(f"`{alias}` (Ray's `{name}`)" for alias, name in ALIASES.items())
-    text = (
-        "Any value below `config` may be a search space, a mapping with a single key, e.g. `lr: {loguniform: [1e-6, "
-        f"1e-4]}}`. `scheduler` takes the names of Ray Tune's schedulers and {aliases}; their arguments are checked."
-    )
-    return f"## Search spaces\n\n{text}\n\n" + table(("key", "argument", "meaning"), rows)
+def game_page(specs: list[GameSpec]) -> str:
+    """What a game is, its ids, a turn of it and its options."""
+    parts = [f"# {specs[0].entry_point.split(':')[1]}"]
+    try:
+        factory = load_factory(specs[0])
+        parts.append(_without_links(docstring_text(factory)))
+        turn = example_turn(specs[0]) if specs[0].game_id in own_games() else ""
+    except MissingDependencyError as missing:
+        return "\n\n".join([*parts, specs[0].summary, f"Not shown: {missing}"]) + "\n"
+    ids = [f"- `{spec.game_id}`: {spec.summary}" + _defaults(spec) for spec in specs]
+    extra = f"Needs `pip install 'rllib-lmgame[{specs[0].extra}]'`." if specs[0].extra else ""
+    shown = f"A turn:\n\n```text\n{turn}\n```" if turn else ""
+    options = "Options (`env_config`):\n\n" + table(HEAD, option_rows(of_group(factory.Options), {}))
+    parts += [extra, "Ids:\n\n" + "\n".join(ids), shown, options, "[All games](index.md)"]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _deepspeed_keys() -> str:
-    from rllib_lmgame.learners.engines.deepspeed_engine import _KNOWN_KEYS, _REPLACED_BY
-
-    rows = [(f"`{key}`", f"refused: it is set by {by}") for key, by in _REPLACED_BY.items()]
-    text = (
-        "`gradient_clipping` must equal `grad_clip`; "
-        "`activation_checkpointing` turns on the model's gradient checkpointing. "
-        "`zero_optimization.reduce_bucket_size` is the model's size, at most 5e8, unless it is set. Known keys: "
-        + ", ".join(f"`{key}`" for key in sorted(_KNOWN_KEYS))
-        + "."
-    )
-    return f"{text}\n\n" + table(("key", ""), rows)
+def _page_name(spec: GameSpec) -> str:
+    return f"{spec.entry_point.split(':')[1]}.md"
 
 
-# -- for editors -------------------------------------------------------------------------------------------------------
+def _defaults(spec: GameSpec) -> str:
+    return f" `{json.dumps(dict(spec.defaults))}`" if spec.defaults else ""
 
 
-def schema() -> str:
-    """The JSON schema of experiment files."""
-    from rllib_lmgame.experiments.files.schema import file_schema
-
-    return json.dumps(file_schema(), indent=1) + "\n"
-
-
-# -- dashboard -------------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------------------------
 
 
 def dashboard() -> str:
     """A Grafana dashboard with one panel per gauge."""
-    from rllib_lmgame.telemetry.gauges import (
-        EPISODE_GAUGES,
-        EVALUATION_GAUGES,
-        LEARNER_GAUGES,
-        PROGRESS_GAUGES,
-    )
+    from rllib_lmgame.telemetry.gauges import EPISODE_GAUGES, EVALUATION_GAUGES, LEARNER_GAUGES, PROGRESS_GAUGES
 
-    of_trials = EPISODE_GAUGES | EVALUATION_GAUGES | PROGRESS_GAUGES
-    panels = [_panel(i, name, doc, "{{trial}}") for i, (name, doc) in enumerate(of_trials.items())]
-    panels += [
-        _panel(len(panels) + i, name, doc, "{{trial}} {{policy}}")
-        for i, (name, doc) in enumerate(LEARNER_GAUGES.items())
-    ]
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    trials = EPISODE_GAUGES | EVALUATION_GAUGES | PROGRESS_GAUGES
+    gauges = [(name, doc, "{{trial}}") for name, doc in trials.items()]
+    gauges += [(name, doc, "{{trial}} {{policy}}") for name, doc in LEARNER_GAUGES.items()]
+    panels = []
+    for number, (name, doc, legend) in enumerate(gauges):
+        target = {"refId": "A", "datasource": source, "legendFormat": legend}
+        panels.append(
+            {
+                "id": number + 1,
+                "type": "timeseries",
+                "title": doc,
+                "datasource": source,
+                "gridPos": {"x": 8 * (number % 3), "y": 7 * (number // 3), "w": 8, "h": 7},
+                "targets": [target | {"expr": f'ray_lmgame_{name}{{trial=~"$trial"}}'}],
+            }
+        )
+    query = {"query": "label_values(ray_lmgame_training_iteration, trial)", "datasource": source}
+    trial = {"name": "trial", "type": "query", "refresh": 2, "multi": True, "includeAll": True, **query}
     board = {
         "title": "rllib-lmgame",
         "uid": "rllib-lmgame",
         "schemaVersion": 39,
         "refresh": "15s",
         "time": {"from": "now-3h", "to": "now"},
-        "templating": {
-            "list": [
-                {"name": "datasource", "type": "datasource", "query": "prometheus"},
-                {
-                    "name": "trial",
-                    "type": "query",
-                    "datasource": _DATASOURCE,
-                    "query": "label_values(ray_lmgame_training_iteration, trial)",
-                    "refresh": 2,
-                    "multi": True,
-                    "includeAll": True,
-                },
-            ]
-        },
+        "templating": {"list": [{"name": "datasource", "type": "datasource", "query": "prometheus"}, trial]},
         "panels": panels,
     }
     return json.dumps(board, indent=1) + "\n"
 
 
-_DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
-
-
-def _panel(number: int, name: str, doc: str, legend: str) -> dict[str, Any]:
-    return {
-        "id": number + 1,
-        "type": "timeseries",
-        "title": doc,
-        "datasource": _DATASOURCE,
-        "gridPos": {"x": 8 * (number % 3), "y": 7 * (number // 3), "w": 8, "h": 7},
-        "targets": [
-            {
-                "refId": "A",
-                "datasource": _DATASOURCE,
-                "expr": f'ray_lmgame_{name}{{trial=~"$trial"}}',
-                "legendFormat": legend,
-            }
-        ],
-    }
-
-
-# -- command line ----------------------------------------------------------------------------------------------------
-
-
-def stale() -> list[str]:
-    """Names of the files that differ from what the code says; pages of games that cannot be played here (no Java ...)
-    are not compared.
-    """
-    known = pages()
-    names = unwritten(known)
-    if INDEX.read_text(encoding="utf-8") != index_text():
-        names.append(f"../rllib_lmgame/envs/{INDEX.name}")
-    for name, write in known.items():
-        try:
-            text = write()
-        except MissingDependencyError:
-            continue
-        if not (DOCS / name).is_file() or (DOCS / name).read_text(encoding="utf-8") != text:
-            names.append(name)
-    return names
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Write the files, or with ``--check`` compare them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="only say which files are stale")
-    if parser.parse_args(argv).check:
-        names = stale()
-        print("\n".join(f"docs/{name} is stale; run python docs/generate.py" for name in names) or "up to date")
-        return 1 if names else 0
+def main() -> int:
+    """Write the files."""
     index = index_text()
     if INDEX.read_text(encoding="utf-8") != index:
         INDEX.write_text(index, encoding="utf-8")
-        return subprocess.call([sys.executable, *sys.orig_argv[1:]])  # All that follows is read from the index.
-    known = pages()
-    for folder in ("games", Path(DASHBOARD).parent):
-        (DOCS / folder).mkdir(parents=True, exist_ok=True)
-    for name in unwritten(known):
-        (DOCS / name).unlink()
-    for name, write in known.items():
-        try:
-            text = write()
-        except MissingDependencyError as missing:
-            print(f"docs/{name} stays as it is: {missing}")
-            continue
-        (DOCS / name).write_text(text, encoding="utf-8")
-        print(f"docs/{name}")
+        return subprocess.call([sys.executable, *sys.orig_argv[1:]])  # What follows reads the index.
+    DASHBOARD.parent.mkdir(parents=True, exist_ok=True)
+    DASHBOARD.write_text(dashboard(), encoding="utf-8")
+    SCHEMA.write_text(json.dumps(file_schema(), indent=1) + "\n", encoding="utf-8")
     return 0
 
 

@@ -1,11 +1,11 @@
-"""What MkDocs does beside its own for ``make docs``: pages from elsewhere, links to files of the repository.
+"""Hooks of MkDocs, which builds the site with ``make docs``.
 
-- The README is the first page, ``CONTRIBUTING.md``, ``CHANGELOG.md`` and ``benchmarks/README.md`` are pages too.
+- The README is the first page; ``CONTRIBUTING.md``, ``CHANGELOG.md`` and ``benchmarks/README.md`` are pages too.
+- The reference, the parts and the pages of the games are added from ``generate.pages()``.
 - A link to another file of the repository leads to a copy of it, as text, below ``files/``.
 - Headings have the anchors that they have on GitHub.
 
-So the pages are written for the repository, and the same links hold on the site. A link that leads nowhere is a warning
-of MkDocs, which ends the build.
+So pages are written for the repository, and the same links work on the site. MkDocs ends the build at a dead link.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import os.path
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ PAGES = {
     "benchmarks/README.md": "benchmarks.md",
 }
 """Files outside of ``docs/`` that are pages: where they lie, and their place in the site."""
-LEFT_OUT = ("docs/cluster/", "docs/gpu_examples/", "docs/grafana/")
+LEFT_OUT = ("docs/cluster/", "docs/grafana/")
 """Folders of ``docs/`` without pages; ``mkdocs.yml`` leaves them out too."""
 LINK = re.compile(r"(\]\(|^\[[^\]]+\]: )([^)#\s]+)", re.MULTILINE)
 FENCE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
@@ -43,9 +44,13 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages from elsewhere, and the files that pages link to."""
-    for path, page in PAGES.items():
-        files.append(File.generated(config, page, content=(ROOT / path).read_text(encoding="utf-8")))
+    """Add the pages from elsewhere, the generated ones, and the files that pages link to."""
+    sys.path.insert(0, str(ROOT / "docs"))
+    import generate
+
+    elsewhere = {page: (ROOT / path).read_text(encoding="utf-8") for path, page in PAGES.items()}
+    for page, content in {**elsewhere, **generate.pages()}.items():
+        files.append(File.generated(config, page, content=content))
     linked = set()
     for file in files.documentation_pages():
         for _, target in LINK.findall(FENCE.sub("", file.content_string)):

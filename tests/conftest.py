@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import signal
 import sys
@@ -33,9 +34,11 @@ from hypothesis import HealthCheck, settings  # noqa: E402
 
 from rllib_lmgame.envs.games.web.browser.program import NAMES as CHROMIUM  # noqa: E402
 
-# How long an example takes says how busy the machine is.
-settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any-machine")
+# How long an example takes says how busy the machine is. `make test-slow` runs these tests again, with `thorough`.
+SETTINGS: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("quick", max_examples=25, **SETTINGS)
+settings.register_profile("thorough", max_examples=300, **SETTINGS)
+settings.load_profile("quick")
 
 SOKOBAN = {"split": "train", "max_turns": 4, "max_actions": 20}
 
@@ -89,6 +92,15 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         if lacking:
             report.outcome, report.longrepr = "skipped", (str(item.path), None, f"Skipped: {lacking[0]}")
     return report
+
+
+@pytest.fixture(autouse=True)
+def templates_are_rendered_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process for every chat template, as everywhere else, takes a second each; ``test_rendering`` has them."""
+    from rllib_lmgame.policies.chat import rendering
+
+    if request.path.name != "test_rendering.py":
+        monkeypatch.setattr(rendering, "_render", lambda job: rendering.rendered_here(*pickle.loads(job)[:3]))
 
 
 @pytest.fixture(autouse=True)

@@ -1,14 +1,20 @@
-"""The RLlib episodes that trajectories travel in; for tests that make their own, or read those of a log."""
+"""The RLlib episodes that trajectories travel in, and the rows they become; for tests that make or read their own."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
+from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.rollouts.log.replay import RecordedSession
-from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, trajectory_columns, trajectory_data
+from rllib_lmgame.rollouts.records import Trajectory, store
 from rllib_lmgame.rollouts.taught.source import TaughtEpisodes
 from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 
@@ -35,11 +41,10 @@ def part_of(trajectory: Trajectory) -> SingleAgentEpisode:
         infos=[{}] * (len(turns) + 1),
         terminated=trajectory.terminated,
         truncated=not trajectory.terminated,
-        extra_model_outputs=trajectory_columns(turns),
         multi_agent_episode_id=trajectory.episode_id or None,
         len_lookback_buffer=0,
     )
-    part.custom_data[CUSTOM_DATA_KEY] = trajectory_data(trajectory)
+    store(trajectory, part)
     return part
 
 
@@ -48,3 +53,68 @@ def episode_of(*parts: SingleAgentEpisode) -> MultiAgentEpisode:
     episode = MultiAgentEpisode()
     episode.agent_episodes = {part.agent_id: part for part in parts}
     return episode
+
+
+@dataclass
+class Row:
+    """One row of a batch, its arrays over all ``L`` tokens: 0 (``turn`` and ``policy_version``: -1) where no action is.
+
+    ``turn`` counts the replies of the trajectory.
+    """
+
+    input_ids: np.ndarray
+    loss_mask: np.ndarray
+    rollout_logprobs: np.ndarray
+    rewards: np.ndarray
+    policy_version: np.ndarray
+    turn: np.ndarray
+    weights: np.ndarray
+    observed: np.ndarray
+    trajectory: int
+    needs_bootstrap: bool
+    role: str
+    game: str
+    episode: str
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+
+def rows_of(trajectories: Sequence[Trajectory], *, max_row_tokens: int = 128, **options: Any) -> list[Row]:
+    """The rows that trajectories become."""
+    options = {"observations": True} | options
+    return rows_in_batch(TokenBatch.from_trajectories(trajectories, max_row_tokens=max_row_tokens, **options))
+
+
+def rows_in_batch(batch: TokenBatch) -> list[Row]:
+    bounds = [*batch._row_starts.tolist(), batch.num_tokens]
+    first_turn = np.searchsorted(batch.turn_offsets, batch.trajectory_offsets)
+    found = []
+    for number, (a, b) in enumerate(pairwise(bounds)):
+        slots, owner = slice(*batch._row_actions[number : number + 2].tolist()), int(batch.row_trajectory[number])
+        at = batch._action_position[slots] - a
+
+        def spread(values: np.ndarray, rest: Any, at: np.ndarray = at, size: int = b - a) -> np.ndarray:
+            whole = np.full(size, rest, values.dtype)
+            whole[at] = values
+            return whole
+
+        marked = batch._observed_position[(batch._observed_position >= a) & (batch._observed_position < b)] - a
+        found.append(
+            Row(
+                input_ids=batch._ids[a:b],
+                loss_mask=spread(np.ones(len(at), bool), False),
+                rollout_logprobs=spread(batch.rollout_logprobs[slots], 0),
+                rewards=spread(batch.rewards[slots], 0),
+                policy_version=spread(batch.policy_version[slots], -1),
+                turn=spread(batch.turn[slots] - first_turn[owner], -1),
+                weights=spread(batch.action_weights[slots], 0),
+                observed=np.isin(np.arange(b - a), marked),
+                trajectory=int(batch.trajectory_ids[owner]),
+                needs_bootstrap=bool(batch._row_bootstrap[number]),
+                role=batch.roles[batch.role[owner]],
+                game=batch.games[batch.game[owner]],
+                episode=batch.episodes[owner],
+            )
+        )
+    return found

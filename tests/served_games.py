@@ -21,11 +21,11 @@ from aiohttp.test_utils import TestServer
 
 from rllib_lmgame.envs.contract.base import TextGame
 from rllib_lmgame.envs.registry import make_game
-from rllib_lmgame.game_server.hall import Hall, HeldPlaces, open_games
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
 from rllib_lmgame.rollouts.play import PlayedPlans, Sessions, play_many
 from rllib_lmgame.rollouts.players import Scripted, take_seats
 from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.servers.hall import Hall, HeldPlaces, open_games
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 TOKEN = "a-token-of-tests"
@@ -69,7 +69,7 @@ async def serving(
     **limits: Any,
 ) -> AsyncIterator[Served]:
     """The games served; all places are free again at the end."""
-    named = {game: GameConfig(game, options or {}) for game in games}
+    named = {game: GameConfig(env=game, env_config=options or {}) for game in games}
     hall = Hall(await open_games(named, seating, tasks=20), **limits)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     connector = aiohttp.TCPConnector(limit=0)

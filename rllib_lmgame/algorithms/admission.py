@@ -10,24 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts, below_config, state_rollouts
-from rllib_lmgame.algorithms.games_fit import (
+from rllib_lmgame.algorithms.games import (
     check_contest,
     check_games_known,
     check_legal_moves,
     check_replayable,
     check_seats,
-    check_success,
     games_blamed_first,
     games_of,
 )
 from rllib_lmgame.algorithms.measuring.measures import check_measures
-from rllib_lmgame.algorithms.schedule_metrics import check_metrics
 from rllib_lmgame.algorithms.scheduled import game_variants, in_lockstep, kind_of, occurring, whole_keys
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.group import describe, leaves
+from rllib_lmgame.base.schedule import check_numbers, game_of, place_of
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.endpoints.address import read_address
 from rllib_lmgame.inference.registry import TRANSFORMERS
-from rllib_lmgame.league.reach import MostPlay, check_reach
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.replies import reply_format
 from rllib_lmgame.policies.model.files import (
@@ -49,9 +48,7 @@ from rllib_lmgame.rollouts.game_calls import opened
 from rllib_lmgame.settings import rules
 from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.settings.plugins import MEASURES
-from rllib_lmgame.settings.rules import Rule, broken
-from rllib_lmgame.settings.schedules import check_numbers, game_of, place_of
-from rllib_lmgame.settings.schema import describe, leaves
+from rllib_lmgame.settings.rules import Broken, Rules
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS, WITHOUT_EFFECT, without_effect
 from rllib_lmgame.settings.sections.teacher import KEY as TEACHER
@@ -66,6 +63,8 @@ _OF_ONE = (
 
 _PLAYED = ("text_rollouts.", "data_selection.")
 
+_SINCE_RESTORE = ("iterations_since_restore", "time_since_restore")
+
 _MANY = 4096
 """Combinations that are looked at where a look costs microseconds."""
 
@@ -73,32 +72,30 @@ _MANY = 4096
 def admit(config: Any) -> None:
     """Check what RLlib's ``validate`` does not know. Raises: ConfigError: says the key, the problem and the remedy."""
     s, run = config.settings, RunFacts(config)
-    refuse(rules.RLLIB, s, run)
+    refuse(rules.rllib, s, run)
     check_games_known(config)
     _check_players(config, s)
-    refuse(rules.OWN_MODELS, s, run)
-    refuse(rules.TAUGHT, s, run)
+    refuse(rules.frozen_adapters, s, run)
+    refuse(rules.imitation, s, run)
     for name in s.language_model_policies():
         _check_language_model(s.policy(name), trained=s.is_trained(name))
     _check_talk(config, s)
     _check_updates(config, s)
-    refuse(rules.ASKED_TEACHER, s, run)
+    refuse(rules.asked_teacher, s, run)
     check_teacher(config, {})
     if not any(key.startswith(_PLAYED) for key in s.schedules):  # Else each of their values is looked at.
-        refuse((*rules.PLAY, *rules.SELECTION), s, run)
-    refuse(rules.OVERLAP, s, run)
+        refuse(rules.play, s, run)
+        refuse(rules.selection, s, run)
+    refuse(rules.overlap, s, run)
     with games_blamed_first(config):
         check_seats(config)
-        check_success(config)
         if s.league is not None:
-            refuse(rules.LEAGUE, s, run)
-            check_reach(s.league, _most_play(s))
+            refuse(rules.league, s, run)
             check_contest(config)
     check_schedules(config)
-    _check_overlong(config, s, run)
     with games_blamed_first(config):
         check_legal_moves(config)
-    refuse(rules.ENGINES, s, run)
+    refuse(rules.engines, s, run)
     if s.evaluation.measures and config.evaluation_interval:  # To look at a game may take long.
         games = config.games_for_evaluation()
         with games_blamed_first(config):
@@ -108,7 +105,7 @@ def admit(config: Any) -> None:
 def check_states(config: Any) -> None:
     """Check what estimators need that play on from the middle of games. Raises: ConfigError: names the key."""
     for policy in state_rollouts(config):
-        refuse(rules.STATES, config.settings.policy(policy), PolicyFacts(config, policy))
+        refuse(rules.states, config.settings.policy(policy), PolicyFacts(config, policy))
     with games_blamed_first(config):
         check_replayable(config)
 
@@ -116,11 +113,11 @@ def check_states(config: Any) -> None:
 # -- rules ------------------------------------------------------------------------------------------------------------
 
 
-def refuse(asked: tuple[Rule, ...], s: Settings, f: Any) -> None:
+def refuse(asked: Rules, s: Settings, f: Any) -> None:
     """Raise :class:`ConfigError` for the first rule that settings break."""
     with _of_policy(s, f):
-        for rule, message in broken(asked, s, f):
-            raise ConfigError(s.place(rule.key, *rule.beside), message)
+        for key, message, beside in asked(s, f):
+            raise ConfigError(s.place(key, *beside), message)
 
 
 @contextmanager
@@ -146,31 +143,14 @@ def _check_updates(config: Any, s: Settings) -> None:
     with below_config():
         check_deepspeed(config.deepspeed_config, config.grad_clip)
     for of_policy, f in trained.values():
-        refuse(rules.NUMERICS, of_policy, f)
+        refuse(rules.numerics, of_policy, f)
     for of_policy, f in trained.values():
         known = {f"token_ppo.{name}" for name in leaves(type(of_policy.ppo))}
         begins = of_policy.at({key: options.first for key, options in of_policy.schedules.items() if key in known})
         with _of_policy(of_policy, f):
-            for rule, message in broken(rules.UPDATE, begins, f):
-                if not of_policy.follows(rule.key):  # Else the schedule is refused.
-                    raise ConfigError(of_policy.place(rule.key, *rule.beside), message)
-    for of_policy, f in trained.values():
-        refuse(rules.CRITIC, of_policy, f)
-
-
-def _most_play(s: Settings) -> MostPlay:
-    """The most that is played in an iteration, by any schedule."""
-
-    def highest(key: str) -> int:
-        return int(s.schedules[key].highest if key in s.schedules else s.value(key))
-
-    return MostPlay(
-        policies=len(s.trained_policies()),
-        groups=highest("text_rollouts.episodes_per_iteration") // s.least_size,
-        group_size=max(s.group_sizes),
-        rounds=1 + highest("data_selection.constant_groups.max_refill"),
-        games=len(s.training_games()),
-    )
+            for key, message, beside in rules.update(begins, f):
+                if not of_policy.follows(key):  # Else the schedule is refused.
+                    raise ConfigError(of_policy.place(key, *beside), message)
 
 
 # -- RLlib's own keys -------------------------------------------------------------------------------------------------
@@ -253,16 +233,8 @@ def _check_talk(config: Any, s: Settings) -> None:
     """What games ask for in place of ``language_model``."""
     policies = s.language_model_policies()
     for place, game in games_of(config):
-        place = place.rstrip(".")
-        for key in game.language_model:
-            if all(key in s.policies[name].language_model for name in policies):
-                raise ConfigError(f"config.{place}.language_model.{key}", "has no effect: every policy has its own")
-        if "history_window" in game.language_model and not any(
-            s.model_of(name, game).history == "window" for name in policies
-        ):
-            raise ConfigError(f"config.{place}.language_model.history_window", "has no effect without history: window")
         for name in policies if game.language_model else ():
-            _check_language_model(s.policy(name).in_game(game, place), trained=False)
+            _check_language_model(s.policy(name).in_game(game, place.rstrip(".")), trained=False)
 
 
 def _check_language_model(s: Settings, *, trained: bool) -> None:
@@ -272,7 +244,7 @@ def _check_language_model(s: Settings, *, trained: bool) -> None:
         return s.place(*(f"language_model.{name}" for name in names))
 
     try:
-        refuse(rules.REPLIES, s, reply_format)
+        refuse(rules.replies, s, reply_format)
     except ConfigError as error:
         raise ConfigError(key(error.path.rpartition(".")[2]), error.message) from error
     loaded_here = trained or s.inf.engine == TRANSFORMERS.name
@@ -286,7 +258,7 @@ def _check_language_model(s: Settings, *, trained: bool) -> None:
             )
     else:
         _check_files(s.lm, key, loaded_here)
-    refuse(rules.LENGTHS, s, None)
+    refuse(rules.lengths, s, None)
     if trained and s.lm.lora is not None:
         _check_lora(s.lm, key, served=s.inf.adapters)
     config = local_config(model_directory(s.lm.model)) if s.lm.model != TINY_MODEL and loaded_here else None
@@ -441,16 +413,18 @@ def check_schedules(config: Any) -> None:
         return
     if not config.follows_schedules:
         raise ConfigError(place_of(next(iter(s.schedules))), f"has no effect: {config.entry.name} follows no schedules")
-    check_metrics(config)
     policies = {name: (s.policy(name), PolicyFacts(config, name)) for name in s.trained_policies()}
     for key, options in s.schedules.items():
+        _check_followed(options.by, f"{place_of(key)}.by", config)
         kind = kind_of(key, config)
-        _check_alone(key, s, policies)
+        if key in ("lr", "entropy_coeff") and isinstance(s.value(key), list):
+            raise ConfigError(place_of(key), f"config.{key} is a schedule of RLlib's already; set it to a number")
         check_numbers(options, *kind, place_of(key))
+    for policy, f in policies.values():
+        for broken in rules.scheduled(policy, f):
+            raise ConfigError(place_of(broken.key), broken.message)
     _check_play(config, s, run)
     _check_loss(config, policies)
-    for rule, message in (found for policy, f in policies.values() for found in broken(rules.BASELINE, policy, f)):
-        raise ConfigError(place_of(rule.key), message)
     _check_lengths(config, s)
     _check_weights(config)
     with games_blamed_first(config):
@@ -462,22 +436,12 @@ def check_schedules(config: Any) -> None:
                 raise _at(values, "games", error.path, error.message) from error
 
 
-def _check_alone(key: str, s: Settings, policies: Mapping[str, tuple[Settings, PolicyFacts]]) -> None:
-    """Nothing else may move the option, and it must have an effect on some policy."""
-    section, path = key.partition(".")[0], place_of(key)
-    if key in ("lr", "entropy_coeff") and isinstance(s.value(key), list):
-        raise ConfigError(path, f"config.{key} is a schedule of RLlib's already; set it to a number")
-    if section == "language_model" and not any(s.policy(name).follows(key) for name in s.language_model_policies()):
-        raise ConfigError(path, "has no effect: every policy has its own")
-    if section == "language_model" and all(key.partition(".")[2] in game.language_model for game in s.games):
-        raise ConfigError(path, "has no effect: every game has its own")
-    found = []
-    for policy, f in policies.values() if section != "language_model" else ():
-        moving = tuple(rule for rule in rules.FOLLOWED if rule.key == key)
-        own = None if policy.follows(key) else "has no effect: every policy that learns has its own"
-        found.append(own or next((message for _, message in broken(moving, policy, f)), None))
-    if found and all(found):
-        raise ConfigError(path, str(found[0]))
+def _check_followed(metric: str, key: str, config: Any) -> None:
+    """As far as the name tells; metrics that no result has are refused at the first one."""
+    if metric in _SINCE_RESTORE:
+        raise ConfigError(key, f"{metric} begins anew when a run is resumed")
+    if metric.startswith("evaluation/") and not config.evaluation_interval:
+        raise ConfigError(key, f"{metric} is never measured: set config.evaluation_interval")
 
 
 def _together(config: Any, *sections: str) -> list[dict[str, float]]:
@@ -489,54 +453,40 @@ def _together(config: Any, *sections: str) -> list[dict[str, float]]:
 def _check_play(config: Any, s: Settings, run: RunFacts) -> None:
     """How many episodes are played, and what is chosen of them; what is always refused is no schedule's fault."""
     together = _together(config, *(section.rstrip(".") for section in _PLAYED))
-    found = [next(broken((*rules.PLAY, *rules.SELECTION), s.at(values), run), None) for values in together]
-    for values, problem in zip(together, found, strict=True):
-        if problem is None:
+    found = [next(_played(s.at(values), run), None) for values in together]
+    for values, broken in zip(together, found, strict=True):
+        if broken is None:
             continue
-        rule, message = problem
-        if rule.key not in values and found.count(problem) == len(found):
-            raise ConfigError(f"config.{rule.key}", message)
-        raise _at(values, "text_rollouts", rule.key, message)
+        if broken.key not in values and found.count(broken) == len(found):
+            raise ConfigError(f"config.{broken.key}", broken.message)
+        raise _at(values, "text_rollouts", broken.key, broken.message)
+
+
+def _played(s: Settings, run: RunFacts) -> Iterator[Broken]:
+    yield from rules.play(s, run)
+    yield from rules.selection(s, run)
 
 
 def _check_loss(config: Any, policies: Mapping[str, tuple[Settings, PolicyFacts]]) -> None:
-    """An option may well be without effect on some policies, but not on all."""
     for values in _together(config, "token_ppo"):
-        found = []
         for policy, f in policies.values():
             followed = {key: value for key, value in values.items() if policy.follows(key)}
-            if followed:
-                found.append(next(broken(rules.UPDATE, policy.at(followed), f), None))
-        for rule, message in (problem for problem in found if problem is not None):
-            if all(found) or not rule.where_set:
-                raise _at(values, "token_ppo", rule.key, message)
+            for broken in rules.update(policy.at(followed), f) if followed else ():
+                raise _at(values, "token_ppo", broken.key, broken.message)
 
 
 def _check_lengths(config: Any, s: Settings) -> None:
     """The lengths of every policy; its own options stay as they are."""
-    rows = tuple(rule for rule in rules.UPDATE if rule.key == "token_ppo.max_row_tokens")
-    policies = {name: s.policy(name) for name in s.language_model_policies()}
     games = [None, *(number for number, game in enumerate(s.games) if game.language_model)]
+    policies = {name: s.policy(name) for name in s.language_model_policies()}
     every = itertools.product(_together(config, "language_model", "games"), policies.items(), games)
     for values, (name, policy), number in every:
         at = policy.at({key: value for key, value in values.items() if policy.follows(key)})
         at = at if number is None else at.in_game(at.games[number], f"games[{number}]")
-        for rule, message in broken((*rules.LENGTHS, *(rows if s.is_trained(name) else ())), at, None):
-            keys = [named for key in (rule.key, *rule.beside) for named in (f"games.{number}.{key}", key)]
-            key = next((key for key in keys if key in values), next(iter(values)))
-            raise ConfigError(place_of(key), message)
-
-
-def _check_overlong(config: Any, s: Settings, run: RunFacts) -> None:
-    """Some reply can at some time be so long that the penalty of ``data_selection`` is taken off."""
-    keys = ("data_selection.overlong.tokens", "data_selection.overlong.buffer", "language_model.max_tokens_per_turn")
-    followed = {key: s.schedules[key] for key in keys if key in s.schedules}
-    found = [
-        next(broken(rules.OVERLONG, s.at(values), run), None) for values in occurring(followed, whole_keys(config))
-    ]
-    if found and all(found):
-        rule, message = found[0]  # type: ignore[misc]
-        raise ConfigError(place_of(rule.key), message)
+        rows = rules.row_lengths(at, None) if s.is_trained(name) else ()
+        for broken, message, beside in (*rules.lengths(at, None), *rows):
+            keys = [named for key in (broken, *beside) for named in (f"games.{number}.{key}", key)]
+            raise ConfigError(place_of(next((key for key in keys if key in values), next(iter(values)))), message)
 
 
 def _check_weights(config: Any) -> None:

@@ -195,7 +195,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
                 won = bool(seat.success) if seat.outcome is None else seat.outcome == "win"
                 if won:
                     self._solved.add(f"{summary.game_id} {level}")
-                game = str(part.custom_data[CUSTOM_DATA_KEY]["game"])
+                game = part.custom_data[CUSTOM_DATA_KEY].game
                 if has_choice(part) and (won or own.goes_by_return(game)):
                     facts.append(Facts(summary.episode_id, game, f"{level} {seat.role}", part.get_return()))
                     parts.append(part)

@@ -53,14 +53,14 @@ from rllib_lmgame.algorithms.cluster.threads import (
     with_kept_threads,
 )
 from rllib_lmgame.algorithms.cluster.trials import trials_at_once
-from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN, LMGameConfig
+from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN, LMGameConfig
 from rllib_lmgame.algorithms.measuring.measures import LAST, measure_policies, measured_columns
 from rllib_lmgame.algorithms.models import prepare_models
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.base.results import number_at
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.rollouts.episodes import OVER_SAMPLES, over_levels, over_samples
 from rllib_lmgame.rollouts.item_order import evaluated_levels
@@ -69,7 +69,6 @@ from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, STALE, EpisodeSource, LineUps, Rounds, play_all
 from rllib_lmgame.settings.algorithms import reference
-from rllib_lmgame.settings.old_names import check_saved
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.metrics import PHASES, WEIGHT_SYNC_TIMER, flatten, with_columns
 from rllib_lmgame.telemetry.phases import CHOSEN, ENGINES, MODELS, WHY_DROPPED, WORKERS, tell_phase
@@ -554,8 +553,6 @@ class LMGameAlgorithm(PPO):
         if isinstance(path, str | Path) and not is_uri(path):
             path = expanded(path).absolute()
             checkpoints.verify_manifest(path)
-            if (path / CONFIG_FILE).is_file():
-                check_saved(checkpoints.read_json(path / CONFIG_FILE, MAX_CONFIG_BYTES), path / CONFIG_FILE)
         return super().from_checkpoint(path, *args, **kwargs)
 
     def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,7 +23,9 @@ from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import check_value, describe, values_of, with_changes
 from rllib_lmgame.base.plugin import import_path
+from rllib_lmgame.base.schedule import ScheduleOptions, is_meant_as_schedule, with_schedules, without_schedules
 from rllib_lmgame.envs.registry import games
 from rllib_lmgame.learners.microbatch import Room
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
@@ -33,10 +34,7 @@ from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
 from rllib_lmgame.settings.names import RUNTIME_FIELDS, check_keys, own_attributes, set_at_start, unknown_at_top
-from rllib_lmgame.settings.old_names import check_old
 from rllib_lmgame.settings.plugins import MEASURES
-from rllib_lmgame.settings.schedules import ScheduleOptions, is_meant_as_schedule, with_schedules, without_schedules
-from rllib_lmgame.settings.schema import check_value, describe, with_changes
 from rllib_lmgame.settings.sections.games import read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import (
@@ -134,8 +132,8 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         self.batch_mode = "complete_episodes"
         self.rollout_fragment_length = "auto"
         self.add_default_connectors_to_learner_pipeline = False
-        for field in dataclasses.fields(RLlibOptions):
-            setattr(self, field.name, getattr(RLlibOptions(), field.name))
+        for name, default in values_of(RLlibOptions()).items():
+            setattr(self, name, default)
         self.evaluation_duration_unit = "episodes"
         self.callbacks_class = [LMGameGauges]
         self._set_players(self.player_options)
@@ -246,10 +244,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
                 models = (name for name, each in self.player_options.items() if each.player == LANGUAGE_MODEL)
                 learn: dict[str, Any] = {name: {"trained": name in policies_to_train} for name in models}
                 self._set_players(
-                    {
-                        name: dataclasses.replace(each, **learn.get(name, {}))
-                        for name, each in self.player_options.items()
-                    }
+                    {name: each.model_copy(update=learn.get(name, {})) for name, each in self.player_options.items()}
                 )
         if policy_mapping_fn is not NotProvided:
             self.seat_mapping_spec = policy_mapping_fn
@@ -304,7 +299,6 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
 
         Raises: ConfigError: for an unknown key or a wrong value.
         """
-        check_old(config_dict, self.entry.sections)
         before, rest = dict(vars(self)), dict[str, Any]()
         own = own_attributes(self.entry.sections)
         attributes = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
 from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import values_of
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.splits import TRAIN
 from rllib_lmgame.rollouts.game_calls import abandon, call_game, open_session, run_to_end
@@ -51,7 +51,7 @@ def with_demonstrations(options: LanguageModelOptions, games: Iterable[GameConfi
                 _MADE.clear()
             _MADE[key] = _turns_of(game, count, thinks, seed)
         found += _MADE[key]
-    return dataclasses.replace(options, demonstrations=found)
+    return options.model_copy(update={"demonstrations": found})
 
 
 def _turns_of(game: GameConfig, count: int, thinks: bool, seed: int) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ def _turns_of(game: GameConfig, count: int, thinks: bool, seed: int) -> list[dic
             abandon(session)
     except EpisodeFailed as error:
         raise ConfigError(KEY, f"none can be made: {error}") from None
-    return [{key: each for key, each in dataclasses.asdict(turn).items() if each not in ("", None)} for turn in turns]
+    return [{key: each for key, each in values_of(turn).items() if each not in ("", None)} for turn in turns]
 
 
 def _demonstrated(session: GameSession, count: int, thinks: bool, seed: int) -> list[Demonstration]:
@@ -89,7 +89,7 @@ def _demonstrated(session: GameSession, count: int, thinks: bool, seed: int) -> 
             continue
         role_of = {role: role if len(roles) > 1 else "" for role in roles}
         levels[key] = {
-            role: dataclasses.replace(turn, role=role_of[role], level=level or "") for role, turn in played.items()
+            role: turn.model_copy(update={"role": role_of[role], "level": level or ""}) for role, turn in played.items()
         }
         tries = 0
     most, left = (len(levels), "") if level is None else (len(levels) - 1, ", since a level must be left to play")
@@ -116,7 +116,13 @@ def _played(session: GameSession, at: int, thinks: bool) -> dict[str, Demonstrat
                 raise ConfigError(KEY, unsolved)
             actions[agent] = action
             if counts[role] <= at:
-                found[role] = Demonstration(seen.text, action, thought, seen.turns_left, session.game_id)
+                found[role] = Demonstration(
+                    observation=seen.text,
+                    action=action,
+                    think=thought,
+                    turns_left=seen.turns_left,
+                    game=session.game_id,
+                )
             counts[role] += 1
         session.step(actions)
     return found

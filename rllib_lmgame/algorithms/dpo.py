@@ -9,10 +9,9 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.tune import register_trainable
 
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
-from rllib_lmgame.learners.data.rows import played_parts
 from rllib_lmgame.learners.objectives import PreferenceObjective
 from rllib_lmgame.rollouts.pairs import Candidate, choose_pairs, has_choice, parted, side_of
-from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult
+from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, played_parts
 from rllib_lmgame.rollouts.taught.pairs import TaughtPairs
 from rllib_lmgame.settings import algorithms as registry
 from rllib_lmgame.settings.algorithms import LEFT_OUT
@@ -78,7 +77,7 @@ class LMGameDPO(LMGamePPO):
         """Those of the pairs among what was played on each level from the same seat; with KTO each good or bad one."""
         options = self.options
         found = [
-            Candidate((part.module_id, part.custom_data[CUSTOM_DATA_KEY]["group"], agent), part.get_return(), part)
+            Candidate((part.module_id, part.custom_data[CUSTOM_DATA_KEY].group, agent), part.get_return(), part)
             for episode in episodes
             for part in played_parts(episode, self.config.trained_policies())
             if has_choice(part) and (agent := str(part.agent_id))

@@ -15,7 +15,6 @@ from rllib_lmgame.league.matchmaking import Matchmaker, resolve_matchmaker
 from rllib_lmgame.settings.algorithms import PREFERENCES, TOKEN_PPO, WITHOUT_VALUES
 from rllib_lmgame.settings.plugins import ENGINES, ESTIMATORS, OBJECTIVES
 from rllib_lmgame.settings.sections.token_ppo import GROUP
-from rllib_lmgame.settings.tree import Settings
 
 
 class RunFacts:
@@ -57,11 +56,6 @@ class RunFacts:
                 entry.check_on_devices(f"config.inference.{option}")
         return entry
 
-    def longest_reply(self, s: Settings) -> int:
-        """Tokens of the longest reply of a policy that learns."""
-        games = s.games or (None,)
-        return max(s.model_of(name, game).max_tokens_per_turn for name in s.trained_policies() for game in games)
-
 
 class PolicyFacts:
     """Facts of the update of one learning policy.
@@ -74,12 +68,6 @@ class PolicyFacts:
         self._config, self._policy = config, policy
         self._of_module = config.get_config_for_module(policy)
         self.own = config.settings.own_keys(policy)
-
-    @property
-    def separate_critic(self) -> bool:
-        """Whether a value function has a backbone of its own; everybody's rate is for any that has."""
-        names = [self._policy] if "token_ppo.critic.backbone_lr" in self.own else self._config.trained_policies()
-        return any(self._config.language_model_of(name).value_model == "separate" for name in names)
 
     @cached_property
     def largest_entropy(self) -> float:
@@ -135,34 +123,12 @@ class PolicyFacts:
 
         return isinstance(self.estimator, MaxRL)
 
-    @property
-    def scales(self) -> bool:
-        """Whether advantages are divided by their deviation."""
-        mode = self.estimator.normalize_mode(self._of_module.token_ppo_options.normalize_advantages)
-        return mode not in ("center_role", "none") or self.own_objective
-
-    def reads(self, setting: str) -> bool:
-        """Whether the estimator reads ``gamma``, ``lam`` or ``baseline_decay``, or an objective of one's own may."""
-        return self.own_objective or setting in self.estimator.reads
-
-    @property
-    def own_objective(self) -> bool:
-        """Whether the objective is somebody's own, which may read any option."""
-        return ":" in self._of_module.token_ppo_options.objective
-
     @cached_property
     def objective(self) -> Any:
         """A new object of the objective."""
         from rllib_lmgame.learners.objectives import resolve_objective
 
         return resolve_objective(self._of_module.token_ppo_options.objective)
-
-    @cached_property
-    def loss(self) -> Any:
-        """The :class:`~rllib_lmgame.learners.objectives.policy_losses.PolicyLoss`."""
-        from rllib_lmgame.learners.objectives.policy_losses import resolve_policy_loss
-
-        return resolve_policy_loss(self._of_module.token_ppo_options.policy_loss.type)
 
     @cached_property
     def needs_critic(self) -> bool:
@@ -173,13 +139,6 @@ class PolicyFacts:
     def imitates(self) -> bool:
         """Whether what is learned asks for no value function, whatever ``token_ppo`` says."""
         return self._config.entry.learned_by in WITHOUT_VALUES
-
-    @property
-    def asks_no_critic(self) -> str:
-        """What asks for no value function."""
-        if self.imitates:
-            return self._config.entry.name
-        return f"token_ppo.advantage_estimator `{self.estimator_name}`"
 
     @property
     def compares(self) -> str | None:

@@ -1,19 +1,28 @@
-"""Lists of games in a configuration."""
+"""The games of a configuration: that there are such games, and who can sit, win and move in them."""
 
 from __future__ import annotations
 
-import dataclasses
 import random
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
 
 import gymnasium
 
+from rllib_lmgame.algorithms.facts import PolicyFacts, state_rollouts
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError, did_you_mean
+from rllib_lmgame.base.group import declared
+from rllib_lmgame.base.text import in_words, one_line
+from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import READY, game_spec, load_factory, make_game, options_of
+from rllib_lmgame.policies.mapping import KEY as MAPPING
+from rllib_lmgame.policies.mapping import OTHERS, RoleMapping, SeatMapping
 from rllib_lmgame.rollouts.game_calls import call_game, opened
+from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.rollouts.sources import LineUps
+from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.rollouts.sources import LineUps, Roles
 
 _REPLIES = 100
 """Turns that are looked at to see whether a game lists its legal actions."""
@@ -28,7 +37,7 @@ def on_split(games: Sequence[GameConfig], split: str, override: bool) -> tuple[G
     moved = []
     for game in games:
         if has_option(game.env, "split") and (override or "split" not in game.env_config):
-            game = dataclasses.replace(game, env_config={**game.env_config, "split": split})
+            game = game.model_copy(update={"env_config": {**game.env_config, "split": split}})
         moved.append(game)
     return tuple(moved)
 
@@ -36,7 +45,7 @@ def on_split(games: Sequence[GameConfig], split: str, override: bool) -> tuple[G
 def has_option(env: str, name: str) -> bool:
     """Whether the game's ``env_config`` knows ``name``."""
     options = options_of(env)
-    return options is not None and name in {field.name for field in dataclasses.fields(options)}
+    return options is not None and name in declared(options)
 
 
 def needs_others(game: GameConfig) -> bool:
@@ -53,15 +62,6 @@ def found_beside(game: GameConfig) -> str:
         return ""
     with closing(make_game(game.env, game.env_config)) as made:
         return str(getattr(made, READY)())
-
-
-def is_self_play(game: GameConfig, line_ups: LineUps) -> bool:
-    """Whether trained policies take every seat, so that success means nothing: somebody wins every decided game.
-
-    The game is built if it may have several seats.
-    """
-    roles = _roles_of_contest(game)
-    return bool(roles) and all(seat.trained for line_up in line_ups.drawn(roles) for seat in line_up.values())
 
 
 def is_contest(game: GameConfig) -> bool:
@@ -122,3 +122,133 @@ def _listed(session: GameSession, solved: bool) -> bool:
             return False
         call_game(session, "step", session.step, {agent: reply(agent) for agent in actors})
     return False
+
+
+# -- checks -----------------------------------------------------------------------------------------------------------
+
+_PLAN = EpisodePlan("", 0, 0, "", 0, number=0)
+
+
+def check_games_known(config: Any) -> None:
+    """Raise :class:`ConfigError` if there is no such game; keys do not start with ``config.``."""
+    for place, game in games_of(config):
+        with _blamed(place, game):
+            load_factory(game_spec(game.env))
+
+
+def check_games_can_be_made(config: Any) -> None:
+    """Raise :class:`ConfigError` if a game cannot be made as it is configured; keys do not start with ``config.``."""
+    for place, game in games_of(config):
+        with _blamed(place, game):
+            with opened(game.env, game.env_config):
+                pass
+
+
+@contextmanager
+def games_blamed_first(config: Any) -> Iterator[None]:
+    """If making games fails inside, the error names the configured game that cannot be made, and its place."""
+    try:
+        yield
+    except (Exception, SystemExit):
+        check_games_can_be_made(config)
+        raise
+
+
+def games_of(config: Any) -> list[tuple[str, GameConfig]]:
+    """Where each game stands below ``config`` (with a dot at the end), of training and of evaluation, and the game."""
+    games = [(f"games[{n}]." if config.games else "", game) for n, game in enumerate(config.training_games())]
+    evaluated = enumerate(config.evaluation_options.games or ())
+    return games + [(f"evaluation_config.games[{n}].", game) for n, game in evaluated]
+
+
+@contextmanager
+def _blamed(place: str, game: GameConfig) -> Iterator[None]:
+    """Whatever is raised inside becomes a :class:`ConfigError` at ``place``, or a :class:`MissingDependencyError`."""
+
+    def named(message: str) -> str:
+        return message if not place or game.env in message else f"{message} ({game.env})"
+
+    try:
+        yield
+    except ConfigError as error:
+        path = "env" if error.path in {"", "env", "game"} else error.path
+        raise ConfigError(f"{place}{path}", named(error.message)) from error.__cause__
+    except MissingDependencyError as error:
+        raise MissingDependencyError(named(str(error))) from error
+    except GameError as error:
+        raise ConfigError(f"{place}env", named(str(error))) from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{place}env", f"{game.env} cannot be made: {one_line(in_words(error))}") from error
+
+
+def check_seats(config: Any) -> None:
+    """Check one line-up of every game. Single-player games are built only if seats are mapped by name.
+
+    Raises: ConfigError: if a seat has no policy, a learning policy has no seat, or a key is no seat.
+    """
+    if not config.settings.plays:
+        return
+    mapping, line_ups = config.seat_mapping(), LineUps(config)
+    by_name = isinstance(mapping, SeatMapping)
+
+    def seats_of(game: GameConfig) -> Roles:
+        return roles_of(game) if by_name or not is_for_one(game) else {}
+
+    training = [seats_of(game) for game in config.training_games()]
+    games = [*training, *(seats_of(game) for game in config.evaluation_options.games or ())]
+    if isinstance(mapping, SeatMapping):
+        _check_names(mapping.seats, games)
+    for roles in games:
+        line_ups.line_up(_PLAN, roles)
+    if isinstance(mapping, SeatMapping | RoleMapping):  # The others deal seats anew from episode to episode.
+        seated = {seat.module_id for roles in training for seat in line_ups.line_up(_PLAN, roles).values()}
+        for policy in config.trained_policies():
+            if policy not in seated:
+                message = f"gives {policy!r}, which learns, no seat of any game of training; map one to it"
+                raise ConfigError(MAPPING, message)
+
+
+def _check_names(mapped: Mapping[str, str], games: list[Roles]) -> None:
+    """Every key of ``mapped`` must be a seat or a role of one of the games."""
+    seats = dict.fromkeys(name for roles in games for seat in roles.items() for name in seat)
+    for name in mapped:
+        if name not in (*seats, OTHERS):
+            hint = did_you_mean(name, seats, f"there are {', '.join(seats)}, and {OTHERS!r} for others")
+            raise ConfigError(f"{MAPPING}.{name}", f"no game has a seat or role {name!r}; {hint}")
+
+
+def check_contest(config: Any) -> None:
+    """Raise :class:`ConfigError` if nobody plays against anybody, as a league needs."""
+    if not any(is_contest(game) for game in config.training_games()):
+        raise ConfigError("config.league", "needs a game in which players play against each other")
+
+
+def check_legal_moves(config: Any) -> None:
+    """Raise :class:`ConfigError` if ``legal_moves_only`` is asked of a game that does not list its legal actions."""
+    if not config.text_rollout_options.legal_moves_only:
+        return
+    for place, game in games_of(config):
+        try:
+            if lists_legal_actions(game):
+                continue
+        except EpisodeFailed as error:
+            raise ConfigError(f"config.{place}env", str(error)) from error
+        path, hint = "config.text_rollouts.legal_moves_only", "leave it out"
+        if place.startswith("evaluation_config"):
+            path, hint = f"config.{place}env", "text_rollouts.legal_moves_only asks for them"
+        raise ConfigError(path, f"{game.env} does not list its legal actions; {hint}")
+
+
+def check_replayable(config: Any) -> None:
+    """Raise :class:`ConfigError` if an estimator plays on from states of a game that cannot be replayed exactly."""
+    policies = list(state_rollouts(config))
+    for game in config.training_games() if policies else ():
+        with opened(game.env, game.env_config) as session:
+            if session.replayable:
+                continue
+        raise ConfigError(
+            "config.token_ppo.advantage_estimator",
+            f"`{PolicyFacts(config, policies[0]).estimator_name}` plays on from states in the middle of a game, which "
+            f"must be a pure function of its seed and the replies; {game.env} with these options does not say that it "
+            "is (`replayable`)",
+        )

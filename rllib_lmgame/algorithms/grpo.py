@@ -8,7 +8,7 @@ from rllib_lmgame.algorithms.admission import refuse
 from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.settings import algorithms as registry
-from rllib_lmgame.settings.rules import NO_CRITIC
+from rllib_lmgame.settings.rules import no_critic
 
 
 class LMGameGRPOConfig(LMGamePPOConfig):
@@ -32,7 +32,7 @@ class LMGameGRPOConfig(LMGamePPOConfig):
         """As PPO's; estimators that need a critic are refused."""
         super().validate()
         for policy in self.trained_policies():
-            refuse(NO_CRITIC, self.settings.policy(policy), PolicyFacts(self, policy))
+            refuse(no_critic, self.settings.policy(policy), PolicyFacts(self, policy))
 
 
 class LMGameGRPO(LMGamePPO):

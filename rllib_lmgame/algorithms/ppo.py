@@ -27,17 +27,17 @@ from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.facts import RunFacts, state_rollouts
 from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.overlap import OVERLAP, PlayAhead
-from rllib_lmgame.algorithms.scheduled import schedules_of
+from rllib_lmgame.algorithms.scheduled import check_followed, schedules_of
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_and_select
 from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.schedule import COUNTERS, ENV_STEPS, NUMBERS, PPO_ITERATION, Schedules, game_of, shown_key
 from rllib_lmgame.rollouts.item_order import ItemOrder, is_list, passes
 from rllib_lmgame.rollouts.log.sample import end_before, log_of_training
 from rllib_lmgame.rollouts.plans import EpisodePlan, deal_games, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.settings import algorithms as registry
-from rllib_lmgame.settings.schedules import COUNTERS, ENV_STEPS, NUMBERS, PPO_ITERATION, Schedules, game_of, shown_key
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS
 from rllib_lmgame.settings.sections.supervised import groups_needed
@@ -120,13 +120,14 @@ class LMGamePPO(LMGameAlgorithm):
     _present: Settings | None = None
     _ahead: PlayAhead | None = None
     _engines_before: tuple[dict[str, float], float] | None = None
+    _list_sizes: Mapping[str, int] = {}
 
     def setup(self, config: LMGamePPOConfig) -> None:
         self._ppo_iteration = 0
         self._gaps_checked: set[str] = set()
         self._warm_start: SupervisedStage | None = None
         self._league: LeaguePlay | None = None
-        self._schedules = schedules_of(self.config)
+        self._schedules, self._followed = schedules_of(self.config), False
         self._selects = self.config.settings.selects
         super().setup(config)
         self._list_sizes = {str(n): 0 for n, game in enumerate(self.config.training_games()) if is_list(game)}
@@ -209,7 +210,8 @@ class LMGamePPO(LMGameAlgorithm):
             self._league.record(selected.result.summaries)
         after = engines.engine_stats(self.engine_groups)
         result = selected.result
-        self._list_sizes |= {str(played.game): played.num_levels for played in result.summaries if played.num_levels}
+        told = {str(played.game): played.num_levels for played in result.summaries if played.num_levels}
+        self._list_sizes = {**self._list_sizes, **told}
         wall_s = result.wall_s if began is None else time.perf_counter() - began
         self.log_episodes(result, engines.engine_metrics(before, after, wall_s))
         if self._ahead is not None:
@@ -448,8 +450,12 @@ class LMGamePPO(LMGameAlgorithm):
     def log_result(self, result: dict[str, Any]) -> None:
         """The result is whole, with Tune's numbers and those of callbacks: the schedules know of it from now on."""
         super().log_result(result)
-        if result.get("phase") == 1:
-            self._schedules.observe(result)
+        if result.get("phase") != 1:
+            return
+        if not self._followed:
+            check_followed(self.config.schedule_options, result)
+            self._followed = True
+        self._schedules.observe(result)
 
 
 def _settings(present: Settings) -> PlaySettings:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.envs.registry import options_of
-from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.settings.schedules import (
+from rllib_lmgame.base.group import arms_of, leaves, option_at, unknown_key, value_at
+from rllib_lmgame.base.schedule import (
     COUNTERS,
     TYPES,
     ScheduleOptions,
@@ -24,9 +22,11 @@ from rllib_lmgame.settings.schedules import (
     shown_key,
     typed,
 )
-from rllib_lmgame.settings.schema import Limits, arms_of, leaves, unknown_key, value_at
+from rllib_lmgame.envs.registry import options_of
+from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.sections.language_model import TalkOptions
 from rllib_lmgame.settings.sections.rllib import key_rule
+from rllib_lmgame.telemetry.metrics import unknown_metric
 
 MOST = 1024
 """Combinations of values that are looked at, if nobody says more."""
@@ -38,12 +38,20 @@ def schedules_of(config: Any) -> Schedules:
     return Schedules({shown_key(key, config.games): each for key, each in config.schedule_options.items()}, whole)
 
 
+def check_followed(schedules: Mapping[str, ScheduleOptions], result: Mapping[str, Any]) -> None:
+    """Raise :class:`ConfigError` for a schedule by a metric that no result has."""
+    for key, options in schedules.items():
+        problem = None if options.by in COUNTERS else unknown_metric(options.by, result)
+        if problem is not None:
+            raise ConfigError(f"{place_of(key)}.by", problem)
+
+
 def whole_keys(config: Any) -> frozenset[str]:
     """Keys of schedules whose values are whole numbers."""
     return frozenset(key for key in config.schedule_options if is_whole(kind_of(key, config)[0]))
 
 
-def kind_of(key: str, config: Any) -> tuple[Any, Limits]:
+def kind_of(key: str, config: Any) -> tuple[Any, Mapping[str, Any]]:
     """Type and limits of a schedule's option. Raises: ConfigError: if it is no number, or in a group that is off."""
     path, (section, _, name), (game, option) = place_of(key), key.partition("."), game_of(key)
     if game is not None:
@@ -52,21 +60,20 @@ def kind_of(key: str, config: Any) -> tuple[Any, Limits]:
         group, _, inner = option.partition(".")
         if group == "env_config":
             return _kind_in_game(path, config.training_games()[game].env, inner)
-        if option == "weight" and len(config.training_games()) == 1:
-            raise ConfigError(path, "has no effect: there is one game; list several below `games`")
         own = leaves(TalkOptions)[inner] if inner else leaves(GameConfig)[option]
         return own.hint, own.says
     if not name:
         return key_rule(key)
-    leaf, above = leaves(config.entry.groups[section])[name], name.rpartition(".")[0]
+    above = name.rpartition(".")[0]
     everybodys_and_own = [config, *map(config.get_config_for_module, config.trained_policies())]
     options = [getattr(each, config.entry.sections[section].attribute) for each in everybodys_and_own]
     if above and all(value_at(each, above) is None for each in options):
         raise ConfigError(path, f"has no effect: {section}.{above} is off; write its options")
-    return leaf.hint, leaf.field.metadata
+    leaf = next(filter(None, (option_at(each, name) for each in options)))
+    return leaf.hint, leaf.says
 
 
-def _kind_in_game(path: str, env: str, option: str) -> tuple[Any, Limits]:
+def _kind_in_game(path: str, env: str, option: str) -> tuple[Any, Mapping[str, Any]]:
     group = options_of(env)
     if group is None:  # Of such a game nothing is known before it is built.
         return float, {}
@@ -75,7 +82,7 @@ def _kind_in_game(path: str, env: str, option: str) -> tuple[Any, Limits]:
         raise unknown_key(option, numbers, path.removesuffix(f".{option}"))
     if option not in numbers:
         raise ConfigError(path, f"is no number; a schedule cannot change `{option}` of {env}")
-    return numbers[option].hint, numbers[option].field.metadata
+    return numbers[option].hint, numbers[option].says
 
 
 def scheduled_games(config: Any, most: int = MOST) -> tuple[GameConfig, ...]:
@@ -104,9 +111,9 @@ def occurring(
 ) -> list[dict[str, float]]:
     """Value combinations that schedules may produce, to check options that limit each other.
 
-    Schedules that follow the same number go together: every point and stage, and every change of a whole number.
-    Others are combined in all ways. Above ``most`` combinations, a sample with the extremes is taken, and then each
-    schedule alone with the others at their beginnings (again at most ``most``).
+    Schedules that follow the same number go together: every stage, every point, and the whole numbers between points
+    (at most ``most``). Others are combined in all ways, or above ``most`` combinations each alone, with the others at
+    their beginnings.
 
     Args:
         whole: Keys whose values are whole numbers.
@@ -114,11 +121,8 @@ def occurring(
     found = [_along(group, whole, most) for group in in_lockstep(schedules)]
     if math.prod(map(len, found)) <= most:
         return [_joined(parts) for parts in itertools.product(*found)]
-    each = max(2, int(most ** (1 / len(found))))
-    together = itertools.islice(itertools.product(*(_fewer(along, each) for along in found)), most)
     begin = _joined(along[0] for along in found)
-    alone = (values for along in found for values in _fewer(along, max(1, most // len(found))))
-    return [*map(_joined, together), *(begin | values for values in alone)]
+    return [begin | values for along in found for values in along]
 
 
 def in_lockstep(schedules: Mapping[str, ScheduleOptions]) -> list[dict[str, ScheduleOptions]]:
@@ -133,61 +137,26 @@ def _joined(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return dict(itertools.chain(*(part.items() for part in parts)))
 
 
-def _fewer(along: Sequence[dict[str, float]], most: int) -> list[dict[str, float]]:
-    """At most ``most``: first the extremes of each key, since limits are one-sided, then an even sample."""
-    if len(along) <= most:
-        return list(along)
-    ends = [pick(along, key=operator.itemgetter(key)) for key in along[0] for pick in (min, max)]
-    return _distinct([*ends, *_evenly(along, len(along), most)])[:most]
-
-
-def _evenly(values: Any, count: int, most: int) -> Any:
-    """At most so many of a list or a range (which may be of any length), from beginning to end."""
-    return values[:: max(1, -(-count // most))]
-
-
-def _distinct(found: Iterable[dict[str, float]]) -> list[dict[str, float]]:
+def _along(group: Mapping[str, ScheduleOptions], whole: Collection[str], most: int) -> list[dict[str, float]]:
+    """Values of schedules that go together, each combination once."""
+    if next(iter(group.values())).points is None:
+        rows: Iterable[Any] = zip(*(options.values or () for options in group.values()), strict=True)
+    else:
+        places = {at for options in group.values() for at, _ in options.points or ()}
+        for key in group.keys() & set(whole):
+            places |= _between(group[key], most)
+        rows = [
+            [interpolate(options.points or (), at, options.type) for options in group.values()] for at in sorted(places)
+        ]
+    found = [{key: typed(key, value, whole) for key, value in zip(group, row, strict=True)} for row in rows]
     return list({tuple(values.items()): values for values in found}.values())
 
 
-def _along(group: Mapping[str, ScheduleOptions], whole: Collection[str], most: int) -> list[dict[str, float]]:
-    """Values of schedules that go together."""
-    first = next(iter(group.values()))
-    if first.points is None:
-        rows: Iterable[Any] = zip(*(options.values or () for options in group.values()), strict=True)
-    else:
-        rows = (
-            [interpolate(options.points or (), at, options.type) for options in group.values()]
-            for at in _positions(group, whole, most)
-        )
-    return _distinct({key: typed(key, value, whole) for key, value in zip(group, row, strict=True)} for row in rows)
-
-
-def _positions(group: Mapping[str, ScheduleOptions], whole: Collection[str], most: int) -> list[float]:
-    """Where to look at schedules of one number: at every point, and around jumps and changes of whole numbers.
-
-    A whole number changes half-way between two; at most ``most`` such changes are looked at, evenly along each line.
-    """
-    points = {key: options.points or () for key, options in group.items()}
-    places = {at for along in points.values() for at, _ in along}
-    lines = [
-        (position, first, second)
-        for key, options in group.items()
-        if key in whole and (position := TYPES[options.type].position) is not None
-        for first, second in itertools.pairwise(points[key])
-    ]
-    for position, first, second in lines:
+def _between(options: ScheduleOptions, most: int) -> set[float]:
+    """Where a schedule comes to whole numbers between its points."""
+    position, found = TYPES[options.type].position, set[float]()
+    for first, second in itertools.pairwise(options.points or ()) if position is not None else ():
         low, high = sorted((nearest_whole(first[1]), nearest_whole(second[1])))
-        changes = _evenly(range(low, high), high - low, max(1, most // len(lines)))
-        places |= {position(first, second, change + 0.5) for change in changes}
-    jumps = any(
-        TYPES[options.type].position is None or len({at for at, _ in points[key]}) < len(points[key])
-        for key, options in group.items()
-    )
-    counts = next(iter(group.values())).by in COUNTERS
-    if (lines or jumps) and counts:  # A counter is a whole number.
-        places = {near for at in places for near in (math.ceil(at) - 1, math.ceil(at), math.floor(at) + 1)}
-    elif lines or jumps:
-        between = {left / 2 + right / 2 for left, right in itertools.pairwise(sorted(places))}
-        places = places | between | {math.nextafter(at, -math.inf) for at in places}
-    return sorted({max(at, 0) for at in places} if counts else places)
+        numbers = range(low + 1, high)
+        found |= {position(first, second, number) for number in numbers[:: max(1, -(-len(numbers) // most))]}
+    return found

@@ -13,9 +13,9 @@ import numpy as np
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-from rllib_lmgame.learners.data.rows import group_of, played_parts
+from rllib_lmgame.learners.data.sharding import group_of
 from rllib_lmgame.rollouts.plans import EpisodePlan
-from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, RESPONSE_IDS, PlayResult
+from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, played_parts, turns_of
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, OverlongOptions, share_of_groups
 
 EQUAL = 1e-6
@@ -137,10 +137,9 @@ def punish_overlong(episodes: Iterable[MultiAgentEpisode], options: OverlongOpti
         return 0.0
     replies = long = 0
     for part in (part for episode in episodes for part in played_parts(episode)):
-        outputs = part.extra_model_outputs[RESPONSE_IDS]
-        for turn, reply in enumerate(outputs.data[outputs.lookback :]):
-            less = overlong_loss(len(reply), options)
-            part.rewards.data[part.rewards.lookback + turn] += less
+        for number, turn in enumerate(turns_of(part)):
+            less = overlong_loss(len(turn.response_ids), options)
+            part.rewards.data[part.rewards.lookback + number] += less
             replies, long = replies + 1, long + (less < 0)
     return long / max(replies, 1)
 
@@ -158,8 +157,8 @@ def normalize_rewards(episodes: Iterable[MultiAgentEpisode], over: str, deviatio
     compared: dict[tuple[str, ...], list[SingleAgentEpisode]] = {}
     for part in (part for episode in episodes for part in played_parts(episode)):
         data = part.custom_data[CUSTOM_DATA_KEY]
-        module, game, role = str(part.module_id), str(data["game"]), str(data["role"])
-        key = {"group": (data["group"], role), "batch": (), "game": (game,), "role": (game, role)}[over]
+        module, game, role = str(part.module_id), data.game, data.role
+        key = {"group": (data.group, role), "batch": (), "game": (game,), "role": (game, role)}[over]
         compared.setdefault((module, *key), []).append(part)
     for parts in compared.values():
         returns = np.array([part.get_return() for part in parts])

@@ -6,11 +6,10 @@ These rollouts are not trained on, and count only for their own metrics.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -19,11 +18,9 @@ from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
 from rllib_lmgame.algorithms.selection import overlong_loss
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.learners.data.rows import played_parts
 from rllib_lmgame.rollouts.plans import Beginning, EpisodePlan, Recording
 from rllib_lmgame.rollouts.records import (
-    RESPONSE_IDS,
-    STATE_VALUE,
+    TURN,
     EpisodeSummary,
     Failure,
     PlayResult,
@@ -31,7 +28,9 @@ from rllib_lmgame.rollouts.records import (
     items_of,
     line_up_of,
     observation_key,
+    played_parts,
     trajectory_of,
+    turns_of,
 )
 from rllib_lmgame.rollouts.sources import RolloutError
 from rllib_lmgame.settings.sections.supervised import OverlongOptions
@@ -109,8 +108,8 @@ def play_for_values(
     for episode in episodes:
         for agent, part in episode.agent_episodes.items():
             if of_turns := values.get((episode.id_, agent)):
-                column = [of_turns.get(turn, math.nan) for turn in range(len(part))]
-                part.extra_model_outputs[STATE_VALUE] = InfiniteLookbackBuffer(column)
+                turns = [replace(turn, value=of_turns.get(n, math.nan)) for n, turn in enumerate(turns_of(part))]
+                part.extra_model_outputs[TURN] = InfiniteLookbackBuffer(turns)
     played = [turn for rollout in result.summaries for turns in rollout.continued.values() for turn in turns]
     numbers = (
         len(states),
@@ -177,8 +176,8 @@ def _recording(episode: MultiAgentEpisode) -> Recording:
     for agent, part in episode.agent_episodes.items():
         seen[agent] = tuple(observation_key(str(text)) for text in items_of(part.observations)[:-1])
         actions[agent] = tuple(map(str, items_of(part.actions)))
-        if RESPONSE_IDS in part.extra_model_outputs:
-            replies[agent] = tuple(items_of(part.extra_model_outputs[RESPONSE_IDS]))
+        if TURN in part.extra_model_outputs:
+            replies[agent] = tuple(turn.response_ids for turn in turns_of(part))
     return Recording(str(episode.id_), seen, actions, replies)
 
 
@@ -197,7 +196,7 @@ def _own_turns(part: SingleAgentEpisode) -> list[TurnNumbers]:
 
 def _punished(turns: Sequence[TurnNumbers], overlong: OverlongOptions | None) -> list[TurnNumbers]:
     """The turns with what overlong replies lose."""
-    return [dataclasses.replace(turn, reward=turn.reward + overlong_loss(turn.tokens, overlong)) for turn in turns]
+    return [replace(turn, reward=turn.reward + overlong_loss(turn.tokens, overlong)) for turn in turns]
 
 
 def _return(turns: Sequence[TurnNumbers], gamma: float) -> float:

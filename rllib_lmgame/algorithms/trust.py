@@ -1,4 +1,4 @@
-"""What is accepted of an algorithm's configuration in a stranger's checkpoint or a fetched file.
+"""What is accepted of an algorithm's configuration in a checkpoint that the user did not say to trust.
 
 :func:`check_config` decides on the mapping as written, before anything is built. Accepted are
 
@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import declared, describe
+from rllib_lmgame.base.schedule import is_meant_as_schedule, is_schedule
 from rllib_lmgame.settings.algorithms import OWN
-from rllib_lmgame.settings.schedules import is_meant_as_schedule, is_schedule
-from rllib_lmgame.settings.schema import declared, describe
 from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.rllib import FIELDS, OtherOptions
 from rllib_lmgame.settings.trust import Gate, is_name, is_number
@@ -67,20 +67,17 @@ def check_config(
 
     Raises: ConfigError: names the first refused key and what to do.
     """
-    sections, gate = {**SECTIONS, **sections}, gate.anew()
-    for values in gate.spread(config):
-        if not isinstance(values, Mapping):
-            raise ConfigError(path, f"expected a mapping, got {describe(values)}")
-        for key, value in values.items():
-            if key not in ("env", "env_config"):
-                for item in gate.spread(value):
-                    if key == "evaluation_config" and isinstance(item, Mapping) and item.get("env_config"):
-                        item = {"env": values.get("env"), **item}  # Options without a game are of the training's.
-                    _check_key(str(key), item, gate, f"{path}.{key}", named, sections)
-        for env in gate.spread(values.get("env")):
-            for env_config in gate.spread(values.get("env_config")):
-                if env is not None or env_config:
-                    check_game(env, env_config, gate, path, named)
+    sections = {**SECTIONS, **sections}
+    if not isinstance(config, Mapping):
+        raise ConfigError(path, f"expected a mapping, got {describe(config)}")
+    for key, value in config.items():
+        if key not in ("env", "env_config"):
+            if key == "evaluation_config" and isinstance(value, Mapping) and value.get("env_config"):
+                value = {"env": config.get("env"), **value}  # Options without a game are of the training's.
+            _check_key(str(key), value, gate, f"{path}.{key}", named, sections)
+    env, env_config = config.get("env"), config.get("env_config")
+    if env is not None or env_config:
+        check_game(env, env_config, gate, path, named)
 
 
 def _check_key(
@@ -119,14 +116,10 @@ def _check_measures(value: Any, gate: Gate, path: str) -> None:
 def _check_games(value: Any, gate: Gate, path: str, named: Collection[str]) -> None:
     if not isinstance(value, list | tuple):
         raise ConfigError(path, f"expected a list of games, got {describe(value)}")
-    for position, entries in enumerate(value):
-        for entry in gate.spread(entries):
-            game = entry if isinstance(entry, Mapping) else {"env": entry}
-            where = f"{path}[{position}]"
-            gate.options(GameConfig, game, where, skip=("env", "env_config"))
-            for env in gate.spread(game.get("env")):
-                for env_config in gate.spread(game.get("env_config")):
-                    check_game(env, env_config, gate, where, named)
+    for position, entry in enumerate(value):
+        game, where = entry if isinstance(entry, Mapping) else {"env": entry}, f"{path}[{position}]"
+        gate.options(GameConfig, game, where, skip=("env", "env_config"))
+        check_game(game.get("env"), game.get("env_config"), gate, where, named)
 
 
 def check_game(env: Any, env_config: Any, gate: Gate, path: str, named: Collection[str] = ()) -> None:
@@ -142,13 +135,12 @@ def check_game(env: Any, env_config: Any, gate: Gate, path: str, named: Collecti
         raise ConfigError(f"{path}.env_config", f"expected a mapping, got {describe(env_config)}")
     options, plain = options_of(env) if env_config and not is_gymnasium_env(env) else None, {}
     for key, value in (env_config or {}).items():
-        where, items = f"{path}.env_config.{key}", list(gate.spread(value))
-        schedules = [item for item in items if is_schedule(item)]
-        for item in schedules:
-            gate.schedule(item, where)
-        if options is None and not all(map(is_number, items)):
+        where = f"{path}.env_config.{key}"
+        if is_schedule(value):
+            gate.schedule(value, where)
+        elif options is None and not is_number(value):
             raise gate.refusal(where, describe(value))
-        if not schedules:
+        else:
             plain[key] = value
     if options is not None:
         gate.options(options, plain, f"{path}.env_config")
@@ -181,19 +173,16 @@ def _check_deepspeed(value: Any, gate: Gate, path: str) -> None:
 
 def _check_network(value: Mapping[str, Any], gate: Gate, path: str) -> None:
     """RLlib's ``model``: the activations of a stock network may be named."""
-    for key, items in value.items():
-        for item in gate.spread(items):
-            if not (
-                is_number(item) or (str(key).endswith("_activation") and isinstance(item, str) and item.isidentifier())
-            ):
-                raise gate.refusal(f"{path}.{key}", describe(item))
+    for key, item in value.items():
+        named = str(key).endswith("_activation") and isinstance(item, str) and item.isidentifier()
+        if not (is_number(item) or named):
+            raise gate.refusal(f"{path}.{key}", describe(item))
 
 
 def _check_texts(value: Any, gate: Gate, path: str, texts: Collection[str]) -> None:
     """Numbers at any depth, and some texts."""
-    for item in gate.spread(value):
-        if isinstance(item, Mapping):
-            for key, inner in item.items():
-                _check_texts(inner, gate, f"{path}.{key}", texts)
-        elif not (is_number(item) or (isinstance(item, str) and item in texts)):
-            raise gate.refusal(path, describe(item))
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _check_texts(inner, gate, f"{path}.{key}", texts)
+    elif not (is_number(value) or (isinstance(value, str) and value in texts)):
+        raise gate.refusal(path, describe(value))

@@ -13,18 +13,32 @@ class ConfigError(ValueError):
     """A configuration value that cannot work.
 
     ``path`` is its dotted key (``config.inference.temperature``), ``message`` says what is wrong and what would be
-    right, ``source`` is its ``file:line`` where that is known.
+    right, ``source`` is its ``file:line`` where that is known, ``others`` are further
+    wrong values that were found with it.
     """
 
-    def __init__(self, path: str, message: str, source: str | None = None) -> None:
+    def __init__(self, path: str, message: str, source: str | None = None, others: Iterable[ConfigError] = ()) -> None:
         self.path = path
         self.message = message
         self.source = source
+        self.others = tuple(others)
         where = f"{source}: " if source else ""
-        super().__init__(printable(f"{where}{path}: {message}" if path else f"{where}{message}"))
+        text = printable(f"{where}{path}: {message}" if path else f"{where}{message}")
+        super().__init__("\n".join([text, *map(str, self.others)]))
+
+    @classmethod
+    def together(cls, errors: Iterable[ConfigError]) -> ConfigError:
+        """The first of several errors, which says the others, too."""
+        first, *others = [each for error in errors for each in error.each]
+        return cls(first.path, first.message, first.source, others)
+
+    @property
+    def each(self) -> tuple[ConfigError, ...]:
+        """This error alone, and the others."""
+        return (ConfigError(self.path, self.message, self.source), *self.others)
 
     def __reduce__(self):  # type: ignore[no-untyped-def]
-        return (ConfigError, (self.path, self.message, self.source))
+        return (ConfigError, (self.path, self.message, self.source, self.others))
 
 
 class MissingDependencyError(ImportError):

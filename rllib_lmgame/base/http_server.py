@@ -1,9 +1,15 @@
-"""An HTTP server that runs until it is cancelled."""
+"""An HTTP server that runs until it is cancelled, and the guard that stands before all of them.
+
+The guard keeps out web pages, requests without the token, and requests that do not come to their end in time.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import errno
+import hmac
 import ipaddress
 import os
 import socket
@@ -44,8 +50,7 @@ async def listen(
     await runner.setup()
     try:
         try:
-            site = web.TCPSite(runner, host, port)
-            await site.start()
+            await web.TCPSite(runner, host, port).start()
         except OSError as error:
             raise not_listening(host, port, error) from None
         ready(runner.addresses[0][1])
@@ -81,16 +86,53 @@ def is_page(headers: Mapping[str, str], only_here: bool) -> bool:
     return "Origin" in headers or (only_here and not is_loopback(called))
 
 
-def guard(check: Callable[[web.Request], None]) -> Middleware:
-    """What stands before all handlers of a server.
+def refuse_pages(request: web.Request, only_here: bool) -> None:
+    """Raises: HTTPForbidden: :func:`is_page`."""
+    from aiohttp import web
 
-    ``check`` raises for who may not ask; then the request is read, and handlers find it there.
+    if is_page(request.headers, only_here):
+        raise web.HTTPForbidden(text=NO_PAGES)
+
+
+def sent_token(headers: Mapping[str, str]) -> bytes:
+    """The token that a request brings, whatever bytes it is made of; empty if it brings none.
+
+    Programs send it as ``Authorization: Bearer TOKEN``, or have it in the address (``http://token:TOKEN@HOST:PORT``),
+    which HTTP clients send as a password.
+    """
+    scheme, _, value = headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip().encode(errors="surrogateescape")
+    try:
+        return base64.b64decode(value, validate=True).partition(b":")[2] if scheme.lower() == "basic" else b""
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def open_to_all(handler: Handler) -> Handler:
+    """A handler whose answer needs no token."""
+    handler.open_to_all = True  # type: ignore[attr-defined]
+    return handler
+
+
+def guard(token: str | None, only_here: bool = True) -> Middleware:
+    """What stands before all handlers of a server, which find the request read.
+
+    Answers 403 to a web page, where there is no token; 401 for a wrong or missing token; and 408 for a request that
+    does not come to its end. ``only_here`` is that of :func:`is_page`.
     """
     from aiohttp import web
 
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-        check(request)
+        known = getattr(request.match_info.handler, "open_to_all", False) or request.match_info.http_exception
+        if token is None:
+            refuse_pages(request, only_here)
+        elif not known and not hmac.compare_digest(sent_token(request.headers), token.encode()):
+            raise web.HTTPUnauthorized(
+                headers={"WWW-Authenticate": 'Bearer realm="rllib-lmgame"'},
+                text="a token is needed: `Authorization: Bearer TOKEN`, or http://token:TOKEN@HOST:PORT as address",
+            )
         await read_whole(request)
         return await handler(request)
 
@@ -106,14 +148,6 @@ async def read_whole(request: web.Request) -> bytes:
             return await request.read()
     except TimeoutError:
         raise web.HTTPRequestTimeout(text=f"the request did not come to its end in {BODY_S:g} s") from None
-
-
-def refuse_pages(request: web.Request, only_here: bool) -> None:
-    """Raises: HTTPForbidden: :func:`is_page`."""
-    from aiohttp import web
-
-    if is_page(request.headers, only_here):
-        raise web.HTTPForbidden(text=NO_PAGES)
 
 
 def in_address(host: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import glob
 import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from rllib_lmgame.base.group import declared
 
 CACHE = "RLLIB_LMGAME_CACHE"
 
@@ -47,12 +48,11 @@ def follow_umask(file: Path) -> None:
 def with_whole_paths(group: type, values: Any) -> Any:
     """Options with absolute paths where they name files and directories that are there; all else stays as it is.
 
-    A trial has a working directory of its own, in which a relative path leads nowhere. The fields of ``group`` say
-    which options may be paths (:func:`~rllib_lmgame.settings.schema.option`).
+    A trial has a working directory of its own, in which a relative path leads nowhere.
     """
     if not isinstance(values, Mapping):
         return values
-    words = {field.name: field.default for field in dataclasses.fields(group) if field.metadata.get("path")}
+    words = {key: each.default for key, each in declared(group).items() if each.says.get("path")}
     return {key: _whole(value, words[key]) if key in words else value for key, value in values.items()}
 
 

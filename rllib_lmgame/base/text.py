@@ -12,7 +12,6 @@ from pathlib import Path
 _LIBRARIES = {"rllib_lmgame", "gymnasium", "pettingzoo", *sys.stdlib_module_names}
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _PATH = re.compile(r"(?<![\w./:~-])(?:~|[A-Za-z]:)?(?:[/\\][^\s/\\'\"<>|,;:()\[\]]+)+[/\\](?=[^\s/\\])")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def first_line(error: BaseException) -> str:
@@ -44,11 +43,6 @@ def place_of(error: BaseException) -> str:
 def one_line(text: str) -> str:
     """``text`` on one line, whatever ends lines in it: no part of it can pass for another line."""
     return " ".join(text.splitlines())
-
-
-def has_control_characters(text: str) -> bool:
-    """Whether ``text`` holds control characters, line ends and tabs excepted."""
-    return _CONTROL.search(text) is not None
 
 
 def is_writable(text: str) -> bool:

@@ -7,14 +7,14 @@ import math
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.new_files import new_file, writing
 from rllib_lmgame.base.plugin import find_in_current_directory
-from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
-from rllib_lmgame.cli.player_options import add_player_options, player_settings, seed, whole
+from rllib_lmgame.cli import options
+from rllib_lmgame.cli.options import GAME, OUT_FILE, SPLITS, Option, env_config, env_config_of, parallel, seed, whole
+from rllib_lmgame.cli.playing import PLAYER_OPTIONS, limits_of, player_settings
 from rllib_lmgame.policies.scripted import FORMS
 from rllib_lmgame.settings.sections.supervised import WRITTEN
 
@@ -29,113 +29,71 @@ EPISODES_PER_WRITE = 64
 LOG = "log"
 
 
-def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "collect",
-        help=summary,
-        description="Let a player play, in every seat, and write its episodes as JSONL: `supervised.data` of LMGameSFT "
-        "and `warm_start.data` of LMGamePPO read the file. No cluster is started.",
-    )
-    parser.add_argument("game", metavar="GAME", help="id, entry point name or package.module:Class")
-    who = (
-        "who plays: expert (the game's solver; default), random (legal moves, or texts of the action space), or "
-        f"{FORMS}"
-    )
-    parser.add_argument("--player", default=EXPERT, metavar="NAME", help=who)
-    parser.add_argument("--policy", help=argparse.SUPPRESS)
-    parser.add_argument("--episodes", type=whole(), default=1000, metavar="N", help="episodes to play (default 1000)")
-    parser.add_argument("--out", required=True, metavar="FILE", help="JSONL file to write; it must not exist yet")
-    parser.add_argument(
-        "--format",
-        choices=(LOG, *WRITTEN),
-        default=LOG,
-        help="log: all of an episode, to be learnt in any chat format (default); the others: conversations as "
+@options.command(
+    "Let a player play, in every seat, and write its episodes as JSONL: `supervised.data` of LMGameSFT and "
+    "`warm_start.data` of LMGamePPO read the file. No cluster is started.",
+    GAME,
+    Option("--player NAME", f"who plays: expert (the game's solver), or {FORMS}", default=EXPERT),
+    Option("--episodes N", "episodes to play", whole(), 1000),
+    Option("--out FILE", OUT_FILE.settings["help"], required=True),
+    Option(
+        f"--format {{{','.join((LOG, *WRITTEN))}}}",
+        "log: all of an episode, to be learnt in any chat format; the others: conversations as "
         "`--config '{language_model: ...}'` asks for replies, which other programs read too",
-    )
-    parser.add_argument("--seed", type=seed, default=0, help="seed of the levels and of chance (default 0)")
-    parser.add_argument(
-        "--split", choices=("train", "validation", "test"), help="levels, where there are splits (train)"
-    )
-    add_env_config(parser, "the game")
-    parser.add_argument(
-        "--successes-only", action="store_true", help="play as many episodes, write those that reached the goal"
-    )
-    parser.add_argument(
-        "--min-return",
-        type=float,
-        metavar="R",
-        help="play as many episodes, write those in which a seat earned at least R, on average",
-    )
-    parser.add_argument(
-        "--parallel",
-        type=whole(),
-        default=16,
-        metavar="N",
-        help="games of a model or endpoint in play at the same time (default 16)",
-    )
-    add_player_options(parser)
-    parser.add_argument("--trust-checkpoint", action="store_true", help=TRUST_HELP)
-    parser.set_defaults(run=run)
-    return parser
-
-
-def run(args: argparse.Namespace) -> int:
+        default=LOG,
+    ),
+    seed("the levels and of chance"),
+    Option(f"--split {SPLITS}", "levels, where there are splits (train)"),
+    env_config("the game"),
+    Option("--successes-only", "play as many episodes, write those that reached the goal"),
+    Option("--min-return R", "play as many episodes, write those in which a seat earned at least R on average", float),
+    parallel("games of a model or endpoint in play at the same time"),
+    *PLAYER_OPTIONS,
+)
+def command(args: argparse.Namespace) -> int:
     from rllib_lmgame.algorithms.games import found_beside, on_split
     from rllib_lmgame.envs import GameError
     from rllib_lmgame.envs.registry import game_spec
     from rllib_lmgame.evaluation.players.naming import make_player
+    from rllib_lmgame.rollouts.collect import collect_episodes
     from rllib_lmgame.rollouts.players import Scripted
     from rllib_lmgame.rollouts.records import GameConfig
     from rllib_lmgame.rollouts.seats import EpisodeFailed
 
-    if args.policy is not None:
-        raise ConfigError(
-            "--policy", f"names a policy of a checkpoint; who plays here is said by --player {args.policy}"
-        )
-    env_config = parse_env_config(args.env_config)
-    find_in_current_directory([args.game, args.player, env_config])
+    own_options = env_config_of(args)
+    find_in_current_directory([args.game, args.player, own_options])
     if args.min_return is not None and not math.isfinite(args.min_return):
         raise ConfigError("--min-return", f"must be a finite number, got {args.min_return}")
-    game = GameConfig(game_spec(args.game).game_id, env_config)
+    game = GameConfig(env=game_spec(args.game).game_id, env_config=own_options)
     if args.split is not None:
         (game,) = on_split([game], args.split, override=False)
-        if game.env_config.get("split") != args.split:
-            named = game.env_config.get("split")
+        if (named := game.env_config.get("split")) != args.split:
             why = f"env_config says {named}" if named else f"{game.env} has no splits"
             raise ConfigError("--split", f"is {args.split}, but {why}")
     found_beside(game)
-    settings = replace(player_settings(args, (game,), at_once=args.parallel), flag="--player")
+    settings = player_settings(args, (game,), args.parallel, "--player")
     source = "solver" if args.player == EXPERT else args.player
     player = make_player("player", source, settings)
     try:
         if isinstance(player, Scripted):
-            return _write(args, settings, _by_script(args, game, source))
+            own = {"player": source, "episodes": args.episodes, "seed": args.seed}
+            return _write(args, settings, collect_episodes(args.game, game.env_config, **own))
         return _write(args, settings, _by_model(args, game, player, settings))
     except (EpisodeFailed, GameError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 
 
-def _by_script(args: argparse.Namespace, game: GameConfig, player: str) -> Iterator[PlayedEpisode]:
-    from rllib_lmgame.rollouts.collect import collect_episodes
-
-    return collect_episodes(args.game, game.env_config, player=player, episodes=args.episodes, seed=args.seed)
-
-
 def _by_model(
     args: argparse.Namespace, game: GameConfig, player: Player, settings: PlayerSettings
 ) -> Iterator[PlayedEpisode]:
-    """Its episodes; those that fail are told, and left out."""
+    """Its episodes; those that fail are counted, and left out."""
     from rllib_lmgame.evaluation.collect import collect_games
     from rllib_lmgame.rollouts.seats import EpisodeFailed, StopReason
-    from rllib_lmgame.settings.schema import build
-    from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
-    options = build(TextRolloutOptions, settings.sections.get("text_rollouts", {}), "--config.text_rollouts")
     played = failed = 0
-    for some in collect_games(
-        game, player, episodes=args.episodes, seed=args.seed, at_once=args.parallel, options=options
-    ):
+    at_once, limits = args.parallel, limits_of(settings)
+    for some in collect_games(game, player, episodes=args.episodes, seed=args.seed, at_once=at_once, options=limits):
         played, failed = played + len(some.episodes), failed + len(some.failures)
         if not played:
             raise EpisodeFailed(StopReason.ENGINE_ERROR, f"no episode could be played: {some.failures[0].message}")
@@ -149,13 +107,13 @@ def _by_model(
 def _write(args: argparse.Namespace, settings: PlayerSettings, episodes: Iterable[PlayedEpisode]) -> int:
     from tqdm import tqdm
 
+    from rllib_lmgame.base.group import build
     from rllib_lmgame.rollouts.episodes import summarize
     from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
     from rllib_lmgame.rollouts.taught.writing import conversations
-    from rllib_lmgame.settings.schema import build
     from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
-    options = build(LanguageModelOptions, settings.sections.get("language_model", {}), "--config.language_model")
+    talk = build(LanguageModelOptions, settings.sections.get("language_model", {}), "--config.language_model")
     summaries: list[EpisodeSummary] = []
     waiting: list[dict[str, Any]] = []
     written = 0
@@ -178,18 +136,18 @@ def _write(args: argparse.Namespace, settings: PlayerSettings, episodes: Iterabl
             enough = args.min_return is None or earned >= args.min_return
             if enough and (summary.success or not args.successes_only):
                 record = episode_record(played)
-                waiting += [record] if args.format == LOG else conversations(record, args.format, options)
+                waiting += [record] if args.format == LOG else conversations(record, args.format, talk)
                 written += 1
             if len(waiting) >= EPISODES_PER_WRITE:
                 flush()
         flush()
     if file.path is not None:
         took = time.perf_counter() - began
-        print(f"{file.path}: {written} episodes in {took:.1f} s; {_told(summaries)}")
+        print(f"{file.path}: {written} episodes in {took:.1f} s; {_numbers(summaries)}")
     return file.status()
 
 
-def _told(summaries: Sequence[EpisodeSummary]) -> str:
+def _numbers(summaries: Sequence[EpisodeSummary]) -> str:
     from rllib_lmgame.rollouts.metrics import episode_metrics
     from rllib_lmgame.telemetry.metrics import MEASURES, win_draw_loss
 

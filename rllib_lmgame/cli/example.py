@@ -6,9 +6,10 @@ import argparse
 import itertools
 import re
 from pathlib import Path
-from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.cli import options
+from rllib_lmgame.cli.options import FILTER, Actions, Option
 
 CPU = "On two CPU cores"
 KINDS = {CPU: "", "On one GPU": "-1gpu", "On four GPUs": "-4gpu", "On eight GPUs": "-8gpu"}
@@ -20,31 +21,7 @@ EXAMPLES = next(
     _PACKAGE / "tuned_examples",
 )
 """In a checkout without symbolic links (a ZIP file, Windows) they are beside the package."""
-
-
-def add_parser(subparsers: Any, summary: str) -> None:
-    parser = subparsers.add_parser(
-        "example", help=summary, description="The tuned examples.", formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    listing = actions.add_parser("list", help="list the examples")
-    listing.add_argument(
-        "-f", "--filter", metavar="TEXT", default="", help="only those whose name or description has this text"
-    )
-    listing.set_defaults(run=list_examples)
-    show = actions.add_parser("get", help="print an example's file")
-    show.add_argument("example", metavar="ID")
-    show.set_defaults(run=get_example)
-    start = actions.add_parser(
-        "run",
-        help="run an example; flags of `rllib train file` may follow",
-        epilog="example:\n"
-        "  rllib example run quickstart-sokoban --set config.lr=1e-4 --stop '{ppo_iteration: 5}' --dry-run",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    start.add_argument("example", metavar="ID")
-    start.add_argument("flags", nargs=argparse.REMAINDER, help="flags of `rllib train`")
-    start.set_defaults(run=run_example)
+ID = Option("ID", "as `rllib example list` shows it", dest="example")
 
 
 def examples() -> dict[str, Path]:
@@ -61,6 +38,18 @@ def describe_example(path: Path) -> str:
     return re.split(r"(?<=\.)\s", " ".join(line.lstrip("# ").strip() for line in comment))[0]
 
 
+def find_example(name: str) -> Path:
+    """The file of an example id. Raises: ConfigError: if there is none; names the nearest."""
+    known = examples()
+    wanted = name.removesuffix(".yaml").removesuffix(".yml")
+    ends = [key for key in known if key.rsplit("/", 1)[-1] == wanted]
+    if wanted in known or len(ends) == 1:
+        return known.get(wanted) or known[ends[0]]
+    hint = did_you_mean(wanted, known, "see `rllib example list`")
+    raise ConfigError("", f"there is no example {name!r}; {hint}")
+
+
+@options.command("list the examples", FILTER)
 def list_examples(args: argparse.Namespace) -> int:
     rows = [(name, describe_example(path)) for name, path in examples().items()]
     rows = [row for row in rows if args.filter.lower() in " ".join(row).lower()]
@@ -76,27 +65,25 @@ def list_examples(args: argparse.Namespace) -> int:
     return 0
 
 
+@options.command("print an example's file", ID)
 def get_example(args: argparse.Namespace) -> int:
     print(find_example(args.example).read_text(encoding="utf-8"), end="")
     return 0
 
 
+@options.command(
+    "run an example; flags of `rllib train file` may follow",
+    ID,
+    Option("FLAG", "flags of `rllib train`", dest="flags", nargs=argparse.REMAINDER),
+    epilog="example:\n"
+    "  rllib example run quickstart-sokoban --set config.lr=1e-4 --stop '{ppo_iteration: 5}' --dry-run",
+)
 def run_example(args: argparse.Namespace) -> int:
     from rllib_lmgame.cli.main import make_parser
 
     parsed = make_parser("train").parse_args(["train", "file", str(find_example(args.example)), *args.flags])
     parsed.started = args.started
-    return parsed.run(parsed)
+    return int(parsed.run(parsed))
 
 
-def find_example(name: str) -> Path:
-    """The file of an example id. Raises: ConfigError: if there is none; names the nearest."""
-    known = examples()
-    wanted = name.removesuffix(".yaml").removesuffix(".yml")
-    if wanted in known:
-        return known[wanted]
-    ends = [key for key in known if key.rsplit("/", 1)[-1] == wanted]
-    if len(ends) == 1:
-        return known[ends[0]]
-    hint = did_you_mean(wanted, known, "see `rllib example list`")
-    raise ConfigError("", f"there is no example {name!r}; {hint}")
+command = Actions("The tuned examples.", {"list": list_examples, "get": get_example, "run": run_example})

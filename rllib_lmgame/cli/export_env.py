@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.plugin import find_in_current_directory
-from rllib_lmgame.cli.games import add_env_config, parse_env_config
+from rllib_lmgame.cli import options
 from rllib_lmgame.cli.init import write_new
+from rllib_lmgame.cli.options import GAME, Option, env_config, env_config_of
 from rllib_lmgame.envs.registry import AT_ADDRESSES
 from rllib_lmgame.experiments.files import scaffolds
 
 if TYPE_CHECKING:
     from rllib_lmgame.envs.contract.session import GameSession
-
-TRAINERS = ("trl", "verifiers")
 
 _PROJECT = """[project]
 name = {name}
@@ -39,37 +38,29 @@ py-modules = [{module}]
 """
 
 
-def add_parser(subparsers: Any, summary: str) -> None:
-    parser = subparsers.add_parser(
-        "export-env",
-        help=summary,
-        description="Write a game as TRL's GRPOTrainer (environment_factory) or verifiers load one.",
-    )
-    parser.add_argument("game", metavar="GAME", help="id or package.module:Class")
-    parser.add_argument("--for", dest="trainer", required=True, choices=TRAINERS, help="who loads it")
-    parser.add_argument("--to", metavar="DIR", help="where the files go (default: here; verifiers: a new directory)")
-    add_env_config(parser, "the game")
-    parser.add_argument(
-        "--seats",
-        nargs="+",
-        metavar="PLAYER",
-        help="who sits where, in the order of the seats: remote (the policy, once), or a scripted player",
-    )
-    parser.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> int:
+@options.command(
+    "Write a game as TRL's GRPOTrainer (environment_factory) or verifiers load one.",
+    GAME,
+    Option("--for {trl,verifiers}", "the trainer that loads it", required=True, dest="trainer"),
+    Option("--to DIR", "where the files go (default: here; verifiers: a new directory)"),
+    env_config("the game"),
+    Option(
+        "--seats PLAYER...",
+        "who sits where, in the order of the seats: remote (the policy, once), or a scripted player",
+    ),
+)
+def command(args: argparse.Namespace) -> int:
     from rllib_lmgame.base.storage import expanded
     from rllib_lmgame.envs.registry import game_spec, make_session
 
-    options = parse_env_config(args.env_config)
-    find_in_current_directory([args.game, options])
+    own_options = env_config_of(args)
+    find_in_current_directory([args.game, own_options])
     spec = game_spec(args.game)
-    with closing(make_session(spec.game_id, options)) as session:
+    with closing(make_session(spec.game_id, own_options)) as session:
         others = _others(session, args.seats)
     module = module_name(spec.game_id)
     name = module.replace("_", "-")
-    files = {f"{module}.py": source(args.trainer, module, spec.game_id, options, others)}
+    files = {f"{module}.py": source(args.trainer, module, spec.game_id, own_options, others)}
     if args.trainer == "verifiers":
         package = f"rllib-lmgame[{spec.extra}]" if spec.extra else "rllib-lmgame"
         words = {"name": name, "description": f"{spec.game_id} for verifiers", "package": package, "module": module}
@@ -95,16 +86,16 @@ def module_name(game_id: str) -> str:
     return f"lmgame_{words.strip('_').lower() or 'game'}"
 
 
-def source(trainer: str, module: str, game_id: str, options: Mapping[str, Any], others: Mapping[str, str]) -> str:
+def source(trainer: str, module: str, game_id: str, chosen: Mapping[str, Any], others: Mapping[str, str]) -> str:
     """The text of the module. Raises: ConfigError: an option that Python cannot write down."""
     try:
-        written = ast.literal_eval(repr(options)) == options
+        written = ast.literal_eval(repr(chosen)) == chosen
     except (ValueError, SyntaxError):
         written = False
     if not written:
-        raise ConfigError("--env-config", f"{options!r} holds what cannot be written into a file of Python")
+        raise ConfigError("--env-config", f"{chosen!r} holds what cannot be written into a file of Python")
     text = (Path(scaffolds.__file__).parent / f"{trainer}_game.py").read_text(encoding="utf-8")
-    values = {"GAME": game_id, "OPTIONS: dict[str, Any]": options, "OTHERS: dict[str, str]": others}
+    values = {"GAME": game_id, "OPTIONS: dict[str, Any]": chosen, "OTHERS: dict[str, str]": others}
     lines = [
         next((f"{name} = {value!r}" for name, value in values.items() if line.startswith(f"{name} = ")), line)
         for line in text.split("\n")
@@ -115,7 +106,7 @@ def source(trainer: str, module: str, game_id: str, options: Mapping[str, Any], 
 
 def _others(session: GameSession, seats: list[str] | None) -> dict[str, str]:
     """Seat -> scripted player, of all but one. Raises: ConfigError: not one seat is left."""
-    from rllib_lmgame.game_server.table import REMOTE, seated
+    from rllib_lmgame.servers.table import REMOTE, seated
 
     players = seated(seats, session)
     if list(players.values()).count(REMOTE) != 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,33 +15,19 @@ if TYPE_CHECKING:
 
 FLAG = "--games"
 FORM = "GAME, NAME=GAME or GAME@{num_boxes: 2}"
-_OPENING, _CLOSING = "{[(", "}])"
+_INNER = r"""\{(?:[^{}'"]|'[^']*'|"[^"]*")*\}"""
+_ENTRY = rf"""(?: *[^,{{}}\s](?:[^,{{}}]|\{{(?:[^{{}}'"]|'[^']*'|"[^"]*"|{_INNER})*\}})*)"""
+"""Options stand between braces, one pair in another at most."""
 
 
 def listed(texts: Iterable[str]) -> list[str]:
-    """The entries of lists joined by commas; those between brackets or quotes join nothing.
-
-    Raises: ConfigError: an entry is empty, or a bracket or quote is not closed.
-    """
+    """The entries of lists joined by commas, of which those between braces part nothing. Raises: ConfigError."""
     found = []
     for text in texts:
-        depth, quote, entry = 0, "", ""
-        for char in text:
-            if quote:
-                quote = "" if char == quote else quote
-            elif depth and char in "\"'":
-                quote = char
-            elif char == "," and not depth:
-                found.append(entry.strip())
-                entry = ""
-                continue
-            depth += 0 if quote else (char in _OPENING) - (char in _CLOSING)
-            entry += char
-        if depth or quote:
-            raise ConfigError(FLAG, f"a bracket or a quote is not closed in {text!r}")
-        found.append(entry.strip())
-    if not all(found):
-        raise ConfigError(FLAG, f"expected games joined by commas, each {FORM}")
+        if not re.fullmatch(f"{_ENTRY}(?:,{_ENTRY})*", text):
+            why = f"expected games joined by commas, each {FORM}, with every bracket and quote closed, got {text!r}"
+            raise ConfigError(FLAG, why)
+        found += [entry.strip() for entry in re.findall(_ENTRY, text)]
     return found
 
 
@@ -64,7 +51,7 @@ def named_games(entries: Iterable[str], env_config: Mapping[str, Any]) -> dict[s
         if not isinstance(own, dict):
             raise ConfigError(FLAG, f"{entry!r}: the options of a game are a mapping, {FORM}")
         find_in_current_directory([env, own, env_config])
-        game = GameConfig(game_spec(env).game_id, {**own, **env_config})
+        game = GameConfig(env=game_spec(env).game_id, env_config={**own, **env_config})
         name = name or game.env
         if name in games:
             raise ConfigError(FLAG, f"two games are called {name!r}; give one another name: NAME={entry}")

@@ -6,7 +6,7 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import GameInPlay, GameStep
-from rllib_lmgame.rollouts.players import Player
+from rllib_lmgame.rollouts.players import Player, seat_seed
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, Seat
 
 HELP = "Type an action; `?` lists the legal actions, `!` plays the expert's, `quit`, an empty line or Ctrl-D leaves."
@@ -64,20 +64,19 @@ async def play_at_table(
     players: Mapping[str, Player],
     plan: EpisodePlan,
     *,
-    seed: Callable[[EpisodePlan, str], int],
     pause: bool,
     limit_s: float,
 ) -> int:
     """Play a game to its end and show it; returns the exit status.
 
-    ``seed`` is of what a player draws, ``pause`` waits for Enter after each turn where nobody plays by hand,
-    ``limit_s`` is for one call into a foreign game.
+    ``pause`` waits for Enter after each turn where nobody plays by hand, ``limit_s`` is for one call into a game that
+    is not this package's.
 
     Raises: ConfigError: a player cannot begin, or the first prompt is too long; Left: the person leaves.
     """
 
     def seats(session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
-        return {agent: player.seat(session, plan, agent, seed(plan, agent)) for agent, player in players.items()}
+        return {agent: player.seat(session, plan, agent, seat_seed(plan, agent)) for agent, player in players.items()}
 
     async with AsyncExitStack() as stack:
         for player in dict.fromkeys(players.values()):

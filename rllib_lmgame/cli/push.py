@@ -5,34 +5,28 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.base.text import printable, size_text
-from rllib_lmgame.cli.games import TRUST_HELP
+from rllib_lmgame.cli import options
+from rllib_lmgame.cli.options import LAST_ITERATE, TRUST, Option
 
 
-def add_parser(subparsers: Any, summary: str) -> None:
-    parser = subparsers.add_parser(
-        "push",
-        help=summary,
-        description="Publish a trained policy: weights, tokenizer, and a model card with how it was trained, its "
-        "learning curve, held-out levels, a game, and a program that plays it. HF_TOKEN (or `hf auth login`) "
-        "says who you are, HF_ENDPOINT names another hub.",
-    )
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="checkpoint, or the directory of its trial")
-    parser.add_argument("repository", metavar="REPO", help="ORGANISATION/NAME; it is made if it is not there")
-    parser.add_argument("--policy", metavar="NAME", help="which of several trained policies")
-    parser.add_argument("--public", action="store_true", help="make a new repository public (default: private)")
-    parser.add_argument("--revision", metavar="BRANCH", help="branch to push to (default: main)")
-    parser.add_argument("--message", metavar="TEXT", help="of the commit")
-    parser.add_argument("--last-iterate", action="store_true", help="the weights in training, not their average")
-    parser.add_argument("--dry-run", action="store_true", help="list the files, send nothing")
-    parser.add_argument("--trust-checkpoint", action="store_true", help=TRUST_HELP)
-    parser.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> int:
+@options.command(
+    "Publish a trained policy: weights, tokenizer, and a model card with how it was trained, its learning curve, "
+    "held-out levels, a game, and a program that plays it. HF_TOKEN (or `hf auth login`) says who you are, HF_ENDPOINT "
+    "names another hub.",
+    Option("CHECKPOINT", "checkpoint, or the directory of its trial"),
+    Option("REPO", "ORGANISATION/NAME; it is created if it does not exist", dest="repository"),
+    Option("--policy NAME", "which of several trained policies"),
+    Option("--public", "make a new repository public (default: private)"),
+    Option("--revision BRANCH", "branch to push to (default: main)"),
+    Option("--message TEXT", "commit message"),
+    LAST_ITERATE,
+    Option("--dry-run", "list the files, send nothing"),
+    TRUST,
+)
+def command(args: argparse.Namespace) -> int:
     from rllib_lmgame.algorithms.checkpoints.manifest import iteration_of
     from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
     from rllib_lmgame.evaluation.saved_config import open_checkpoint, saved_model
@@ -53,8 +47,7 @@ def run(args: argparse.Namespace) -> int:
         print(printable(f"{size_text(size):>8}  {name}"))
     for line in terms_lines(files):
         print(f"note: {line}", file=sys.stderr)
-    if args.dry_run:
-        return 0
-    message = args.message or f"{policy} after iteration {iteration_of(checkpoint) or '?'}"
-    print(push(files, args.repository, public=args.public, revision=args.revision, message=message))
+    if not args.dry_run:
+        message = args.message or f"{policy} after iteration {iteration_of(checkpoint) or '?'}"
+        print(push(files, args.repository, public=args.public, revision=args.revision, message=message))
     return 0

@@ -11,42 +11,29 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import check_free
 from rllib_lmgame.base.new_files import new_file, writing
 from rllib_lmgame.base.threads import threads_here
-
-FLAT = "Flat"
-
-
-def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "retriever",
-        help=summary,
-        description="Serve a corpus at http://HOST:PORT/retrieve, in the protocol of Search-R1: DeepSearch's option "
-        "`retriever` takes the address. With --build, make its index first.",
-    )
-    parser.add_argument(
-        "--corpus", required=True, metavar="FILE", help="passages: JSON lines with title and text, or contents"
-    )
-    parser.add_argument("--index", required=True, metavar="FILE", help="FAISS index of the corpus; mapped from disk")
-    parser.add_argument(
-        "--model", default="intfloat/e5-base-v2", metavar="M", help="hub id or directory of the encoder (%(default)s)"
-    )
-    parser.add_argument(
-        "--build",
-        nargs="?",
-        const=FLAT,
-        metavar="KIND",
-        help="make the index and end; KIND as FAISS's index_factory names it (Flat, which is exact)",
-    )
-    parser.add_argument("--topk", type=int, default=3, metavar="K", help="passages for a query (%(default)s)")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
-    parser.add_argument("--port", type=int, default=8000, help="0 takes a free one (%(default)s)")
-    parser.set_defaults(run=run)
-    return parser
+from rllib_lmgame.cli import options
+from rllib_lmgame.cli.options import HOST, PORT, Option
 
 
-def run(args: argparse.Namespace) -> int:
+@options.command(
+    "Serve a corpus at http://HOST:PORT/retrieve, in the protocol of Search-R1: DeepSearch's option `retriever` takes "
+    "the address. With --build, make its index first.",
+    Option("--corpus FILE", "passages: JSON lines with title and text, or contents", required=True),
+    Option("--index FILE", "FAISS index of the corpus; mapped from disk", required=True),
+    Option("--model M", "hub id or directory of the encoder", default="intfloat/e5-base-v2"),
+    Option(
+        "--build [KIND]",
+        "build the index and exit; KIND as FAISS's index_factory names it (Flat, which is exact)",
+        const="Flat",
+    ),
+    Option("--topk K", "passages for a query", int, 3),
+    HOST,
+    PORT,
+)
+def command(args: argparse.Namespace) -> int:
     from rllib_lmgame.envs.support.retrieval.dense import DenseRetriever, Keys, load_faiss
     from rllib_lmgame.envs.support.retrieval.passages import PassageFile
-    from rllib_lmgame.envs.support.retrieval.server import MOST_RESULTS, RetrieverServer
+    from rllib_lmgame.servers.retriever import MOST_RESULTS, RetrieverServer
 
     if not 1 <= args.topk <= MOST_RESULTS:
         raise ConfigError("--topk", f"must be from 1 to {MOST_RESULTS}, got {args.topk}")
@@ -78,7 +65,7 @@ def _build(corpus: Any, args: argparse.Namespace) -> int:
     from rllib_lmgame.envs.support.retrieval.dense import write_index
     from rllib_lmgame.envs.support.retrieval.encoder import Encoder
 
-    def told(done: int) -> None:
+    def progress(done: int) -> None:
         end = "\n" if done == len(corpus) else ""
         print(f"\r{done:,} of {len(corpus):,} passages", end=end, file=sys.stderr, flush=True)
 
@@ -86,7 +73,7 @@ def _build(corpus: Any, args: argparse.Namespace) -> int:
         with new_file(args.index) as file:
             encoder = Encoder(args.model, "--model")
             with writing(file.wanted):
-                write_index(corpus, encoder, file.scratch, args.build, "--build", told)
+                write_index(corpus, encoder, file.scratch, args.build, "--build", progress)
     except ConfigError as error:
         if error.path == "--out":  # As other commands call it.
             raise ConfigError("--index", error.message) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -38,19 +37,14 @@ def raised_signals(ending: Ending) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    own = os.getpid()
 
     def end(number: int, frame: FrameType | None) -> None:
-        if os.getpid() == own:
-            ending.signal = number
-            leave_closed_output()
-            of_loop = signal.getsignal(signal.SIGINT)
-            if callable(of_loop) and of_loop is not signal.default_int_handler:
-                of_loop(signal.SIGINT, frame)
-                return
+        ending.signal = number
+        leave_closed_output()
+        of_loop = signal.getsignal(signal.SIGINT)
+        if not callable(of_loop) or of_loop is signal.default_int_handler:
             raise Terminated
-        signal.signal(number, signal.SIG_DFL)  # A forked process ends as it would without this handler.
-        os.kill(os.getpid(), number)
+        of_loop(signal.SIGINT, frame)
 
     before = set_handlers(ENDINGS, end)
     try:

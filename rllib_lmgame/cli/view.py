@@ -6,56 +6,42 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import check_port
 from rllib_lmgame.base.new_files import new_file, writing
+from rllib_lmgame.cli import options
+from rllib_lmgame.cli.options import OneOf, Option
 
 if TYPE_CHECKING:
     from rllib_lmgame.viewer.curves import Curves
     from rllib_lmgame.viewer.library import Library, Source
 
-PORT = 8010
 LARGE_PAGE = 100_000_000
 """Bytes above which an exported page is warned of."""
 
 
-def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "view",
-        help=summary,
-        description="Look at episodes turn by turn: a page for the browser of this machine, which goes on while "
-        "the run goes on. --export writes it to a file with the episodes in it, which opens anywhere; --text prints.",
-    )
-    parser.add_argument(
-        "words",
-        metavar="PATH",
-        nargs="+",
-        help="a run, its trial or checkpoint, the directory of a tournament or evaluation, a log, or a file of "
+@options.command(
+    "Look at episodes turn by turn: a page for the browser of this machine, which follows a run while it trains. "
+    "--export writes it to a file with the episodes in it, which opens anywhere; --text prints.",
+    Option(
+        "PATH...",
+        "a run, its trial or checkpoint, the directory of a tournament or evaluation, a log, or a file of "
         "conversations; several are shown in one list",
-    )
-    parser.add_argument("--export", metavar="FILE", help="write the page to a file (page.html) and end")
-    parser.add_argument(
-        "--text",
-        metavar="N",
-        nargs="?",
-        type=int,
-        const=0,
-        help="print the N-th episode and end; without N, list them",
-    )
-    parser.add_argument("--port", type=int, default=PORT, metavar="N", help=f"of the page ({PORT}; 0: any)")
-    parser.add_argument("--no-browser", action="store_true", help="print the address alone")
-    parser.set_defaults(run=run)
-    return parser
-
-
-def run(args: argparse.Namespace) -> int:
+        dest="words",
+    ),
+    OneOf(
+        Option("--export FILE", "write the page to a file (page.html) and exit"),
+        Option("--text [N]", "print the N-th episode and exit; without N, list them", int, const=0),
+    ),
+    Option("--port N", "port of the page; 0 takes a free one", int, 8010),
+    Option("--no-browser", "only print the address"),
+)
+def command(args: argparse.Namespace) -> int:
     from rllib_lmgame.viewer.library import Library
     from rllib_lmgame.viewer.places import sources_of
 
-    if args.export is not None and args.text is not None:
-        raise ConfigError("--text", "does not go with --export")
     check_port(args.port)
     library = Library(sources_of(args.words))
     if args.export is not None:
@@ -146,8 +132,8 @@ def _found(paths: list[str], curves: Curves) -> list[Source]:
 def _serve(library: Library, args: argparse.Namespace) -> int:
     import webbrowser
 
+    from rllib_lmgame.servers.viewer import Viewer
     from rllib_lmgame.viewer.curves import Curves
-    from rllib_lmgame.viewer.server import Viewer
 
     curves = Curves([])
     with Viewer(library, _title(args.words), args.port, lambda: _found(args.words, curves), curves) as viewer:

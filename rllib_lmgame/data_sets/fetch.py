@@ -28,7 +28,7 @@ from rllib_lmgame.base.text import size_text
 from rllib_lmgame.data_sets import hub
 from rllib_lmgame.data_sets.archives import leads_out, unpack
 from rllib_lmgame.data_sets.places import PREFIX, SOURCE, Named, named, read_source
-from rllib_lmgame.data_sets.table import HUB, MB, PACKAGE, SETS, Source
+from rllib_lmgame.data_sets.table import HUB, MB, PACKAGE, Source
 from rllib_lmgame.data_sets.web import CHUNK, check_room, download
 
 Report = Callable[[str], None]
@@ -95,7 +95,7 @@ def fetch(name: str, source: Path | None = None, report: Report = print) -> Path
 
     Args:
         name: ``NAME`` or ``NAME:PART``.
-        source: A folder that has its files already; nothing else is asked.
+        source: A folder that has a folder of the set with its files already; nothing else is asked.
         report: Told what is done, a line at a time.
 
     Returns: The set's folder.
@@ -374,75 +374,44 @@ def _copy_of(source: Source, path: str, file: Path, of: Mapping[str, str]) -> _I
     return _Item(_local(source, path), partial(_copy, file), of, file.stat().st_size, known, unpack=source.unpack)
 
 
+def _room(chosen: Named, place: Path) -> Path:
+    """The set's folder in one that ``--from`` names, or that itself: others have files of the same names."""
+    return place if place.name == chosen.name else place / chosen.name
+
+
 def _of_folder(chosen: Named, source: Source, place: Path) -> Iterator[_Item]:
-    """Files that lie in a folder: below it as in their repository, as in the set's folder, or side by side.
-
-    A file that other sets could have by the same name, and whose hash nobody knows, must lie in a folder of the set's.
-    """
-    own = [place / chosen.name / source.below, place / chosen.name]
-    everybodys = [place / source.below, place]
-    own += everybodys if place.name == chosen.name else []
-    nothing, look_alikes = True, list[str]()
+    """Files that lie in a folder of the set's name, as in the set's own."""
+    room = _room(chosen, place)
     for pattern in source.files:
-        found: dict[str, Path] = {}
-        look_alikes = [] if pattern in source.sha256 else _sets_with(pattern, chosen.name)
-        for room in own if look_alikes else [*own, *everybodys]:
-            for file in sorted(room.glob(f"**/{pattern}" if "*" in pattern else pattern)):
-                if file.is_file():
-                    found.setdefault(file.relative_to(room).as_posix(), file)
-            if found:
-                break
-        if not found and not look_alikes and (file := place / Path(pattern).name).is_file():
-            found[pattern] = file
-        if not found and "*" not in pattern:
-            raise _not_there(chosen, place, f"{pattern} (looked for {_local(source, pattern)} as well)", look_alikes)
-        for path, file in found.items():
-            nothing = False
-            yield _copy_of(source, path, file, {"url": str(file.absolute())})
-    if nothing:
-        raise _not_there(chosen, place, " or ".join(source.files), look_alikes)
-
-
-def _sets_with(pattern: str, name: str) -> list[str]:
-    """Sets beside ``name`` that have files of the same pattern."""
-    return [
-        other for other, each in SETS.items() if other != name and any(pattern in one.files for one in each.sources)
-    ]
-
-
-def _not_there(chosen: Named, place: Path, what: str, look_alikes: Sequence[str]) -> ConfigError:
-    if not look_alikes:
-        return ConfigError("--from", f"{place} has no {what}")
-    return ConfigError(
-        "--from",
-        f"{place / chosen.name} has no {what}; files of {', '.join(look_alikes)} may have the same name, so those of "
-        f"{chosen.name} are taken from a folder of that name alone",
-    )
+        path = _local(source, pattern)
+        found = sorted(filter(Path.is_file, room.glob(f"**/{path}" if "*" in path else path)))
+        if not found:
+            raise ConfigError("--from", f"{room} has no {path}")
+        for file in found:
+            of = {"url": str(file.absolute())}
+            yield _copy_of(source, file.relative_to(room / source.below).as_posix(), file, of)
 
 
 def _copied_set(chosen: Named, place: Path) -> tuple[list[_Item], list[str]] | None:
     """Files and parts of a set that was fetched elsewhere, with its ``SOURCE.json``; ``None`` if this is none."""
-    for folder in (place / chosen.name, place):
-        try:
-            said = read_source(folder)
-            if said["name"] != chosen.name:
-                continue
-            parts, files = list(said["parts"]), dict(said["files"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        if chosen.part and chosen.part not in parts:
-            raise ConfigError("--from", f"{folder} has {', '.join(parts) or 'no part'}, not {chosen.part}")
-        items = []
-        for path, about in files.items():
-            file = folder / path
-            if not file.resolve().is_relative_to(folder.resolve()) or not file.is_file():
-                raise ConfigError("--from", f"{folder / SOURCE} names {path}, which is not in {folder}")
-            of = {key: str(about[key]) for key in ("url", "revision") if key in about}
-            of.setdefault("url", str(file.absolute()))
-            sha256 = _known_hash(chosen, path) or about["sha256"]
-            items.append(_Item(path, partial(_copy, file), of, about["bytes"], sha256))
-        return items, parts
-    return None
+    folder = _room(chosen, place)
+    try:
+        said = read_source(folder)
+        parts, files = list(said["parts"]), dict(said["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if chosen.part and chosen.part not in parts:
+        raise ConfigError("--from", f"{folder} has {', '.join(parts) or 'no part'}, not {chosen.part}")
+    items = []
+    for path, about in files.items():
+        file = folder / path
+        if not file.resolve().is_relative_to(folder.resolve()) or not file.is_file():
+            raise ConfigError("--from", f"{folder / SOURCE} names {path}, which is not in {folder}")
+        of = {key: str(about[key]) for key in ("url", "revision") if key in about}
+        of.setdefault("url", str(file.absolute()))
+        sha256 = _known_hash(chosen, path) or about["sha256"]
+        items.append(_Item(path, partial(_copy, file), of, about["bytes"], sha256))
+    return items, parts
 
 
 def _known_hash(chosen: Named, path: str) -> str | None:

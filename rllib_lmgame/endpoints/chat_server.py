@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint: ``/v1/chat/completions``, ``/v1/models``, and maybe ``/v1/completions`` for scores."""
+"""An OpenAI-compatible endpoint of chat completions, asked by the programs that agents are."""
 
 from __future__ import annotations
 
@@ -10,16 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from aiohttp import web
 
 from rllib_lmgame.base import json_files
-from rllib_lmgame.base.http_server import read_whole, refuse_pages
-from rllib_lmgame.endpoints.completions import (
-    ChatReply,
-    ChatRequest,
-    RequestError,
-    ScoredPrompt,
-    ScoreRequest,
-    read_request,
-    read_score_request,
-)
+from rllib_lmgame.base.http_server import read_whole, refuse_pages, sent_token
+from rllib_lmgame.endpoints.completions import ChatReply, ChatRequest, RequestError, read_request
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +22,6 @@ CREATED = 0
 
 Answer = Callable[[ChatRequest], Awaitable[ChatReply]]
 """Replies to a request. Raises: RequestError: it cannot be replied to."""
-Score = Callable[[ScoreRequest], Awaitable[ScoredPrompt]]
-"""Scores tokens. Raises: RequestError: it cannot."""
 
 
 class ChatEndpoint:
@@ -39,18 +29,14 @@ class ChatEndpoint:
 
     Args:
         model: The name that the model goes by; requests may use any.
-        score: Log-probabilities of tokens, for all who may ask; ``None``: there are none.
-        unknown: What is said of a token that may not ask.
     """
 
-    def __init__(self, model: str, score: Score | None = None, unknown: str = "no such token") -> None:
+    def __init__(self, model: str) -> None:
         self._model = model
-        self._unknown = unknown
-        self._score = score
-        self._answers: dict[str | None, Answer] = {}
+        self._answers: dict[str, Answer] = {}
 
-    def admit(self, token: str | None, answer: Answer) -> None:
-        """From now on requests with ``token`` get ``answer``; ``None``: those of all programs of this machine."""
+    def admit(self, token: str, answer: Answer) -> None:
+        """From now on requests with ``token`` get ``answer``."""
         self._answers[token] = answer
 
     def dismiss(self, token: str) -> None:
@@ -59,18 +45,8 @@ class ChatEndpoint:
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=MOST_BYTES, middlewares=[_told])
-        app.add_routes(
-            [web.post("/v1/chat/completions", self._complete), web.get("/v1/models", self._models)],
-        )
-        if self._score is not None:
-            app.add_routes([web.post("/v1/completions", self._scored)])
+        app.add_routes([web.post("/v1/chat/completions", self._complete), web.get("/v1/models", self._models)])
         return app
-
-    async def _scored(self, request: web.Request) -> web.Response:
-        self._answer_of(request)
-        assert self._score is not None
-        scored = await self._score(read_score_request(await _body(request)))
-        return web.json_response(scored.body(f"cmpl-{uuid.uuid4().hex}", self._model, CREATED))
 
     async def _models(self, request: web.Request) -> web.Response:
         self._answer_of(request)
@@ -89,19 +65,12 @@ class ChatEndpoint:
 
     def _answer_of(self, request: web.Request) -> Answer:
         """Raises: RequestError: no token, or an unknown one; a page of a web site."""
-        refuse_pages(request, only_here=None in self._answers)
-        if None in self._answers:
-            return self._answers[None]
-        scheme, _, value = request.headers.get("Authorization", "").partition(" ")
-        sent = value.strip().encode(errors="surrogateescape") if scheme.lower() == "bearer" else b""
-        known = [(token, answer) for token, answer in [*self._answers.items()] if token is not None]
-        found = [answer for token, answer in known if hmac.compare_digest(sent, token.encode())]
+        refuse_pages(request, only_here=True)
+        sent = sent_token(request.headers)
+        found = [answer for token, answer in [*self._answers.items()] if hmac.compare_digest(sent, token.encode())]
         if not found:
-            raise RequestError(
-                self._unknown if sent else "send `Authorization: Bearer TOKEN` (the client's api_key)",
-                code="invalid_api_key",
-                status=401,
-            )
+            why = "no such token: its episode may be over" if sent else "send `Authorization: Bearer TOKEN` (api_key)"
+            raise RequestError(why, code="invalid_api_key", status=401)
         return found[0]
 
 

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from typing import Any, Self, TypeGuard, TypeVar
 
 import aiohttp
 
+from rllib_lmgame.base import http_client
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.json_files import parse
 from rllib_lmgame.base.text import one_line, printable
@@ -98,16 +98,8 @@ class EndpointClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        headers = {"Accept-Encoding": "identity"}  # What is small on its way may be large unpacked.
-        if self._key is not None:
-            headers["Authorization"] = f"Bearer {self._key}"
-        self._session = aiohttp.ClientSession(
-            auto_decompress=False,
-            connector=aiohttp.TCPConnector(limit=self._at_once),
-            headers=headers,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,
-        )
+        headers = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
+        self._session = http_client.client(headers, connector=aiohttp.TCPConnector(limit=self._at_once))
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -189,26 +181,18 @@ class EndpointClient:
         raise AssertionError("there is at least one attempt")
 
     async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, bytes]:
-        """Status and content of one exchange; raises Passing for no connection, a timeout or too much content."""
+        """Status and content of one exchange; raises Passing for no answer, or one that says that it may pass."""
         assert self._session is not None, "the client is entered first"
-        url = self.address.url
+        url, most = self.address.url, self.options.max_answer_bytes
         try:
-            async with asyncio.timeout(self._limit_s):
-                async with self._session.request(
-                    method, f"{url}/{path}", json=body, allow_redirects=False, timeout=aiohttp.ClientTimeout()
-                ) as response:
-                    content = b""
-                    async for part in response.content.iter_chunked(65536):
-                        content += part
-                        if len(content) > self.options.max_answer_bytes:
-                            raise Passing(f"{url} sent more than {self.options.max_answer_bytes:,} bytes")
-                    if response.status == 429 or response.status >= 500:
-                        raise Passing(self._told(response.status, content), _seconds(response.headers))
-                    return response.status, content
-        except TimeoutError:
-            raise Passing(f"{url} gave no answer within {self._limit_s:g} s") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise Passing(f"no answer from {url}: {self._clean(_why(error))}") from None
+            reply = await http_client.ask(self._session, method, f"{url}/{path}", self._limit_s, most, json=body)
+        except (http_client.Late, http_client.TooLong) as error:
+            raise Passing(f"{url} {error}") from None
+        except http_client.NoAnswer as error:
+            raise Passing(f"no answer from {url}: {self._clean(str(error))}") from None
+        if reply.status == 429 or reply.status >= 500:
+            raise Passing(self._told(reply.status, reply.content), _seconds(reply.headers))
+        return reply.status, reply.content
 
     def _read(self, content: bytes) -> Answer:
         try:
@@ -254,12 +238,6 @@ class EndpointClient:
 
 def _is_count(value: Any) -> TypeGuard[int]:
     return type(value) is int and 0 <= value <= MOST_TOKENS
-
-
-def _why(error: Exception) -> str:
-    """Why nobody answers, in the system's words where it has some."""
-    number = getattr(getattr(error, "os_error", error), "errno", None)
-    return os.strerror(number) if number and number > 0 else str(error) or type(error).__name__
 
 
 def _shown(content: bytes) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from rllib_lmgame.base.errors import did_you_mean
+from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.text import is_writable
-from rllib_lmgame.settings.schema import describe
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
 MOST_MESSAGES = 4096
 MOST_OF_TOOLS = 1 << 18
 """Characters of the tools of a request, as JSON."""
@@ -72,7 +73,6 @@ _OF_THE_BOOKS = (
     *("request_id", "cache_salt", "priority"),
 )
 """What says nothing of the reply."""
-_OF_MESSAGES = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning")
 _OF_REPLIES = ("refusal", "annotations", "id", "index", "parsed", "provider_specific_fields")
 """What a client may send back of a reply, though it says nothing."""
 
@@ -156,30 +156,6 @@ class ChatRequest:
 
 
 @dataclass(frozen=True)
-class ScoreRequest:
-    """Tokens whose log-probabilities a client asks for, two or more."""
-
-    ids: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class ScoredPrompt:
-    """Log-probabilities of all tokens but the first, and the texts of these: as vLLM's server sends them."""
-
-    ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    texts: tuple[str, ...]
-
-    def body(self, completion_id: str, model: str, created: int) -> dict[str, Any]:
-        known = zip(self.ids[1:], self.logprobs, self.texts, strict=True)
-        scored = [{str(token): {"logprob": number, "decoded_token": text}} for token, number, text in known]
-        choice = {"index": 0, "text": "", "finish_reason": "length", "logprobs": None}
-        head = {"id": completion_id, "object": "text_completion", "created": created, "model": model}
-        usage = {"prompt_tokens": len(self.ids), "completion_tokens": 0, "total_tokens": len(self.ids)}
-        return {**head, "choices": [{**choice, "prompt_logprobs": [None, *scored]}], "usage": usage}
-
-
-@dataclass(frozen=True)
 class ChatReply:
     """A completion: its text, or the tools it calls (as :class:`ChatMessage` has them), and its reasoning, if any."""
 
@@ -235,6 +211,70 @@ def call_data(call_id: str, name: str, arguments: Any) -> dict[str, Any]:
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
+def _writable(text: str) -> str:
+    if not is_writable(text):
+        raise ValueError("must be text that UTF-8 has a form for")
+    return text
+
+
+_Text = Annotated[str, AfterValidator(_writable)]
+
+
+class _Form(BaseModel):
+    """A part of a request; keys that are not known are looked at elsewhere."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+
+
+class _Function(_Form):
+    name: _Text
+    arguments: _Text
+
+
+class _Call(_Form):
+    id: _Text
+    function: _Function
+
+
+class _Part(_Form):
+    type: Literal["text"]
+    text: _Text
+
+
+class _Message(_Form):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: _Text | list[_Part] | None = None
+    tool_calls: list[_Call] | None = None
+    name: str | None = None
+    reasoning_content: _Text | None = None
+    reasoning: _Text | None = None
+
+
+class _NamedFunction(_Form):
+    name: str
+
+
+class _Tool(_Form):
+    type: Literal["function"]
+    function: _NamedFunction
+
+
+_Tokens = Annotated[int, Field(ge=1, le=1 << 31)] | None
+
+
+class _Request(_Form):
+    messages: Annotated[list[_Message], Field(min_length=1, max_length=MOST_MESSAGES)]
+    tools: list[_Tool] | None = None
+    tool_choice: str | None = None
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    max_completion_tokens: _Tokens = None
+    max_tokens: _Tokens = None
+    temperature: Annotated[float, Field(ge=0, le=100)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    seed: Annotated[int, Field(ge=-(1 << 63), le=1 << 63)] | None = None
+
+
 def read_request(body: Any) -> ChatRequest:
     """Raises: RequestError: something is not as it must be, or not to be had here."""
     if not isinstance(body, Mapping):
@@ -245,24 +285,22 @@ def read_request(body: Any) -> ChatRequest:
             hint = f"; {_INSTEAD[key]}" if key in _INSTEAD else hint
             raise RequestError(f"`{key}` is not to be had here{hint}", key, "unsupported_parameter")
     _check_keys(body, (*_READ, *_ONLY, *_OF_THE_BOOKS), "", "unsupported_parameter")
-    listed = body.get("messages")
-    if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_MESSAGES:
-        raise RequestError(f"`messages` must be a list of 1 to {MOST_MESSAGES} messages", "messages")
-    stream = body.get("stream") or False
-    if not isinstance(stream, bool):
-        raise RequestError("`stream` must be true or false", "stream")
-    options = body.get("stream_options") or {}
-    limits = [_number(body, key, 1, 1 << 31, whole=True) for key in ("max_completion_tokens", "max_tokens")]
-    seed = _number(body, "seed", -(1 << 63), 1 << 63, whole=True)
+    try:
+        asked = _Request.model_validate(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = [part for part in first["loc"] if isinstance(part, int) or part.replace("_", "").isalpha()]
+        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place if part != "str")[1:]
+        raise RequestError(f"`{where}`: {first['msg']}", where) from None
     return ChatRequest(
-        tuple(_message(message, f"messages[{place}]") for place, message in enumerate(listed)),
-        "" if body.get("tool_choice") == "none" else _tools(body.get("tools")),
-        next((int(limit) for limit in limits if limit is not None), None),
-        _number(body, "temperature", 0, 100),
-        _number(body, "top_p", 0, 1),
-        None if seed is None else int(seed),
-        stream,
-        isinstance(options, Mapping) and options.get("include_usage") is True,
+        tuple(_message(*each) for each in enumerate(zip(asked.messages, body["messages"], strict=True))),
+        "" if asked.tool_choice == "none" else _tools(body.get("tools") or []),
+        asked.max_completion_tokens or asked.max_tokens,
+        asked.temperature,
+        asked.top_p,
+        asked.seed,
+        bool(asked.stream),
+        (asked.stream_options or {}).get("include_usage") is True,
     )
 
 
@@ -274,87 +312,20 @@ def _check_keys(said: Mapping[str, Any], known: Sequence[str], where: str, code:
             raise RequestError(f"`{where}{key}` is not known here; {hint}", f"{where}{key}", code)
 
 
-def read_score_request(body: Any) -> ScoreRequest:
-    """Of the completions that are no chat this alone is to be had. Raises: RequestError: it asks for something else."""
-    if not isinstance(body, Mapping):
-        raise RequestError(f"the request must be a JSON object, got {describe(body)}")
-    for key, allowed in (("prompt_logprobs", (0, 1)), ("max_tokens", (0, 1)), ("logprobs", (None,)), ("n", (None, 1))):
-        if body.get(key) not in allowed or isinstance(body.get(key), bool):
-            raise RequestError(
-                "here `prompt_logprobs: 0` alone is to be had, of a `prompt` of token ids with `max_tokens: 0`; "
-                f"`{key}` may not be {describe(body.get(key))}; replies are written at /v1/chat/completions",
-                key,
-                "unsupported_parameter",
-            )
-    if body.get("stream"):
-        raise RequestError("`stream` is not to be had here", "stream", "unsupported_parameter")
-    ids = body.get("prompt")
-    if not isinstance(ids, list) or len(ids) < 2 or not all(type(each) is int and 0 <= each < 1 << 31 for each in ids):
-        raise RequestError("`prompt` must be a list of two token ids or more", "prompt")
-    return ScoreRequest(tuple(ids))
-
-
-def _number(body: Mapping[str, Any], key: str, low: float, high: float, whole: bool = False) -> float | None:
-    value = body.get(key)
-    if value is None:
-        return None
-    kinds = int if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
-        kind = "a whole number" if whole else "a number"
-        raise RequestError(f"`{key}` must be {kind} from {low:g} to {high:g}, got {describe(value)}", key)
-    return value
-
-
-def _message(message: Any, where: str) -> ChatMessage:
-    if not isinstance(message, Mapping):
-        raise RequestError(f"`{where}` must be an object, got {describe(message)}", where)
-    role = message.get("role")
-    if role not in ROLES:
-        raise RequestError(f"`{where}.role` must be one of {', '.join(ROLES)}, got {describe(role)}", where)
-    calls = tuple(
-        _read_call(call, f"{where}.tool_calls[{place}]")
-        for place, call in enumerate(_list(message.get("tool_calls"), f"{where}.tool_calls"))
-    )
-    if calls and role != "assistant":
+def _message(place: int, message: tuple[_Message, Mapping[str, Any]]) -> ChatMessage:
+    said, raw = message
+    where = f"messages[{place}]"
+    _check_keys(raw, (*_Message.model_fields, "tool_call_id", *_OF_REPLIES), f"{where}.")
+    calls = tuple((call.id, call.function.name, call.function.arguments) for call in said.tool_calls or ())
+    if calls and said.role != "assistant":
         raise RequestError(f"`{where}.tool_calls` belong to an assistant's message", where)
-    _check_keys(message, (*_OF_MESSAGES, *_OF_REPLIES), f"{where}.")
-    reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
-    if not isinstance(reasoning, str) or not is_writable(reasoning):
-        raise RequestError(f"`{where}.reasoning_content` must be text, got {describe(reasoning)}", where)
-    name = message.get("name")
-    if not isinstance(name, str | None):
-        raise RequestError(f"`{where}.name` must be text, got {describe(name)}", where)
-    role = "system" if role == "developer" else role
-    return ChatMessage(role, _content(message.get("content"), where), calls, name or "", reasoning)
+    content = said.content if isinstance(said.content, str) else "".join(part.text for part in said.content or ())
+    role = "system" if said.role == "developer" else said.role
+    return ChatMessage(role, content, calls, said.name or "", said.reasoning_content or said.reasoning or "")
 
 
-def _content(content: Any, where: str) -> str:
-    """Text, or the texts of its parts."""
-    parts = [{"type": "text", "text": content}] if isinstance(content, str) else _list(content, f"{where}.content")
-    texts = []
-    for part in parts:
-        text = part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None
-        if not isinstance(text, str) or not is_writable(text):
-            raise RequestError(f"`{where}.content` must be text, or parts of `type: text`", where)
-        texts.append(text)
-    return "".join(texts)
-
-
-def _read_call(call: Any, where: str) -> tuple[str, str, str]:
-    function = call.get("function") if isinstance(call, Mapping) else None
-    parts = (call.get("id"), function.get("name"), function.get("arguments")) if isinstance(function, Mapping) else ()
-    if len(parts) != 3 or not all(isinstance(part, str) and is_writable(part) for part in parts):
-        raise RequestError(f"`{where}` must have an id and a function with name and arguments, all texts", where)
-    return parts  # type: ignore[return-value]
-
-
-def _tools(tools: Any) -> str:
+def _tools(listed: list[Any]) -> str:
     """Tools as JSON."""
-    listed = _list(tools, "tools")
-    for place, tool in enumerate(listed):
-        function = tool.get("function") if isinstance(tool, Mapping) and tool.get("type") == "function" else None
-        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            raise RequestError(f"`tools[{place}]` must be a function with a name", "tools")
     try:
         text = json.dumps(listed)
     except RecursionError:
@@ -362,11 +333,3 @@ def _tools(tools: Any) -> str:
     if len(text) > MOST_OF_TOOLS:
         raise RequestError(f"`tools` have {len(text):,} characters, more than {MOST_OF_TOOLS:,}", "tools")
     return text if listed else ""
-
-
-def _list(value: Any, where: str) -> list[Any]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise RequestError(f"`{where}` must be a list, got {describe(value)}", where)
-    return value

@@ -21,17 +21,9 @@ from rllib_lmgame.envs.registry import (
 )
 
 __all__ = [
-    "GameError",
-    "GameSession",
-    "GameSpec",
-    "Observation",
-    "StepResult",
-    "game_spec",
-    "make",
-    "make_game",
-    "make_session",
-    "register_game",
-]
+    "GameError", "GameSession", "GameSpec", "Observation", "StepResult", "game_spec", "make", "make_game",
+    "make_session", "register_game",
+]  # fmt: skip
 
 if TYPE_CHECKING:
 

@@ -13,11 +13,12 @@ A game can be named by
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache
@@ -41,6 +42,10 @@ READY = "check_ready"
 """Method of games that need something which runs beside them (a server, a judge); it says nothing where they do not."""
 WITHOUT_REQUIREMENTS = {"browsergym": "--no-deps browsergym-core browsergym-miniwob"}
 """Module -> what pip installs it with, where its requirements do not go with ours (it pins Playwright 1.44)."""
+
+TEXT_OF_GYMNASIUM = "rllib_lmgame.envs.games.adapted.gym_games.game:GymTextGame"
+OF_GYMNASIUMS_MAKE = ("max_episode_steps", "disable_env_checker", "render_mode")
+"""Arguments that ``gymnasium.make`` takes for whichever environment."""
 
 INDEX = Path(__file__).with_name("index.json")
 """What the classes of this package's games say, written by ``docs/generate.py``: read here, so that no game is imported
@@ -100,24 +105,40 @@ class GameSpec:
 
 _GAMES: dict[str, GameSpec] = {}
 
-
 ON_SERVERS = "agentgym"
 """Ids of games on servers of others begin with it and a colon."""
 
 AT_ADDRESSES = ("openenv:URL", "mrlm:ID@HOST")
 """Stand for the ids of environments on servers of OpenEnv and MRLM, which have their address behind the colon."""
 
-
 AGENT_PROGRAMS = "agent:PROGRAM"
 """Stands for the ids of agent programs, which have their import path in place of `PROGRAM`."""
+
+
+ADAPTED = "rllib_lmgame.envs.games.adapted"
+_OF_ADDRESSES = {
+    "openenv": ("openenv.game:OpenEnv", "An environment on a server that speaks OpenEnv's protocol.", "url"),
+    "mrlm": ("mrlm.game:MRLM", "An environment on a server of MRLM's gRPC service.", "address"),
+}
+"""What begins an id -> the class, a line about it, and the option that takes the address."""
 
 
 @cache
 def served() -> Mapping[str, GameSpec]:
     """Games by ids that need more than this package: servers, sites, or a program of yours."""
-    from rllib_lmgame.envs.games.adapted.agentgym import tasks as agentgym
+    from rllib_lmgame.envs.games.adapted.agentgym.tasks import TASKS
 
-    entry_point = f"{agentgym.__name__.rpartition('.')[0]}.game:AgentGym"
+    known = [
+        GameSpec(
+            f"{ON_SERVERS}:{name}",
+            f"{ADAPTED}.agentgym.game:AgentGym",
+            task.summary,
+            horizon=task.turns,
+            defaults={"task": name, "max_turns": task.turns},
+            family="Tasks on AgentGym's servers",
+        )
+        for name, task in TASKS.items()
+    ]
     sites = GameSpec(
         "lmgame/WebArena-v0",
         "rllib_lmgame.envs.games.web.web_arena.game:WebArena",
@@ -127,38 +148,16 @@ def served() -> Mapping[str, GameSpec]:
         extra="browser",
         family="Shops, sites and search",
     )
-    return {
-        f"{ON_SERVERS}:{name}": GameSpec(
-            f"{ON_SERVERS}:{name}",
-            entry_point,
-            task.summary,
-            horizon=task.turns,
-            defaults={"task": name, "max_turns": task.turns},
-            family="Tasks on AgentGym's servers",
-        )
-        for name, task in agentgym.TASKS.items()
-    } | {
-        sites.game_id: sites,
-        **{form: at_address(form) for form in AT_ADDRESSES},
-        AGENT_PROGRAMS: of_program("PROGRAM"),
-    }
+    known += [sites, *map(at_address, AT_ADDRESSES), of_program("PROGRAM")]
+    return {spec.game_id: spec for spec in known}
 
 
 def at_address(game: str) -> GameSpec:
     """The environment on a server of OpenEnv or MRLM at an address."""
     kind, _, address = game.partition(":")
-    adapted = "rllib_lmgame.envs.games.adapted"
-    entry_point, summary, key = {
-        "openenv": (
-            f"{adapted}.openenv.game:OpenEnv",
-            "An environment on a server that speaks OpenEnv's protocol.",
-            "url",
-        ),
-        "mrlm": (f"{adapted}.mrlm.game:MRLM", "An environment on a server of MRLM's gRPC service.", "address"),
-    }[kind]
-    return GameSpec(
-        game, entry_point, summary, defaults={key: address}, family="Environments on servers of OpenEnv and MRLM"
-    )
+    entry_point, summary, key = _OF_ADDRESSES[kind]
+    family = "Environments on servers of OpenEnv and MRLM"
+    return GameSpec(game, f"{ADAPTED}.{entry_point}", summary, defaults={key: address}, family=family)
 
 
 def is_program(game: str) -> bool:
@@ -170,7 +169,7 @@ def of_program(path: str) -> GameSpec:
     """The agent program at an import path."""
     return GameSpec(
         f"{AGENT_PROGRAMS.removesuffix('PROGRAM')}{path}",
-        "rllib_lmgame.envs.games.adapted.agent_program.game:AgentProgram",
+        f"{ADAPTED}.agent_program.game:AgentProgram",
         "A program of yours that asks the policy for completions.",
         defaults={"program": path},
         family="Programs of yours",
@@ -186,19 +185,16 @@ def register_own_games() -> None:
 def register_game(spec: GameSpec) -> None:
     """Make a game known under its id; one for a single player is registered with Gymnasium as well.
 
-    Raises:
-        ConfigError: if the id is taken by another game, or the spec cannot be right.
+    Raises: ConfigError: if the id is taken by another game, or the spec cannot be right.
     """
-    if _GAMES.get(spec.game_id, spec) != spec:
-        raise ConfigError(
-            "game", f"the id {spec.game_id!r} is taken by {_GAMES[spec.game_id].entry_point}; choose another one"
-        )
+    known = _GAMES.get(spec.game_id, spec)
+    if known != spec:
+        raise ConfigError("game", f"the id {spec.game_id!r} is taken by {known.entry_point}; choose another one")
     if spec.kind not in KINDS:
         raise ConfigError("game", f"kind of {spec.game_id!r} is {spec.kind!r}; it must be one of {', '.join(KINDS)}")
     if ":" not in spec.entry_point:
-        raise ConfigError(
-            "game", f"entry_point of {spec.game_id!r} is {spec.entry_point!r}; it must read package.module:Class"
-        )
+        read = f"entry_point of {spec.game_id!r} is {spec.entry_point!r}"
+        raise ConfigError("game", f"{read}; it must read package.module:Class")
     _GAMES[spec.game_id] = spec
     if spec.kind == "gymnasium" and spec.game_id not in gymnasium.registry:
         gymnasium.register(spec.game_id, entry_point=spec.entry_point, kwargs=dict(spec.defaults))
@@ -208,12 +204,8 @@ def games() -> dict[str, GameSpec]:
     """All games known by id: those of this package in the order of the index, on servers, then those of others."""
     known = {**_GAMES, **served()}
     for point in entry_points(group=ENTRY_POINT_GROUP):
-        known.setdefault(
-            point.name,
-            GameSpec(
-                point.name, point.value, summary=f"from {point.dist.name if point.dist else point.value}", kind=""
-            ),
-        )
+        said = f"from {point.dist.name if point.dist else point.value}"
+        known.setdefault(point.name, GameSpec(point.name, point.value, said, kind=""))
     return known
 
 
@@ -225,8 +217,7 @@ def own_games() -> dict[str, GameSpec]:
 def game_spec(game: str) -> GameSpec:
     """The spec of an id, entry point name or import path.
 
-    Raises:
-        ConfigError: if there is no such game; the message names the nearest one.
+    Raises: ConfigError: if there is no such game; the message names the nearest one.
     """
     for quick in (_GAMES, served()):  # Looking through the installed packages takes 10 ms.
         if game in quick:
@@ -247,6 +238,10 @@ def game_spec(game: str) -> GameSpec:
     if game.endswith(".py"):
         module = game.removesuffix(".py").removeprefix("./").replace("/", ".")
         raise ConfigError("game", f"{game!r} is a file; name the class in it: {module}:CLASS")
+    if game in gymnasium.registry:
+        of_words = f"one with words for its actions and its state is a text game as {TEXT_OF_GYMNASIUM}"
+        what = f"{game!r} is an environment of Gymnasium, which stock algorithms (`PPO`) train on, and no text game"
+        raise ConfigError("game", f"{what}; {of_words} with `env_config: {{env_id: {game}}}`")
     match = nearest_game(game, known)
     hint = f"did you mean {match!r}?" if match else "`rllib games list` shows those there are."
     raise ConfigError("game", f"unknown game {game!r}; {hint} A game of your own is named package.module:Class")
@@ -260,7 +255,7 @@ def nearest_game(game: str, known: Iterable[str]) -> str | None:
         return short[name]
     longer = sorted((other for other in short if len(name) > 2 and other.startswith(name)), key=len)
     match = nearest(name, [other for other in short if abs(len(other) - len(name)) <= 2]) or (
-        longer[0] if longer else nearest(name, short)
+        longer[0] if longer else nearest(name, short, 0.7)
     )
     return None if match is None else short[match]
 
@@ -320,11 +315,9 @@ def load_factory(spec: GameSpec) -> Callable[..., Any]:
         raise ConfigError("game", reason) from error
     factory = attribute_of(module, attribute, "game")
     if not callable(factory):
-        raise ConfigError(
-            "game",
-            f"{spec.entry_point!r} is {type(factory).__name__}; it must be a class or a function that returns an "
-            "environment",
-        )
+        kind = type(factory).__name__
+        must = "it must be a class or a function that returns an environment"
+        raise ConfigError("game", f"{spec.entry_point!r} is {kind}; {must}")
     return factory  # type: ignore[no-any-return]
 
 
@@ -333,12 +326,53 @@ def options_of(game: str) -> type | None:
     return getattr(load_factory(game_spec(game)), "Options", None)
 
 
+def check_game(game: str, env_config: Mapping[str, Any]) -> None:
+    """Check what can be seen without making the game: there is such a game, and it takes such arguments.
+
+    Raises: ConfigError: for an unknown game, or a key that a game without option group does not take.
+    """
+    spec = game_spec(game)
+    factory = load_factory(spec)
+    if not hasattr(factory, "Options"):
+        check_arguments(factory, {**spec.defaults, **env_config})
+
+
+def check_arguments(factory: Callable[..., Any], env_config: Mapping[str, Any], more: Collection[str] = ()) -> None:
+    """Raise :class:`ConfigError` for the first key that is neither an argument of ``factory`` nor one of ``more``."""
+    try:
+        arguments = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # Written in C, say: what it takes is seen when it is called.
+        return
+    if any(argument.kind is argument.VAR_KEYWORD for argument in arguments):
+        return
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    names = [*(argument.name for argument in arguments if argument.kind in by_name), *more]
+    for key in env_config:
+        if key not in names:
+            hint = did_you_mean(key, names, f"there are {', '.join(names)}" if names else "there are none")
+            raise ConfigError(
+                f"env_config.{key}", f"{getattr(factory, '__name__', factory)} has no such argument; {hint}"
+            )
+
+
+def check_gymnasium_arguments(env: str, env_config: Mapping[str, Any]) -> None:
+    """As :func:`check_arguments`, of an environment that Gymnasium knows and can import."""
+    entry_point = gymnasium.spec(env).entry_point
+    try:
+        factory = (
+            gymnasium.envs.registration.load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+        )
+    except (ImportError, AttributeError, gymnasium.error.Error):
+        return
+    if factory is not None:
+        check_arguments(factory, env_config, OF_GYMNASIUMS_MAKE)
+
+
 def make(game: str, **env_config: Any) -> Any:
     """The environment of a game, for one player (a ``gymnasium.Env``) or several (PettingZoo):
     ``make("lmgame/KuhnPoker-v0", players=3)``.
 
-    Raises:
-        ConfigError: for an unknown game or key, or an impossible value.
+    Raises: ConfigError: for an unknown game or key, or an impossible value.
     """
     return make_game(game, env_config)
 
@@ -346,22 +380,22 @@ def make(game: str, **env_config: Any) -> Any:
 def make_game(game: str, env_config: Mapping[str, Any] | None = None) -> Any:
     """The environment itself, without a session (and without Gymnasium's wrappers).
 
-    Raises:
-        ConfigError: for an unknown game or key, or an impossible value.
+    Raises: ConfigError: for an unknown game or key, or an impossible value.
     """
     spec = game_spec(game)
     config = {**spec.defaults, **(env_config or {})}
     if game.startswith(f"{ON_SERVERS}:") and config["task"] != spec.defaults["task"]:
         raise ConfigError("env_config.task", f"the game's name says it; write env: {ON_SERVERS}:TASK")
     factory = load_factory(spec)
+    if not hasattr(factory, "Options"):
+        check_arguments(factory, config)
     try:
         return factory(**config)
     except (ConfigError, MissingDependencyError, GameError):
         raise
     except TypeError as error:
-        raise ConfigError(
-            "env_config", f"game {spec.game_id!r} does not take {config} as keyword arguments: {error}"
-        ) from error
+        message = f"game {spec.game_id!r} does not take {config} as keyword arguments: {error}"
+        raise ConfigError("env_config", message) from error
     except (Exception, KeyboardInterrupt):
         raise
     except BaseException as error:  # Such as sys.exit(), which would end whoever makes the game.
@@ -393,24 +427,19 @@ def session_of(game_id: str, env: Any, own: bool = False) -> GameSession:
         env: The environment.
         own: It is a game of this package (:attr:`GameSpec.own`).
 
-    Raises:
-        GameError: if ``env`` is neither a Gymnasium nor a PettingZoo environment.
+    Raises: GameError: if ``env`` is neither a Gymnasium nor a PettingZoo environment.
     """
     from pettingzoo import AECEnv, ParallelEnv
 
     from rllib_lmgame.envs.contract.adapters import AECSession, GymnasiumSession, ParallelSession
 
+    kind = f"{game_id}: {type(env).__name__} is"
     if any(base.__name__ == "MultiAgentEnv" for base in type(env).__mro__):  # It derives from gymnasium.Env.
-        raise GameError(
-            f"{game_id}: {type(env).__name__} is RLlib's MultiAgentEnv; a game for several is pettingzoo's AECEnv or "
-            "ParallelEnv here"
-        )
+        raise GameError(f"{kind} RLlib's MultiAgentEnv; a game for several is pettingzoo's AECEnv or ParallelEnv here")
     for base, session in ((gymnasium.Env, GymnasiumSession), (AECEnv, AECSession), (ParallelEnv, ParallelSession)):
         if isinstance(env, base):
             return session(game_id, env, own)
-    raise GameError(
-        f"{game_id}: {type(env).__name__} is neither a gymnasium.Env nor a pettingzoo AECEnv or ParallelEnv"
-    )
+    raise GameError(f"{kind} neither a gymnasium.Env nor a pettingzoo AECEnv or ParallelEnv")
 
 
 def made_up_levels(games: Iterable[Any]) -> list[str]:
@@ -419,6 +448,6 @@ def made_up_levels(games: Iterable[Any]) -> list[str]:
     for game in games:
         spec = game_spec(game.env)
         option, real = getattr(load_factory(spec), "real_levels", ("", ""))
-        if option and {**spec.defaults, **game.env_config}.get(option) is None:
+        if real and {**spec.defaults, **game.env_config}.get(option) is None:
             said.append(f"{game.env} plays made-up levels, not {real}")
     return list(dict.fromkeys(said))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,8 @@ from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.games import found_beside, has_option, on_split
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.new_files import new_file
 from rllib_lmgame.data_sets.places import DataMissing
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
-from rllib_lmgame.evaluation.players.naming import make_players, split_name
-from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.normalised import score_in
@@ -26,7 +23,6 @@ from rllib_lmgame.rollouts.episodes import over_levels, success_by_seed
 from rllib_lmgame.rollouts.game_calls import opened
 from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat, unread_replies
-from rllib_lmgame.rollouts.players import Player
 from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.rollouts.sources import LineUps
@@ -34,8 +30,6 @@ from rllib_lmgame.settings.algorithms import PPO
 from rllib_lmgame.telemetry.metrics import MOSTLY
 
 AGAINST = "--against"
-
-_LOG = "episodes"
 
 
 @dataclass
@@ -52,20 +46,19 @@ class LoadedPolicies:
         *,
         temperature: float | None = None,
         players: dict[str, str] | None = None,
-        against: Mapping[str, Player] | None = None,
         log: str | None = None,
     ) -> PlayResult:
         """Play ``num_episodes`` of every game on fixed levels, those of the evaluation during training.
 
+        ``players``: policy -> scripted player that plays instead of it.
+
         Raises: EpisodeFailed: if no episode could be played to its end.
         """
-        guests = {name: player.assignment for name, player in (against or {}).items()}
-        line_ups = LineUps(self.config, players, guests)
+        line_ups = LineUps(self.config, players)
         seated, failures = line_ups.seated(evaluated_levels(games, num_episodes), games)
         seeded = self.config.settings.deterministic
-        result = self.runner.play(
-            seated, PlaySettings(games, temperature=temperature, seeded=seeded, log=log, keep="nothing"), against
-        )
+        settings = PlaySettings(games, temperature=temperature, seeded=seeded, log=log, keep="nothing")
+        result = self.runner.play(seated, settings)
         if result.error is not None:
             raise result.error
         result.failures += failures
@@ -151,20 +144,6 @@ def check_games(games: Sequence[GameConfig], against: Sequence[str] = ()) -> Non
         raise ConfigError(AGAINST, f"{games[0].env} has one seat; there is nobody to play against")
 
 
-def opponents_of(against: Sequence[str], settings: PlayerSettings, config: LMGameConfig) -> dict[str, Player]:
-    """The players that ``against`` names, none of them called like a policy.
-
-    Raises: ConfigError, CheckpointError: as :func:`~.players.naming.make_players`.
-    """
-    at_once, seed = config.num_envs_per_env_runner, config.seed or 0
-    players = make_players(against, replace(settings, at_once=at_once, seed=seed, flag=AGAINST))
-    for name, text in zip(players, against, strict=True):
-        if name in config.player_options:
-            source = split_name(text)[1]
-            raise ConfigError(AGAINST, f"a policy of the run is called {name!r} too; write NAME={source}")
-    return players
-
-
 def evaluate_checkpoint(
     path: str | Path,
     *,
@@ -174,15 +153,10 @@ def evaluate_checkpoint(
     temperature: float | None = None,
     split: str = "test",
     evaluation_games: bool = False,
-    players: dict[str, str] | None = None,
-    against: Sequence[str] = (),
-    opponents: PlayerSettings | None = None,
     last_iterate: bool = False,
-    out: str | Path | None = None,
     trust: bool = False,
-    connected: AbstractContextManager[Any] | None = None,
 ) -> dict[str, Any]:
-    """Play episodes with the policies of a checkpoint. Errors in it or in the games are told before anything starts.
+    """Play episodes with the policies of a checkpoint; `rllib evaluate` also writes them down, and takes other players.
 
     Args:
         env: Game; by default those it was trained on.
@@ -191,31 +165,32 @@ def evaluate_checkpoint(
         temperature: 0 is greedy; by default that of its evaluation during training.
         split: Levels, where the game has splits.
         evaluation_games: Play the games of its ``evaluation_config``.
-        players: Policy -> scripted player that plays instead of it.
-        against: Players of any kind (:mod:`.players.naming`) for all seats but one of games for several.
-        opponents: What they share.
         last_iterate: Use the weights in training, not their average (``token_ppo.ema_decay``).
-        out: New file of the episode log (JSONL), see :func:`~rllib_lmgame.base.new_files.new_file`.
-        trust: Also take what could run code from a checkpoint that is not this user's (:mod:`.saved_config`).
-        connected: Connects to a Ray cluster, by default :func:`~.ray_cluster.be_connected`.
+        trust: Also take what could run code from a checkpoint (:mod:`.saved_config`).
 
     Returns:
-        Metrics of :func:`~rllib_lmgame.rollouts.metrics.episode_metrics`, ``temperature``, ``successes`` (by seed),
-        and ``counts`` (requests, tokens, failures of each opponent). ``out`` is the log's name, ``None`` if it could
-        not be written. ``evaluated`` has per game its name, configuration, split, ``temperature``, numbers,
-        different ``levels``, and returns. ``success_interval`` is over levels of the kind played, missing for one.
-        ``success_each_level_once`` counts each level once, where greedy play repeats levels with the same end.
-        ``unreadable`` shows some replies, if most could not be read.
+        Metrics of :func:`~rllib_lmgame.rollouts.metrics.episode_metrics`, ``temperature`` and ``successes`` (by seed).
+        ``evaluated`` has per game its name, configuration, split, ``temperature``, numbers, different ``levels``, and
+        returns. ``success_interval`` is over levels of the kind played, missing for one. ``success_each_level_once``
+        counts each level once, where greedy play repeats levels with the same end. ``unreadable`` shows some replies,
+        if most could not be read.
+
+    Raises: ConfigError, CheckpointError: Something in it or in the games is wrong; nothing was started.
     """
     named = () if env is None else (env,)
     config = saved_policies(path, trust=trust, games=named, last=last_iterate)
     if env is None:
         games = games_of_run(config, split, env_config or {}, evaluation_games=evaluation_games)
     else:
-        games = on_split([GameConfig(env, env_config or {})], split, override=True)
+        games = on_split([GameConfig(env=env, env_config=env_config or {})], split, override=True)
     games = tuple(game.evaluated(temperature) for game in games)
-    settings = replace(opponents or PlayerSettings(), trust=trust)
-    return _evaluate(config, games, num_episodes, temperature, against, settings, out, connected, players)
+    check_games(games)
+    with policies_of_run(Policies(tuple(config.language_model_policies()))):
+        for game in games:
+            found_beside(game)
+    config.other_games = games
+    with engines_for(config, None) as policies:
+        return measure(policies, games, num_episodes, temperature)
 
 
 def games_of_run(
@@ -228,7 +203,7 @@ def games_of_run(
     games = config.games_for_evaluation(split) if evaluation_games else config.evaluated_games()
     if not games:
         raise ConfigError("--games", "the checkpoint was trained on files alone; name a game (`rllib games list`)")
-    games = tuple(replace(game, env_config={**game.env_config, **env_config}) for game in games)
+    games = tuple(game.model_copy(update={"env_config": {**game.env_config, **env_config}}) for game in games)
     return games if evaluation_games else on_split(games, split, override=True)
 
 
@@ -237,32 +212,7 @@ def evaluate_as_in_training(checkpoint: str | Path) -> dict[str, Any]:
     with loaded_policies(checkpoint, trust=True) as policies:
         config = policies.config
         games, temperature = config.games_for_evaluation(), config.settings.evaluation.sampling
-        return measure(policies, tuple(games), int(config.evaluation_duration), temperature, None, None)
-
-
-def evaluate_model(
-    model: str,
-    env: str,
-    *,
-    env_config: dict[str, Any] | None = None,
-    settings: dict[str, Any] | None = None,
-    num_episodes: int = 512,
-    temperature: float | None = None,
-    split: str = "test",
-    against: Sequence[str] = (),
-    opponents: PlayerSettings | None = None,
-    out: str | Path | None = None,
-    connected: AbstractContextManager[Any] | None = None,
-) -> dict[str, Any]:
-    """Play with a Hugging Face model (directory or hub id) as it is: the untrained baseline.
-
-    ``settings`` are sections of the algorithm's configuration (``language_model``, ``inference``, ``policies`` ...).
-    All else, and what is returned, as in :func:`evaluate_checkpoint`.
-    """
-    games = on_split([GameConfig(env, env_config or {})], split, override=True)
-    config = model_as_run(model, games, settings or {})
-    opponents = opponents or PlayerSettings()
-    return _evaluate(config, games, num_episodes, temperature, against, opponents, out, connected)
+        return measure(policies, tuple(games), int(config.evaluation_duration), temperature)
 
 
 def model_as_run(model: str, games: Sequence[GameConfig], settings: Mapping[str, Any]) -> LMGameConfig:
@@ -283,45 +233,16 @@ def model_as_run(model: str, games: Sequence[GameConfig], settings: Mapping[str,
     return config
 
 
-def _evaluate(
-    config: LMGameConfig,
-    games: tuple[GameConfig, ...],
-    num_episodes: int,
-    temperature: float | None,
-    against: Sequence[str],
-    opponents: PlayerSettings,
-    out: str | Path | None,
-    connected: AbstractContextManager[Any] | None,
-    players: dict[str, str] | None = None,
-) -> dict[str, Any]:
-    check_games(games, against)
-    with policies_of_run(Policies(tuple(config.language_model_policies()))):
-        for game in games:
-            found_beside(game)
-    config.other_games = games
-    others = opponents_of(against, opponents, config)
-    with ExitStack() as stack:
-        file = None if out is None else stack.enter_context(new_file(out))
-        log_dir, log = (None, None) if file is None else (str(file.scratch.parent), _LOG)
-        policies = stack.enter_context(engines_for(config, log_dir, connected))
-        numbers = measure(policies, games, num_episodes, temperature, players, log, others)
-        if file is not None and (written := file.scratch.with_name(f"{_LOG}-0.jsonl")).exists():
-            written.rename(file.scratch)
-    return numbers if file is None else {**numbers, "out": file.path and str(file.path)}
-
-
 def measure(
     policies: LoadedPolicies,
     games: tuple[GameConfig, ...],
     num_episodes: int,
     temperature: float | None,
-    players: dict[str, str] | None,
-    log: str | None,
-    against: Mapping[str, Player] | None = None,
+    players: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """What :func:`evaluate_checkpoint` returns, of policies that are ready to play."""
+    """What :func:`evaluate_checkpoint` returns, of policies that are ready; instead of some play ``players``."""
     temperature = policies.config.settings.evaluation.sampling if temperature is None else temperature
-    result = policies.play(games, num_episodes, temperature=temperature, players=players, against=against, log=log)
+    result = policies.play(games, num_episodes, temperature=temperature, players=players)
     numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
     used = policies.config.inference_options.temperature if temperature is None else temperature
     rows = []
@@ -329,8 +250,7 @@ def measure(
         own = [summary for summary in result.summaries if summary.game == number]
         dropped = [failure.reason for failure in result.failures if failure.plan.game == number]
         rows.append(game_numbers(game, own, dropped, temperature=game.sampled_at(used)))
-    spent = {"counts": {name: player.counts() for name, player in against.items()}} if against else {}
-    return {**numbers, "temperature": used, "successes": success_by_seed(result.summaries), "evaluated": rows, **spent}
+    return {**numbers, "temperature": used, "successes": success_by_seed(result.summaries), "evaluated": rows}
 
 
 def game_numbers(

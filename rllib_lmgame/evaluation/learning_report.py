@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE, REPORT_FILE
+from rllib_lmgame.base.group import limits
 from rllib_lmgame.envs.contract.splits import SPLITS, TEST
 from rllib_lmgame.envs.registry import made_up_levels
 from rllib_lmgame.evaluation.evaluate import loaded_policies
@@ -18,14 +19,13 @@ from rllib_lmgame.rollouts.log.episode_log import read_log
 from rllib_lmgame.rollouts.log.text import episode_text
 from rllib_lmgame.rollouts.metrics import episode_metrics
 from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.settings.schema import limits
 from rllib_lmgame.telemetry.metrics import OUTCOME_RATES, win_draw_loss
 
 
 def learning_report(
     summaries: Sequence[Any],
     *,
-    episodes: Annotated[int, limits(low=1)] = 512,
+    episodes: Annotated[int, limits(ge=1)] = 512,
     split: Annotated[str, limits(choices=SPLITS)] = TEST,
 ) -> None:
     """Print the learning report of every finished trial.

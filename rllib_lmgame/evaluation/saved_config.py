@@ -1,8 +1,7 @@
-"""Opens a checkpoint to play with it, without running a stranger's code.
+"""Opens a checkpoint to play with it, without running code that it names.
 
-Checkpoints of this user's runs (:mod:`~rllib_lmgame.algorithms.checkpoints.ownership`) and trusted ones are taken as
-they are. Others may name games of this package, registered players and a known algorithm; ``hf/`` may hold data alone
-(:mod:`rllib_lmgame.algorithms.trust`).
+Trusted checkpoints are taken as they are. Others may name games of this package, registered players and a known
+algorithm; ``hf/`` may hold data alone (:mod:`rllib_lmgame.algorithms.trust`).
 """
 
 from __future__ import annotations
@@ -13,22 +12,21 @@ from typing import Any
 
 from rllib_lmgame.algorithms.admission import check_overrides
 from rllib_lmgame.algorithms.checkpoints.manifest import LAST_DIRECTORY, hf_directory, read_json, verify_manifest
-from rllib_lmgame.algorithms.checkpoints.ownership import TRUST_FLAG, wrote_checkpoint
+from rllib_lmgame.algorithms.checkpoints.unpickling import TRUST_FLAG
 from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN, LMGameConfig
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.policies.model.files import ModelFiles, code_problem, model_problem
 from rllib_lmgame.settings.algorithms import PPO, AlgorithmEntry, find_entry
-from rllib_lmgame.settings.old_names import check_saved
-from rllib_lmgame.settings.schema import describe
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, TINY_MODEL
 from rllib_lmgame.settings.tree import OVERRIDES
 from rllib_lmgame.settings.trust import Gate, is_name
 
 GATE = Gate(
-    "a checkpoint that none of your runs wrote",
+    "a checkpoint",
     f"name the game yourself if it is that, or pass {TRUST_FLAG} (in Python trust=True) if you trust whoever made it",
 )
 
@@ -45,17 +43,15 @@ def open_checkpoint(
     """
     directory = expanded(path).absolute()
     verify_manifest(directory)
-    trusted = trust or wrote_checkpoint(directory)
-    config = read_config(directory, trust=trusted, games=games)
+    config = read_config(directory, trust=trust, games=games)
     trained = config.trained_policies()
     if not trained:
         raise CheckpointError(f"{directory / CONFIG_FILE} names no policy that was trained")
     for policy in trained:
         files = saved_model(directory, config, policy, last=last)
         problem = model_problem(files)
-        if problem is None and not trusted and (code := code_problem(files)):
-            unknown = "and none of your runs wrote this checkpoint"
-            problem = f"{code}, {unknown}; pass {TRUST_FLAG} if you trust whoever made it"
+        if problem is None and not trust and (code := code_problem(files)):
+            problem = f"{code}; pass {TRUST_FLAG} if you trust whoever made it"
         if problem is not None:
             raise CheckpointError(problem)
     return directory, config
@@ -96,7 +92,6 @@ def read_config(checkpoint: Path, *, trust: bool, games: Collection[str] = ()) -
     values = read_json(path, MAX_CONFIG_BYTES)
     if not values:
         raise CheckpointError(f"{path} is damaged: it holds no setting")
-    check_saved(values, path)
     if trust:
         find_in_current_directory(values)
     try:
@@ -115,7 +110,7 @@ def read_config(checkpoint: Path, *, trust: bool, games: Collection[str] = ()) -
 
 
 def algorithm_of(values: Mapping[str, Any], *, trust: bool) -> AlgorithmEntry:
-    """The algorithm that ``lmgame_config.json`` names; PPO if none, as in old checkpoints.
+    """The algorithm that ``lmgame_config.json`` names; PPO if none.
 
     Raises: ConfigError: not known here, or a stranger's checkpoint names it by something else than its name.
     """

@@ -10,15 +10,16 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints.ownership import check_resuming, mark_experiment
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
+from rllib_lmgame.algorithms.checkpoints.unpickling import TRUST_FLAG, check_resuming
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import values_of
 from rllib_lmgame.base.lock import locked
 from rllib_lmgame.base.storage import absolute, is_uri
 from rllib_lmgame.experiments.checks.callbacks import make_callbacks
-from rllib_lmgame.experiments.checks.check import CheckedExperiment
+from rllib_lmgame.experiments.checks.check import CheckedExperiment, named_metrics
+from rllib_lmgame.experiments.checks.outside import tell_sandbox
 from rllib_lmgame.experiments.checks.resources import asked_by, request_of
-from rllib_lmgame.experiments.checks.sandboxes import tell_sandboxes
 from rllib_lmgame.experiments.results.comparison import print_comparison
 from rllib_lmgame.experiments.results.final_evaluation import print_final_evaluation, wants_final_evaluation
 from rllib_lmgame.experiments.results.loggers import ProgressFile, ResultFile
@@ -34,22 +35,21 @@ from rllib_lmgame.experiments.results.outcome import (
     says_full_disk,
     summarize,
 )
-from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile, add_heldout
+from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile
 from rllib_lmgame.experiments.run.cluster import head_address, running_cluster
 from rllib_lmgame.experiments.run.cluster_watch import watched_head
 from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, interruptible
 from rllib_lmgame.experiments.run.memory_deaths import memory_deaths_are_failures
+from rllib_lmgame.experiments.run.metric_names import MetricNames
 from rllib_lmgame.experiments.run.options import RunOptions
 from rllib_lmgame.experiments.run.placement_waits import WaitingCallback
 from rllib_lmgame.experiments.run.resume import Resumption, check_unchanged, reached, save_settings, with_settings_of
-from rllib_lmgame.experiments.run.state import StateCopy, adopt_newest, is_started, mend, ways_on
-from rllib_lmgame.experiments.run.state_files import directories_are_no_patterns
+from rllib_lmgame.experiments.run.state import adopt_newest, is_started, ways_on
 from rllib_lmgame.experiments.run.whole_paths import with_paths_of_here
 from rllib_lmgame.experiments.search.schedulers import make_scheduler
 from rllib_lmgame.experiments.search.searchers import make_searcher
 from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.experiments.search.stopping import stopping_criteria
-from rllib_lmgame.settings.schema import values_of
 from rllib_lmgame.telemetry.trial_names import settings_name, trial_settings
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -70,8 +70,6 @@ def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -
                 reason = f"{experiment_directory(experiment.spec)} cannot be written: {error.strerror}"
                 raise ConfigError("storage_path", f"{reason}; name another place with --storage-path") from None
         check_resumed(checked, options)
-        for line in (line for experiment in checked if options.resume for line in _mend_state(experiment)):
-            print(f"note: {line}", file=sys.stderr)
         return _run_all(checked, options)
 
 
@@ -85,7 +83,7 @@ def _locked(directory: str) -> AbstractContextManager[None]:
 def check_resumed(checked: Sequence[CheckedExperiment], options: RunOptions) -> None:
     """Print notices about experiments to resume, before anything of them is touched.
 
-    Raises: ConfigError: nothing to resume, or a setting differs; CheckpointError: not written by this user's runs.
+    Raises: ConfigError: nothing to resume, or a setting differs; CheckpointError: others can have written it.
     """
     _check_started(checked, options)
     for experiment in checked if options.resume else ():
@@ -102,7 +100,7 @@ def _check_started(checked: Sequence[CheckedExperiment], options: RunOptions) ->
 
 def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
     with running_cluster(checked, options), watched_head(head_address()), handled_signals() as interruption:
-        tell_sandboxes(checked)
+        tell_sandbox(checked)
         summaries: list[TrialSummary] = []
         best: dict[str, TrialSummary] = {}
         try:
@@ -122,8 +120,6 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
         for experiment in checked:
             own_trials = [s for s in summaries if s.experiment == experiment.spec.name]
             _report(experiment, own_trials)
-            for path in (Path(s.path) for s in own_trials if not is_uri(s.path)):
-                add_heldout(path)
             if experiment.spec.name in best:
                 own = experiment.algorithm.own
                 plays = not own or experiment.configs[0].settings.plays
@@ -141,7 +137,7 @@ def _run_each(checked: Sequence[CheckedExperiment], options: RunOptions, summari
     for experiment in checked:
         INTERRUPTION.begin_experiment()
         try:
-            with experiment.spec.source.attached(), memory_deaths_are_failures(), directories_are_no_patterns():
+            with experiment.spec.source.attached(), memory_deaths_are_failures():
                 summaries += _run_one(experiment, options, since)
         except Exception as error:
             if not says_full_disk(error):
@@ -178,11 +174,11 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
     if options.resume and _is_started(experiment):
         resumption = _resumption(experiment)
     else:
-        mark_experiment(experiment_directory(spec))
         save_settings(spec)
         restored = settings.restore and find_checkpoint(settings.restore)
         only_new = {"restore": restored, "export_formats": settings.export_formats}
     every = tune.ResumeConfig.ResumeType.RESUME
+    names = MetricNames(named_metrics(spec) if experiment.algorithm.own else {}, INTERRUPTION.end_at_once)
     analysis = tune.run(
         experiment.algorithm.register(),
         name=spec.name,
@@ -197,13 +193,15 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
         max_concurrent_trials=spec.search.max_concurrent_trials if spec.search.type else None,
         checkpoint_config=tune.CheckpointConfig(**values_of(spec.checkpoint)),
         max_failures=settings.max_failures,
-        callbacks=[*([resumption] if resumption else []), *_callbacks(experiment, options, since)],
+        callbacks=[*([resumption] if resumption else []), names, *_callbacks(experiment, options, since)],
         trial_dirname_creator=trial_directory_name,
         log_to_file=settings.log_to_file,
         verbose=min(options.verbosity, 2),
         raise_on_failed_trial=False,
         **{key: value for key, value in only_new.items() if value is not None},
     )
+    if names.error is not None:
+        raise names.error
     return summarize(spec.name, analysis.trials, INTERRUPTION.requested)
 
 
@@ -227,22 +225,17 @@ def _is_started(experiment: CheckedExperiment) -> bool:
     return is_uri(directory) or is_started(Path(directory))
 
 
-def _mend_state(experiment: CheckedExperiment) -> list[str]:
-    """What was done to go on from a whole state, as lines for the user."""
-    directory = Path(experiment_directory(experiment.spec))
-    return mend(directory, _restart(experiment)) if _is_started(experiment) and directory.is_dir() else []
-
-
 def _restart(experiment: CheckedExperiment) -> str:
     """Start of a command that begins a new experiment from a checkpoint."""
-    return f"rllib train file {experiment.spec.source.name} --experiment-name {experiment.spec.name}-2 --restore"
+    name = f"{experiment.spec.name}-2"
+    return f"rllib train file {experiment.spec.source.name} --experiment-name {name} {TRUST_FLAG} --restore"
 
 
 def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[Any]:
     from rllib_lmgame.experiments.run.screen import LiveScreen, wanted
     from rllib_lmgame.telemetry.progress import ProgressCallback
 
-    own = [ResultFile(), ProgressFile(), StateCopy(), WaitingCallback(request_of(experiment), asked_by(experiment))]
+    own = [ResultFile(), ProgressFile(), WaitingCallback(request_of(experiment), asked_by(experiment))]
     callbacks = [*make_callbacks(experiment.spec.options.callbacks), *own]
     with suppress(ImportError):  # Tune says that tensorboardX is not there.
         callbacks.append(TensorBoardFile())

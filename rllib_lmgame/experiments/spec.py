@@ -6,20 +6,18 @@ Keys are those of RLlib's experiment files (arguments of ``ray.tune.experiment.E
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.group import REQUIRED, Group, Holds, build, describe, option
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.settings.algorithms import OWN, PPO, known_entry
 from rllib_lmgame.settings.names import find_key
 from rllib_lmgame.settings.plugins import CALLBACKS, REPORTS
-from rllib_lmgame.settings.schema import REQUIRED, Holds, build, describe, option
 from rllib_lmgame.settings.sections.rllib import FLAT_KEYS
-from rllib_lmgame.settings.trust import is_name, is_number
 
 
 def dotted(parts: Iterable[str | int]) -> str:
@@ -71,10 +69,14 @@ class Source:
 
     def attach(self, error: ConfigError, prefix: str = "") -> ConfigError:
         """The same error with ``prefix`` in front of its key, and with its place if it has none."""
-        path = error.path
-        if prefix and not (path == prefix or path.startswith(prefix + ".")):
-            path = f"{prefix}.{path}" if path else prefix
-        return ConfigError(path, error.message, error.source or self.locate(path))
+
+        def placed(each: ConfigError) -> ConfigError:
+            path = each.path
+            if prefix and not (path == prefix or path.startswith(prefix + ".")):
+                path = f"{prefix}.{path}" if path else prefix
+            return ConfigError(path, each.message, each.source or self.locate(path))
+
+        return ConfigError.together(map(placed, error.each))
 
     @contextmanager
     def attached(self) -> Iterator[None]:
@@ -96,84 +98,58 @@ def parent(path: str) -> str:
     return path[:end] if path[end] == "." else path[: end + 1]
 
 
-_SCHEDULER_TEXTS = ("type", "metric", "mode", "time_attr")
-
-
-def is_plain_scheduler(value: Any) -> bool:
-    """Whether a ``scheduler`` setting holds only metrics' names and numbers, nothing for a configuration."""
-    if not isinstance(value, Mapping):
-        return is_name(value)
-    texts = all(isinstance(value[key], str) for key in _SCHEDULER_TEXTS if key in value)
-    return (
-        texts
-        and is_name(value.get("type"))
-        and all(_is_flat(item) for key, item in value.items() if key not in _SCHEDULER_TEXTS)
-    )
-
-
-def _is_flat(value: Any) -> bool:
-    return is_number(value) and not any(
-        isinstance(item, Mapping | list | tuple) for item in (value if isinstance(value, list) else [value])
-    )
-
-
-@dataclass(frozen=True)
-class CheckpointOptions:
+class CheckpointOptions(Group):
     """The ``checkpoint_config`` section."""
 
-    checkpoint_frequency: int = option(0, "Iterations between checkpoints; 0 keeps only the one at the end.", low=0)
+    checkpoint_frequency: int = option(0, "Iterations between checkpoints; 0 keeps only the one at the end.", ge=0)
     checkpoint_at_end: bool = option(True, "Save a checkpoint when the trial ends.")
-    num_to_keep: int | None = option(None, "Checkpoints kept; null keeps all.", low=1)
+    num_to_keep: int | None = option(None, "Checkpoints kept; null keeps all.", ge=1)
     checkpoint_score_attribute: str | None = option(
-        None, "Metric the kept checkpoints are chosen by; null keeps the newest.", stranger=True
+        None, "Metric the kept checkpoints are chosen by; null keeps the newest."
     )
     checkpoint_score_order: str = option("max", "Whether a high or a low score is good.", choices=("max", "min"))
 
 
-@dataclass(frozen=True)
-class SearchOptions:
+class SearchOptions(Group):
     """The ``search`` section: how points of the search space are drawn."""
 
     type: str | None = option(
         None,
         "Ray Tune's searcher, which needs its package (`optuna`, `hyperopt`, `bayesopt`, ...); null draws at random.",
-        stranger=True,
     )
-    metric: str | None = option(None, "Metric the searcher optimises; null: the scheduler's.", stranger=True)
+    metric: str | None = option(None, "Metric the searcher optimises; null: the scheduler's.")
     mode: str | None = option(
         None, "Whether a high or a low value is good; null: the scheduler's.", choices=("max", "min", None)
     )
     arguments: dict[str, Any] = option({}, "Other arguments of the searcher's class.")
-    seed: int | None = option(None, "Seed of random points.", low=0)
-    max_concurrent_trials: int | None = option(None, "Trials running at once; null: as many as fit.", low=1)
+    seed: int | None = option(None, "Seed of random points.", ge=0)
+    max_concurrent_trials: int | None = option(None, "Trials running at once; null: as many as fit.", ge=1)
 
 
-@dataclass(frozen=True)
-class ExperimentOptions:
+class ExperimentOptions(Group):
     """The settings of one experiment, beside its name."""
 
     run: str = option(
         REQUIRED,
         f"{', '.join(f'`{name}`' for name in OWN)}, one of RLlib's (`PPO`, ...), one a package announces, or "
         "`package.module:Class`.",
-        stranger=is_name,
     )
     env: str | None = option(None, "Environment; moved into `config.env`.")
     config: dict[str, Any] = option({}, "The algorithm's configuration; any value may be a search space.")
-    stop: dict[str, float] = option({}, "Metric -> value; the trial ends when one is at least its value.", high=1e15)
+    stop: dict[str, float] = option({}, "Metric -> value; the trial ends when one is at least its value.", le=1e15)
     stop_below: dict[str, float] = option(
         {},
         "Metric -> value; the trial ends when one has fallen to its value (`evaluation/exploitability: 0.03`).",
-        high=1e15,
+        le=1e15,
     )
     checkpoint_config: dict[str, Any] = option({}, "What checkpoints are kept.", holds=Holds(CheckpointOptions))
     num_samples: int = option(
-        1, "Times the search space is drawn from (grids are gone through each time).", low=1, high=100_000
+        1, "Times the search space is drawn from (grids are gone through each time).", ge=1, le=100_000
     )
     storage_path: str | None = option(None, "Directory or URI for results; null is `~/ray_results`.")
-    max_failures: int = option(0, "Restarts of a failed trial from its last checkpoint; -1 without limit.", low=-1)
+    max_failures: int = option(0, "Restarts of a failed trial from its last checkpoint; -1 without limit.", ge=-1)
     restore: str | None = option(None, "Checkpoint to start from.")
-    time_budget_s: float | None = option(None, "Wall-clock limit of the experiment in seconds.", above=0)
+    time_budget_s: float | None = option(None, "Wall-clock limit of the experiment in seconds.", gt=0)
     resources_per_trial: dict[str, Any] | None = option(
         None, "Not used: algorithms ask for what their configuration needs."
     )
@@ -182,7 +158,6 @@ class ExperimentOptions:
     scheduler: str | dict[str, Any] | None = option(
         None,
         "Trial scheduler by name, or a mapping with `type`, `metric`, `mode` and its arguments.",
-        stranger=is_plain_scheduler,
     )
     search: dict[str, Any] = option({}, "How points of the search space are drawn.", holds=Holds(SearchOptions))
     callbacks: list[Any] | None = option(
@@ -191,12 +166,9 @@ class ExperimentOptions:
     report: str | dict[str, Any] | None = option(
         None,
         f"Report at the end: {REPORTS.listed()}, or a mapping with that as `type` and its arguments.",
-        stranger=REPORTS.is_own,
     )
 
 
-MOST_EXPERIMENTS = 500
-"""Of one file."""
 MAX_NAME = 200
 """Bytes of an experiment's name; file systems take 255, and later runs add a number."""
 
@@ -316,7 +288,7 @@ def check_name(name: str, where: str | None = None) -> None:
 
 def _check_keys(settings: Mapping[str, Any]) -> None:
     """Raise if a key stands beside ``config`` that belongs into it."""
-    known = {f.name for f in dataclasses.fields(ExperimentOptions)}
+    known = ExperimentOptions.model_fields
     run = settings.get("run")
     entry = known_entry(run) if isinstance(run, str) else PPO
     for key in settings:
@@ -357,9 +329,7 @@ def make_specs(experiments: Mapping[str, Any], source: Source) -> list[Experimen
     """All experiments of one file."""
     if not experiments:
         raise ConfigError("", "the file holds no experiment", source.name)
-    if len(experiments) > MOST_EXPERIMENTS:
-        raise ConfigError("", f"holds {len(experiments):,} experiments; {MOST_EXPERIMENTS} are read", source.name)
-    known = {f.name for f in dataclasses.fields(ExperimentOptions)}
+    known = set(ExperimentOptions.model_fields)
     if "run" in experiments and set(experiments) & known:
         raise ConfigError(
             "run",
@@ -417,4 +387,4 @@ def _move_env(options: ExperimentOptions, source: Source) -> ExperimentOptions:
             "config.env", f"is {options.config['env']!r}, but the experiment's `env` is {options.env!r}; keep one"
         )
     _move_place(source, "env", "config.env")
-    return dataclasses.replace(options, config={**options.config, "env": options.env}, env=None)
+    return options.model_copy(update={"config": {**options.config, "env": options.env}, "env": None})

@@ -88,7 +88,7 @@ class Generation:
     response_ids: np.ndarray
     logprobs: np.ndarray
     stop_reason: StopReason
-    policy_version: int
+    policy_version: int = 0
     error: str | None = None
     allowed: AllowedTokens | None = None
     choice_logprobs: np.ndarray | None = None

@@ -27,10 +27,10 @@ from ray.rllib.utils.metrics import (
 )
 from ray.rllib.utils.schedules.scheduler import Scheduler
 
+from rllib_lmgame.base.schedule import interpolate
 from rllib_lmgame.inference.weights import AdapterBundle, WeightBundle, pack_state
 from rllib_lmgame.learners.critic.critic import Critic
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import Row, build_rows, played_parts
 from rllib_lmgame.learners.data.token_log import mark_logged, write_tokens
 from rllib_lmgame.learners.engines.deepspeed_engine import (
     DeepSpeedEngine,
@@ -59,10 +59,10 @@ from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings, learner_threads
 from rllib_lmgame.learners.weights import WeightUse, takes_average
 from rllib_lmgame.policies.model.card import Played
+from rllib_lmgame.policies.model.network import PolicyNetwork
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.log.sample import SAMPLE_BYTES
-from rllib_lmgame.rollouts.records import Trajectory, trajectory_of
-from rllib_lmgame.settings.schedules import interpolate
+from rllib_lmgame.rollouts.records import Trajectory, played_parts, trajectory_of
 from rllib_lmgame.telemetry.phases import STEPS, telling
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """Train every policy on its trajectories in ``training_data``, or in a list of ``episodes``; returns metrics.
 
         Args:
-            training_data: :class:`~rllib_lmgame.learners.data.rows.WholeEpisodes`, or RLlib's ``TrainingData``.
+            training_data: :class:`~rllib_lmgame.learners.data.sharding.WholeEpisodes`, or RLlib's ``TrainingData``.
             timesteps: RLlib's counters, for schedules.
             objective: What to minimise in this update, instead of the configured objective.
             scheduled: Options that follow a schedule -> their values from now on, for policies without their own.
@@ -305,13 +305,18 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self.averages.pop(module_id, None)
         self._entropy_coefficients.pop(module_id, None)
 
-    def build_rows(self, module_id: str, trajectories: Sequence[Trajectory]) -> list[Row]:
+    def build_batch(self, module_id: str, trajectories: Sequence[Trajectory]) -> TokenBatch:
         """The rows a policy is trained on; override to change what becomes of a trajectory."""
         settings = self.settings(module_id)
         if self._has_own_scale(module_id):
             trajectories = [replace(each, reward_scale=None) for each in trajectories]
         limit = settings.ppo.max_row_tokens or self.module[module_id].options.context_length
-        return build_rows(trajectories, max_row_tokens=limit, reward_scale=settings.reward_scale)
+        return TokenBatch.from_trajectories(
+            trajectories,
+            max_row_tokens=limit,
+            reward_scale=settings.reward_scale,
+            observations=settings.ppo.observation_weight > 0 and self.objective(module_id).learns_observations,
+        )
 
     def _trajectories(self, episodes: Sequence[Any]) -> dict[str, list[Trajectory]]:
         by_module: dict[str, list[Trajectory]] = {}
@@ -323,14 +328,10 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _update_module(self, module_id: str, trajectories: Sequence[Trajectory]) -> None:
         started = time.perf_counter()
         settings, meter = self.settings(module_id), UpdateMeter()
-        rows = self.build_rows(module_id, trajectories)
-        observes = settings.ppo.observation_weight > 0 and self.objective(module_id).learns_observations
-        batch = TokenBatch.from_rows(rows, observations=observes) if rows else None
-        if batch is not None:
-            batch.leave_out_stale(self._weights_seq_no, settings.ppo.staleness_limit)
-            mark_logged(batch, trajectories)
-        counts = [batch.num_actions, batch.kept.sum()] if batch else [0, 0]
-        sampled, action_tokens = map(int, self.ranks.sum(counts).tolist())
+        batch = self.build_batch(module_id, trajectories)
+        batch.leave_out_stale(self._weights_seq_no, settings.ppo.staleness_limit)
+        mark_logged(batch, trajectories)
+        sampled, action_tokens = map(int, self.ranks.sum([batch.num_actions, batch.kept.sum()]).tolist())
         if sampled == 0:
             return
         meter.before["stale_fraction"] = 1.0 - action_tokens / sampled
@@ -359,17 +360,17 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             self.critics[module_id].rescale()
         self._update_copies(module_id)
         seconds, version = time.perf_counter() - started, self._weights_seq_no
-        if batch is not None and len(batch.shown):
+        if len(batch.shown):
             directory = getattr(self.config, "episode_log_dir", None) or "."
             sampled = self.config.text_rollout_options.episode_log == "sample"
             most = SAMPLE_BYTES // self.ranks.world if sampled else None
             write_tokens(directory, self.ranks.rank, batch, trajectories, version, most)
-        values = update_metrics(meter, rows, batch, self.ranks, version=version, tokens=action_tokens, seconds=seconds)
+        values = update_metrics(meter, batch, self.ranks, version=version, tokens=action_tokens, seconds=seconds)
         self.metrics.log_dict(values, key=module_id, window=1)
         self._follow_entropy(module_id, values.get("entropy", float("nan")))
 
     def _module_update(
-        self, module_id: str, settings: LearnerSettings, batch: TokenBatch | None, meter: UpdateMeter
+        self, module_id: str, settings: LearnerSettings, batch: TokenBatch, meter: UpdateMeter
     ) -> ModuleUpdate:
         flags = {"temperature": settings.temperature, "with_entropy": False, "with_values": False}
         teacher = settings.teacher
@@ -402,8 +403,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         trajectories, found = self._trajectories(episodes), {}
         with self._in_place_of_configured(objective):
             for module_id in self.engines:
-                rows = self.build_rows(module_id, trajectories.get(module_id, []))
-                batch, settings = TokenBatch.from_rows(rows) if rows else None, self.settings(module_id)
+                batch, settings = self.build_batch(module_id, trajectories.get(module_id, [])), self.settings(module_id)
                 with _dropping_nothing(self.module[module_id]):
                     found[module_id] = UpdateLoop(
                         update=self._module_update(module_id, settings, batch, UpdateMeter()),
@@ -471,7 +471,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     # Reference and average.
 
-    def reference(self, module_id: str) -> LanguageModelRLModule:
+    def reference(self, module_id: str) -> PolicyNetwork:
         """The model that the KL penalty compares with; all learners must ask for it the first time."""
         return self._reference(module_id).module
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
 
-from rllib_lmgame.learners.data.batching import NO_ROWS, TokenBatch
-from rllib_lmgame.learners.data.rows import Row, context_cuts
+from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.ranks import Ranks
 
 WITHOUT_GRADIENT = "updates_without_gradient"
@@ -79,8 +78,7 @@ def explained_variance(values: np.ndarray, returns: np.ndarray, ranks: Ranks) ->
 
 def update_metrics(
     meter: UpdateMeter,
-    rows: Sequence[Row],
-    batch: TokenBatch | None,
+    b: TokenBatch,
     ranks: Ranks,
     *,
     version: int,
@@ -89,10 +87,9 @@ def update_metrics(
 ) -> dict[str, float]:
     """The metrics of one module's update, the same on all learners, which all must call.
 
-    ``meter`` has all that the update has added; ``rows`` and ``batch`` (or ``None``) are this learner's, ``version`` is
+    ``meter`` has all that the update has added; ``b`` is this learner's batch, ``version`` is
     of the weights before, ``tokens`` are those that all have learned from, ``seconds`` what it took.
     """
-    b = batch or NO_ROWS
     gap = np.abs(b.old_logprobs - b.rollout_logprobs)
     meter.max("logprob_gap", gap[np.isfinite(gap)])
     meter.max("staleness_max", version - b.policy_version)
@@ -100,7 +97,7 @@ def update_metrics(
     plain = meter.take(("steps", "nan_steps", "grad_norm", "computed_tokens", "row_tokens", "given_tokens"))
     observed = meter.take(("observation_loss", "observation_tokens"))
     means = meter.means(ranks)
-    own = (float((version - b.policy_version).sum()), len(b.policy_version), len(rows), context_cuts(rows))
+    own = (float((version - b.policy_version).sum()), len(b.policy_version), b.num_rows, b.context_cuts)
     computed, used, given, stale, sampled, num_rows, cuts = ranks.sum(
         [plain["computed_tokens"], plain["row_tokens"], plain["given_tokens"], *own]
     ).tolist()

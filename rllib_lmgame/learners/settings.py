@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rllib_lmgame.base.group import with_changes
 from rllib_lmgame.base.threads import AUTO
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, default_tokens, kept_per_token, layer_of, number_of
-from rllib_lmgame.settings.schema import with_changes
 from rllib_lmgame.settings.sections.teacher import TeacherOptions
 from rllib_lmgame.settings.sections.token_ppo import FIT, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 
@@ -79,7 +79,7 @@ class LearnerSettings:
         changes: dict[str, Any] = {field: values[key] for key, field in _FOLLOWING.items() if key in values}
         ppo = {key.removeprefix("token_ppo."): each for key, each in values.items() if key.startswith("token_ppo.")}
         if "teacher.coefficient" in values and self.teacher is not None:
-            changes["teacher"] = replace(self.teacher, coefficient=values["teacher.coefficient"])
+            changes["teacher"] = self.teacher.model_copy(update={"coefficient": values["teacher.coefficient"]})
         if "inference.temperature" in values:
             changes["temperature"] = learning_temperature(values["inference.temperature"])
         return replace(self, ppo=with_changes(self.ppo, ppo) if ppo else self.ppo, **changes)

@@ -7,16 +7,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.game_calls import opened, run_to_end
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, stable_seed
-from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
+from rllib_lmgame.rollouts.play import GameInPlay, PlayedEpisode, play_episode
 from rllib_lmgame.rollouts.players import Scripted, take_seats
+from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 PURPOSE = "collect"
+MOST_STEPS = 10_000
+"""Of an episode: a random player may play on for ever where a game has no limit of its own."""
 
 
 def collect_episodes(
@@ -38,8 +42,15 @@ def collect_episodes(
     seats = partial(take_seats, player_of=lambda _: everybody, seed=_seed)
     with opened(game, env_config) as session:
         line_up = dict.fromkeys(session.agent_ids, everybody.assignment)
-        for plan in plans_of(GameConfig(game, dict(env_config or {})), episodes, seed):
-            yield run_to_end(play_episode(session, replace(plan, line_up=line_up), seats, step_timeout_s))
+        for plan in plans_of(GameConfig(env=game, env_config=dict(env_config or {})), episodes, seed):
+            episode = play_episode(session, replace(plan, line_up=line_up), seats, step_timeout_s, watch=_at_its_end)
+            yield run_to_end(episode)
+
+
+def _at_its_end(game: GameInPlay) -> None:
+    if len(game.steps) >= MOST_STEPS:
+        why = f"an episode is not over after {MOST_STEPS:,} steps; limit it in --env-config (max_turns, ...)"
+        raise EpisodeFailed(StopReason.MAX_TURNS, f"{game.session.game_id}: {why}")
 
 
 def plans_of(game: GameConfig, episodes: int, seed: int) -> list[EpisodePlan]:

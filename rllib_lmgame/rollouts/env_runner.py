@@ -11,7 +11,6 @@ import random
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -183,7 +182,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         talk = {key: value for key, value in sorted(asked.items()) if key not in LIMITS}
         key = (module_id, repr(talk))
         if key not in self._chats:
-            options = replace(self.config.language_model_of(module_id), **talk)
+            options = self.config.language_model_of(module_id).model_copy(update=talk)
             tokenizer = load_tokenizer(self.config.model_files[module_id].directory(), options)
             self._chats[key] = ChatFormat(tokenizer, options)
             self._chats[key].tells_observed = self.config.learns_observations(module_id)
@@ -255,7 +254,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         chat = self.chat(name, settings.language_model, game)
         options = settings.rollouts or self.config.text_rollout_options
         if game.format_penalty is not None:
-            options = replace(options, format_penalty=game.format_penalty)
+            options = options.model_copy(update={"format_penalty": game.format_penalty})
         replies = partial(self._replies, settings, game, assignment)
         temperature = game.temperature if settings.expert is None else None
         return LanguageModel(name, assignment.weights, chat, replies, options, temperature)
@@ -293,7 +292,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
     def _chat_as_asked(self, policy: str) -> ChatFormat:
         key = (policy, "asked")
         if key not in self._chats:
-            options = replace(self.config.language_model_of(policy), **AS_ASKED)
+            options = self.config.language_model_of(policy).model_copy(update=AS_ASKED)
             self._chats[key] = ChatFormat(load_tokenizer(self.config.model_files[policy].directory(), options), options)
         return self._chats[key]
 

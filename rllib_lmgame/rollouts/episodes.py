@@ -19,8 +19,7 @@ from rllib_lmgame.rollouts.records import (
     EpisodeSummary,
     SeatSummary,
     Trajectory,
-    trajectory_columns,
-    trajectory_data,
+    store,
 )
 from rllib_lmgame.rollouts.seats import LanguageModelSeat, Seat
 
@@ -261,13 +260,12 @@ def episode_of_texts(
             infos=[{} for _ in observations],
             terminated=trajectory.terminated,
             truncated=not trajectory.terminated,
-            extra_model_outputs=trajectory_columns(trajectory.turns),
             agent_id=agent,
             module_id=trajectory.module_id,
             multi_agent_episode_id=episode_id,
             len_lookback_buffer=0,
         )
-        single.custom_data[CUSTOM_DATA_KEY] = trajectory_data(trajectory)
+        store(trajectory, single)
         episode.env_t_to_agent_t[agent] = _time_map(episode, [*range(steps)], steps)
     episode.is_terminated = all(trajectory.terminated for trajectory in trajectories.values())
     episode.is_truncated = not episode.is_terminated
@@ -287,14 +285,13 @@ def _single_agent_episode(played: PlayedEpisode, seat: Seat, moves: list[int]) -
         infos=[played.steps[t - 1].infos.get(agent, {}) if t else {} for t in (*moves, end.step)],
         terminated=end.terminated,
         truncated=not end.terminated,
-        extra_model_outputs=None if turns is None else trajectory_columns(turns),
         agent_id=agent,
         module_id=seat.module_id,
         multi_agent_episode_id=played.plan.episode_id,
         len_lookback_buffer=0,
     )
     if isinstance(seat, LanguageModelSeat):
-        single.custom_data[CUSTOM_DATA_KEY] = trajectory_data(trajectory_of_seat(played, seat))
+        store(trajectory_of_seat(played, seat), single)
     return single
 
 

@@ -83,7 +83,7 @@ class Hooks:
             return to_multi_agent_episode(played)
         for part in shown.episode.agent_episodes.values():
             if CUSTOM_DATA_KEY in part.custom_data:
-                part.custom_data[CUSTOM_DATA_KEY]["logged"] = played.logged
+                part.custom_data[CUSTOM_DATA_KEY].logged = played.logged
         return shown.episode
 
     def sampled(self, episodes: list[MultiAgentEpisode]) -> list[dict[str, Any]]:

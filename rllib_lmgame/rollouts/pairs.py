@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rllib_lmgame.rollouts.episodes import module_of_agent
-from rllib_lmgame.rollouts.records import ALLOWED, CUSTOM_DATA_KEY, RESPONSE_IDS, WEIGHT, items_of
+from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, TURN, turns_of
 from rllib_lmgame.settings.sections.preferences import DPOOptions
 
 if TYPE_CHECKING:
@@ -73,12 +74,7 @@ def _by_key(candidates: Iterable[Candidate]) -> dict[Hashable, list[Candidate]]:
 
 def has_choice(part: SingleAgentEpisode) -> bool:
     """Whether a token of a player's replies could have been another: else nothing of them is learnt."""
-    outputs = part.extra_model_outputs
-    allowed = items_of(outputs[ALLOWED]) if ALLOWED in outputs else [None] * len(part)
-    return any(
-        len(reply) and (among is None or bool((among.counts != 1).any()))
-        for reply, among in zip(items_of(outputs[RESPONSE_IDS]), allowed, strict=True)
-    )
+    return any(turn.has_choice for turn in turns_of(part))
 
 
 def side_of(part: SingleAgentEpisode, group: str, name: str, chosen: bool) -> MultiAgentEpisode:
@@ -104,11 +100,12 @@ def alone(
     one = copy.copy(part)
     one.multi_agent_episode_id = name
     one.rewards = InfiniteLookbackBuffer([0.0] * (len(part) - 1) + [reward])
-    own = {**part.custom_data[CUSTOM_DATA_KEY], "group": group, "temperature": None, "logged": False}
-    own["final_prompt_ids"] = None  # No value is asked for.
+    about = part.custom_data[CUSTOM_DATA_KEY]
+    own = replace(about, group=group, temperature=None, logged=False, final_prompt_ids=None)  # No value is asked for.
     one._custom_data = {**part.custom_data, CUSTOM_DATA_KEY: own}
     if weight != 1.0:
-        one.extra_model_outputs = {**part.extra_model_outputs, WEIGHT: InfiniteLookbackBuffer([weight] * len(part))}
+        turns = [replace(turn, weight=weight) for turn in turns_of(part)]
+        one.extra_model_outputs = {**part.extra_model_outputs, TURN: InfiniteLookbackBuffer(turns)}
     episode = MultiAgentEpisode(
         id_=name, agent_module_ids={agent: part.module_id}, agent_to_module_mapping_fn=module_of_agent
     )

@@ -183,7 +183,9 @@ def sampled_in(
     """
     if game.temperature is None:
         return inference, temperature
-    return replace(inference, temperature=game.temperature), None if temperature is None else game.temperature
+    return inference.model_copy(
+        update={"temperature": game.temperature}
+    ), None if temperature is None else game.temperature
 
 
 class Scripted(Player):

@@ -1,6 +1,6 @@
 """What travels between the driver, the players and the learner (plans: :mod:`.plans`).
 
-Turns travel inside RLlib's ``SingleAgentEpisode`` as ``extra_model_outputs``, one column per field.
+Turns travel in RLlib's ``SingleAgentEpisode`` as the column ``turn`` of ``extra_model_outputs``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -172,27 +172,13 @@ class PlayResult:
             self.episodes = [self.episodes[i] for i in places]
 
 
-PROMPT_IDS = "prompt_ids"
-RESPONSE_IDS = "response_ids"
-ROLLOUT_LOGPROBS = "rollout_logprobs"
-POLICY_VERSION = "policy_version"
-NEW_ROW = "new_row"
-STOP_REASON = "stop_reason"
-COLUMNS = (PROMPT_IDS, RESPONSE_IDS, ROLLOUT_LOGPROBS, POLICY_VERSION, NEW_ROW, STOP_REASON)
-ALLOWED = "allowed"
-"""Column of an episode in which some reply had to be one of a few."""
-
-STATE_VALUE = "state_value"
-"""Column of an episode from whose states rollouts were played; NaN where none was wanted."""
-
-OBSERVED = "observed"
-"""Column of an episode that tells which tokens of its prompts are the game's text."""
-
-WEIGHT = "loss_weight"
-"""Column of an episode in which some reply counts otherwise than 1."""
+TURN = "turn"
+"""Column of RLlib's episode: a :class:`Turn` per agent step."""
 
 CUSTOM_DATA_KEY = "lmgame"
-"""Key in ``custom_data`` of RLlib's episodes: what is not per turn; in the whole episode, the line-up."""
+"""Key in ``custom_data`` of RLlib's episodes: a player's :class:`Trajectory` without its turns; in the whole episode,
+the line-up.
+"""
 
 
 @dataclass(slots=True)
@@ -273,36 +259,13 @@ class Trajectory:
     final_observed: np.ndarray | None = None
 
 
-def trajectory_columns(turns: Sequence[Turn]) -> dict[str, list[Any]]:
-    columns: dict[str, list[Any]] = {
-        PROMPT_IDS: [t.prompt_ids for t in turns],
-        RESPONSE_IDS: [t.response_ids for t in turns],
-        ROLLOUT_LOGPROBS: [t.rollout_logprobs for t in turns],
-        POLICY_VERSION: [t.policy_version for t in turns],
-        NEW_ROW: [t.new_row for t in turns],
-        STOP_REASON: [t.stop_reason for t in turns],
-    }
-    if any(t.allowed is not None for t in turns):
-        columns[ALLOWED] = [t.allowed for t in turns]
-    if any(t.weight != 1.0 for t in turns):
-        columns[WEIGHT] = [t.weight for t in turns]
-    if any(t.observed is not None for t in turns):
-        columns[OBSERVED] = [t.observed for t in turns]
-    return columns
+def store(trajectory: Trajectory, part: SingleAgentEpisode) -> None:
+    """Put a trajectory into RLlib's episode of its player, without the legal moves."""
+    from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
-
-def trajectory_data(trajectory: Trajectory) -> dict[str, Any]:
-    return {
-        "role": trajectory.role,
-        "group": trajectory.group,
-        "game": trajectory.game,
-        "final_prompt_ids": trajectory.final_prompt_ids,
-        "final_new_row": trajectory.final_new_row,
-        "temperature": trajectory.temperature,
-        "reward_scale": trajectory.reward_scale,
-        "logged": trajectory.logged,
-        "final_observed": trajectory.final_observed,
-    }
+    turns = [replace(turn, moves=(), choice_logprobs=None) if turn.moves else turn for turn in trajectory.turns]
+    part.extra_model_outputs[TURN] = InfiniteLookbackBuffer(turns)
+    part.custom_data[CUSTOM_DATA_KEY] = replace(trajectory, turns=[])
 
 
 def line_up_of(episode: MultiAgentEpisode) -> LineUp:
@@ -320,49 +283,24 @@ def played_parts(episode: MultiAgentEpisode, modules: Collection[str] | None = N
             yield part
 
 
-def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
-    """The trajectory that travels in ``episode`` (shapes as stored; nothing is copied)."""
-    outputs = {column: items_of(episode.extra_model_outputs[column]) for column in COLUMNS}
-    rewards = items_of(episode.rewards)
-    seen = items_of(episode.observations)
-    given = episode.extra_model_outputs
-    allowed = items_of(given[ALLOWED]) if ALLOWED in given else [None] * len(rewards)
-    values = items_of(given[STATE_VALUE]) if STATE_VALUE in given else [math.nan] * len(rewards)
-    weights = items_of(given[WEIGHT]) if WEIGHT in given else [1.0] * len(rewards)
-    observed = items_of(given[OBSERVED]) if OBSERVED in given else [None] * len(rewards)
-    turns = [
-        Turn(
-            prompt_ids=outputs[PROMPT_IDS][i],
-            response_ids=outputs[RESPONSE_IDS][i],
-            rollout_logprobs=outputs[ROLLOUT_LOGPROBS][i],
-            reward=float(rewards[i]),
-            policy_version=int(outputs[POLICY_VERSION][i]),
-            new_row=bool(outputs[NEW_ROW][i]),
-            stop_reason=str(outputs[STOP_REASON][i]),
-            allowed=allowed[i],
-            observation=observation_key(str(seen[i])),
-            value=float(values[i]),
-            weight=float(weights[i]),
-            observed=observed[i],
-        )
-        for i in range(len(rewards))
-    ]
-    data = episode.custom_data[CUSTOM_DATA_KEY]
-    return Trajectory(
-        turns=turns,
-        terminated=bool(episode.is_terminated) or data["final_prompt_ids"] is None,
-        role=data["role"],
-        agent_id=str(episode.agent_id),
-        module_id=str(episode.module_id),
-        episode_id=str(episode.multi_agent_episode_id),
-        group=data["group"],
-        game=data["game"],
-        final_prompt_ids=data["final_prompt_ids"],
-        final_new_row=data["final_new_row"],
-        temperature=data.get("temperature"),
-        reward_scale=data.get("reward_scale"),
-        logged=data.get("logged", False),
-        final_observed=data.get("final_observed"),
+def turns_of(part: SingleAgentEpisode) -> list[Turn]:
+    """The turns as they were stored: rewards and observations may have changed since in the episode."""
+    return items_of(part.extra_model_outputs[TURN])
+
+
+def trajectory_of(part: SingleAgentEpisode) -> Trajectory:
+    """The trajectory in RLlib's episode of a player, with the rewards and observations of the episode."""
+    about: Trajectory = part.custom_data[CUSTOM_DATA_KEY]
+    steps = zip(turns_of(part), items_of(part.rewards), items_of(part.observations), strict=False)
+    return replace(
+        about,
+        turns=[
+            replace(turn, reward=float(reward), observation=observation_key(str(seen))) for turn, reward, seen in steps
+        ],
+        terminated=bool(part.is_terminated) or about.final_prompt_ids is None,
+        agent_id=str(part.agent_id),
+        module_id=str(part.module_id),
+        episode_id=str(part.multi_agent_episode_id),
     )
 
 

@@ -1,18 +1,11 @@
 """What a sandboxed process may see and do: the command and the launcher's job, made from plain values.
 
-The modes, the strongest first:
-
 ``bubblewrap``
-    ``bwrap`` makes the namespaces; a seccomp filter and resource limits go on top.
-``namespaces``
-    The same, made by our launcher: an empty root with the interpreter's libraries read-only and a temporary directory
-    in memory, no network, own process and IPC namespaces, no capabilities.
+    ``bwrap`` makes an empty root with the interpreter's libraries read-only and a temporary directory in memory, no
+    network, own process and IPC namespaces. A seccomp filter and resource limits go on top.
 ``seccomp``
-    Where namespaces are forbidden (many containers): the filter allows no files, sockets or processes. Modules of
-    ``PRELOADED`` are imported beforehand; no other that is a file can be (the launcher's ``ctypes`` and ``resource``
-    are there too).
-``limits``
-    Resource limits alone: a program could read the user's files and use the network, so it is refused unless asked for.
+    Where that does not work: the filter allows no files, sockets or processes. Modules of ``PRELOADED`` are imported
+    beforehand; no other that is a file can be (the launcher's ``ctypes`` and ``resource`` are there too).
 """
 
 from __future__ import annotations
@@ -26,14 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.sandbox.limits import Limits
-from rllib_lmgame.sandbox.seccomp import FULL, NO_FILES, PIVOT_ROOT, READ_ONLY, machine, seccomp_filter
+from rllib_lmgame.sandbox.seccomp import FULL, NO_FILES, READ_ONLY, seccomp_filter
 
-BUBBLEWRAP, NAMESPACES, SECCOMP, LIMITS = "bubblewrap", "namespaces", "seccomp", "limits"
-MODES = (BUBBLEWRAP, NAMESPACES, SECCOMP, LIMITS)
+BUBBLEWRAP, SECCOMP = "bubblewrap", "seccomp"
+MODES = (BUBBLEWRAP, SECCOMP)
+"""The stronger one first."""
 
 _PRELOADED = """
-abc array bisect collections contextlib copy datetime decimal enum fractions functools heapq itertools json math
-operator random re statistics string textwrap time typing
+__future__ abc array bisect cmath collections contextlib copy datetime decimal enum fractions functools hashlib heapq
+itertools json math operator queue random re statistics string struct textwrap time typing unicodedata
 """
 PRELOADED = tuple(_PRELOADED.split())
 SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
@@ -43,16 +37,14 @@ BOUND_LAUNCHER = "/launcher.py"
 
 
 def command_of(mode: str, limits: Limits, info_fd: int, read_paths: Sequence[str]) -> list[str]:
-    """The command of a process; bubblewrap tells of its child on ``info_fd``. Arguments else as of :func:`job_of`."""
+    """The command of a process. Bubblewrap tells of its child on ``info_fd``, and shows ``read_paths``."""
     python = [interpreter(), "-I", "-S", "-B", "-X", "utf8"]
     if mode == BUBBLEWRAP:
         return [*bubblewrap_command(limits.disk_bytes, info_fd, read_paths), *python, BOUND_LAUNCHER]
     return [*python, str(LAUNCHER)]
 
 
-def job_of(
-    mode: str, limits: Limits, program: str, status_fd: int, read_paths: Sequence[str], server: bool
-) -> dict[str, Any]:
+def job_of(mode: str, limits: Limits, program: str, status_fd: int, server: bool) -> dict[str, Any]:
     """What the launcher is told: how to confine itself, and what to run then.
 
     Args:
@@ -60,48 +52,27 @@ def job_of(
         limits: Bounds of the process.
         program: Source text.
         status_fd: Descriptor on which the launcher says that it is ready, or what failed.
-        read_paths: Files or directories the program may read, beside the interpreter's.
         server: A worker of ours that may read files, keeps this user and outlives the thread that started it.
     """
-    binds, links, masks = library_paths()
-    return {
-        "program": program,
-        "status": status_fd,
-        "namespaces": mode == NAMESPACES,
-        "binds": [
-            *binds,
-            *(path for path in read_paths if not any((path + "/").startswith(bind + "/") for bind in binds)),
-        ],
-        "links": list(links),
-        "masks": list(masks),
-        "disk": limits.disk_bytes,
-        "pivot_root": PIVOT_ROOT.get(machine() or "", -1),
-        "preload": PRELOADED if mode == SECCOMP and not server else (),
-        "filter": filter_of(mode, reads_files=server),
-        "limits": resource_limits(mode, limits),
-        "keeps_user": server,
-        "dies_with_parent": not server,
-    }
-
-
-def resource_limits(mode: str, limits: Limits) -> dict[str, int]:
-    """By name in the module ``resource``; threads, counted per user, only where the process has a user of its own."""
     bounds = {
         "RLIMIT_NOFILE": limits.open_files,
         "RLIMIT_FSIZE": limits.file_bytes,
         "RLIMIT_CPU": limits.cpu_s,
         "RLIMIT_AS": limits.memory_bytes,
     }
-    return bounds | ({"RLIMIT_NPROC": limits.threads} if mode in (NAMESPACES, BUBBLEWRAP) else {})
-
-
-def filter_of(mode: str, reads_files: bool) -> bytes:
-    """The seccomp filter of a mode; a worker of ours may read files where a player's program may not."""
-    if mode == LIMITS:
-        return b""
-    if mode == SECCOMP:
-        return seccomp_filter(READ_ONLY if reads_files else NO_FILES)
-    return seccomp_filter(FULL)
+    if mode == BUBBLEWRAP:  # Threads are counted per user, and here the process has one of its own.
+        profile, bounds["RLIMIT_NPROC"] = FULL, limits.threads
+    else:
+        profile = READ_ONLY if server else NO_FILES
+    return {
+        "program": program,
+        "status": status_fd,
+        "preload": PRELOADED if profile == NO_FILES else (),
+        "filter": seccomp_filter(profile),
+        "limits": bounds,
+        "keeps_user": server,
+        "dies_with_parent": not server,
+    }
 
 
 @cache

@@ -16,7 +16,7 @@ from rllib_lmgame.sandbox.assertions import counted
 from rllib_lmgame.sandbox.gate import machine_gate, memory_of
 from rllib_lmgame.sandbox.harness import Unknown, decode, encode
 from rllib_lmgame.sandbox.limits import MEBIBYTE, Limits, ProgramEnd
-from rllib_lmgame.sandbox.modes import mode_for_programs
+from rllib_lmgame.sandbox.modes import sandbox_mode
 from rllib_lmgame.sandbox.process import Process, supervise
 
 JUDGE_LIMITS = Limits(wall_s=5.0, cpu_s=5, output_bytes=MEBIBYTE)
@@ -57,7 +57,7 @@ def call_function(source: str, entry: str, calls: Sequence[Sequence[Any]], limit
     Raises: SandboxError: if the sandbox cannot be set up here.
     """
     more = [_line([encode(list(call)), encode({})]) for call in calls]
-    mode, job = mode_for_programs(), _line({"source": source, "entry": entry})
+    mode, job = sandbox_mode(), _line({"source": source, "entry": entry})
     with machine_gate().admitted(memory_of(limits)), Process(_harness(), job, limits, mode, more=more) as process:
         outcome = supervise([process], limits.wall_s)[0]
     return _answers(outcome.stdout, len(calls), outcome.problem() or "the program ended early")
@@ -87,7 +87,7 @@ def run_tests(source: str, entry: str, tests: str, prelude: str = "", limits: Li
 
     Raises: SandboxError: if the sandbox cannot be set up here.
     """
-    mode = mode_for_programs()
+    mode = sandbox_mode()
     with contextlib.suppress(SyntaxError, ValueError, RecursionError):  # else the judge says what is wrong
         tests = counted(tests)
     with machine_gate().admitted(memory_of(limits, processes=2)):  # they take turns, so they need one core

@@ -17,12 +17,11 @@ import re
 import selectors
 import signal
 import subprocess
-import tempfile
 import time
 from collections import deque
 from collections.abc import Sequence
 
-from rllib_lmgame.sandbox.confinement import BUBBLEWRAP, LIMITS, NAMESPACES, command_of, job_of
+from rllib_lmgame.sandbox.confinement import BUBBLEWRAP, command_of, job_of
 from rllib_lmgame.sandbox.limits import FINISHED, TIMEOUT, TOO_MUCH_OUTPUT, Limits, ProgramEnd, SandboxError
 
 CHUNK = 65_536
@@ -45,7 +44,8 @@ class Process(contextlib.AbstractContextManager["Process"]):
         mode: One of :data:`~rllib_lmgame.sandbox.confinement.MODES`.
         more: What it reads next, each piece after another line of output.
         pass_fds: Open descriptors the program gets under the same numbers.
-        read_paths, server: As of :func:`~rllib_lmgame.sandbox.confinement.job_of`; a server's input stays open.
+        read_paths: Files or directories the program may read, beside the interpreter's.
+        server: As of :func:`~rllib_lmgame.sandbox.confinement.job_of`; its input stays open.
     """
 
     def __init__(
@@ -66,7 +66,6 @@ class Process(contextlib.AbstractContextManager["Process"]):
         self.outputs = {"stdout": bytearray(), "stderr": bytearray()}
         self.overflow = False
         self._said = b""
-        self._folder = tempfile.TemporaryDirectory(prefix="rllib-lmgame-") if self.mode == LIMITS else None
         self._status, status_end = os.pipe()
         self._info, info_end = os.pipe() if self.mode == BUBBLEWRAP else (-1, -1)
         kept = [*pass_fds, status_end, *([info_end] if info_end >= 0 else [])]
@@ -78,7 +77,7 @@ class Process(contextlib.AbstractContextManager["Process"]):
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 env={},
-                cwd=self._folder.name if self._folder else "/",
+                cwd="/",
                 pass_fds=kept,
                 start_new_session=True,
             )
@@ -89,7 +88,7 @@ class Process(contextlib.AbstractContextManager["Process"]):
             for descriptor in (status_end, info_end):
                 if descriptor >= 0:
                     os.close(descriptor)
-        job = marshal.dumps(job_of(self.mode, self.limits, program, status_end, read_paths, server))
+        job = marshal.dumps(job_of(self.mode, self.limits, program, status_end, server))
         data = stdin if isinstance(stdin, bytes) else stdin.encode("utf-8", "surrogatepass")
         self.pending = memoryview(len(job).to_bytes(8, "little") + job + data)
 
@@ -107,9 +106,7 @@ class Process(contextlib.AbstractContextManager["Process"]):
     def _end(self) -> None:
         """Ask whoever holds the process namespace to end it and wait for it, so that no zombie is left."""
         with contextlib.suppress(ProcessLookupError):
-            if self.mode == NAMESPACES:
-                os.kill(self.popen.pid, signal.SIGTERM)
-            elif self.mode == BUBBLEWRAP and (child := self._bubblewrap_child()):
+            if self.mode == BUBBLEWRAP and (child := self._bubblewrap_child()):
                 os.kill(child, signal.SIGKILL)
             else:
                 os.killpg(self.popen.pid, signal.SIGKILL)
@@ -137,8 +134,6 @@ class Process(contextlib.AbstractContextManager["Process"]):
             if descriptor >= 0:
                 os.close(descriptor)
         self._status = self._info = -1
-        if self._folder is not None:
-            self._folder.cleanup()
 
     def exit_code(self) -> int:
         """Exit status, negative for a signal, which bubblewrap reports as 128 plus its number."""

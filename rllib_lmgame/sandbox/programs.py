@@ -1,14 +1,13 @@
-"""Runs a player's program in the strongest mode of this machine, once it is let in, and tells what confines it."""
+"""Runs a player's program in the mode of this machine, once it is let in, and says what confines it."""
 
 from __future__ import annotations
 
-import os
 import platform
 from dataclasses import dataclass
 
 from rllib_lmgame.sandbox.gate import machine_gate, memory_of
 from rllib_lmgame.sandbox.limits import Limits, ProgramEnd
-from rllib_lmgame.sandbox.modes import ALLOW_WEAK, LIMITS, describe_mode, find_mode, mode_for_programs, weakness
+from rllib_lmgame.sandbox.modes import NO_MODE, describe_mode, find_mode, sandbox_mode, weakness
 from rllib_lmgame.sandbox.process import run_now
 
 
@@ -19,7 +18,7 @@ def run_program(
 
     Raises: SandboxError: it cannot be set up here; ``SandboxBusyError``: too many programs run.
     """
-    limits, mode = limits or Limits(), mode or mode_for_programs()  # looking for a mode runs programs too
+    limits, mode = limits or Limits(), mode or sandbox_mode()  # looking for a mode runs programs too
     with machine_gate().admitted(memory_of(limits)):
         return run_now(program, stdin, limits, mode)
 
@@ -37,6 +36,5 @@ class SandboxReport:
 def report_sandbox() -> SandboxReport:
     """The sandbox here. Raises: SandboxError: if the gate's settings are wrong."""
     mode, slots = find_mode(), machine_gate().size.slots
-    refused = mode == LIMITS and os.environ.get(ALLOW_WEAK) != "1"
     text = f"{describe_mode(mode)}; at most {slots} program{'s' if slots > 1 else ''} at once"
-    return SandboxReport(platform.node(), text, weakness(mode), refused)
+    return SandboxReport(platform.node(), text, weakness(mode), mode == NO_MODE)

@@ -16,7 +16,6 @@ from functools import cache
 FULL, READ_ONLY, NO_FILES = "full", "read only", "no files"
 """Profiles: paths may be changed (where namespaces confine them), opened for reading only, or not used at all."""
 
-PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _COLUMN = {"x86_64": 1, "aarch64": 2}
 

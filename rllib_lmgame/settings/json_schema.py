@@ -6,14 +6,24 @@ are checked before a run.
 
 from __future__ import annotations
 
-import types
-import typing
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+from rllib_lmgame.base.group import (
+    LISTED,
+    NAMED,
+    REQUIRED,
+    Holds,
+    Option,
+    Parts,
+    as_mapping,
+    declared,
+    is_open,
+    tag_of,
+    value_schema,
+)
+from rllib_lmgame.base.schedule import ScheduleOptions
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
-from rllib_lmgame.settings.schedules import ScheduleOptions
-from rllib_lmgame.settings.schema import LISTED, NAMED, REQUIRED, Holds, Option, as_mapping, declared, tag_of
 from rllib_lmgame.settings.sections.rllib import WITHOUT_EFFECT, OtherOptions, RLlibOptions
 
 Schema: TypeAlias = dict[str, Any]
@@ -21,36 +31,28 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 SEARCH_SPACE, SCHEDULE = {"$ref": "#/$defs/search_space"}, {"$ref": "#/$defs/schedule"}
 NULL: Schema = {"type": "null"}
 
-_TYPES: Mapping[Any, str] = {
-    bool: "boolean", int: "integer", float: "number", str: "string", list: "array", tuple: "array", dict: "object",
-    type(None): "null",
-}  # fmt: skip
-_LIMITS = {"low": "minimum", "high": "maximum", "above": "exclusiveMinimum", "below": "exclusiveMaximum"}
 
-
-def of_type(hint: Any, bounds: Mapping[str, Any], search: bool = True) -> Schema:
+def of_type(hint: Any, says: Mapping[str, Any], search: bool = True) -> Schema:
     """The schema of a value by its annotation and limits; ``search`` allows search spaces in it."""
-    origin, arms = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return one_of(of_type(arm, bounds, search) for arm in arms)
-    if origin is typing.Literal:
-        return {"enum": list(arms)}
-    kind = _TYPES.get(origin or hint)
-    if kind is None:
-        return {}
-    if kind in ("array", "object") and bounds.get("holds"):
-        return _held(bounds["holds"], kind)
-    schema: Schema = {"type": kind}
-    if kind == "string" and bounds.get("choices"):
-        return {"enum": list(bounds["choices"])}
-    if kind in ("integer", "number"):
-        schema |= {name: bounds[limit] for limit, name in _LIMITS.items() if bounds.get(limit) is not None}
-    if kind == "array" and arms:
-        schema["items"] = one_of([of_type(arms[0], {}, search), *([SEARCH_SPACE] if search else [])])
-        if origin is tuple and Ellipsis not in arms:
-            schema |= {"minItems": len(arms), "maxItems": len(arms)}
-    if kind == "object" and len(arms) == 2 and arms[1] is not Any:
-        schema["additionalProperties"] = of_type(arms[1], {}, search)
+    schema = value_schema(hint, says)
+    forms = schema.get("anyOf", [schema])
+    if says.get("holds"):
+        forms = [
+            _held(says["holds"], form["type"]) if form.get("type") in ("array", "object") else form for form in forms
+        ]
+    elif search:
+        forms = [_searchable(form) for form in forms]
+    return one_of(forms)
+
+
+def _searchable(schema: Schema) -> Schema:
+    """A list may have search spaces in it, at every depth."""
+    if isinstance(inner := schema.get("additionalProperties"), dict):
+        schema["additionalProperties"] = _searchable(inner)
+    if isinstance(items := schema.get("items"), dict):
+        schema["items"] = one_of([_searchable(items), SEARCH_SPACE])
+    if "prefixItems" in schema:
+        schema["prefixItems"] = [one_of([each, SEARCH_SPACE]) for each in schema["prefixItems"]]
     return schema
 
 
@@ -77,11 +79,10 @@ def _held(holds: Holds, kind: str) -> Schema:
 def of_group(group: type, *, search: bool = True) -> Schema:
     """The schema of an option group; ``search`` allows search spaces as values."""
     options = declared(group)
-    named = {key: each for key, each in options.items() if not each.says.get("arguments")}
     schema: Schema = {
         "type": "object",
-        "properties": {key: _of_option(each, search) for key, each in named.items()},
-        "additionalProperties": len(named) < len(options),
+        "properties": {key: _of_option(each, search) for key, each in options.items()},
+        "additionalProperties": is_open(group),
     }
     if missing := [key for key, each in options.items() if each.default is REQUIRED]:
         schema["required"] = missing
@@ -114,9 +115,11 @@ def _of_option(each: Option, search: bool) -> Schema:
             forms.append({key: value for key, value in forms[0]["properties"][name].items() if key != "default"})
         if each.nullable:
             forms.append(NULL)
+    elif each.parts is not None:
+        forms = [{"type": "string"}, *_parts(each.parts, search)]
     else:
         forms = [of_type(each.hint, each.says, search)]
-    if each.says.get("schedulable"):
+    if each.scheduled:
         forms.append(SCHEDULE)
     if search:
         forms.append(SEARCH_SPACE)
@@ -126,6 +129,17 @@ def _of_option(each: Option, search: bool) -> Schema:
         default = as_mapping(default)
     said = {} if default is REQUIRED else {"default": list(default) if isinstance(default, tuple) else default}
     return {"description": doc, **one_of(forms), **said}
+
+
+def _parts(parts: Parts, search: bool) -> Iterator[Schema]:
+    """Options of each part; of somebody else's, and where the type is searched, any."""
+    first, *others = (of_group(group, search=search) for group in parts.classes)
+    for schema in (first, *others):
+        kind = schema["properties"]["type"]
+        schema["properties"]["type"] = {"description": kind["description"], "const": kind["default"]}
+        yield schema | ({} if schema is first else {"required": ["type"]})
+    for kind in ({"type": "string", "pattern": ":"}, *([SEARCH_SPACE] if search else [])):
+        yield {"type": "object", "properties": {"type": kind}, "required": ["type"]}
 
 
 def configs(entries: Iterable[AlgorithmEntry], others: Iterable[str], search_keys: Iterable[str]) -> Schema:

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.group import declared, walk
+from rllib_lmgame.base.schedule import ScheduleOptions
 from rllib_lmgame.settings.algorithms import OWN, AlgorithmEntry, Section
-from rllib_lmgame.settings.old_names import OLD_NAMES, check_name, check_old
-from rllib_lmgame.settings.schedules import ScheduleOptions
-from rllib_lmgame.settings.schema import declared, walk
 from rllib_lmgame.settings.sections.language_model import PlayerOptions
 from rllib_lmgame.settings.sections.rllib import (
     FLAT_KEYS,
@@ -65,8 +64,7 @@ def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KE
     for section, group in groups.items():
         for option in walk(group):
             within.setdefault(option.key.rpartition(".")[2], f"{section}.{option.key}")
-    before = {old.rpartition(".")[2]: new.key for old, new in OLD_NAMES.items()}
-    for place in ({name: name for name in flat}, within, OTHER_NAMES, before):
+    for place in ({name: name for name in flat}, within, OTHER_NAMES):
         if key in place:
             return place[key]
     # Of RLlib's keys that nobody is likely to mean, many do nothing here: only what is plainly misspelt.
@@ -108,11 +106,10 @@ def _unknown(key: str, match: str | None) -> ConfigError:
 def check_keys(values: Any, section: str, groups: Mapping[str, type], path: str) -> None:
     """Raise ConfigError for a key that belongs to another place, naming that place.
 
-    Keys that are nowhere are left to :func:`~rllib_lmgame.settings.schema.build`, which names the nearest one.
+    Keys that are nowhere are left to :func:`~rllib_lmgame.base.group.build`, which names the nearest one.
     """
     own = declared(groups[section])
     for key in values if isinstance(values, Mapping) else ():
-        check_name(f"{path}.{key}")
         found = None if key in own else find_key(str(key), groups)
         if found is not None and found.rpartition(".")[2] == OTHER_NAMES.get(str(key), str(key)).rpartition(".")[2]:
             raise ConfigError(f"{path}.{key}", f"unknown key; did you mean 'config.{found}'?")
@@ -125,7 +122,6 @@ def check_top_level(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
     """
     groups = entry.groups
     known, of_objects = {*groups, *FLAT_KEYS}, {"in_evaluation", *own_attributes(entry.sections)}
-    check_old(config, groups)
     for key in map(str, config):
         if key in RUNTIME_FIELDS:
             raise set_at_start(key)

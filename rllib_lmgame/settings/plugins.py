@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import json
-import sys
 import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
+
+from pydantic_core import core_schema
 
 from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.group import build, check_value, describe, is_group, unknown_key
 from rllib_lmgame.base.plugin import asking, import_path
-from rllib_lmgame.settings.schema import Limits, build, check_value, describe, unknown_key
 from rllib_lmgame.settings.trust import is_name, is_number
 
 
@@ -27,11 +27,20 @@ class Registry:
     Attributes:
         key, what: For errors.
         own: Name -> import path (or the part itself).
+        of_function: Import path of the group for a function; ``None``: parts are no groups.
+        takes: What a function takes, for errors.
     """
 
     key: str
     what: str
     own: Mapping[str, Any]
+    of_function: str | None = None
+    takes: str = ""
+
+    @property
+    def classes(self) -> Iterator[Any]:
+        """Those of this package."""
+        return map(self.__getitem__, self)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.own)
@@ -91,35 +100,44 @@ class Registry:
         hint = f"did you mean `{close}`?" if close else f"known are {', '.join(sorted(self.own))}"
         raise ConfigError(key or self.key, f"no {self.what} `{name}`; {hint}, or give `package.module:Name`")
 
-    def check_belongs(self, name: str, options: Mapping[str, Any], key: str = "") -> None:
-        """Raise ConfigError for an option that other parts of this package have and the named one has not."""
-        for option in options if name in self.own else ():
-            others = [other for other in self.own if _is_field(option, self[other])]
-            if others and name not in others:
-                message = f"has no effect with type: {name}; it belongs to type: {' or '.join(others)}"
-                raise ConfigError(f"{key or self.key}.{option}", message)
+    def class_of(self, choice: Any) -> Any:
+        """The class of options of a setting: of the first part where it names none. Raises: ConfigError."""
+        if is_group(type(choice)):
+            return type(choice)
+        name = self._split(choice)[0]
+        found = self.find(name)
+        if is_group(found) or self.of_function is None:
+            return found
+        check_call(found, name, "", self.takes, None)
+        return import_path(self.of_function, self.key)
+
+    def _split(self, choice: Any) -> tuple[str, dict[str, Any]]:
+        first = isinstance(choice, Mapping) and "type" not in choice
+        return self.split({"type": next(iter(self.own)), **choice} if first else choice)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def read(self, choice: Any) -> Any:
+        """The part of a setting, which is a group of its options. Raises: ConfigError, ValidationError."""
+        if is_group(type(choice)):
+            return choice
+        try:
+            cls, (name, options) = self.class_of(choice), self._split(choice)
+        except ConfigError as error:
+            raise ConfigError("", error.message) from error
+        return cls.model_validate({"type": name, **options})
 
     def make(self, choice: Any, key: str = "") -> Any:
         """An object of the named class with its options. Raises: ConfigError: for a wrong name or options."""
         name, options = self.split(choice, key)
-        self.check_belongs(name, options, key)
         return made(self.find(name, key), name, key or self.key, options)
-
-
-def _is_field(name: str, part: Any) -> bool:
-    return dataclasses.is_dataclass(part) and name in {field.name for field in dataclasses.fields(part)}
-
-
-_ANY_SIZE = {"high": sys.float_info.max}
-"""Of an argument whose function says nothing: it is not ours to know."""
-
-_PLAIN = (bool, int, float, str, type(None), list, dict)
 
 
 def check_arguments(called: Any, given: Mapping[str, Any], key: str, before: int = 0) -> dict[str, Any]:
     """Arguments for a function or class, checked by its signature; an ``int`` is converted where a float is due.
 
-    Types of what YAML can write are checked, and limits (``Annotated[int, limits(low=1)]``); other annotations are left
+    Types of what YAML can write are checked, and limits (``Annotated[int, limits(ge=1)]``); other annotations are left
     to what is called. ``before`` are positional arguments that stand before them.
 
     Raises: ConfigError: if an argument is not taken, or of wrong type or range.
@@ -134,7 +152,7 @@ def check_arguments(called: Any, given: Mapping[str, Any], key: str, before: int
     for name in given.keys() & signature.parameters.keys() & annotations.keys():
         left_out = given[name] is None and signature.parameters[name].default is None  # Whatever the annotation says.
         if not left_out and _is_plain(annotations[name]):
-            checked[name] = check_value(given[name], *_with_limits(annotations[name]), f"{key}.{name}")
+            checked[name] = check_value(given[name], annotations[name], {}, f"{key}.{name}")
     return checked
 
 
@@ -181,7 +199,7 @@ def check_methods(found: Any, protocol: type, name: str, key: str, hint: str = "
 
 
 def made(cls: Any, name: str, key: str, options: Mapping[str, Any] | None = None) -> Any:
-    """An object of a user's class or factory, made with ``options``; the fields of a dataclass are its options.
+    """An object of a user's class or factory, made with ``options``; the fields of a group are its options.
 
     Raises: ConfigError: if it is no class, refuses the options, or raises.
     """
@@ -189,8 +207,8 @@ def made(cls: Any, name: str, key: str, options: Mapping[str, Any] | None = None
         raise ConfigError(key, f"`{name}` is a {type(cls).__name__}, not a class")
     with asking(f"making `{name}`", key):
         try:
-            if options and dataclasses.is_dataclass(cls):
-                return build(typing.cast(type, cls), options, key)
+            if is_group(cls):
+                return build(cls, options or {}, key)
             return cls(**_own_options(cls, name, key, options)) if options else cls()
         except ConfigError as error:
             below = not error.path.startswith(key)
@@ -201,7 +219,7 @@ def made(cls: Any, name: str, key: str, options: Mapping[str, Any] | None = None
 
 
 def _own_options(cls: Any, name: str, key: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a class that is no dataclass, checked by its signature."""
+    """Options of a class that is no group, checked by its signature."""
     known = inspect.signature(cls).parameters
     if not known:
         raise ConfigError(f"{key}.{next(iter(options))}", f"`{name}` takes no options")
@@ -229,20 +247,14 @@ def _annotations(called: Any) -> dict[str, Any]:
         return {}
 
 
-def _with_limits(hint: Any) -> tuple[Any, Limits]:
-    if typing.get_origin(hint) is not Annotated:
-        return hint, _ANY_SIZE
-    inner, *notes = typing.get_args(hint)
-    return inner, next((note for note in notes if isinstance(note, dict)), _ANY_SIZE)
-
-
 def _is_plain(hint: Any) -> bool:
-    """Whether :func:`~rllib_lmgame.settings.schema.check_value` knows the type, at every depth."""
-    hint, _ = _with_limits(hint)
-    origin = typing.get_origin(hint)
+    """Whether YAML can write it, at every depth."""
+    origin, arms = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return _is_plain(arms[0])
     if origin in (typing.Union, types.UnionType, list, tuple, dict):
-        return all(inner in (Ellipsis, Any) or _is_plain(inner) for inner in typing.get_args(hint))
-    return hint in _PLAIN
+        return all(inner in (Ellipsis, Any) or _is_plain(inner) for inner in arms)
+    return hint in (bool, int, float, str, type(None), list, dict)
 
 
 ESTIMATORS = Registry(
@@ -269,27 +281,22 @@ ESTIMATORS = Registry(
 )
 
 
-class Bounds(NamedTuple):
-    """``low`` and ``high`` of a policy loss if they are not said (``None``: it has none); whether it takes ``dual``."""
-
-    low: float | None = 0.2
-    high: float = 0.28
-    dual: bool = False
-
-
-LOSSES: Mapping[str, Bounds] = {
-    "clip": Bounds(dual=True),
-    "cispo": Bounds(low=None, high=4.0),
-    "cispo_two_sided": Bounds(),
-    "gspo": Bounds(low=3e-4, high=4e-4, dual=True),
-    "gspo_trajectory": Bounds(low=3e-4, high=4e-4, dual=True),
-    "dppo": Bounds(high=0.2),
-}
-"""This package's policy losses. A weight of CISPO is at most 5, as ScaleRL (2510.13786) has it."""
 POLICY_LOSSES = Registry(
     "token_ppo.policy_loss",
     "policy loss",
-    {name: f"rllib_lmgame.learners.objectives.policy_losses:{name.upper()}" for name in LOSSES},
+    {
+        name: f"rllib_lmgame.learners.losses.policy:{cls}"
+        for name, cls in {
+            "clip": "Clip",
+            "cispo": "CISPO",
+            "cispo_two_sided": "CISPOTwoSided",
+            "gspo": "GSPO",
+            "gspo_trajectory": "GSPOTrajectory",
+            "dppo": "DPPO",
+        }.items()
+    },
+    of_function="rllib_lmgame.learners.losses.policy:FunctionLoss",
+    takes="a policy loss takes one argument, PolicyTerms (rllib_lmgame.learners.losses.policy)",
 )
 OBJECTIVES = Registry("token_ppo.objective", "objective", {"ppo": "rllib_lmgame.learners.objectives.ppo:PPOObjective"})
 ENGINES = Registry(

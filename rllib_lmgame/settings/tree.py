@@ -8,19 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.storage import with_whole_paths
-from rllib_lmgame.base.threads import AUTO
-from rllib_lmgame.settings.algorithms import TOKEN_PPO, WITHOUT_VALUES, AlgorithmEntry, Section
-from rllib_lmgame.settings.names import check_keys, not_in_evaluation
-from rllib_lmgame.settings.schedules import (
-    ScheduleOptions,
-    game_of,
-    is_meant_as_schedule,
-    place_of,
-    with_schedules,
-    without_schedules,
-)
-from rllib_lmgame.settings.schema import (
+from rllib_lmgame.base.group import (
+    Group,
     as_mapping,
     build,
     declared,
@@ -31,6 +20,18 @@ from rllib_lmgame.settings.schema import (
     value_at,
     with_changes,
 )
+from rllib_lmgame.base.schedule import (
+    ScheduleOptions,
+    game_of,
+    is_meant_as_schedule,
+    place_of,
+    with_schedules,
+    without_schedules,
+)
+from rllib_lmgame.base.storage import with_whole_paths
+from rllib_lmgame.base.threads import AUTO
+from rllib_lmgame.settings.algorithms import TOKEN_PPO, WITHOUT_VALUES, AlgorithmEntry, Section
+from rllib_lmgame.settings.names import check_keys, not_in_evaluation
 from rllib_lmgame.settings.sections.games import GameConfig, check_evaluated, read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import (
@@ -94,13 +95,13 @@ class Settings:
     @classmethod
     def of(cls, config: Any) -> Settings:
         """Those of a configuration object (:class:`~rllib_lmgame.algorithms.config.LMGameConfig`)."""
-        flat = {item.name: getattr(config, item.name) for item in dataclasses.fields(RLlibOptions)}
+        flat = {name: getattr(config, name) for name in RLlibOptions.model_fields}
         return cls(
             entry=config.entry,
             sections={name: getattr(config, section.attribute) for name, section in config.entry.sections.items()},
-            rllib=RLlibOptions(**flat),
+            rllib=RLlibOptions.model_construct(**flat),
             policies=config.player_options,
-            games=config.games or ((GameConfig(config.env, dict(config.env_config)),) if config.env else ()),
+            games=config.games or game_of_env(config.env, config.env_config),
             evaluation=config.evaluation_options,
             schedules=config.schedule_options,
             deepspeed=config.deepspeed_config,
@@ -132,11 +133,11 @@ class Settings:
                 flat[FIELDS[name].name] = check_rllib_key(key, config[key])
         games, found = read_games(config["games"], "config.games") if "games" in config else ((), {})
         if not games and flat.get("env"):
-            games = (GameConfig(flat["env"], flat["env_config"]),)
+            games = game_of_env(flat["env"], flat["env_config"])
         return cls(
             entry,
             sections,
-            RLlibOptions(**flat),
+            RLlibOptions.model_construct(**flat),
             read_policies(["player"] if config.get("policies") is None else config["policies"]),
             games=games,
             evaluation=read_evaluation(config.get("evaluation_config")),
@@ -247,7 +248,7 @@ class Settings:
                 flat[FIELDS[key].name] = value
             elif sections.get(head) is not None:
                 sections[head] = with_changes(sections[head], {rest: value})
-        rllib = dataclasses.replace(self.rllib, **flat)
+        rllib = self.rllib.model_copy(update=flat)
         return dataclasses.replace(self, sections=sections, rllib=rllib, games=tuple(games), present=dict(values))
 
     # -- policies and games -------------------------------------------------------------------------------------
@@ -366,7 +367,7 @@ class Settings:
         return dataclasses.replace(
             self,
             sections=sections,
-            rllib=dataclasses.replace(self.rllib, **flat),
+            rllib=self.rllib.model_copy(update=flat),
             schedules={key: options for key, options in self.schedules.items() if key not in own | model},
             keys=self.keys | own | model,
             name=name,
@@ -414,7 +415,7 @@ class Settings:
             if name:
                 head = name.partition(".")[0]
                 value = value_at(sections[section], head)
-                found.setdefault(section, {})[head] = as_mapping(value) if dataclasses.is_dataclass(value) else value
+                found.setdefault(section, {})[head] = as_mapping(value) if isinstance(value, Group) else value
         return found
 
     def _own(self, policy: str) -> Iterator[tuple[str, Any]]:
@@ -425,6 +426,11 @@ class Settings:
         """The section that is called so, or that an attribute of this name holds."""
         names = self.entry.sections.items()
         return next((name for name, section in names if key in (name, section.attribute)), None)
+
+
+def game_of_env(env: Any, env_config: Mapping[str, Any]) -> tuple[GameConfig, ...]:
+    """The game of ``env``, where it is set; it is checked later."""
+    return (GameConfig.model_construct(env=env, env_config=dict(env_config)),) if env else ()
 
 
 def read_section(name: str, section: Section, values: Any, base: Any) -> tuple[Any, dict[str, ScheduleOptions]]:
@@ -480,7 +486,7 @@ def _game_with(game: GameConfig, option: str, value: float) -> GameConfig:
     """A game with another value of an option of its entry."""
     group, _, name = option.partition(".")
     changed: Any = {**getattr(game, group), name: value} if name else float(value)
-    return dataclasses.replace(game, **{group: changed})
+    return game.model_copy(update={group: changed})
 
 
 def options_in(group: type, values: Any) -> Iterator[str]:
@@ -493,5 +499,5 @@ def options_in(group: type, values: Any) -> Iterator[str]:
     elif not isinstance(values, Mapping):
         yield from leaves(group)
     for key, value in values.items() if isinstance(values, Mapping) else ():
-        inner = declared(group)[key].group if key in declared(group) else None
+        inner = declared(group)[key].group_of(value) if key in declared(group) else None
         yield from (key,) if inner is None or value == {} else (f"{key}.{name}" for name in options_in(inner, value))

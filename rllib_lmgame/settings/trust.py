@@ -1,4 +1,4 @@
-"""What is accepted from a file of others: a stranger's checkpoint, or a fetched experiment.
+"""What is accepted from the configuration in a checkpoint, whose author may be anybody.
 
 Only declared options (:func:`~.schema.option`). Numbers, booleans and ``choices`` cannot name code, programs or files,
 so they are accepted; other texts only where the option says so. New options are therefore safe by default.
@@ -6,16 +6,25 @@ so they are accepted; other texts only where the option says so. New options are
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.settings.schedules import ScheduleOptions, is_meant_as_schedule, read_schedule
-from rllib_lmgame.settings.schema import NAMED, Option, check_value, declared, describe, tag_of, unknown_key, values_of
+from rllib_lmgame.base.group import (
+    NAMED,
+    Option,
+    check_value,
+    declared,
+    describe,
+    is_open,
+    tag_of,
+    unknown_key,
+    values_of,
+)
+from rllib_lmgame.base.schedule import ScheduleOptions, is_meant_as_schedule, read_schedule
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _HUB_ID = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?")
@@ -23,16 +32,6 @@ _HUB_ID = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?")
 
 _DEEPEST = 50
 """Lists and mappings inside each other, at most."""
-
-
-_DEEPEST_SPACE = 12
-"""Lists and mappings that a search space inside a value lies in, at most."""
-
-_ALTERNATIVES = 1000
-"""Of one value that has search spaces in it, at most."""
-
-_VALUES = 20_000
-"""Of values with search spaces in them, in all their alternatives, at most: some seconds of reading."""
 
 
 def is_number(value: Any, within: int = _DEEPEST) -> bool:
@@ -84,61 +83,50 @@ class Gate:
     Attributes:
         origin: Where the file came from, for messages.
         hint: What a user can do who wants the value.
-        spread: Value -> values it stands for: those of a search space, if allowed.
     """
 
     origin: str
     hint: str
-    spread: Callable[[Any], Iterable[Any]] = lambda value: (value,)
-    left: list[int] = field(default_factory=lambda: [_VALUES], repr=False)
-    """Values that are still looked at in the alternatives of schedules, of all of a configuration together."""
-
-    def anew(self) -> Gate:
-        """The same, for another configuration."""
-        return dataclasses.replace(self, left=[_VALUES])
 
     def refusal(self, path: str, what: str) -> ConfigError:
-        """The error for a value that is not taken."""
+        """The error for a value that is not accepted."""
         return ConfigError(path, f"{what} is not taken from {self.origin}; {self.hint}")
 
-    def options(self, group: type, values: Any, path: str, skip: Iterable[str] = ()) -> None:
-        """Check the values of an option group, except ``skip``. Raises: ConfigError: for a value that is not taken."""
+    def options(self, group: type, section: Any, path: str, skip: Iterable[str] = ()) -> None:
+        """Check the values of an option group, except ``skip``. Raises: ConfigError: for a value that is refused."""
         kind, options = tag_of(group), declared(group)
-        open_to_others = any(each.says.get("arguments") for each in options.values())
-        for section in self.spread(values):
-            if section is None:
-                continue
-            if kind and isinstance(section, str):
-                section = {kind: section}
-            if not isinstance(section, Mapping):
-                raise ConfigError(path, f"expected a mapping of options, got {describe(section)}")
-            for key, value in section.items():
-                if key in options and key not in skip:
-                    self.option(options[key], value, f"{path}.{key}")
-                elif key not in options and not open_to_others:
-                    raise unknown_key(str(key), options, path)
-                elif key not in options and not all(is_number(item) or is_name(item) for item in self.spread(value)):
-                    raise self.refusal(f"{path}.{key}", describe(value))
+        open_to_others = is_open(group)
+        if section is None:
+            return
+        if kind and isinstance(section, str):
+            section = {kind: section}
+        if not isinstance(section, Mapping):
+            raise ConfigError(path, f"expected a mapping of options, got {describe(section)}")
+        for key, value in section.items():
+            if key in options and key not in skip:
+                self.option(options[key], value, f"{path}.{key}")
+            elif key not in options and not open_to_others:
+                raise unknown_key(str(key), options, path)
+            elif key not in options and not (is_number(value) or is_name(value)):
+                raise self.refusal(f"{path}.{key}", describe(value))
 
     def option(self, option: Option, value: Any, path: str) -> None:
         """Check one option, as :meth:`options` does."""
         holds = option.holds
-        if option.group or (holds and not holds.form):
+        if option.parts is not None:
+            if _type_of(value) not in (None, *option.parts):
+                raise self.refusal(path, describe(value))
+            self.options(option.group_of(value), value, path)
+        elif option.group or (holds and not holds.form):
             self.options(option.group or holds.group, value, path)  # type: ignore[union-attr]
-            return
-        for item in self.spread(value):
-            if holds and holds.form == NAMED:
-                self._named(holds.group, item, path)
-                continue
-            if option.says.get("schedulable") and is_meant_as_schedule(item):
-                self.schedule(item, path)
-                continue
-            searched = isinstance(item, list | tuple) and _holds_mapping(item)
-            for variant in Alternatives(self).of(item, path) if searched else (item,):
-                checked = check_value(variant, option.hint, option.says, path)
-                known = (option.default, *_words(option.hint))
-                if not takes(option.says, checked) and checked not in known:
-                    raise self.refusal(path, describe(variant))
+        elif holds and holds.form == NAMED:
+            self._named(holds.group, value, path)
+        elif option.scheduled and is_meant_as_schedule(value):
+            self.schedule(value, path)
+        else:
+            checked = check_value(value, option.hint, option.says, path)
+            if not takes(option.says, checked) and checked not in (option.default, *_words(option.hint)):
+                raise self.refusal(path, describe(value))
 
     def _named(self, group: type, value: Any, path: str) -> None:
         """Groups by their names, which may become directories; or the names alone."""
@@ -151,48 +139,8 @@ class Gate:
                 self.options(group, value[name], f"{path}.{name}")
 
     def schedule(self, value: Any, path: str) -> None:
-        """Check a schedule, in all alternatives of the search spaces in it; raises as :meth:`options` does."""
-        for variant in Alternatives(self, self.left).of(value, path):
-            self.options(ScheduleOptions, values_of(read_schedule(variant, path)), path)
-
-
-class Alternatives:
-    """What values may be once their search spaces are drawn; ``left`` limits how many are looked at."""
-
-    def __init__(self, gate: Gate, left: list[int] | None = None) -> None:
-        self.gate = gate
-        self._left = [_VALUES] if left is None else left
-
-    def of(self, value: Any, path: str, within: int = _DEEPEST_SPACE) -> list[Any]:
-        """Each alternative of each search space inside a value, that of the key ``path``, stands in one of these."""
-        found: list[Any] = []
-        for item in self.gate.spread(value) if within else [value]:
-            if within and isinstance(item, Mapping):
-                parts = {key: self.of(inner, path, within - 1) for key, inner in item.items()}
-                most = self._most(parts.values(), path)
-                found += [{key: of[n % len(of)] for key, of in parts.items()} for n in range(most)]
-            elif within and isinstance(item, list | tuple):
-                places = [self.of(inner, path, within - 1) for inner in item]
-                found += [[of[n % len(of)] for of in places] for n in range(self._most(places, path))]
-            else:
-                found.append(item)
-        return found
-
-    def _most(self, lists: Collection[Sequence[Any]], path: str) -> int:
-        most = max(map(len, lists), default=1)
-        if most > _ALTERNATIVES:
-            raise self.gate.refusal(path, f"a value with more than {_ALTERNATIVES:,} alternatives")
-        self._left[0] -= most * max(1, len(lists))
-        if self._left[0] < 0:
-            raise self.gate.refusal(path, f"values with more than {_VALUES:,} values in all of their alternatives")
-        return most
-
-
-def _holds_mapping(value: Any, within: int = _DEEPEST_SPACE) -> bool:
-    """Whether a list has a mapping in it, as a search space is one, ``within`` lists inside each other at most."""
-    if not isinstance(value, list | tuple):
-        return isinstance(value, Mapping)
-    return within > 0 and any(_holds_mapping(item, within - 1) for item in value)
+        """Check a schedule; raises as :meth:`options` does."""
+        self.options(ScheduleOptions, values_of(read_schedule(value, path)), path)
 
 
 def verdict(metadata: Mapping[str, Any]) -> bool | Callable[[Any], bool]:
@@ -213,3 +161,7 @@ def _words(hint: Any) -> tuple[Any, ...]:
     """Fixed choices that an option's type names (``Literal``)."""
     parts = (hint, *typing.get_args(hint))
     return tuple(word for part in parts if typing.get_origin(part) is typing.Literal for word in typing.get_args(part))
+
+
+def _type_of(value: Any) -> Any:
+    return value.get("type") if isinstance(value, Mapping) else value

@@ -17,21 +17,27 @@ ROWS = (1, 10, 100, 1000)
 """Iterations in a row after which it is said, each time once."""
 
 
-def advice(result: Mapping[str, Any]) -> dict[str, str]:
-    """Why there is little to learn in an iteration, and how many episodes were lost, by kind."""
-    found = {}
+def advice(result: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Why there is little to learn in an iteration, and how many episodes were lost, by kind.
+
+    Options that the ``config`` of the run has are not advised.
+    """
+    found, config = {}, config or {}
+    warm = [] if config.get("warm_start") else ["warm_start"]
+    prefilled = (config.get("language_model") or {}).get("reply_prefill")
+    untried = ", or ".join([*warm, *([] if prefilled else ["language_model.reply_prefill: '<answer>'"])])
     unread = number_at(result, "env_runners/format_error_rate")
     if unread is not None and unread > MOSTLY:
         found[UNREAD] = (
             f"{unread:.0%} of the replies could not be read (`rllib evaluate` shows some), so rewards say nothing of "
-            f"moves. Set warm_start, or language_model.reply_prefill: '<answer>': {PAGE}"
+            f"moves. Set {untried or 'language_model.max_tokens_per_turn higher'}: {PAGE}"
         )
     equal = [policy for policy, numbers in (result.get("learners") or {}).items() if _has_equal_returns(numbers)]
     if equal:
         found[EQUAL] = (
             f"{', '.join(equal)}: every advantage is 0, since the games of each group earned the same; rewards teach "
             "nothing, and an update without another gradient is left out. Play levels of which some are won; raise "
-            f"text_rollouts.group_size, or set warm_start: {PAGE}"
+            f"text_rollouts.group_size{', or set warm_start' * bool(warm)}: {PAGE}"
         )
     gap, policy = max(_gaps(result), default=(0.0, ""))
     if gap > LARGE_GAP:
@@ -67,8 +73,8 @@ class Adviser:
         self._rows: dict[tuple[str, str], int] = {}
         self._said: set[tuple[str, str, int]] = set()
 
-    def lines(self, trial_id: str, result: Mapping[str, Any]) -> list[str]:
-        found = advice(result)
+    def lines(self, trial_id: str, result: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> list[str]:
+        found = advice(result, config)
         if DROPPED in found and (why := phase_of(f"{trial_id}{WHY_DROPPED}")):
             found[DROPPED] += f": {why}"
         lines = []

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rllib_lmgame.base.errors import did_you_mean
+
 
 class Phase(NamedTuple):
     """A phase of an iteration: what is said while it goes on, and its name in a line of progress."""
@@ -185,6 +187,21 @@ def with_columns(
         for name in names:
             numbers.setdefault(name, float("nan"))
     return result
+
+
+def unknown_metric(name: str, result: Mapping[str, Any]) -> str | None:
+    """What is wrong with the name of a metric that ``result`` does not have and no later one will have, else ``None``.
+
+    Results have every column from the first one on, as NaN where nothing was measured (:func:`with_columns`).
+    """
+    head, _, rest = name.partition("/")
+    first = rest.removeprefix("env_runners/").partition("/")[0]
+    if head in ("env_runners", "evaluation", "league") and first in (*EPISODE_NAMES, *LEAGUE_NAMES):
+        return None  # Games, members and reasons come and go.
+    known = ["/".join(path) for path, _ in flatten({key: part for key, part in result.items() if key != "config"})]
+    if name in known or (head == "evaluation" and not any(other.startswith("evaluation/") for other in known)):
+        return None
+    return f"no result has {name!r}; {did_you_mean(name, known, 'e.g. env_runners/success_rate')}"
 
 
 def flatten(numbers: Mapping[str, Any], prefix: tuple[str, ...] = ()) -> Iterable[tuple[tuple[str, ...], float]]:

@@ -84,7 +84,7 @@ class ProgressCallback(Callback):
         evaluated = evaluation_line(result)
         if evaluated:
             self._print(trial, evaluated)
-        for line in self._adviser.lines(trial.trial_id, result):
+        for line in self._adviser.lines(trial.trial_id, result, getattr(trial, "config", None)):
             self._print(trial, f"note: {line}")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:

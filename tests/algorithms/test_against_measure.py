@@ -33,7 +33,7 @@ from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.settings.trust import Gate
 
 LET_GO = threading.Event()
-TIC_TAC_TOE, CONNECT_FOUR = GameConfig("lmgame/TicTacToe-v0"), GameConfig("lmgame/ConnectFour-v0")
+TIC_TAC_TOE, CONNECT_FOUR = GameConfig(env="lmgame/TicTacToe-v0"), GameConfig(env="lmgame/ConnectFour-v0")
 
 
 class Asked:
@@ -141,7 +141,7 @@ def test_the_depth_of_the_solver_is_an_option_and_seats_are_balanced() -> None:
 
 
 def test_the_most_likely_move_and_games_in_which_all_reply_at_once() -> None:
-    scissors = GameConfig("lmgame/RockPaperScissors-v0")
+    scissors = GameConfig(env="lmgame/RockPaperScissors-v0")
     weights = {"rock": 3.0, "paper": 2.0, "scissors": 1.0}
 
     def mostly_rock(decision: InformationSet) -> dict[str, float]:
@@ -174,7 +174,7 @@ def test_replies_after_reasoning_have_seeds_of_their_own(greedy, tiny_model_dir,
 )
 def test_in_turns_of_free_talk_it_says_what_it_likes(game: str, config: dict[str, Any], player: str) -> None:
     """What it said stands among its replies at later decisions."""
-    of = GameConfig(f"lmgame/{game}-v0", config)
+    of = GameConfig(env=f"lmgame/{game}-v0", env_config=config)
     measure, asked = Against(player, games=14, greedy=player == "solver"), Talking("I saw nothing, and say so.")
     assert measure.problem(of) is None
     numbers = list(measure(of, asked).values())
@@ -188,7 +188,7 @@ def test_in_turns_of_free_talk_it_says_what_it_likes(game: str, config: dict[str
 
 
 def test_talk_that_cannot_be_read_says_nothing_and_is_illegal() -> None:
-    numbers = Against("random", games=4)(GameConfig("lmgame/Debate-v0"), Talking(None))
+    numbers = Against("random", games=4)(GameConfig(env="lmgame/Debate-v0"), Talking(None))
     assert numbers["illegal_random"] == 1.0 and numbers["failed_random"] == 0.0 and numbers["loss_rate_random"] == 1.0
 
 
@@ -215,7 +215,7 @@ class BadGame(TicTacToe):
 def test_games_that_fail_are_counted_and_end_nothing_else() -> None:
     """Neither a game that raises or hangs, nor one that never ends, takes more than its own limits."""
     asked = Asked(uniform)
-    game = GameConfig(f"{__name__}:BadGame", {"fault": "raise"})
+    game = GameConfig(env=f"{__name__}:BadGame", env_config={"fault": "raise"})
     asked.rollout_options = TextRolloutOptions()
     bad = sum(stable_seed("against", level) % 2 for level in range(8)) / 8
     numbers = list(Against("random", games=16)(game, asked).values())
@@ -224,7 +224,7 @@ def test_games_that_fail_are_counted_and_end_nothing_else() -> None:
     try:
         for fault, limit in short.items():
             asked.rollout_options = TextRolloutOptions(**limit)
-            game = GameConfig(f"{__name__}:BadGame", {"fault": fault, "everywhere": True})
+            game = GameConfig(env=f"{__name__}:BadGame", env_config={"fault": fault, "everywhere": True})
             numbers = list(Against("random", games=4)(game, asked).values())
             assert numbers[:4] == [0, 0, 0, 1], fault
     finally:
@@ -267,7 +267,7 @@ def test_a_game_that_cannot_begin_has_no_such_games_and_is_looked_at_once(fault,
     LET_GO.clear()
     monkeypatch.setattr(measure, "CALL_LIMIT_S", 0.5)
     monkeypatch.setattr(game_calls, "CALL_LIMIT_S", 0.5)
-    game = GameConfig(f"{__name__}:Bad", {"fault": fault})
+    game = GameConfig(env=f"{__name__}:Bad", env_config={"fault": fault})
     try:
         problems = {Against("random").problem(game) for _ in range(2)}
     finally:
@@ -332,7 +332,7 @@ def test_a_game_without_the_option_is_left_out(make_config: Callable[..., Any]) 
         return config
 
     config = validated()
-    played = measured_columns(config, [depth], [GameConfig(game) for game in games])
+    played = measured_columns(config, [depth], [GameConfig(env=game) for game in games])
     assert ("win_rate_depth_2",) in played and ("failed_depth_2",) in played
     depth["env_config"] = {"expert_dept": 2}
     with pytest.raises(ConfigError, match=r"measures\[0\].*ConnectFour.*expert_dept.*KuhnPoker.*env_config"):
@@ -358,8 +358,8 @@ def test_what_is_wrong_is_said_before_anything_starts(make_config: Callable[...,
         (CONNECT_FOUR.env, {**random_player, "player": "rnadom"}, "did you mean 'random'"),
         (CONNECT_FOUR.env, {**depth, "env_config": {"depth": 2}}, "depth"),
         (CONNECT_FOUR.env, {**depth, "name": "depth/2"}, "letters and digits"),
-        (CONNECT_FOUR.env, {**depth, "env_config": [1]}, r"measures\[0\].env_config: expected"),
-        (CONNECT_FOUR.env, {**depth, "games": 10**9}, "at most"),
+        (CONNECT_FOUR.env, {**depth, "env_config": [1]}, r"measures\[0\].env_config: must be"),
+        (CONNECT_FOUR.env, {**depth, "games": 10**9}, "equal to 1000000"),
     ):
         with pytest.raises(ConfigError, match=says):
             validated(env, wrong)

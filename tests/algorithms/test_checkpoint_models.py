@@ -158,12 +158,11 @@ def write_adapter(base, directory, **lora) -> None:
 
 
 @pytest.mark.parametrize("estimator", ["gae", "grpo"])
-@pytest.mark.parametrize("critics", [{"player": {}}, {}, None])
+@pytest.mark.parametrize("critics", [{"player": {}}, {}])
 def test_value_functions_are_compared_before_anything_starts(checkpoint, tmp_path, estimator, critics) -> None:
-    """Before there were policies without a value function, all had one."""
     whole = shutil.copytree(checkpoint, tmp_path / "whole")
     (whole / "learners").mkdir()
-    counters = {"modules": ["player"]} | ({} if critics is None else {"critics": critics})
+    counters = {"modules": ["player"], "critics": critics}
     (whole / "learners" / "learner.json").write_text(json.dumps(counters))
     config = config_of(checkpoint / "hf").token_ppo(advantage_estimator=estimator).text_rollouts(group_size=2)
     if (critics != {}) == (estimator == "gae"):

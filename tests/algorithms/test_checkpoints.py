@@ -15,7 +15,6 @@ from rllib_lmgame.algorithms.checkpoints.manifest import (
     MANIFEST,
     _table_digest,
     hf_directory,
-    is_signed,
     iteration_of,
     manifest_problem,
     move_into,
@@ -23,7 +22,6 @@ from rllib_lmgame.algorithms.checkpoints.manifest import (
     verify_manifest,
     write_manifest,
 )
-from rllib_lmgame.algorithms.checkpoints.signing import is_signature, key_file, sign
 from rllib_lmgame.base.errors import CheckpointError
 
 FILES = {
@@ -189,74 +187,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest
     assert "none cannot be read" in str(manifest_problem(place))
 
 
-# -- signatures ------------------------------------------------------------------------------------------------------
-
-
-def test_what_this_user_wrote_is_signed_wherever_it_is_copied(tmp_path: Path) -> None:
-    shutil.copytree(whole(tmp_path / "a"), tmp_path / "b")
-    assert is_signed(tmp_path / "a") and is_signed(tmp_path / "b")
-
-
-@pytest.mark.parametrize("name", ["hf/modeling.py", "_dict_checkpoint.pkl", "hf/link"])
-def test_what_was_added_to_a_checkpoint_is_not_signed(tmp_path: Path, name: str) -> None:
-    place = whole(tmp_path / "a")
-    (place / name).symlink_to(place / "empty") if name.endswith("link") else (place / name).write_text("x")
-    assert manifest_problem(place) is None and not is_signed(place)
-
-
-def test_another_user_did_not_sign_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither under another key, nor without one, nor with a table of the other user's under the signature of ours."""
-    place = whole(tmp_path / "a")
-    table = json.loads((place / MANIFEST).read_text())["files"]
-    rewrite_manifest(place, {name: table[name] for name in table if name != "empty"})
-    (place / "empty").unlink()
-    assert manifest_problem(place) is None and not is_signed(place)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
-    assert is_signed(whole(tmp_path / "b"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "third"))
-    assert not is_signed(tmp_path / "b")
-    assert not key_file().exists(), "asking makes no key"
-
-
-def test_a_key_that_others_can_read_signs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert is_signed(whole(tmp_path / "a"))
-    assert key_file().stat().st_mode & 0o777 == 0o600
-    key_file().chmod(0o640)
-    assert not is_signed(tmp_path / "a")
-    assert not is_signed(whole(tmp_path / "b")) and manifest_problem(tmp_path / "b") is None
-    key_file().chmod(0o600)
-    assert is_signed(tmp_path / "a")
-
-
-@pytest.mark.parametrize(
-    "make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path.name), lambda path: path.touch(0o600)]
-)
-def test_what_is_no_key_signs_nothing(tmp_path, monkeypatch, make) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    key_file().parent.mkdir()
-    make(key_file())
-    assert sign("a", "text") is None and not is_signature("a", "text", "0" * 64)
-
-
-def test_the_key_is_not_looked_for_where_one_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_STATE_HOME", "state")
-    assert key_file() == tmp_path / "home" / ".local" / "state" / "rllib_lmgame" / "signing.key"
-
-
 @pytest.mark.parametrize("value", ["Infinity", "[]"])
 def test_an_iteration_that_is_none_is_not_told(tmp_path: Path, value: str) -> None:
     (tmp_path / ITERATION_FILE).write_text(f'{{"training_iteration": {value}}}')
     assert iteration_of(tmp_path) is None
-
-
-def test_a_checkpoint_is_written_where_no_key_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    verify_manifest(whole(tmp_path / "a"))
-    assert not is_signed(tmp_path / "a")
 
 
 # -- moving ----------------------------------------------------------------------------------------------------------
@@ -284,8 +218,6 @@ def test_nothing_of_the_checkpoint_before_is_left(tmp_path: Path) -> None:
     move_into(scratch, target)
     verify_manifest(target)
     assert {path.name for path in target.iterdir()} == {*(name.split("/")[0] for name in FILES), "notes", MANIFEST}
-    shutil.rmtree(target / "notes")
-    assert is_signed(target)
 
 
 @pytest.mark.parametrize("recorded", ["../outside", "/outside", "", "."])

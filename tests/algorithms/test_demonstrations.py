@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 SUMS = {"families": ["arithmetic"], "difficulty": [1, 1], "max_turns": 1, "split": "test"}
-MATH = GameConfig("lmgame/MathReasoning-v0", SUMS)
+MATH = GameConfig(env="lmgame/MathReasoning-v0", env_config=SUMS)
 
 
 class Digits(TextGame):
@@ -71,8 +70,8 @@ class Unsolved(Digits):
         return None
 
 
-DIGITS = GameConfig(f"{__name__}:Digits")
-KUHN = GameConfig("lmgame/KuhnPoker-v0")
+DIGITS = GameConfig(env=f"{__name__}:Digits")
+KUHN = GameConfig(env="lmgame/KuhnPoker-v0")
 
 
 def made(game: GameConfig, count: int, seed: int = 0, **options: Any) -> list[dict[str, Any]]:
@@ -92,30 +91,30 @@ def test_the_solver_shows_training_levels_by_the_runs_seed(monkeypatch: pytest.M
         assert split_of_digest(turn["level"]) == TRAIN
         assert str(eval(turn["observation"].removeprefix("Calculate ").removesuffix("."))) == turn["action"]
     monkeypatch.setattr(demonstrations, "_MADE", {})
-    assert made(MATH, 5) == turns == made(replace(MATH, env_config={**SUMS, "split": "validation"}), 5)
+    assert made(MATH, 5) == turns == made(MATH.model_copy(update={"env_config": {**SUMS, "split": "validation"}}), 5)
     assert made(MATH, 3) == turns[:3] and made(MATH, 5, seed=1) != turns
 
 
 def test_of_games_of_several_turns_the_nth_shows_the_nth_turn() -> None:
-    turns = made(GameConfig("lmgame/Wordle-v0"), 3)
+    turns = made(GameConfig(env="lmgame/Wordle-v0"), 3)
     assert [turn["observation"].count("=") // 5 for turn in turns] == [0, 1, 2]
     assert [turn["turns_left"] for turn in turns] == [6, 5, 4]
-    roles = [turn["role"] for turn in made(GameConfig("lmgame/TicTacToe-v0"), 2)]
+    roles = [turn["role"] for turn in made(GameConfig(env="lmgame/TicTacToe-v0"), 2)]
     assert roles == ["first", "first", "second", "second"]
 
 
 def test_the_first_configuration_of_a_game_shows_for_all() -> None:
     """So an evaluation on other levels shows what training showed."""
-    hard = replace(MATH, env_config={**SUMS, "difficulty": [5, 5]})
+    hard = MATH.model_copy(update={"env_config": {**SUMS, "difficulty": [5, 5]}})
     options = LanguageModelOptions(demonstrations=2)
-    both = with_demonstrations(options, [MATH, GameConfig("lmgame/Sokoban-v0"), hard], 0)
+    both = with_demonstrations(options, [MATH, GameConfig(env="lmgame/Sokoban-v0"), hard], 0)
     assert both.demonstrations[:2] == made(MATH, 2)
     assert [turn["game"] for turn in both.demonstrations] == ["lmgame/MathReasoning-v0"] * 2 + ["lmgame/Sokoban-v0"] * 2
 
 
 def test_a_game_without_a_solver_or_with_too_few_levels_is_told() -> None:
     with pytest.raises(ConfigError, match=r"language_model\.demonstrations: .*Unsolved has no solver"):
-        made(GameConfig(f"{__name__}:Unsolved"), 1)
+        made(GameConfig(env=f"{__name__}:Unsolved"), 1)
     assert len(made(DIGITS, 7)) == 7
     with pytest.raises(ConfigError, match=r"is 8, but .*Digits can show at most 7 with .*, since a level must be left"):
         made(DIGITS, 8)

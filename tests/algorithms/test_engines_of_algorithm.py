@@ -152,6 +152,7 @@ def test_a_push_that_fails_on_the_first_learner_ends_on_the_others(monkeypatch: 
     assert failures == [True, False]
 
 
+@pytest.mark.slow
 def test_pushed_weights_outlive_the_learner_that_packed_them(make_config, ray_cluster) -> None:
     """An engine that starts again after its learner died still gets them."""
     config = make_config(num_learners=2)

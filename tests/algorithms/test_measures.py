@@ -58,7 +58,7 @@ class Gains(Seats):
         ([{"type": "exploitability", "samples": 1}], "samples"),
         ([{"type": "exploitability", "sampels": 8}], "sampels"),
         (["json:dumps"], "dumps"),
-        ("exploitability", "expected a list"),
+        ("exploitability", "must be a valid list"),
         (
             ["exploitability", {"type": "against", "player": "rnadom"}],
             r"measures\[1\]\.player: .*did you mean 'random'",
@@ -117,7 +117,7 @@ TWO = {"policies": ["one", "two"]}
 )
 def test_who_takes_the_seats(make_config, settings, expected) -> None:
     config = make_config(**KUHN, **settings)
-    found = profiles(config, LineUps(config), GameConfig(KUHN["env"]))
+    found = profiles(config, LineUps(config), GameConfig(env=KUHN["env"]))
     assert {name: list(seats.values()) for name, seats in found.items()} == expected
 
 
@@ -126,8 +126,8 @@ def test_where_the_numbers_stand(make_config, monkeypatch) -> None:
     own = {"type": "seats", "scale": 2}
     monkeypatch.setitem(MEASURES.own, "seats", Seats)  # type: ignore[arg-type]
     config = make_config(**KUHN)
-    two, three = GameConfig(KUHN["env"]), GameConfig(KUHN["env"], {"players": 3})
-    sokoban = GameConfig("lmgame/Sokoban-v0")
+    two, three = GameConfig(env=KUHN["env"]), GameConfig(env=KUHN["env"], env_config={"players": 3})
+    sokoban = GameConfig(env="lmgame/Sokoban-v0")
     assert measure_policies(config, [own], [two, sokoban]) == {"first": 4.0, "last": 38.0}
     several = measure_policies(config, ["seats"], [two, three, sokoban])
     assert several == {
@@ -159,7 +159,7 @@ def test_numbers_of_one_name_are_refused_and_games_keep_theirs_apart(make_config
             make_config(**gains, **averaged).validate()
     make_config(**gains).validate()
     monkeypatch.setattr(measures, "_with_engines", lambda config, game, seats, use, heal: {"illegal_mean": len(seats)})
-    games = [GameConfig("lmgame/TicTacToe-v0"), GameConfig(KUHN["env"])]
+    games = [GameConfig(env="lmgame/TicTacToe-v0"), GameConfig(env=KUHN["env"])]
     found = measure_policies(make_config(**KUHN), ["exploitability", "tic_tac_toe"], games)
     assert set(found["games"]) == {"lmgame_TicTacToe-v0", "lmgame_KuhnPoker-v0"} and len(found) == 1
 
@@ -173,7 +173,7 @@ def test_numbers_of_one_name_are_refused_and_games_keep_theirs_apart(make_config
 )
 def test_a_measure_gives_the_numbers_that_it_promises(make_config, monkeypatch, measure, says) -> None:
     monkeypatch.setattr(measures, "_with_engines", lambda config, game, seats, use, heal: use(seats))
-    settings, games = [f"{__name__}:Seats", f"{__name__}:{measure}"], [GameConfig(KUHN["env"])]
+    settings, games = [f"{__name__}:Seats", f"{__name__}:{measure}"], [GameConfig(env=KUHN["env"])]
     with pytest.raises(ConfigError, match=says):
         measure_policies(make_config(**KUHN), settings, games)
 
@@ -206,7 +206,7 @@ class Uniform:
 def test_the_exploitability_of_policies_that_reason_and_of_others(reasoning: bool) -> None:
     """Each with bounds; of samples as many as the measure says."""
     measure, policies = Exploitability(samples=48), Uniform(reasoning)
-    numbers = measure(GameConfig(KUHN["env"]), policies)  # type: ignore[arg-type]
+    numbers = measure(GameConfig(env=KUHN["env"]), policies)  # type: ignore[arg-type]
     assert policies.asked == [48 if reasoning else None] and set(numbers) == set(measure.columns)
     value, low, high = (numbers[f"exploitability{bound}"] for bound in ("", "_low", "_high"))
     assert value == pytest.approx(11 / 24) and numbers["nash_conv"] == pytest.approx(2 * value)
@@ -218,7 +218,7 @@ def test_the_interval_is_that_of_as_many_samples_as_are_drawn() -> None:
     """Which ends at the value, the more of them there are."""
     widths = []
     for samples in (16, 1600):
-        numbers = Exploitability(samples=samples)(GameConfig(KUHN["env"]), Uniform(True))  # type: ignore[arg-type]
+        numbers = Exploitability(samples=samples)(GameConfig(env=KUHN["env"]), Uniform(True))  # type: ignore[arg-type]
         widths.append(numbers["exploitability_high"] - numbers["exploitability_low"])
     assert widths[1] < widths[0] / 4
 
@@ -226,7 +226,7 @@ def test_the_interval_is_that_of_as_many_samples_as_are_drawn() -> None:
 @pytest.mark.parametrize("reasoning", [False, True])
 def test_the_gap_is_asked_of_samples_where_policies_reason(reasoning: bool) -> None:
     policies = Uniform(reasoning)
-    game = GameConfig("lmgame/RockPaperScissors-v0", {"rounds": 1})
+    game = GameConfig(env="lmgame/RockPaperScissors-v0", env_config={"rounds": 1})
     numbers = load_measure({"type": "best_response_gap", "samples": 5}, "key")(game, policies)  # type: ignore[arg-type]
     assert policies.asked == [5 if reasoning else None]
     assert numbers["best_response_gap"] == pytest.approx(0) and numbers["illegal_max"] == 0.5
@@ -262,7 +262,7 @@ def test_engines_that_die_are_asked_once_more_when_they_are_back(make_config, mo
     heal = (lambda: happened.append("healed")) if heals else None
 
     def measured():
-        return measure_policies(config, ["once"], [GameConfig(KUHN["env"])], heal)
+        return measure_policies(config, ["once"], [GameConfig(env=KUHN["env"])], heal)
 
     if heals and fails < 3:
         assert measured() == {"first": 1.0, "last": 2.0}
@@ -294,7 +294,7 @@ def test_the_gap_of_a_matrix_game_is_what_a_best_response_gains(make_config) -> 
             assert all(set(decision.legal_actions) == {"rock", "paper", "scissors"} for decision in decisions)
             return [Answer(shown[decision.agent_id], 0.1 * decision.seat) for decision in decisions]
 
-    game = GameConfig("lmgame/RockPaperScissors-v0", {"rounds": 1})
+    game = GameConfig(env="lmgame/RockPaperScissors-v0", env_config={"rounds": 1})
     numbers = measure(game, Asked())
     assert set(numbers) == set(measure.columns) and numbers["illegal_max"] == pytest.approx(0.1)
     # The first has 1/3 from rock against it, and 1/3 from the best answers, rock and paper; the second has -1/3.
@@ -302,8 +302,8 @@ def test_the_gap_of_a_matrix_game_is_what_a_best_response_gains(make_config) -> 
     assert numbers["best_response_gap_second"] == pytest.approx(1 + 1 / 3)
     assert numbers["best_response_gap"] == pytest.approx(2 / 3)
     for other, says in (({"rounds": 2}, "rounds: 1"), ({"rounds": 1, "chat_turns": 1}, "chat_turns: 0")):
-        assert says in str(measure.problem(GameConfig(game.env, other)))
-    assert "no matrix game" in str(measure.problem(GameConfig("lmgame/PublicGoods-v0", {})))
+        assert says in str(measure.problem(GameConfig(env=game.env, env_config=other)))
+    assert "no matrix game" in str(measure.problem(GameConfig(env="lmgame/PublicGoods-v0", env_config={})))
 
 
 def test_why_a_game_cannot_be_walked_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,9 +316,9 @@ def test_why_a_game_cannot_be_walked_is_found_out_once(monkeypatch: pytest.Monke
         raise ValueError("too large")
 
     monkeypatch.setattr(exploitability, "game_tree", refuse)
-    measure, game = exploitability.Exploitability(max_states=77), GameConfig(KUHN["env"])
+    measure, game = exploitability.Exploitability(max_states=77), GameConfig(env=KUHN["env"])
     assert [measure.problem(game) for _ in range(3)] == ["too large"] * 3 and len(walks) == 1
-    assert "not plain" in str(measure.problem(GameConfig(KUHN["env"], {"players": {2}})))
+    assert "not plain" in str(measure.problem(GameConfig(env=KUHN["env"], env_config={"players": {2}})))
 
 
 @pytest.mark.parametrize(

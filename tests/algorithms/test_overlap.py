@@ -5,7 +5,6 @@ Through the loop of PPO: :mod:`tests.e2e.test_overlap`.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import threading
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from rllib_lmgame.algorithms.selection import Selected
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.records import PlayResult
 from rllib_lmgame.rollouts.sources import RolloutError
-from rllib_lmgame.settings.rules import OVERLAP, broken
+from rllib_lmgame.settings import rules
 
 PATIENCE_S = 60.0
 
@@ -207,11 +206,13 @@ def test_an_iteration_that_failed_is_played_anew_and_those_behind_it_too(loop: A
 def test_a_policys_own_limit_of_staleness_counts_too() -> None:
     config = LMGamePPOConfig().environment("lmgame/KuhnPoker-v0").players(["first", "second"], "random_seat")
     config.env_runners(num_env_runners=1).overlap(max_staleness=1)
-    assert not list(broken(OVERLAP, config.settings, RunFacts(config)))
-    own = {"token_ppo_options": dataclasses.replace(config.token_ppo_options, staleness_limit=0)}
+    assert not list(rules.overlap(config.settings, RunFacts(config)))
+    own = {"token_ppo_options": config.token_ppo_options.model_copy(update={"staleness_limit": 0})}
     config.multi_agent(algorithm_config_overrides_per_module={"second": own})
-    ((rule, message),) = broken(OVERLAP, config.settings, RunFacts(config))
-    assert rule.key == "overlap.max_staleness" and message.startswith("1 is more than token_ppo.staleness_limit")
+    (broken,) = rules.overlap(config.settings, RunFacts(config))
+    assert broken.key == "overlap.max_staleness" and broken.message.startswith(
+        "1 is more than token_ppo.staleness_limit"
+    )
 
 
 def test_nothing_is_waited_for_behind_the_end(loop: Any) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import types
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -18,19 +16,18 @@ from rllib_lmgame.algorithms.admission import check_schedules
 from rllib_lmgame.algorithms.checkpoints.cards import Curve
 from rllib_lmgame.algorithms.facts import state_rollouts
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
-from rllib_lmgame.algorithms.schedule_metrics import NEVER_FOLLOWED
-from rllib_lmgame.algorithms.scheduled import occurring, scheduled_games, schedules_of
+from rllib_lmgame.algorithms.scheduled import check_followed, occurring, scheduled_games, schedules_of
 from rllib_lmgame.algorithms.selection import Selected
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.group import Group, Scheduled, option
 from rllib_lmgame.base.results import number_at
+from rllib_lmgame.base.schedule import ScheduleOptions, Schedules, interpolate, read_schedule
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.records import EpisodeSummary, PlayResult
 from rllib_lmgame.settings.algorithms import PPO, AlgorithmEntry, Section
-from rllib_lmgame.settings.schedules import TYPES, ScheduleOptions, Schedules, Way, interpolate, read_schedule
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.sections.supervised import OverlongOptions
 from tests.in_place import in_place
 
@@ -38,7 +35,6 @@ SOKOBAN = {"env": "lmgame/Sokoban-v0", "language_model": {"model": "tiny"}}
 TWO_GAMES = {"games": ["lmgame/Sokoban-v0", {"env": "lmgame/FrozenLake-v0", "weight": 3}]}
 SUCCESS = "env_runners/success_rate"
 ROOM = "lmgame_Sokoban-v0"
-KUHN = {"env": "lmgame/KuhnPoker-v0", "evaluation_interval": 1, "evaluation_config": {"measures": ["exploitability"]}}
 
 few = settings(max_examples=50)
 values = st.floats(-100, 100)
@@ -185,7 +181,7 @@ def test_a_tiny_tokenizer_reads_few_of_many_ways_of_a_game(monkeypatch: pytest.M
         "env_config.max_turns": {"points": [[0, 5], [500, 505]], "by": "env_steps"},
     }
     played, all_of_them = read(two)
-    assert all_of_them > 500 and len(played) <= 2 * models.CORPUS_VARIANTS
+    assert all_of_them > 500 and len(played) <= 3 * models.CORPUS_VARIANTS
     assert played == read(two)[0]
     for name, ends in (("max_actions", {25, 525}), ("max_turns", {5, 505})):
         assert ends <= {env_config.get(name) for env_config in played}, name
@@ -208,85 +204,6 @@ def test_a_damaged_state_of_schedules_is_told(state, said) -> None:
         schedules.set_state(state)
 
 
-@few
-@given(points, points, st.sampled_from(["linear", "step"]), st.lists(st.integers(-3, 9), min_size=1, max_size=4))
-def test_checks_see_every_whole_number_that_comes_about(first, second, way, stages) -> None:
-    entries = {
-        "a": ScheduleOptions(points=[[at, round(value)] for at, value in first], type=way),
-        "d": ScheduleOptions(points=[[at, round(value)] for at, value in second]),
-        "b": ScheduleOptions(by=SUCCESS, values=[float(stage) for stage in stages], above=0.5),
-        "c": ScheduleOptions(by=SUCCESS, values=[-float(stage) for stage in stages], above=0.5),
-    }
-    schedules = Schedules(entries, entries)
-    seen = {tuple(found.items()) for found in occurring(entries, entries, most=10_000)}
-    for iteration, _ in itertools.product(range(45), range(2)):
-        now = schedules.values()
-        assert now["b"] == -now["c"]
-        assert tuple(now.items()) in seen
-        schedules.observe(result_of(0.9 if iteration % 2 else 0.1, iteration))
-
-
-@few
-@given(points, points, st.floats(-6, 41), st.integers(0, 60))
-def test_checks_see_what_comes_about_along_a_number_that_is_no_counter(first, second, at, number) -> None:
-    entries = {
-        "a": ScheduleOptions(by=SUCCESS, points=[[at, round(value)] for at, value in first]),
-        "b": ScheduleOptions(by=SUCCESS, points=[[at, round(value)] for at, value in second], type="step"),
-    }
-    schedules, found = Schedules(entries, entries), occurring(entries, entries)
-    assert schedules.values() in found
-    for rate in (at, first[number % len(first)][0], second[number % len(second)][0]):
-        schedules.observe(result_of(rate))
-        assert schedules.values() in found
-
-
-def test_checks_see_the_whole_numbers_of_every_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A type says where it reaches a value; here one that is slow at first."""
-
-    def late(first, second, at: float) -> float:
-        return first[1] + (second[1] - first[1]) * ((at - first[0]) / (second[0] - first[0])) ** 2
-
-    def position(first, second, value: float) -> float:
-        return first[0] + (second[0] - first[0]) * ((value - first[1]) / (second[1] - first[1])) ** 0.5
-
-    monkeypatch.setattr("rllib_lmgame.settings.schedules.TYPES", types := {**TYPES, "late": Way(late, position)})
-    monkeypatch.setattr("rllib_lmgame.algorithms.scheduled.TYPES", types)
-    entries = {"a": ScheduleOptions(points=[[0, 0], [1000, 8]], type="late")}
-    schedules, seen = Schedules(entries, entries), {values["a"] for values in occurring(entries, entries)}
-    for iteration in range(1002):
-        assert schedules.values()["a"] in seen
-        schedules.observe(result_of(None, iteration))
-    assert seen == {*range(9)}
-
-
-def test_of_too_many_combinations_the_ends_are_seen() -> None:
-    entries = {
-        key: ScheduleOptions(by=by, points=[[0, 500], [1, 1], [2, 1000]])
-        for key, by in (("a", "ppo_iteration"), ("b", "env_steps"), ("c", SUCCESS))
-    }
-    entries["a"] = ScheduleOptions(points=[[0, 500], [9_000, 1], [20_000, 1000]])
-    found = occurring(entries, entries)
-    assert len(found) < 3000
-    seen = [tuple(values.values()) for values in found]
-    assert {(low, high) for low, high, _ in seen} >= set(itertools.product((1, 1000), (1, 1000)))
-    assert (1, 1, 1) in seen and (1000, 1000, 1000) in seen
-
-
-def test_many_schedules_of_many_points_are_looked_at_no_more_often() -> None:
-    """A file must not be able to keep the check busy: neither many points, nor many schedules, nor steep lines."""
-    steep = [[10_000 * n, 1 if n % 2 else 10**6] for n in range(40)]
-    for by in ("ppo_iteration", SUCCESS):
-        entries = {f"x{n}": ScheduleOptions(by=by, points=steep[n:]) for n in range(8)}
-        entries |= {f"y{n}": ScheduleOptions(by=f"{by}/{n}", points=steep) for n in range(8)}
-        found = occurring(entries, entries, most=500)
-        assert len(found) <= 1000
-        for key in entries:
-            assert {values[key] for values in found} >= {1, 10**6}
-    assert len(occurring({"a": ScheduleOptions(points=[[0, -1e308], [10, 1e308]])}, ["a"])) > 2
-    assert interpolate([[-1e308, -1e308], [1e308, 1e308]], 0.5e308) == pytest.approx(0.5e308)
-    assert [interpolate([[0, 1.0], [5e-324, 2.0]], at) for at in (0, 5e-324)] == [1, 2]
-
-
 @pytest.mark.parametrize(
     ("entry", "path", "words"),
     [
@@ -295,7 +212,7 @@ def test_many_schedules_of_many_points_are_looked_at_no_more_often() -> None:
         ({"points": []}, "x.points", "at least one"),
         ({"points": [[0, 1], [5]]}, "x.points[1]", "[at, value]"),
         ({"points": [[5, 1], [0, 2]]}, "x.points[1]", "0 comes before 5"),
-        ({"points": [[0, math.nan]]}, "x.points[0]", "finite"),
+        ({"points": [[0, math.nan]]}, "x.points[0][1]", "finite"),
         ({"points": [[0, 1]], "above": 0.5}, "x.above", "belongs to `values`"),
         ({"values": [1, 2]}, "x", "needs `above`"),
         (
@@ -317,38 +234,6 @@ def test_what_is_no_schedule_is_refused(entry, path, words) -> None:
         read_schedule(entry, "x")
     assert caught.value.path == path
     assert words in caught.value.message
-
-
-def test_the_old_name_of_a_type_is_told() -> None:
-    with pytest.raises(ConfigError, match=r"is now config\.lr\.type") as caught:
-        read_schedule({"points": [[0, 1]], "kind": "step"}, "config.lr")
-    assert caught.value.path == "config.lr.kind"
-
-
-@pytest.mark.parametrize("by", ["env_runners/nonsense", "learners/player/nonsense"])
-def test_callbacks_of_ones_own_may_report_numbers_to_follow(by: str) -> None:
-    config = config_of({"gamma": ramp(1, by=by)})
-    with pytest.raises(ConfigError, match="no result has"):
-        check_schedules(config)
-    check_schedules(config.callbacks(on_train_result=lambda **_: None))
-
-
-@pytest.mark.parametrize(
-    "by",
-    [
-        *("evaluation/exploitability", "learners/player/entropy", "env_runners/stop_reason/limit"),
-        "learners/player/vf_explained_var",
-        *("time_total_s", "timers/rollout_s", "timers/mine", "perf/cpu_util_percent", "schedules/lambda"),
-        *("league/size", "league/win_rate/player/player-3", "data_selection/kept_groups"),
-    ],
-)
-def test_numbers_that_results_have_may_be_followed(by: str) -> None:
-    config = config_of({"gamma": ramp(1, by=by), "lambda": ramp(1), "lr": ramp(1e-3, 0)}, **KUHN)
-    if by.startswith(("league", "data_selection")):
-        with pytest.raises(ConfigError, match="no result has"):
-            check_schedules(config)
-        config.league().data_selection(keep_groups=0.5).text_rollouts(group_size=2)
-    check_schedules(config)
 
 
 def test_stages_that_are_added_on_resume_begin_where_others_of_their_rule_stand() -> None:
@@ -387,39 +272,6 @@ def test_on_resume_fewer_stages_go_on_with_the_last() -> None:
     assert resumed.values() == {"a": 1}
 
 
-@pytest.mark.parametrize("other", [{"iterations": 2}, {"above": 0.6}, {"below": 0.1}, {"by": f"{SUCCESS}_2"}])
-def test_stages_of_different_rules_come_in_all_combinations(other) -> None:
-    rule = {"by": SUCCESS, "above": 0.5}
-    entries = {"a": ScheduleOptions(values=[1, 2], **rule), "b": ScheduleOptions(values=[1, 2], **{**rule, **other})}
-    found = [tuple(values.values()) for values in occurring(entries)]
-    assert sorted(found) == [(1, 1), (1, 2), (2, 1), (2, 2)]
-    assert len(occurring({"a": entries["a"], "b": entries["a"]})) == 2
-
-
-def test_what_a_line_comes_to_before_it_jumps_is_looked_at() -> None:
-    """At its points that are reached all is well."""
-    config = config_of(
-        {"data_selection.keep_groups": {"points": [[0, 0.5], [10, 0.01], [10, 0.5]]}},
-        text_rollouts={"episodes_per_iteration": 32, "group_size": 8},
-    )
-    with pytest.raises(ConfigError, match="of 4 groups leaves 0"):
-        check_schedules(config)
-
-
-def test_rollouts_from_states_are_followed_where_there_are_any() -> None:
-    config = config_of({"gamma": ramp(1, by="env_runners/vine_turns")})
-    with pytest.raises(ConfigError, match="no result has 'env_runners/vine_turns'"):
-        check_schedules(config)
-    check_schedules(config.token_ppo(advantage_estimator="vine"))
-
-
-@pytest.mark.parametrize("by", [*NEVER_FOLLOWED, "config/lr"])
-def test_what_says_nothing_to_a_schedule_is_refused(by: str) -> None:
-    with pytest.raises(ConfigError, match=NEVER_FOLLOWED[by.partition("/")[0]]) as caught:
-        check_schedules(config_of({"gamma": ramp(1, by=by)}))
-    assert caught.value.path == "config.gamma.by"
-
-
 def test_what_a_callback_reports_is_followed() -> None:
     """Callbacks write into a result after the iteration; so does Tune, with the time."""
 
@@ -452,6 +304,52 @@ def test_numbers_of_results(value, number) -> None:
     schedules = Schedules({"x": ScheduleOptions(by="a/b", values=[0, 1], above=0)})
     schedules.observe(result)
     assert schedules.values()["x"] == float(number is not None and math.isfinite(number))
+
+
+def test_checks_see_every_point_and_the_whole_numbers_between() -> None:
+    entries = {
+        "a": ScheduleOptions(points=[[0, 3], [20, 5], [40, 3.0]]),
+        "b": ScheduleOptions(points=[[10, 0.5], [30, 1.5]]),
+        "c": ScheduleOptions(by=SUCCESS, values=[1.0, 2.0], above=0.5),
+    }
+    found = occurring(entries, ["a"])
+    assert [values["a"] for values in found[::2]] == [3, 4, 5, 4, 3]
+    assert {(values["b"], values["c"]) for values in found} >= {(0.5, 1.0), (1.5, 2.0)}
+    assert len(occurring(entries, ["a"], most=5)) == 7, "each group alone"
+    steep = {"a": ScheduleOptions(points=[[0, 1], [9, 10**6]])}
+    assert len(occurring(steep, ["a"], most=500)) <= 502
+
+
+@pytest.mark.parametrize(
+    ("by", "problem"),
+    [
+        ("env_runners/sucess_rate", "no result has 'env_runners/sucess_rate'; did you mean 'env_runners/success_rate'"),
+        ("learners/player/nonsense", "no result has 'learners/player/nonsense'"),
+        ("env_runners/stop_reason/limit", None),
+        ("evaluation/exploitability", None),
+        ("learners/player/vf_loss", None),
+    ],
+)
+def test_a_schedule_by_what_no_result_has_is_refused_at_the_first_one(by: str, problem: str | None) -> None:
+    config = config_of({"gamma": ramp(1, by=by)}, evaluation_interval=5)
+    check_schedules(config)
+    result = {"env_runners": {"success_rate": math.nan}, "learners": {"player": {"vf_loss": math.nan}}}
+    if problem is None:
+        check_followed(config.schedule_options, result)
+        return
+    with pytest.raises(ConfigError, match=problem) as caught:
+        check_followed(config.schedule_options, result)
+    assert caught.value.path == "config.gamma.by"
+
+
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [("evaluation/exploitability", "is never measured"), ("time_since_restore", "when a run is resumed")],
+)
+def test_what_cannot_be_followed_is_refused_at_once(by: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        check_schedules(config_of({"gamma": ramp(1, by=by)}))
+    assert caught.value.path == "config.gamma.by"
 
 
 def ramp(*values: float, **options):
@@ -487,45 +385,6 @@ def test_a_scheduled_value_is_one_for_the_options_beside_it(schedules, options) 
     config_of(named, token_ppo=options).validate()
 
 
-@pytest.mark.parametrize(
-    ("key", "own", "settings", "words"),
-    [
-        (
-            "token_ppo.policy_loss.high",
-            {"token_ppo": {"policy_loss": {"high": 0.3}}},
-            {},
-            "every policy that learns has its own",
-        ),
-        ("gamma", {"gamma": 0.9}, {}, "every policy that learns has its own"),
-        ("entropy_coeff", {"token_ppo": {"entropy": {"target": 0.5}}}, {}, "beside token_ppo.entropy"),
-        ("kl_coeff", {"token_ppo": {"kl": None}}, {"token_ppo": {"kl": {}}}, "without token_ppo.kl"),
-        (
-            "kl_coeff",
-            {"token_ppo": {"kl": {"schedule": [[0, 0.1]]}}},
-            {"token_ppo": {"kl": {}}},
-            "token_ppo.kl.schedule",
-        ),
-        (
-            "kl_coeff",
-            {"token_ppo": {"kl": {"coeff_range": 5}}},
-            {"token_ppo": {"kl": {}}},
-            "kl.coeff_range, which then has no",
-        ),
-        ("token_ppo.importance.cap", {"token_ppo": {"policy_loss": "dppo"}}, {}, "whose ratio is to the sampler"),
-    ],
-)
-def test_a_schedule_must_act_on_some_policy(key, own, settings, words) -> None:
-    for policies in (("a", "b"), ("a",)):
-        overrides = {"algorithm_config_overrides_per_module": dict.fromkeys(policies, own), "policies": ["a", "b"]}
-        config = config_of({key: ramp(0.5)}, **overrides, **settings)
-        if len(policies) == 1:
-            check_schedules(config)
-            continue
-        with pytest.raises(ConfigError, match=words) as caught:
-            check_schedules(config)
-        assert caught.value.path == f"config.{key}"
-
-
 @pytest.mark.parametrize("name", ["rae", "role_baseline"])
 def test_the_scale_of_rewards_stays_where_baselines_are_kept_in_it(name: str) -> None:
     """Whosever estimator it is; but not that of a policy with a scale of its own."""
@@ -552,15 +411,12 @@ def test_a_schedule_may_act_on_policies_that_have_what_it_takes_of_their_own() -
     options = {"language_model": {"max_tokens_per_turn": 12}}
     schedule = {"language_model.max_tokens_per_turn": ramp(8, 16)}
     check_schedules(config_of(schedule, policies={"a": options, "b": {}}))
-    with pytest.raises(ConfigError, match="every policy has its own"):
-        check_schedules(config_of(schedule, policies={"a": options}))
 
 
-@dataclass(frozen=True)
-class KeepOptions:
+class KeepOptions(Group):
     """A section of one's own."""
 
-    keep: float = option(0.5, "A share.", above=0, high=1, schedulable=True)
+    keep: Scheduled[float] = option(0.5, "A share.", gt=0, le=1)
 
 
 class KeepConfig(LMGamePPOConfig):
@@ -583,7 +439,7 @@ def test_a_section_of_ones_own_follows_schedules() -> None:
     assert config.settings.at(followed.values()).sections["keeping"].keep == 0.5
     followed.observe({"ppo_iteration": 5})
     assert config.settings.at(followed.values()).sections["keeping"].keep == pytest.approx(0.75)
-    assert config.settings.sections["keeping"] == config.keep_options == KeepOptions(1.0)
+    assert config.settings.sections["keeping"] == config.keep_options == KeepOptions(keep=1.0)
 
 
 def test_values_stand_where_they_act() -> None:
@@ -708,7 +564,7 @@ class Loop(LMGamePPO):
         self._ppo_iteration = self._policy_version = 0
         self._needs_groups = self._selects = False
         self._state_rollouts: dict[str, int] = {}
-        self._schedules = schedules_of(config)
+        self._schedules, self._followed = schedules_of(config), False
         self._item_order, self._list_sizes = ItemOrder(0, "train"), {}
         self._best, self._at_start, self._curve = None, False, Curve()
         self.asked = []

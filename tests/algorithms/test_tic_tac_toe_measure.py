@@ -12,7 +12,7 @@ from rllib_lmgame.measures.tic_tac_toe import chances, minimax_player, uniform_p
 from rllib_lmgame.rollouts.asking import Answer
 from rllib_lmgame.rollouts.records import GameConfig
 
-GAME = GameConfig("lmgame/TicTacToe-v0")
+GAME = GameConfig(env="lmgame/TicTacToe-v0")
 
 
 class Asked:
@@ -54,7 +54,7 @@ def test_numbers_are_those_of_the_players(reasoning: bool) -> None:
 
 def test_a_game_that_may_be_cut_short_has_no_such_chances() -> None:
     """Five replies, all legal, are enough for any game."""
-    cut = [TicTacToeChances().problem(GameConfig(GAME.env, {"max_turns": turns})) for turns in (2, 4, 5)]
+    cut = [TicTacToeChances().problem(GameConfig(env=GAME.env, env_config={"max_turns": turns})) for turns in (2, 4, 5)]
     assert ["max_turns" in str(problem) for problem in cut] == [True, True, False] and cut[2] is None
     session = make_session(GAME.env, {"max_turns": 5})
     session.reset(0)

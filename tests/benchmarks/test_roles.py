@@ -11,7 +11,7 @@ import roles
 from rllib_lmgame.rollouts.plans import SeatAssignment
 from rllib_lmgame.rollouts.records import GameConfig
 
-GAME = GameConfig("lmgame/Werewolf-v0", {"players": 5})
+GAME = GameConfig(env="lmgame/Werewolf-v0", env_config={"players": 5})
 MODEL, SOLVER = SeatAssignment("player", trained=True), SeatAssignment("solver", "solver")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import os
 import re
 import signal
 import subprocess
@@ -23,7 +22,6 @@ import pytest
 from commands import PATIENCE_S, Command
 
 from rllib_lmgame.base.http_server import check_free
-from rllib_lmgame.base.text import printable
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.evaluation.players.language_model import LocalModel
 from rllib_lmgame.evaluation.players.vllm_server import Guard, run_server
@@ -67,29 +65,7 @@ def test_input_from_a_pipe_is_one_prompt_and_the_reply_alone_is_printed(
     assert capsys.readouterr().out == first
 
 
-def test_the_same_policy_is_served_to_openais_clients_until_it_is_interrupted(
-    checkpoint: Checkpoint, rllib: Callable[..., Command], monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    place = checkpoint()
-    served = rllib(f"serve --policy {place} --port 0")
-    served.wait_for(r" at http://127\.0\.0\.1:")
-    (address, key), asked = (
-        re.findall(r" at (\S+), api_key (\S+)$", served.text, re.MULTILINE)[0],
-        "push left\nor right",
-    )
-    with openai.OpenAI(base_url=address, api_key=key) as client:
-        reply = client.chat.completions.create(
-            model="any", messages=[{"role": "user", "content": asked}], temperature=0, max_tokens=4
-        )
-        with pytest.raises(openai.AuthenticationError):
-            client.with_options(api_key="another").models.list()
-    os.kill(served.process.pid, signal.SIGINT)
-    assert "Traceback" not in served.finish()
-    piped(monkeypatch, asked)
-    assert main(["chat", place, "--temperature", "0", "--max-tokens", "4"]) == 0
-    assert capsys.readouterr().out == printable(f"{reply.choices[0].message.content}\n")
-
-
+@pytest.mark.slow
 def test_a_policy_is_served_by_vllms_own_server(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
@@ -101,10 +77,7 @@ def test_a_policy_is_served_by_vllms_own_server(
     place = f"hf:{checkpoint()}/hf"
     own = ["serve", "--policy", place, "--port", "0", "--temperature", "0.5"]
     own += ["--config", "{language_model: {chat_template_kwargs: {enable_thinking: false}}}"]
-    assert main([*own, "--", "--max-num-seqs", "64"]) == 2
-    assert "options after it are of vLLM's server" in capsys.readouterr().err
     assert main(["serve", "--games", "lmgame/FrozenLake-v0", "--", "--max-num-seqs", "64"]) == 2
-    monkeypatch.setattr("rllib_lmgame.evaluation.players.engines.FEW_PARAMETERS", 0)
 
     def run_server(*asked: Any) -> int:
         started.append(asked)
@@ -183,6 +156,7 @@ os.kill(os.getpid(), 9)
     assert not said.out and re.search(r"no room\n.*ended with status 1; why stands above", said.err)
 
 
+@pytest.mark.slow
 def test_a_server_ends_with_a_command_that_is_killed() -> None:
     module = "rllib_lmgame.evaluation.players.vllm_server"
     server = (

@@ -56,7 +56,6 @@ def test_successes_only(tmp_path: Path) -> None:
     [
         (["lmgame/Sokobann-v0", "--out", "new"], "did you mean 'lmgame/Sokoban-v0'"),
         (["lmgame/Sokoban-v0", "--out", "new", "--player", "exprt"], "unknown player 'exprt'"),
-        (["lmgame/Sokoban-v0", "--out", "new", "--policy", "random"], "who plays here is said by --player random"),
         (["lmgame/Sokoban-v0", "--out", "new", "--env-config", '{"num_box": 1}'], "did you mean 'num_boxes'"),
         (["lmgame/Sokoban-v0", "--out", "new", "--episodes", "0"], "at least 1"),
         (["lmgame/Sokoban-v0", "--out", "old"], "exists"),
@@ -92,6 +91,24 @@ def test_a_game_of_others_is_played_with_texts_of_its_action_space(game, letters
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     steps = [step for record in read_log(tmp_path / "one") for step in record["steps"]]
     assert {action for step in steps for action in step["actions"].values()} == set(letters)
+
+
+ENDLESS = """
+from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
+
+class Endless(TicTacToe):
+    def step(self, action):
+        pass
+"""
+
+
+def test_a_game_without_an_end_is_given_up(tmp_path, monkeypatch, capsys) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("rllib_lmgame.rollouts.collect.MOST_STEPS", 50)
+    assert collect(tmp_path / "log", "--player", "random", game="endless:Endless") == 1
+    assert "is not over after 50 steps; limit it in --env-config" in capsys.readouterr().err
+    assert not (tmp_path / "log").exists()
 
 
 def test_no_game_is_opened_for_an_unknown_player(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +148,7 @@ def test_an_endpoint_plays_and_what_fails_is_left_out(tmp_path: Path, endpoint, 
     }
 
 
-@pytest.mark.parametrize("who", ["checkpoint", "model"])
+@pytest.mark.parametrize("who", ["checkpoint", pytest.param("model", marks=pytest.mark.slow)])
 def test_a_checkpoint_or_a_model_plays(who: str, checkpoint, tiny_model_dir: str, tmp_path: Path, capsys) -> None:
     """What it says is a log, and conversations of others' form, that supervised learning reads."""
     legal = {"legal_moves_only": True}

@@ -30,7 +30,6 @@ def test_the_command_prints_the_script(text: str, capsys: pytest.CaptureFixture[
     [
         (["tr"], ["train"]),
         (["train", "--res"], ["--restore", "--resume"]),
-        (["train", "--local-m"], []),  # A flag of older versions is not offered.
         (["games", "ch"], ["check"]),
         (["games", "check", "lmgame/TicT"], ["lmgame/TicTacToe-v0"]),
         (["example", "run", "quick"], ["quickstart-sokoban"]),

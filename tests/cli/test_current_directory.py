@@ -4,7 +4,7 @@ there by itself.
 
 from __future__ import annotations
 
-import dataclasses
+import io
 import json
 import re
 import subprocess
@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import declared
 from rllib_lmgame.base.plugin import IMPORTING_KEYS, find_in_current_directory, named_in
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.game_list import listed, named_games
@@ -44,14 +45,12 @@ def told(trials, words):
 ONE_ITERATION = {"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "storage_path": "results"}
 
 
-def rllib(directory: Path, *arguments: str, text: str = "", status: int = 0) -> str:
-    """What a command prints, or where it fails says; ``-P`` keeps the current directory off the path, as it is for a
-    console script.
-    """
+def rllib(directory: Path, *arguments: str) -> str:
+    """What a command prints; ``-P`` keeps the current directory off the path, as it is for a console script."""
     command = [sys.executable, "-P", "-m", "rllib_lmgame.cli", *arguments]
-    done = subprocess.run(command, cwd=directory, input=text, capture_output=True, text=True, timeout=400)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stderr if status else done.stdout
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.fixture
@@ -73,14 +72,21 @@ def test_commands_find_what_is_here(mine: Path) -> None:
     assert "2 episodes" in rllib(
         mine, "collect", "mine:MyGame", "--player", "mine:FirstLegal", "--episodes", "2", "--out", "log.jsonl"
     )
-    assert "left" in rllib(mine, "play", "mine:MyGame", text="1\n")
 
 
-def test_a_player_with_a_name_or_a_seat_is_found(mine: Path) -> None:
-    game = "lmgame/TicTacToe-v0"
-    players = ["--players", "X=mine:FirstLegal", "random"]
-    assert "\nX " in rllib(mine, "tournament", game, *players, "--games", "2")
-    assert "X: mine:FirstLegal, O: random" in rllib(mine, "play", game, *players, "--seat", "none", "--no-pause")
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("play mine:MyGame", "left"),
+        ("play lmgame/TicTacToe-v0 --seat none --no-pause", "X: mine:FirstLegal, O: random"),
+        ("tournament lmgame/TicTacToe-v0 --games 2", "\nX "),
+    ],
+)
+def test_a_game_and_players_with_a_name_or_a_seat_are_found(line, shown, mine, monkeypatch, capsys) -> None:
+    players = [] if "mine:" in line else ["--players", "X=mine:FirstLegal", "random"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("1\n"))
+    assert main([*line.split(), *players]) == 0
+    assert shown in capsys.readouterr().out
 
 
 def test_an_opponent_with_a_name_is_found(mine, tiny_model_dir, monkeypatch, capsys) -> None:
@@ -93,8 +99,9 @@ def test_an_opponent_with_a_name_is_found(mine, tiny_model_dir, monkeypatch, cap
     assert "far enough" in capsys.readouterr().err
 
 
-def test_a_file_that_is_not_there_is_answered_with_one_that_is(mine: Path) -> None:
-    said = rllib(mine, "play", "minee:MyGame", status=2)
+def test_a_file_that_is_not_there_is_answered_with_one_that_is(mine: Path, capsys) -> None:
+    assert main(["play", "minee:MyGame"]) == 2
+    said = capsys.readouterr().err
     assert re.search(r"cannot import 'minee'.*did you mean 'mine', which is in the current directory\?", said)
 
 
@@ -107,32 +114,6 @@ def test_nothing_here_is_importable_unless_it_was_named(mine: Path, named: objec
     assert str(mine) not in sys.path
     find_in_current_directory({"policies": {"a": {"player": "mine:FirstLegal"}}})
     assert sys.path[-1] == str(mine)
-
-
-FETCHED = """
-a:
-  run: LMGamePPO
-  env: lmgame/Sokoban-v0
-  config: {language_model: {system_prompt: "mine:Prompt"}, policies: {player: {}, other: {player: random}}}
-"""
-
-
-@pytest.mark.parametrize(
-    ("flags", "found"),
-    [([], False), (["--set", "env=mine:MyGame"], True), (["--config", "{env: 'mine:MyGame'}"], True)],
-)
-def test_a_fetched_file_names_nothing_here(mine, monkeypatch, flags, found) -> None:
-    """Whatever it writes; what the user sets beside it may."""
-
-    def stop(*_: object, **__: object) -> None:
-        raise ConfigError("", "far enough")
-
-    monkeypatch.setattr("rllib_lmgame.experiments.files.reading.refuse_code", lambda _: None)
-    monkeypatch.setattr("rllib_lmgame.experiments.checks.check.check_quickly", stop)
-    for text in (FETCHED, FETCHED.replace("player: random", "player: 'mine:FirstLegal'")):
-        monkeypatch.setattr("rllib_lmgame.experiments.files.reading.fetch", lambda *_, text=text: text.encode())
-        assert main(["train", "file", "http://host/x.yaml", *flags]) == 2
-        assert (str(mine) in sys.path) is found
 
 
 @pytest.mark.parametrize("games", ["own=mine:MyGame", "lmgame/Sokoban-v0,mine:MyGame", "a=mine:MyGame,b=mine:MyGame"])
@@ -160,15 +141,15 @@ def test_every_option_that_takes_an_import_path_is_looked_at() -> None:
     games = (options_of(spec.game_id) for spec in own_games().values() if spec.extra is None)
     groups = [ExperimentOptions, PlayerOptions, *(group for entry in OWN.values() for group in entry.groups.values())]
     groups += [group for group in games if group is not None]
-    fields = {field for group in groups for field in dataclasses.fields(group) if "doc" in field.metadata}
-    named = {field.name for field in fields if "`package.module:" in field.metadata["doc"]}
+    options = [each for group in groups for each in declared(group).values()]
+    named = {each.key for each in options if "`package.module:" in each.says["doc"]}
     assert {"run", "player", "expert", "engine", "oracle"} <= named <= IMPORTING_KEYS
 
 
 def keys_of_the_table() -> list[str]:
     """Keys of what can be brought along, from the top of an experiment on."""
     page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
-    (table,) = re.findall(r"^\| what \| its key \|.*\n((?:\|.*\n)+)", page, re.MULTILINE)
+    (table,) = re.findall(r"^\| part \| key \|.*\n((?:\|.*\n)+)", page, re.MULTILINE)
     cells = [row.split(" | ")[1] for row in table.splitlines()[1:]]
     named = {key for cell in cells for key in re.findall(r"`([^`\s]+)`", cell)}
     below_config = {key for key in named if key.startswith("config.")}
@@ -219,18 +200,12 @@ class First:
 
 @pytest.mark.parametrize("measure", MEASURES, ids=["by its path", "with arguments", "a player of one"])
 def test_a_measure_of_ones_own_is_found(here, monkeypatch, capsys, tiny_dict, measure) -> None:
-    """In the user's own file; never in one from the network, which may not name any either."""
     config = tiny_dict(env="lmgame/KuhnPoker-v0", env_config={}, evaluation_interval=1)
     config["evaluation_config"] = {"measures": [measure]}
     text = yaml.safe_dump({"a": {"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "config": config}})
     (here / "mine.yaml").write_text(text)
     (here / "bluffs.py").write_text(BLUFFS)
     monkeypatch.delitem(sys.modules, "bluffs", raising=False)
-    monkeypatch.setattr("rllib_lmgame.experiments.files.reading.fetch", lambda *_: text.encode())
-    assert main(["train", "file", "http://host/x.yaml", "--dry-run"]) == 2
-    said = capsys.readouterr().err
-    assert re.search(r"evaluation_config\.measures\[0\].*bluffs.* is not taken from the network", said), said
-    assert str(here) not in sys.path and "bluffs" not in sys.modules
     assert main(["train", "file", "mine.yaml", "--dry-run"]) == 0
     assert sys.path[-1] == str(here) and "bluffs" in sys.modules
 

@@ -290,6 +290,7 @@ assert any(not torch.equal(before[name], value) for name, value in model.state_d
 """
 
 
+@pytest.mark.slow
 def test_trl_learns_a_step_of_it() -> None:
     path = exported("trl")
     Path("step.py").write_text(STEP, encoding="utf-8")

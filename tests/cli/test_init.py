@@ -20,7 +20,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("players", "algorithm"), [("1", "LMGamePPO"), ("2", "LMGameGRPO")])
+@pytest.mark.parametrize(
+    ("players", "algorithm"), [("1", "LMGamePPO"), pytest.param("2", "LMGameGRPO", marks=pytest.mark.slow)]
+)
 def test_a_game_passes_the_checks_its_own_test_and_a_dry_run(
     players: str, algorithm: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from rllib_lmgame.algorithms.checkpoints.ownership import mark_experiment
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.example import describe_example, examples
 from rllib_lmgame.cli.main import COMMANDS, make_parser
@@ -32,12 +31,6 @@ def file(tmp_path):
     path = tmp_path / "x.yaml"
     path.write_text(GAME % "temperature: 0.5")
     return path
-
-
-@pytest.mark.parametrize("command", list(COMMANDS))
-def test_every_command_has_help(command, capsys):
-    assert main([command, "--help"]) == 0
-    assert command in capsys.readouterr().out
 
 
 def test_help_and_version(capsys):
@@ -75,7 +68,6 @@ def test_help_names_commands_that_exist(command, capsys):
     [
         (["tran"], "did you mean `rllib train`?"),
         (["xyzzy"], "invalid choice"),
-        (["rollout", "x"], "rllib evaluate"),
         (["train"], "name a file"),
         (["train", "file"], "train file FILE"),
         (["train", "file", "/no/such.yaml"], "no directory"),
@@ -86,20 +78,14 @@ def test_help_names_commands_that_exist(command, capsys):
         (["train", "file", "a.yaml", "--algo", "PPO"], "--set run="),
         (["train", "--algo", "PPO", "--config", "3"], "--config"),
         (["train", "--algo", "PPO", "--stop", "[1]"], "--stop"),
-        (["train", "--algo", "PPO", "--framework", "tf2"], "torch only"),
-        (["train", "--algo", "PPO", "--local-mode"], "config.num_env_runners=0"),
         (
             ["train", "--algo", "PPO", "--ray-address", "auto", "--ray-num-cpus", "2"],
             "--ray-num-cpus is for a cluster that this command starts",
         ),
-        (["evaluate", "STOCK", "--local-mode"], "no longer has it"),
-        (["train", "--algo", "PPO", "--resources-per-trial", "{}"], "num_env_runners"),
-        (["train", "--algo", "PPO", "--wandb-key", "x"], "WANDB_API_KEY"),
-        (["train", "--algo", "PPO", "--wandb-run-name", "x"], "--wandb-project"),
         (["evaluate", "STOCK", "--split", "test"], "--split is for language models"),
         (["evaluate", "STOCK", "--last-iterate"], "--last-iterate is for language models"),
         (["evaluate", "STOCK", "--out", "x"], "--out is for language models"),
-        (["evaluate", "STOCK", "--samples", "2"], "--samples: is for language models"),
+        (["evaluate", "STOCK", "--samples", "2"], "--samples is for language models"),
         (["evaluate", "STOCK", "random"], "is evaluated alone"),
         (["collect", "lmgame/Sokoban-v0", "--out", "STOCK/rllib_checkpoint.json"], "exists"),
         (["collect", "lmgame/Sokoban-v0", "--out", "STOCK/rllib_checkpoint.json/x/y"], "is not a directory"),
@@ -107,9 +93,11 @@ def test_help_names_commands_that_exist(command, capsys):
         (["train", "--algo", "PPO", "--num-samples", "two"], "invalid int"),
         (["evaluate"], "PLAYER"),
         (["evaluate", "/no/such"], "no such directory"),
-        (["evaluate", "/tmp", "--steps", "5"], "--episodes"),
         (["example", "get", "quickstart-sokobn"], "did you mean"),
         (["example", "list", "-f", "no such thing"], "no example"),
+        (["train", "file", "a.yaml", "--no-such-flag"], "unrecognized arguments: --no-such-flag"),
+        (["train", "file", "a.yaml", "--dry-runn"], "did you mean --dry-run?"),
+        (["games", "check", "a:B", "--timout=3"], "did you mean --timeout?"),
     ],
 )
 def test_wrong_usage_is_explained_in_one_line(arguments, words, capsys, tmp_path, monkeypatch):
@@ -117,8 +105,7 @@ def test_wrong_usage_is_explained_in_one_line(arguments, words, capsys, tmp_path
     (tmp_path / "rllib_checkpoint.json").write_text("{}")
     assert main([argument.replace("STOCK", str(tmp_path)) for argument in arguments]) == 2
     error = capsys.readouterr().err
-    assert words in error
-    assert "Traceback" not in error
+    assert words in error and error.startswith("error: ") and error.count("\n") == 1
 
 
 @pytest.mark.parametrize("words", ["info", "view", "compare", "evaluate", "chat", "evaluate random", "data fetch"])
@@ -226,7 +213,7 @@ def test_help_and_first_errors_import_nothing_heavy(file):
     file.write_text(GAME % "temperatur: 0.5")
     assert imported_by(["train", "file", str(file), "--dry-run"], 2) == set()
     file.write_text(GAME % "temperature: 0.5")
-    assert imported_by(["train", "file", str(file), "--dry-run", "--set", "config.clip_high=1"], 2) == set()
+    assert imported_by(["train", "file", str(file), "--dry-run", "--set", "config.max_tokens_per_turn=1"], 2) == set()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
@@ -252,31 +239,23 @@ def test_a_signal_ends_a_command_with_one_line(number, monkeypatch, capsys):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-@pytest.mark.parametrize("flags", [["-f"], ["file"], ["--config-file"], []])
-def test_all_ways_to_name_a_file(flags, file, capsys):
-    assert main(["train", *flags, str(file), "--dry-run"]) == 0
+@pytest.mark.parametrize("line", ["-f FILE --dry-run", "--dry-run file --set config.gamma=0.5 FILE"])
+def test_a_file_and_flags_may_stand_anywhere(line, file, capsys):
+    assert main(["train", *line.replace("FILE", str(file)).split()]) == 0
     assert "temperature: 0.5" in capsys.readouterr().out
-
-
-def test_flags_may_stand_anywhere(file, capsys):
-    assert main(["train", "--dry-run", "file", "--set", "config.gamma=0.5", str(file)]) == 0
-    assert "gamma: 0.5" in capsys.readouterr().out
-    assert main(["train", "file", str(file), "--dry-run", "--no-such-flag"]) == 2
-    assert "unrecognized arguments: --no-such-flag" in capsys.readouterr().err
 
 
 def test_a_dry_run_names_the_directory_that_the_run_will_write_to(file, tmp_path, capsys):
     arguments = f"train file {file} --dry-run --storage-path {tmp_path}/r --experiment-name mine".split()
-    for name in ("mine", "mine-2", "mine-3"):
+    for name in ("mine", "mine-2"):
         assert main(arguments) == 0
         assert f"results: {tmp_path / 'r' / name}\n" in capsys.readouterr().out
         assert not (tmp_path / "r" / name).exists()
         (tmp_path / "r" / name).mkdir(parents=True)
-        mark_experiment(str(tmp_path / "r" / name))
         (tmp_path / "r" / name / "experiment_state-2026.json").write_text("{}")
     assert main([*arguments, "--resume"]) == 0
     told = capsys.readouterr()
-    assert f"results: {tmp_path / 'r' / 'mine-3'}\n" in told.out and "going on with the last one" in told.err
+    assert f"results: {tmp_path / 'r' / 'mine-2'}\n" in told.out and "going on with the last one" in told.err
 
 
 def test_a_dry_run_refuses_to_resume_what_a_run_refuses(file, tmp_path, capsys):
@@ -285,7 +264,6 @@ def test_a_dry_run_refuses_to_resume_what_a_run_refuses(file, tmp_path, capsys):
     assert "nothing to resume" in capsys.readouterr().err
     directory = tmp_path / "r" / "x"
     directory.mkdir(parents=True)
-    mark_experiment(str(directory))
     (directory / "experiment_state-2026.json").write_text("{}")
     (directory / "settings.json").write_text(json.dumps({"num_samples": 7, "config": {}}))
     assert main(arguments) == 2
@@ -323,7 +301,7 @@ def test_flags_win_over_the_file(file, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "place"),
     [
-        (["--config", "{inference: {temperature: -1}}"], "the command line"),
+        (["--config", "{inference: {temperature: -1}}"], '--set config.inference={"temperature": -1}'),
         (
             ["--config", "{gamma: 0.5}", "--set", "config.inference.temperature=-1"],
             "--set config.inference.temperature=-1",
@@ -346,15 +324,6 @@ def test_one_of_several_experiments_can_be_chosen(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "# b: PPO" in text and "# a: PPO" not in text
     assert main(["train", "file", str(path), "--dry-run", "-n", "c"]) == 2
-
-
-def test_flags_of_older_versions_are_explained(capsys, tmp_path):
-    arguments = ["train", "--run", "PPO", "--env", "CartPole-v1", "--stop", "{training_iteration: 1}", "--dry-run"]
-    arguments += ["--framework", "torch", "--local-dir", str(tmp_path), "--trace", "--config", '{"num_workers": 0}']
-    assert main(arguments) == 0
-    notes = capsys.readouterr().err
-    for words in ("--framework torch is not needed", "--storage-path", "TensorFlow", "num_workers is now"):
-        assert words in notes
 
 
 def test_python_files_define_config_and_stop(tmp_path, capsys):
@@ -455,24 +424,13 @@ def test_output_that_cannot_be_written_is_named(words: str) -> None:
     assert (status, said) == (1, "error: standard output cannot be written: No space left on device\n")
 
 
-@pytest.mark.parametrize("closed", ["<&-", "<&- >&-", "<&- >&- 2>&-", "<&- 2>&-"])
-def test_closed_standard_streams_are_empty_ones(closed: str) -> None:
-    status, shown, said = command(f"play lmgame/TicTacToe-v0 {closed}")
-    assert (status, said) == (0, "") and ("left" in shown) == (">&-" not in closed.replace("2>&-", ""))
-
-
 def test_what_is_printed_need_not_be_utf8() -> None:
     status, shown, said = command("games list", PYTHONIOENCODING="ascii")
     assert status == 0 and said == "" and "lmgame/Sokoban-v0" in shown
 
 
-def test_python_without_docstrings_is_refused() -> None:
-    status, _, said = command("games list", PYTHONOPTIMIZE="2")
-    assert status == 2 and said.count("\n") == 1 and "set PYTHONOPTIMIZE=1, or unset it" in said
-
-
 CHECKED_LATER = {
-    *("--port", "--topk", "--text", "--steps"),
+    *("--port", "--topk", "--text"),
     *("--num-samples", "--max-failures", "--checkpoint-freq", "--keep-checkpoints-num"),  # As keys of a file.
 }
 

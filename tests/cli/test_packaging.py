@@ -31,7 +31,7 @@ COPIED = [
 ]
 
 
-@pytest.fixture(scope="module", params=["links", "no links"])
+@pytest.fixture(scope="module", params=["links", pytest.param("no links", marks=pytest.mark.slow)])
 def wheel(request, tmp_path_factory) -> zipfile.ZipFile:
     """A wheel built from a copy of the source, so that nothing is written beside the source.
 
@@ -151,6 +151,7 @@ def uv(*arguments: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.slow
 def test_the_lock_is_what_setup_py_resolves_to(tmp_path):
     """All extras together, for each system; a file that PyPI has no longer, or a version that does not fit, ends it."""
     copy = tmp_path / "constraints.txt"
@@ -164,6 +165,7 @@ def test_the_lock_is_what_setup_py_resolves_to(tmp_path):
     assert not re.search("torch(vision|audio|codec)", copy.read_text()), "they break transformers beside a CPU build"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["3.11 x86_64", "3.13 x86_64", "3.14 x86_64", "3.13 aarch64"])
 @pytest.mark.parametrize("extras", [{"cpu"}, {"gpu", "lora"}], ids=["cpu", "gpu"])
 def test_an_engine_installs_without_a_compiler(tmp_path, extras, target):

@@ -13,7 +13,15 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.algorithms.checkpoints.cards import MOST_VALUES, RETURN, SUCCESS, Curve, add_to_cards, game_text
+from rllib_lmgame.algorithms.checkpoints.cards import (
+    MOST_VALUES,
+    RETURN,
+    SUCCESS,
+    Curve,
+    add_to_cards,
+    curve_text,
+    game_text,
+)
 from rllib_lmgame.algorithms.checkpoints.manifest import write_manifest
 from rllib_lmgame.base.text import sparkline
 from rllib_lmgame.cli.main import main
@@ -235,13 +243,16 @@ def test_a_card_tells_how_it_was_trained_and_went(make_config: Any, tmp_path: Pa
         curve.add({"env_runners": {"success_rate": i / 40}})
     curve.add({"env_runners": {"success_rate": float("nan")}})
     (tmp_path / "README.md").write_text("card\n")
-    config = make_config(lr=2e-4)
+    config = make_config(lr=2e-4, token_ppo={"advantage_estimator": {"type": "gae"}})
     verdicts = {"after | warm <start>": {f"lmgame/Sokoban-v0 {seed}": 1.0 for seed in range(3)}, "none": {}}
     add_to_cards([tmp_path, tmp_path / "no"], config.settings, "LMGamePPO", 7, verdicts, curve, tmp_path)
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert card.startswith("card\n\n## How it was trained") and "| `lr` | `0.0002` |" in card
     assert "| `iterations` | `7` |" in card and "['lmgame/Sokoban-v0']" in card
     assert "over 40 iterations: 0.000 to 0.975" in card and sparkline(curve.values) in card
+    assert "EstimatorOptions" not in card and "'type': 'gae'" in card
+    once = Curve(RETURN, values=[1.0], seen=1)
+    assert "over 1 iteration: 1.000" in curve_text(once)
     assert "| after ? warm ?start? | 3 | 3 | 1.000 |" in card and "| none" not in card and "## A game" not in card
 
 

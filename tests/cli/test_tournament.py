@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import sys
 from pathlib import Path
@@ -88,19 +87,6 @@ def test_everything_is_told_and_written(tmp_path: Path, capsys: pytest.CaptureFi
     assert len(sessions(out / "games.jsonl")) == 24  # Supervised learning can read it.
 
 
-def test_a_terminal_is_shown_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    told = {}
-    for kind in (Terminal, io.StringIO):
-        monkeypatch.setattr("sys.stderr", kind())
-        assert main(["tournament", "lmgame/TicTacToe-v0", "--players", "random", "minimax", "--games", "4"]) == 0
-        told[kind] = sys.stderr.getvalue()  # type: ignore[attr-defined]
-    assert "0/4" in told[Terminal] and "game" in told[Terminal] and told[io.StringIO] == ""
-
-
 def test_the_same_seed_gives_the_same_games_however_many_at_once(tmp_path: Path) -> None:
     outs = []
     for number, (seed, parallel) in enumerate([("3", "1"), ("3", "5"), ("4", "5")]):
@@ -162,7 +148,6 @@ def test_another_order_is_another_tournament(order, words, tmp_path, capsys) -> 
     [
         ("game", "lmgame/KuhnPoker-v0", "is one of lmgame/KuhnPoker-v0 with the seed"),
         ("seed", 5, f"is one of {TIC_TAC_TOE} with the seed 5, not of {TIC_TAC_TOE} with the seed"),
-        ("seed", None, "with the seed None, not of"),
     ],
 )
 def test_a_record_of_another_game_or_level_is_refused(key, value, words, tmp_path, capsys) -> None:
@@ -182,24 +167,6 @@ def test_a_tournament_that_cannot_begin_takes_no_directory(tmp_path: Path, capsy
     assert not (tmp_path / "cup" / "tournament.json").exists()
     assert main([*command, "own_players:Chooses"]) == 0
     assert "2 of 2 games played" in capsys.readouterr().out
-
-
-def test_every_game_has_pay_off_files_of_its_own(tmp_path: Path, own_players: None) -> None:
-    """Games of one module and names with dots are told apart."""
-    (tmp_path / "own_games.py").write_text(
-        "from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe\n\n"
-        "class A(TicTacToe): pass\n\n\nclass B(TicTacToe): pass\n"
-    )
-    package = tmp_path / "own_package"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (tmp_path / "own_games.py").rename(package / "games.py")
-    games = ["own_package.games:A", "own_package.games:B"]
-    assert main(["tournament", *games, "--players", "random", "solver", "--games", "2", "--out", "cup"]) == 0
-    assert {path.name for path in Path("cup").glob("payoffs-own*.csv")} == {
-        "payoffs-own_package.games-A.csv",
-        "payoffs-own_package.games-B.csv",
-    }
 
 
 GAME_OF_ENORMOUS_RESULTS = """
@@ -271,7 +238,7 @@ def test_a_player_that_fails_costs_its_own_games(tmp_path: Path, capsys: pytest.
     failures = [json.loads(line) for line in (out / "failures.jsonl").read_text().splitlines()]
     assert 5 <= len(failures) <= 20 and len(played(out)) == 30 - len(failures)
     assert all(failure["failed"] == ["own_players:FailsInTheMiddle"] for failure in failures)
-    assert f"{len(failures)} for want of a reply of own_players:FailsInTheMiddle" in told.out
+    assert f"{len(failures)} because own_players:FailsInTheMiddle gave no reply" in told.out
     assert "FailsInTheMiddle: ValueError: lost the thread" in told.out
     assert "the same command plays the failed games again" in told.err
 
@@ -297,7 +264,6 @@ def test_a_seat_that_never_answers_is_given_up(capsys: pytest.CaptureFixture[str
             [TIC_TAC_TOE, "--players", "random", "runs/none"],
             "no such directory: runs/none; a model of the Hugging Face",
         ),
-        ([TIC_TAC_TOE, "--players", "random", "/runs/none"], "no such directory: /runs/none\n"),
         ([TIC_TAC_TOE, "--players", "random", "hf:./none"], "no such model directory: ./none"),
         ([TIC_TAC_TOE, "--players", "random", "own_players:None"], "has no 'None'"),
         ([TIC_TAC_TOE, "--players", "random", "own_players:Broken"], "player 'own_players:Broken' cannot play"),
@@ -307,16 +273,11 @@ def test_a_seat_that_never_answers_is_given_up(capsys: pytest.CaptureFixture[str
         ([TIC_TAC_TOE, "--players", "random", "solver", "--games", "0"], "--games: must be at least 1"),
         ([TIC_TAC_TOE, "--players", "random", "solver", "--out", __file__], "cannot be written"),
         ([TIC_TAC_TOE, "--players", "random", "solver", "--config", "{languag_model: {}}"], "'language_model'?"),
-        ([TIC_TAC_TOE, "--players", "random", "solver", "--temperature", "-1"], "at least 0"),
         ([TIC_TAC_TOE, "--players", "random", "solver", "--temperature", "nan"], "at least 0"),
         ([TIC_TAC_TOE, "--players", "random", "solver", "--seed", "x"], "--seed: invalid int value: 'x'"),
         ([TIC_TAC_TOE, "--players", "random", "solver", "--out", "~nosuchuser/x"], "there is no user 'nosuchuser'"),
-        ([TIC_TAC_TOE, "--players", "random", "~nosuchuser/x"], "no such directory: ~nosuchuser/x"),
-        ([TIC_TAC_TOE, "--players", "random", "hf:~nosuchuser/x"], "no such model directory: ~nosuchuser/x"),
-        ([TIC_TAC_TOE, "--players", "random", f"openai:m@http://{'a' * 64}/v1"], "label too long"),
-        ([TIC_TAC_TOE, "--players", "random", "openai:m@http://a..b/v1"], "label empty or too long"),
+        ([TIC_TAC_TOE, "--players", "random", "openai:m@http://a..b/v1"], "label empty"),
         ([TIC_TAC_TOE, "--players", "random", "solver", "--config", "{endpoint: {attempts: 0}}"], "endpoint.attempts"),
-        ([TIC_TAC_TOE, "--players", "random", "solver", "--config", "{endpoint: {attemps: 2}}"], "'attempts'?"),
         (
             [TIC_TAC_TOE, "--players", "random", "solver", "--config", "{inference: {temperature: hot}}"],
             "--config.inference.temperature",

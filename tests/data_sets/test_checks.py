@@ -74,10 +74,10 @@ def test_a_dry_run_with_the_data_speaks_of_nothing_made_up(
 
 def test_made_up_levels_are_told_of_games_that_imitate_published_ones() -> None:
     games = [
-        GameConfig("lmgame/GSM8KFiveTries-v0", env_config={}),
-        GameConfig("lmgame/Sokoban-v0", env_config={}),
-        GameConfig("lmgame/BIRD-v0", env_config={"data": "data:bird"}),
-        GameConfig("lmgame/WebShop-v0", env_config={"data": None}),
+        GameConfig(env="lmgame/GSM8KFiveTries-v0", env_config={}),
+        GameConfig(env="lmgame/Sokoban-v0", env_config={}),
+        GameConfig(env="lmgame/BIRD-v0", env_config={"data": "data:bird"}),
+        GameConfig(env="lmgame/WebShop-v0", env_config={"data": None}),
     ]
     assert made_up_levels(games) == [
         "lmgame/GSM8KFiveTries-v0 plays made-up levels, not GSM8K (`data: data:gsm8k`)",
@@ -94,7 +94,7 @@ def test_the_learning_report_says_whose_levels_were_made_up(
         class config:
             @staticmethod
             def games_for_evaluation(split: str) -> list[GameConfig]:
-                return [GameConfig("lmgame/BIRD-v0", env_config={"split": split})]
+                return [GameConfig(env="lmgame/BIRD-v0", env_config={"split": split})]
 
         @staticmethod
         def play(games: object, episodes: int, temperature: object = None, log: str = "") -> SimpleNamespace:

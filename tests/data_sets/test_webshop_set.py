@@ -77,7 +77,10 @@ def test_the_test_is_the_programs_first_500_goals(webshop: None, monkeypatch: py
     assert [goal.instruction for goal in game._catalogue.wishes] == [f"wish {n} for it" for n in order]
     splits = {"test": order[:500], "validation": order[500:1500], "train": order[1500:]}
     for split, wishes in splits.items():
-        game, config = WebShop(split=split, **shared), GameConfig("lmgame/WebShop-v0", {"split": split, **shared})
+        game, config = (
+            WebShop(split=split, **shared),
+            GameConfig(env="lmgame/WebShop-v0", env_config={"split": split, **shared}),
+        )
         plans = evaluated_levels([config], len(wishes))  # Each once, in an order of the evaluation's own.
         seen = [int(game.reset(seed=plan.seed)[0].split("wish ")[1].split(" ")[0]) for plan in plans]
         assert sorted(seen) == sorted(wishes) and seen != wishes

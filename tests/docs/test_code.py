@@ -26,10 +26,10 @@ from rllib_lmgame.cli.main import make_parser
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
-from rllib_lmgame.experiments.checks.data_sets import stand_in_for_missing
+from rllib_lmgame.experiments.checks.outside import stand_in_for_missing
 from rllib_lmgame.experiments.spec import Source, make_spec
 from rllib_lmgame.learners.advantages import resolve_estimator
-from rllib_lmgame.learners.objectives import PolicyTerms
+from rllib_lmgame.learners.losses.policy import PolicyTerms
 from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.asking import Answer
@@ -39,16 +39,12 @@ from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-GAME_PAGES = sorted((ROOT / "docs" / "games").glob("*.md"))
 RUN_ELSEWHERE = {
     "README.md": 1,
     "writing-a-game.md": 5,
-    "writing-an-algorithm.md": 1,
-    "agent-programs.md": 1,
     "own-model.md": 1,
-    "python-api.md": 5,
-    "coming-from-rllib.md": 1,
-    "serving-games.md": 2,
+    "coming-from-rllib.md": 6,
+    "serving.md": 3,
 }
 """Python blocks with a test of their own."""
 
@@ -63,10 +59,9 @@ SMALLER = {
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """Fenced blocks; those inside a game's turn are no code of ours."""
+    """Fenced blocks."""
     text = page.read_text(encoding="utf-8")
-    before_the_turn = text.split("\nA turn:\n")[0] if page in GAME_PAGES else text
-    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```", before_the_turn, re.DOTALL | re.MULTILINE)
+    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)
     return [re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) for indent, text in found]
 
 
@@ -98,6 +93,7 @@ def test_the_example_of_the_readme_trains_prints_and_saves(
         assert {"success_rate", "policy_loss", "update_s"} & shared, place
 
 
+@pytest.mark.slow
 def test_the_page_of_the_python_api_runs_from_top_to_bottom(
     ray_cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,8 +107,9 @@ def test_the_page_of_the_python_api_runs_from_top_to_bottom(
 
     monkeypatch.setattr("ray.tune.Tuner.fit", fit)
     names: dict[str, Any] = {}
-    for text in blocks(ROOT / "docs" / "python-api.md", "python"):
-        exec(compile(text, "python-api.md", "exec"), names)
+    *texts, _ = blocks(ROOT / "docs" / "coming-from-rllib.md", "python")
+    for text in texts:
+        exec(compile(text, "coming-from-rllib.md", "exec"), names)
     printed = capsys.readouterr().out.splitlines()
     assert (tmp_path / "checkpoint" / "hf" / "README.md").is_file()
     assert names["module"].version == 2 and any(line.startswith("2 3") for line in printed)
@@ -121,6 +118,7 @@ def test_the_page_of_the_python_api_runs_from_top_to_bottom(
         LMGamePPOConfig().update_from_dict({key: trial[key] for key in ("env", "lr")}).validate()
 
 
+@pytest.mark.slow
 def test_the_page_for_users_of_rllib_trains_and_hears(ray_cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {"__name__": "shown"}
     exec(compile(block("coming-from-rllib.md", "WordsPerReply"), "coming-from-rllib.md", "exec"), names)
@@ -143,7 +141,7 @@ def test_the_page_of_ones_own_model_shows_what_it_sees(
     (spec,) = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0]).values()
     (command,) = re.findall(r"\$ (rllib evaluate models/mine .*)", page)
     given = yaml.safe_load(make_parser("evaluate").parse_args(shlex.split(command)[1:]).config)["language_model"]
-    seen = dataclasses.replace(names["options"], model="models/mine")
+    seen = names["options"].model_copy(update={"model": "models/mine"})
     assert LanguageModelOptions(**spec["config"]["language_model"]) == seen
     assert LanguageModelOptions(model="models/mine", **given) == seen
     printed = capsys.readouterr().out
@@ -208,7 +206,7 @@ def test_the_estimator_shown_is_taken_without_a_critic_and_with_its_option(
 def test_the_policy_loss_shown_is_the_formula_beside_it() -> None:
     """At ``r = 1`` it has the gradient of ``-r A``, and none where ``r`` has gone as far as ``high`` allows."""
     shown: dict[str, Any] = {}
-    exec(compile(block("algorithms.md", "def spo"), "algorithms.md", "exec"), shown)
+    exec(compile(block("algorithms.md", "class SPO"), "algorithms.md", "exec", dont_inherit=True), shown)
     ratio = torch.tensor([1.0, 1.2, 0.7, 1.0, 0.8, 1.5], dtype=torch.float64)
     advantages = torch.tensor([2.0, 2.0, 2.0, -3.0, -3.0, -3.0], dtype=torch.float64)
     new, old = ratio.log().requires_grad_(), torch.zeros_like(ratio)
@@ -218,10 +216,8 @@ def test_the_policy_loss_shown_is_the_formula_beside_it() -> None:
         rollout_logprobs=old,
         advantages=advantages,
         sequence=torch.arange(6),
-        clip_low=0.1,
-        clip_high=0.2,
     )
-    loss, sums = shown["spo"](terms)
+    loss, sums = shown["SPO"](high=0.2)(terms)
     formula = [-(r * a - abs(a) * (r - 1) ** 2 / 0.4) for r, a in zip(ratio.tolist(), advantages.tolist(), strict=True)]
     assert loss.tolist() == pytest.approx(formula)
     (slope,) = torch.autograd.grad(loss.sum(), new)
@@ -245,7 +241,7 @@ def test_the_measure_shown_is_taken_and_measures(monkeypatch: pytest.MonkeyPatch
         return [Answer({"check": 0.75, "bet": 0.25}, 0.0) for _ in decisions]
 
     policies: Any = SimpleNamespace(reasoning=False, ask=ask)
-    assert vars(module)["Bluffs"]()(GameConfig("lmgame/KuhnPoker-v0"), policies) == {"bluff_rate": 0.25}
+    assert vars(module)["Bluffs"]()(GameConfig(env="lmgame/KuhnPoker-v0"), policies) == {"bluff_rate": 0.25}
 
 
 def test_the_sweep_shown_in_python_is_one_trial_for_each_value() -> None:

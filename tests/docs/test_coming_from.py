@@ -8,16 +8,19 @@ from operator import getitem
 from pathlib import Path
 from typing import Any
 
+import generate
 import jsonschema
 import pytest
 import yaml
 
+from rllib_lmgame.envs.registry import game_spec, load_factory
 from rllib_lmgame.experiments.files.schema import file_schema
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = file_schema()
 OF_THE_EXPERIMENT = ("stop", "checkpoint_config")
-GAMES = ("Sokoban", "AgentGym")
+PARTS = generate.parts_page()
+GAMES = ("lmgame/Sokoban-v0", "agentgym:textcraft")
 """Whose options are named."""
 
 
@@ -41,11 +44,11 @@ def below(node: Any, key: str) -> list[Any]:
 
 
 def schemas_of(key: str) -> list[Any]:
-    """What the algorithms' schemas say of a key; that of an option of a game is its row on the game's page."""
+    """What the algorithms' schemas say of a key, and games' schemas of theirs."""
     group, _, name = key.partition(".")
     if group == "env_config" and name:
-        pages = [(DOCS / "games" / f"{game}.md").read_text(encoding="utf-8") for game in GAMES]
-        return [{} for page in pages if f"\n| `{name}` |" in page]
+        options = [generate.of_group(load_factory(game_spec(game)).Options)["properties"] for game in GAMES]
+        return [{} for keys in options if name in keys]
     algorithms = [SCHEMA["$defs"][name] for name in ("LMGamePPO", "LMGameGRPO", "LMGameSFT", "LMGameDPO", "LMGameILQL")]
     nodes = [SCHEMA["additionalProperties"]] if group in OF_THE_EXPERIMENT else algorithms
     for step in key.replace("[*]", ".*").split("."):
@@ -59,7 +62,7 @@ def check_value(key: str, value: str) -> None:
     assert any(jsonschema.Draft202012Validator(form).is_valid(parsed) for form in forms), f"{key}: {value}"
     if key in ("token_ppo.advantage_estimator", "token_ppo.policy_loss"):
         name = parsed["type"] if isinstance(parsed, dict) else parsed
-        assert ":" in name or f"\n### `{name}`\n" in (DOCS / "parts.md").read_text(encoding="utf-8"), name
+        assert ":" in name or f"\n### `{name}`\n" in PARTS, name
 
 
 @pytest.mark.parametrize("row", rows())

@@ -25,7 +25,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding
 COMMANDS = [
     shlex.split(line, comments=True)[1:]
     for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
-    for line in re.findall(r"^\$ (rllib .*)", block, re.MULTILINE)
+    for line in re.findall(r"^\$ (rllib evaluate .*)", block, re.MULTILINE)
 ]
 MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 ENDPOINT = re.compile(r"openai:\S+")
@@ -64,7 +64,11 @@ def test_the_page_shows_commands() -> None:
     assert len(COMMANDS) >= 5 and all(words[0] == "evaluate" for words in COMMANDS)
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize(
+    "command",
+    [COMMANDS[0], *(pytest.param(command, marks=pytest.mark.slow) for command in COMMANDS[1:])],
+    ids=" ".join,
+)
 def test_a_command_plays_what_it_names(
     command: list[str], here: Path, endpoint: Any, ray_cluster: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,18 +14,11 @@ import pytest
 import yaml
 
 import rllib_lmgame
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.plugin import IMPORTING_KEYS
 from rllib_lmgame.cli.main import COMMANDS, main, make_parser
-from rllib_lmgame.envs.registry import own_games
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
-from rllib_lmgame.experiments.checks.data_sets import stand_in_for_missing
+from rllib_lmgame.experiments.checks.outside import stand_in_for_missing
 from rllib_lmgame.experiments.files.reading import read_experiments
-from rllib_lmgame.learners.advantages import resolve_estimator
-from rllib_lmgame.learners.objectives import resolve_objective
-from rllib_lmgame.settings.algorithms import OWN
-from rllib_lmgame.settings.plugins import MATCHMAKERS, MEASURES
-from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -35,7 +28,8 @@ PAGES = [
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) for indent, text in found]
 
 
 def commands() -> list[tuple[str, str]]:
@@ -154,27 +148,6 @@ def test_every_command_stands_on_a_page() -> None:
     assert set(COMMANDS) <= shown
 
 
-@pytest.mark.parametrize(
-    ("page", "words"), [("README.md", 1100), ("docs/concepts.md", 600), ("docs/rules-of-thumb.md", 700)]
-)
-def test_what_is_read_first_is_short(page: str, words: int) -> None:
-    assert len((ROOT / page).read_text(encoding="utf-8").split()) <= words
-
-
-def test_the_readme_begins_with_a_picture_and_a_file_of_eight_lines() -> None:
-    page = ROOT / "README.md"
-    assert "](docs/viewing-light.png)" in page.read_text(encoding="utf-8").partition("\n## ")[0]
-    (file,) = blocks(page, "yaml")
-    assert len(file.splitlines()) == 8
-
-
-def test_concepts_are_twelve() -> None:
-    text = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
-    words = re.findall(r"^\| \*\*([\w ]+)\*\* \|", text, re.MULTILINE)
-    (picture,) = blocks(ROOT / "docs" / "concepts.md", "text")
-    assert len(words) == 12 and [word for word in words if word not in picture.lower()] == []
-
-
 def test_shares_of_groups_that_differ_are_those_of_the_formula() -> None:
     """Counted over all outcomes of the games of a group."""
     text = (ROOT / "docs" / "rules-of-thumb.md").read_text(encoding="utf-8")
@@ -187,102 +160,35 @@ def test_shares_of_groups_that_differ_are_those_of_the_formula() -> None:
             assert f"{mixed:.2f}" == share
 
 
-def test_the_readme_counts_the_games_and_names_all_algorithms() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert re.findall(r"\b(\d+) (?:ids|games)\b", text) == [str(len(own_games()))]
-    assert [name for name in OWN if f"`{name}`" not in text] == []
-
-
 def test_every_benchmark_is_described() -> None:
     text = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
     assert [path.name for path in (ROOT / "benchmarks").glob("*.py") if f"`{path.name}`" not in text] == []
 
 
-def public() -> set[tuple[str, str]]:
-    """Module and name of all that may be imported from outside."""
-    page = (ROOT / "docs" / "import-paths.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(rllib_lmgame[\w.]*)`(.*?) \| (.*?) \|", page, re.MULTILINE)
-    assert len(rows) > 10
-    found = set()
-    for module, beside, names in rows:  # Beside it in the same package, by their last names.
-        package = module.rpartition(".")[0]
-        modules = [module, *(f"{package}.{name}" for name in re.findall(r"`(\w+)`", beside))]
-        found |= {(module, name) for module in modules for name in re.findall(r"`(\w+)`", names)}
-    return found
-
-
 def test_all_places_for_an_import_path_are_listed() -> None:
     page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-    (table,) = re.findall(r"^## What can be brought along\n.*?^## ", page, re.MULTILINE | re.DOTALL)
+    (table,) = re.findall(r"^## Parts and their keys\n.*?^## ", page, re.MULTILINE | re.DOTALL)
     keys = {re.sub(r"\[.*?\]", "", key).split(".")[-1] for key in re.findall(r"`([\w.*\[\]]+)`", table)}
     in_search_spaces = {"sample_from", "choice", "grid_search"}
     assert IMPORTING_KEYS - in_search_spaces - {"type"} <= keys | {"games", "env"}
     assert {"measures", "callbacks", "report", "advantage_estimator"} <= keys, "which take it as `type`"
 
 
-def test_the_map_of_the_package_has_every_room() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    rows = {name: row for row in page.splitlines() for name in re.findall(r"^\| `(\w+)`(?:, `\w+`)? \|", row)}
-    rooms = {path.parent.relative_to(ROOT / "rllib_lmgame") for path in (ROOT / "rllib_lmgame").glob("*/*/__init__.py")}
-    assert len(rooms) > 20
-    assert [str(room) for room in sorted(rooms) if f"`{room.name}/" not in rows[room.parts[0]]] == []
-
-
-def test_what_games_for_several_report_is_listed() -> None:
-    page = (ROOT / "docs" / "many-players.md").read_text(encoding="utf-8")
-    (table,) = re.findall(r"^\| of \| names \|\n\|---\|---\|\n((?:\|.*\n)+)", page, re.MULTILINE)
-    told = {}
-    for row in table.splitlines():
-        games, names = row.strip("| ").split(" | ")
-        told |= {game: set(re.findall(r"`(\w+)`", names)) for game in games.split(", ")}
-    there = {}
-    for path in (ROOT / "docs" / "games").glob("*.md"):
-        for line in re.findall(r"^- \*\*Measures\*\*: (.*(?:\n  .*)*)", path.read_text(encoding="utf-8"), re.MULTILINE):
-            there[path.stem] = set(re.findall(r"`([a-z_]+)`", line))
-    assert told == there
-
-
-def test_ways_of_averaging_are_told() -> None:
-    page = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
-    (rows,) = re.findall(r"^\| `aggregation` \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE)
-    assert re.findall(r"^\| `(\w+)`", rows, re.MULTILINE) == list(AGGREGATIONS)
-
-
-NAMED = {
-    "matchmakers": (
-        MATCHMAKERS,
-        [("docs/reference.md", r"^\| `type` \|.*#matchmakers(.*)"), ("docs/leagues.md", r"^ +matchmaking: (.*)")],
-    ),
-    "measures": (
-        MEASURES,
-        [("docs/reference.md", r"^\| `measures` \|(.*)"), ("docs/monitoring.md", r"^\| `evaluation/.*")],
-    ),
-}
-"""Tables of names, and where each of their names is to stand: page, and the part of it."""
-
-
-@pytest.mark.parametrize(
-    ("table", "path", "part"), [(table, *place) for table, (_, places) in NAMED.items() for place in places]
-)
-def test_the_names_of_a_table_stand_where_they_are_listed(table: str, path: str, part: str) -> None:
-    found = re.findall(part, (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
-    words = set(re.findall(r"\w+", " ".join(found)))
-    assert found and set(NAMED[table][0]) <= words
-
-
-def test_modules_that_give_guarantees_are_listed() -> None:
-    text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
-    (listed,) = re.findall(r"^Each module that gives guarantees lists them.*?^## ", text, re.MULTILINE | re.DOTALL)
-    package = ROOT / "rllib_lmgame"
-    heads = {
-        path: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "" for path in package.rglob("*.py")
-    }
-    numbered = {
-        path.relative_to(package).as_posix()
-        for path, head in heads.items()
-        if re.search(r"^(?:Guarantees:|1\. )", head, re.MULTILINE)
-    }
-    assert numbered <= set(re.findall(r"`([\w/.]+)`", listed))
+def test_stable_imports_are_there() -> None:
+    """Those of the table, and all that Python on a page imports."""
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8").partition("## Stable imports")[2]
+    rows = re.findall(r"^\| `(rllib_lmgame[\w.]*)` \| (.*) \|$", page, re.MULTILINE)
+    assert len(rows) > 20
+    named = {(module, name) for module, names in rows for name in re.findall(r"`(\w+)`", names)}
+    for text in (text for path in PAGES for text in blocks(path, "python")):
+        named |= {
+            (node.module, alias.name)
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("rllib_lmgame")
+            for alias in node.names
+        }
+    for module, name in sorted(named):
+        assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
 
 
 def test_no_module_takes_the_name_of_what_its_package_exports() -> None:
@@ -293,57 +199,6 @@ def test_no_module_takes_the_name_of_what_its_package_exports() -> None:
         package = importlib.import_module(info.name)
         modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
         assert not modules & set(getattr(package, "__all__", ())), info.name
-
-
-def test_public_import_paths_are_there() -> None:
-    for module, name in public():
-        assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
-
-
-def test_every_game_that_is_imported_as_pettingzoos_are_is_public() -> None:
-    modules = [spec.module for spec in own_games().values() if spec.module]
-    assert len(modules) > 10
-    listed = public()
-    for module in modules:
-        path = f"rllib_lmgame.envs.{module}"
-        assert {(path, name) for name in importlib.import_module(path).__all__} <= listed, module
-
-
-def test_what_the_documentation_tells_to_use_is_public() -> None:
-    """Names with their module: `this` in `rllib_lmgame/that.py`, or from `rllib_lmgame.that`."""
-    told = set()
-    for page in PAGES:
-        found = re.findall(
-            r"`(?:with )?(\w+)[^`]*`\s(?:\(|in\s|from\s)`(rllib_lmgame[\w./]*)`", page.read_text(encoding="utf-8")
-        )
-        told |= {(module.removesuffix(".py").replace("/", "."), name) for name, module in found}
-    assert ("rllib_lmgame.envs.support.replies", "WholeReplyGame") in told and told <= public(), told - public()
-
-
-def test_an_estimator_in_an_old_form_is_answered_with_a_public_path() -> None:
-    with pytest.raises(ConfigError) as caught:
-        resolve_estimator("builtins:divmod")
-    (path,) = re.findall(r"an AdvantageInputs \((.*?)\)", str(caught.value))
-    assert (path, "AdvantageInputs") in public()
-
-
-def test_an_objective_that_lacks_something_is_answered_with_public_paths() -> None:
-    with pytest.raises(ConfigError) as caught:
-        resolve_objective("builtins:dict")
-    named = re.findall(r"(\w+) \((rllib_lmgame[\w.]*)\)", str(caught.value))
-    assert [name for name, _ in named] == ["Objective", "PPOObjective"]
-    assert {(path, name) for name, path in named} <= public()
-
-
-def test_what_the_documentation_imports_is_public() -> None:
-    listed = set(
-        re.findall(
-            r"^\| `(rllib_lmgame[\w.]*)`", (ROOT / "docs" / "import-paths.md").read_text(encoding="utf-8"), re.MULTILINE
-        )
-    )
-    for page in PAGES:
-        shown = set(re.findall(r"^from (rllib_lmgame[\w.]*) import", page.read_text(encoding="utf-8"), re.MULTILINE))
-        assert shown <= listed, page.name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -24,20 +24,21 @@ from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import as_mapping
+from rllib_lmgame.base.schedule import ScheduleOptions
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.experiments.checks import check, prompts
 from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly
-from rllib_lmgame.experiments.checks.data_sets import look_alike_lines, stand_in_for_missing
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
+from rllib_lmgame.experiments.checks.outside import dry_run_outside, stand_in_for_missing
 from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file, read_experiments
+from rllib_lmgame.experiments.files.schema import file_schema
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
 from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.microbatch import MOST_TOKENS
 from rllib_lmgame.policies.model.pretrained import PRETRAINED
-from rllib_lmgame.settings.schedules import ScheduleOptions
-from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.supervised import share_of_groups
 
 EXAMPLES = Path(__file__).parents[2] / "tuned_examples"
@@ -50,6 +51,24 @@ HERE = [path for path in FILES if not path.stem.startswith("smollm2") or PRETRAI
 """Those whose weights are installed, where a package has them."""
 GRL_QUICK = EXAMPLES / "grl-quick.yaml"
 TINY_FILES = [path for path in HERE if path not in (*GPU_FILES, GRL_QUICK) and path.stem != "cartpole-ppo"]
+QUICK = {
+    "cartpole-ppo",
+    "kuhn-league-tiny",
+    "maze-ilql-tiny",
+    "quickstart-sokoban",
+    "sokoban-grpo-qwen2.5-7b-8gpu",
+    "sokoban-lora-qwen2.5-7b-1gpu",
+    "sokoban-qwen2.5-7b-8gpu",
+    "sokoban-sft-tiny",
+    "sokoban-sweep-asha-tiny",
+}
+"""One of each kind, whose dry run takes a second at most; the dry runs of all are slow tests."""
+
+
+def each(paths: Iterable[Path]) -> pytest.MarkDecorator:
+    """Parameters ``path``, of which all but those of ``QUICK`` are slow."""
+    slow = [path if path.stem in QUICK else pytest.param(path, marks=pytest.mark.slow) for path in paths]
+    return pytest.mark.parametrize("path", slow, ids=lambda path: path.stem)
 
 
 @cache
@@ -92,7 +111,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", refuse)
 
 
-@pytest.mark.parametrize("path", HERE, ids=lambda path: path.stem)
+@each(HERE)
 def test_example_passes_every_check_without_network(path: Path) -> None:
     experiments, printed, said = dry_run(path)
     hardware = path.stem.partition("-")[2]
@@ -112,7 +131,7 @@ def test_example_passes_every_check_without_network(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def schema() -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
+    return jsonschema.Draft202012Validator(file_schema())
 
 
 def test_the_schema_is_one(schema: jsonschema.Draft202012Validator, capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,7 +222,9 @@ def test_example_begins_with_what_it_is_and_how_to_run_it(path: Path) -> None:
     assert first.startswith("# ") and len(first) > 40
     if path in TINY_FILES or path in GPU_FILES:
         (command,) = [line for line in rest[:4] if f"rllib train file tuned_examples/{path.name}" in line]
-        names = [spec.name for spec in read_experiments(str(path), [])]
+        specs = read_experiments(str(path), [])
+        check_quickly(specs)
+        names = [spec.name for spec in specs]
         assert len(names) == 1 or command.endswith(f" --experiment-name {names[0]}")
 
 
@@ -230,6 +251,7 @@ def test_no_example_without_a_critic_sets_options_of_one() -> None:
     assert {"werewolf-selfplay-tiny", "sokoban-grpo-tiny"} < set(without)
 
 
+@pytest.mark.slow
 def test_learners_have_a_group_for_every_minibatch() -> None:
     """Where groups are compared they stay whole, and a learner with fewer makes fewer optimizer steps."""
     compared = [
@@ -246,23 +268,21 @@ def test_learners_have_a_group_for_every_minibatch() -> None:
         assert groups // max(1, config.num_learners) >= config.token_ppo_options.num_minibatches, name
 
 
-@pytest.mark.parametrize("path", TINY_FILES, ids=lambda path: path.stem)
+@each(TINY_FILES)
 def test_tiny_example_needs_two_cores_and_no_gpu(path: Path) -> None:
     total = request_of(checked(path)).total
     assert total.get("GPU", 0) == 0
     assert total["CPU"] <= 2
 
 
-@pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
+@each(GPU_FILES)
 def test_gpu_example_uses_the_gpus_of_its_name(path: Path) -> None:
     named = int(re.search(r"-(\d+)gpu$", path.stem).group(1))  # type: ignore[union-attr]
     for experiment in checked_all(path):
         assert request_of(experiment).total["GPU"] == pytest.approx(named)
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in GPU_FILES if path not in MULTIPLAYER_FILES + AGENTGYM_FILES], ids=lambda path: path.stem
-)
+@each(path for path in GPU_FILES if path not in MULTIPLAYER_FILES + AGENTGYM_FILES)
 def test_gpu_example_has_grl_settings(path: Path) -> None:
     """Those of the critic and of the penalty where there is one."""
     for experiment in checked_all(path):
@@ -277,6 +297,7 @@ def test_gpu_example_has_grl_settings(path: Path) -> None:
             assert config.token_ppo_options.kl.in_ == "reward"
 
 
+@pytest.mark.slow
 def test_grpo_differs_from_ppo_in_what_it_is() -> None:
     """The examples beside each other: the same model, engines, games and groups."""
     for path in (path for path in GPU_FILES if path.stem.startswith("sokoban-grpo")):
@@ -328,7 +349,7 @@ AGENTGYM_SETTINGS = {  # Turns, iterations of a stage, games a task, tasks, mini
 """Of AgentGym-RL's examples/train/ScalingInter-RL."""
 
 
-@pytest.mark.parametrize("path", AGENTGYM_FILES, ids=lambda path: path.stem)
+@each(AGENTGYM_FILES)
 def test_agentgym_example_has_its_settings(path: Path) -> None:
     assert [experiment.spec.name.partition("-")[0] for experiment in checked_all(path)] == list(AGENTGYM_SETTINGS)
     for experiment in checked_all(path):
@@ -377,9 +398,7 @@ GRL_TASKS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in GPU_FILES if path.stem.startswith(("sokoban", "grl"))], ids=lambda path: path.stem
-)
+@each(path for path in GPU_FILES if path.stem.startswith(("sokoban", "grl")))
 def test_grl_examples_validate_on_its_thirteen_tasks(path: Path) -> None:
     """The tasks of GRL's configs/agents.yaml."""
     for experiment in checked_all(path):
@@ -403,14 +422,14 @@ def test_grls_quick_run_is_one_file() -> None:
     assert request_of(experiment).total["GPU"] == pytest.approx(1) and fits(config, 80)
 
 
-@pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
+@each(GPU_FILES)
 def test_a_gpu_example_names_real_data_and_the_command_that_fetches_it(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     named = set(re.findall(r'"data:([\w-]+)"', text))
     (fetched,) = re.findall(r"^#.*: rllib data fetch ([\w :-]+)$", text, re.MULTILINE) or [""]
     assert named == set(fetched.split())
     for experiment in checked_all(path):
-        assert not look_alike_lines(experiment) or named or path in AGENTGYM_FILES
+        assert not made_up_levels_of(experiment) or named or path in AGENTGYM_FILES
     settings = load_file(path)[0].values()
     games = [game for each in settings for game in each["config"].get("evaluation_config", {}).get("games", ())]
     imitated = [f"lmgame/{name}-v0" for name in GRL_TASKS if name.startswith(("GSM8K", "WebShop", "BIRD"))]
@@ -420,10 +439,14 @@ def test_a_gpu_example_names_real_data_and_the_command_that_fetches_it(path: Pat
     assert not named or named == ({"searchqa"} if path in AGENTGYM_FILES else {"gsm8k", "webshop", "bird"})
 
 
+def made_up_levels_of(experiment) -> bool:
+    return "# made-up levels" in dry_run_outside(experiment)
+
+
 @pytest.mark.parametrize("path", TINY_FILES, ids=lambda path: path.stem)
 def test_a_small_example_says_that_its_levels_are_made_up(path: Path) -> None:
     head = path.read_text(encoding="utf-8").partition(f"\n{path.stem}:")[0]
-    made_up = any(map(look_alike_lines, checked_all(path)))
+    made_up = any(map(made_up_levels_of, checked_all(path)))
     assert not made_up or re.search(r"\b(generated|made[- ]up)\b", head)
 
 
@@ -442,7 +465,7 @@ def test_one_file_has_grls_prompts_and_tags_task_by_task() -> None:
     assert config.text_rollout_options.format_penalty == 0, "Sokoban's own penalty is GRL's"
 
 
-@pytest.mark.parametrize("path", MULTIPLAYER_FILES, ids=lambda path: path.stem)
+@each(MULTIPLAYER_FILES)
 def test_multiplayer_example_has_a_tiny_one_of_each_line_up(path: Path) -> None:
     names = {spec.name.partition("-qwen")[0] for spec in read_experiments(str(path), [])}
     assert len(names) == 10
@@ -454,7 +477,7 @@ def test_multiplayer_example_has_a_tiny_one_of_each_line_up(path: Path) -> None:
         assert config.token_ppo_options.advantage_estimator.type == "rae"
 
 
-@pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
+@each(GPU_FILES)
 def test_gpu_example_fits_the_cards_it_names(path: Path) -> None:
     """And the host memory; on a smaller card with what is to be set there."""
     text = path.read_text(encoding="utf-8")
@@ -482,6 +505,7 @@ def fits(config: LMGameConfig, card: int) -> bool:
     return all(found is not None and int(found.group(1)) <= card for found in cards)
 
 
+@pytest.mark.slow
 def test_colocated_learners_cannot_share_a_gpu() -> None:
     """Two NCCL ranks on one GPU fail at run time: a colocated learner takes more than half of one."""
     for path in GPU_FILES:
@@ -493,7 +517,7 @@ def test_colocated_learners_cannot_share_a_gpu() -> None:
 
 
 def test_kuhn_example_has_the_measured_recipe() -> None:
-    """The settings the exploitability in docs/results/kuhn.md was reached with."""
+    """The settings the exploitability in docs/results/self-play.md was reached with."""
     experiment = checked(EXAMPLES / "kuhn-selfplay-tiny.yaml")
     config = experiment.configs[0]
     iterations, episodes = 200, 480
@@ -516,8 +540,8 @@ def test_kuhn_example_has_the_measured_recipe() -> None:
 
 
 def test_kuhn_league_differs_from_self_play_as_the_results_say() -> None:
-    """Its line-up and the settings that docs/results/kuhn.md gives self-play for the comparison, nothing else."""
-    page = (EXAMPLES.parent / "docs" / "results" / "kuhn.md").read_text(encoding="utf-8")
+    """Its line-up and the settings that docs/results/self-play.md gives self-play for the comparison, nothing else."""
+    page = (EXAMPLES.parent / "docs" / "results" / "self-play.md").read_text(encoding="utf-8")
     command = next(line.strip() for line in page.splitlines() if "kuhn-selfplay" in line and "ppo_iteration" in line)
     words = shlex.split(command)
     settings = [value for flag, value in itertools.pairwise(words) if flag == "--set"]

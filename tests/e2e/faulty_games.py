@@ -6,9 +6,7 @@ import json
 import os
 import random
 import signal
-import threading
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,9 +14,9 @@ import ray
 
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
 from rllib_lmgame.algorithms.ppo import LMGamePPO
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
-from rllib_lmgame.settings.schema import option
 
 
 class Countdown(TextGame):
@@ -82,24 +80,6 @@ class AlwaysRaises(Countdown):
         raise KeyError("the third square")
 
 
-class Hangs(Countdown):
-    """Never returns at some levels."""
-
-    def read_move(self, text: str) -> Hashable:
-        if self.number == 3:
-            threading.Event().wait()
-        return super().read_move(text)
-
-
-class GivesNaN(Countdown):
-    """Gives a reward that is no number at some levels."""
-
-    def step(self, action: str) -> Any:
-        observation, reward, *rest = super().step(action)
-        return observation, float("nan") if self.number == 3 else reward, *rest
-
-
-@dataclass(frozen=True)
 class KillerOptions(TextGameOptions):
     pid_file: str = option("", "File that holds the process to be killed by the first move; removed then.")
 

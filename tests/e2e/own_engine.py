@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ class CountingEngine(TransformersEngine):
     def __init__(self, model_dir: str, options: InferenceOptions, **arguments: Any) -> None:
         own = dict(options.engine_kwargs)
         self.count_in = Path(own.pop("count_in"))
-        super().__init__(model_dir, dataclasses.replace(options, engine_kwargs=own), **arguments)
+        super().__init__(model_dir, options.model_copy(update={"engine_kwargs": own}), **arguments)
 
     def submit(self, requests: Sequence[Any], on_done: Any) -> None:
         with self.count_in.open("a") as file:

@@ -61,6 +61,7 @@ def test_values_find_what_was_good_in_moves_at_random(engine: str, start: Any, o
     assert played["success_rate"] > 0.8, "also where its files are loaded"
 
 
+@pytest.mark.slow
 def test_a_run_with_slow_copies_goes_on_where_it_was(start: Any, on_doors: Any, tmp_path: Path) -> None:
     values = on_doors(steps=4, target_rate=0.2, tau=0.9, beta=0.0)
     algorithm = start(config_of("LMGameILQL", values))

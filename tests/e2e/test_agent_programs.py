@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from engine_replies import logprobs_by
 
 from rllib_lmgame.rollouts.records import played_parts, trajectory_of
@@ -13,6 +14,7 @@ from rllib_lmgame.rollouts.records import played_parts, trajectory_of
 TRAIL = "rllib_lmgame.envs.games.adapted.agent_program.trail:follow"
 
 
+@pytest.mark.slow
 def test_what_is_recomputed_of_programs_is_what_was_recorded(start: Any, make_config: Any, tiny_model_dir: str) -> None:
     games = [
         {"env": f"agent:{path}", "weight": 1.0} for path in (TRAIL, "agent_programs:two_turns", "agent_programs:forest")

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.learners.data.rows import played_parts
-from rllib_lmgame.rollouts.records import WEIGHT
+from rllib_lmgame.rollouts.records import played_parts, turns_of
 
 
 @pytest.fixture
@@ -40,6 +39,7 @@ def weights(algorithm: Any) -> dict[str, np.ndarray]:
     return {name: p.detach().numpy().copy() for name, p in algorithm.get_module().named_parameters()}
 
 
+@pytest.mark.slow
 def test_it_imitates_explores_and_begins_again(start: Any, evolving: Any, tmp_path: Path, monkeypatch: Any) -> None:
     """The data of the start alone, then with what succeeded, each time from the first weights; a checkpoint goes on."""
     algorithm = start(evolving(supervised={"test_episodes": 8}, min_return=-1000.0, accumulate=True))
@@ -70,6 +70,7 @@ def test_it_imitates_explores_and_begins_again(start: Any, evolving: Any, tmp_pa
     assert any(not np.array_equal(began_other[name], first[name]) for name in first)
 
 
+@pytest.mark.slow
 def test_filtered_cloning_online_goes_on_from_what_it_has(start: Any, evolving: Any) -> None:
     """Without other data it explores at once; a share of the best is kept."""
     options = {"original_episodes": 0, "one_per_level": None, "top_share": 0.25, "start": "last", "epochs": 2}
@@ -82,9 +83,10 @@ def test_filtered_cloning_online_goes_on_from_what_it_has(start: Any, evolving: 
     assert result["learners"]["player"]["num_steps"] == 1 and algorithm.policy_version == 2, "two passes of a step"
     assert not algorithm._base.policies, "nothing to begin again with"
     parts = [part for episode in seen[0] for part in played_parts(episode)]
-    assert all(WEIGHT not in part.extra_model_outputs for part in parts)
+    assert all(turn.weight == 1.0 for part in parts for turn in turns_of(part))
 
 
+@pytest.mark.slow
 def test_nothing_good_enough_changes_nothing(start: Any, evolving: Any) -> None:
     algorithm = start(evolving(original_episodes=0, min_return=1000.0))
     before = weights(algorithm)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 from typing import Any
 
@@ -35,15 +33,6 @@ def test_a_run_plays_items_drops_what_fails_and_leaves_no_session_open(start: An
         assert len(before) >= 16, "every item is played once before any is played again"
 
         server.fault = None
-        pids = algorithm.env_runner_group.foreach_env_runner(lambda runner: os.getpid(), local_env_runner=False)
-        left = set(server.open)
-        os.kill(pids[0], signal.SIGKILL)
-        assert left
-        for _ in range(100):  # The runner's process takes some seconds to come up again.
-            algorithm.train()
-            if left - set(server.open):
-                break
-        assert left - set(server.open), "another runner closes what the killed one had left open"
         algorithm.stop()
         for _ in range(2_000):
             if not server.open:

@@ -97,6 +97,7 @@ def facts_of(kind: str, events: list[tuple[str, dict[str, Any]]]) -> list[dict[s
     return [{key: value for key, value in facts.items() if key != "id"} for hook, facts in events if hook == kind]
 
 
+@pytest.mark.slow
 def test_one_class_hears_the_same_kinds_of_events_of_stock_ppo_and_here(make_config, start) -> None:
     Recorder.heard[:] = []
     ours, result = heard_in(start(lmgame(make_config, Recorder)))

@@ -63,12 +63,7 @@ class Recorder:
     def _record(self, result: Any) -> None:
         parts = (part for episode in result.episodes for part in episode.agent_episodes.values())
         self.sampled.append(
-            [
-                int(i)
-                for part in parts
-                for reply in part.get_extra_model_outputs("response_ids")
-                for i in np.atleast_1d(reply)
-            ]
+            [int(i) for part in parts for turn in part.get_extra_model_outputs("turn") for i in turn.response_ids]
         )
 
     def train(self, iterations: int) -> Recorder:
@@ -268,6 +263,7 @@ def test_a_full_disk_leaves_no_half_checkpoint(trained: tuple[Any, Path], tmp_pa
     assert (tmp_path / "checkpoint_000007" / "manifest.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_evaluated_without_its_run(trained: tuple[Any, Path]) -> None:
     from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
     from rllib_lmgame.rollouts.episodes import success_by_seed
@@ -279,21 +275,6 @@ def test_a_checkpoint_is_evaluated_without_its_run(trained: tuple[Any, Path]) ->
     assert numbers["episode_return_mean"] == pytest.approx(
         np.mean([s.seats[0].episode_return for s in played.summaries])
     )
-
-
-def test_a_model_is_evaluated_as_it_is(ray_cluster, tiny_dict, tiny_model_dir) -> None:
-    """The untrained baseline: a Hugging Face directory and a game."""
-    from rllib_lmgame.evaluation.evaluate import evaluate_model
-
-    settings = tiny_dict()
-    sections = {name: settings[name] for name in ("language_model", "inference", "num_envs_per_env_runner")}
-    numbers = evaluate_model(
-        tiny_model_dir, "lmgame/Sokoban-v0", env_config={"max_turns": 2}, settings=sections, num_episodes=8
-    )
-    (row,) = numbers["evaluated"]
-    assert (row["game"], row["split"]) == ("lmgame/Sokoban-v0", "test")
-    assert (row["num_episodes"], numbers["temperature"]) == (8, 1.0)
-    assert numbers["tokens_per_turn"] > 1 and len(numbers["successes"]) == 8
 
 
 @pytest.mark.slow
@@ -401,6 +382,7 @@ def test_learners_need_not_share_a_disk_with_the_algorithm(start, make_config, t
         again.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_learners", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_full_disk_of_a_remote_learner_leaves_no_half_checkpoint(start, make_config, tmp_path, num_learners) -> None:
     from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from rllib_lmgame.envs import make_session
@@ -26,6 +25,7 @@ MODEL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
 def test_every_game_begins_with_the_same_turns(make_config: Any, start: Any, tmp_path: Path, engine: str) -> None:
     if engine == "vllm":
@@ -53,10 +53,8 @@ def test_every_game_begins_with_the_same_turns(make_config: Any, start: Any, tmp
     assert len(chat.stop_texts) == 1 and all(f"<move>{turn['action']}</move>" in chat.decode(shown) for turn in turns)
     for episode in played[0].episodes:
         (seen,) = episode.agent_episodes.values()
-        prompts, replies = (
-            [np.atleast_1d(ids).tolist() for ids in seen.get_extra_model_outputs(name)]
-            for name in ("prompt_ids", "response_ids")
-        )
+        said = seen.get_extra_model_outputs("turn")
+        prompts, replies = ([getattr(turn, n).tolist() for turn in said] for n in ("prompt_ids", "response_ids"))
         assert prompts[0][:front] == shown[:front]
         for reply in replies:
             closed = [n for n in range(1, len(reply) + 1) if "</move>" in chat.decode(reply[:n])]

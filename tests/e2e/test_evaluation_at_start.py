@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import pytest
 from ray.tune.experiment import Trial
 from ray.tune.utils import flatten_dict
 
@@ -15,6 +16,7 @@ from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
 RETURN = "evaluation/env_runners/best_return_mean"
 
 
+@pytest.mark.slow
 def test_a_run_begins_with_an_evaluation_and_keeps_what_did_best(start, make_config, tmp_path: Path) -> None:
     own = {"at_start": True, "samples": 2, "best": RETURN, "best_order": "min"}
     config = make_config(evaluation_interval=1, evaluation_duration=3, evaluation_config=own)

@@ -21,6 +21,7 @@ pytest.importorskip("gguf")
 pytest.importorskip("accelerate")
 
 
+@pytest.mark.slow
 def test_a_gguf_file_trains_and_plays(
     start, make_config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

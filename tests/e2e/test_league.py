@@ -14,7 +14,7 @@ from learner_weights import hf_state
 
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.league.files import read_member
-from rllib_lmgame.learners.data.rows import played_parts
+from rllib_lmgame.rollouts.records import played_parts
 from rllib_lmgame.telemetry.metrics import LEAGUE_NAMES
 
 ITERATIONS = 5
@@ -99,6 +99,7 @@ def check_held(algorithm) -> None:
         assert np.abs(logprobs_by(play.directory / other.name, ids, len(logprobs)) - logprobs).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_an_engine_that_dies_in_the_middle_of_a_match_has_its_members_weights_afterwards(trained, monkeypatch) -> None:
     """It dies with the first reply of an iteration; what else it was asked for is lost."""
     import ray

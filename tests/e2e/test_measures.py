@@ -13,6 +13,7 @@ from rllib_lmgame.evaluation.exploitability_report import checkpoint_exploitabil
 from rllib_lmgame.rollouts.records import GameConfig
 
 
+@pytest.mark.slow
 def test_exploitability_is_a_result_and_that_of_the_averaged_weights(start, make_config, tmp_path) -> None:
     config = make_config(
         env="lmgame/KuhnPoker-v0",
@@ -34,7 +35,7 @@ def test_exploitability_is_a_result_and_that_of_the_averaged_weights(start, make
     assert abs(measured["exploitability_last"] - measured["exploitability"]) > 1e-5
 
     against = {"type": "against", "player": "random", "games": 4}
-    talking = GameConfig("lmgame/IteratedPrisonersDilemma-v0", {"rounds": 1, "chat_turns": 1})
+    talking = GameConfig(env="lmgame/IteratedPrisonersDilemma-v0", env_config={"rounds": 1, "chat_turns": 1})
     numbers = measure_policies(algorithm.config, [against], [talking])
     assert numbers["failed_random"] == 0 and 0 < numbers["illegal_random"] <= 1, "the engine talks as well"
     assert sum(numbers[f"{end}_rate_random"] for end in ("win", "draw", "loss")) == 1

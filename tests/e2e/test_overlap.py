@@ -70,6 +70,7 @@ class Trained:
         return self.results[-1]
 
 
+@pytest.mark.slow
 def test_a_run_that_plays_ahead_is_killed_and_goes_on(start, make_config, tmp_path) -> None:
     from ray.rllib.algorithms.algorithm import Algorithm
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 
+import pytest
 
+
+@pytest.mark.slow
 def test_a_rollout_ends_when_enough_groups_have_finished(start, make_config) -> None:
     """What was left behind is in no number but its own, and nothing of it keeps the engine busy."""
     algorithm = start(

@@ -15,7 +15,7 @@ from rllib_lmgame.experiments.checks.check import check_experiment, check_quickl
 from rllib_lmgame.experiments.spec import Source, make_spec
 from rllib_lmgame.settings.algorithms import ENTRY_POINT_GROUP
 
-PAGE = Path(__file__).parents[2] / "docs" / "writing-an-algorithm.md"
+PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 PATH = "selective_ppo:SelectivePPO"
 
 
@@ -50,6 +50,7 @@ def checked(settings):
     return check_experiment(spec)
 
 
+@pytest.mark.slow
 def test_one_file_and_one_entry_are_enough(announce, ray_cluster, tiny_dict, tmp_path) -> None:
     from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
     from rllib_lmgame.evaluation.saved_config import open_checkpoint
@@ -87,7 +88,11 @@ def test_wrong_settings_are_answered_as_for_the_algorithms_of_the_package(announ
     for stop, config, words in (
         ({"kept_epsiodes": 1}, {}, "stop.kept_epsiodes: no result has this metric; did you mean 'kept_episodes'"),
         ({"kept_episodes": 1}, {"selection": {"kep": 0.5}}, "config.selection.kep: unknown key; did you mean 'keep'"),
-        ({"kept_episodes": 1}, {"selection": {"keep": 2}}, "config.selection.keep: must be at most 1, got 2"),
+        (
+            {"kept_episodes": 1},
+            {"selection": {"keep": 2}},
+            "config.selection.keep: must be less than or equal to 1, got the whole number 2",
+        ),
         (
             {"kept_episodes": 1},
             {"selectoin": {"keep": 1}},

@@ -92,7 +92,8 @@ def test_every_kind_of_plug_in_is_brought_along(installed, ray_cluster, experime
     before = requests(tmp_path)
     out = tmp_path / "evaluated"
     capsys.readouterr()
-    assert main(["evaluate", checkpoint, "--episodes", "16", "--json", "--out", str(out)]) == 0, capsys.readouterr().err
+    command = ["evaluate", checkpoint, "--trust-checkpoint", "--episodes", "16", "--json", "--out", str(out)]
+    assert main(command) == 0, capsys.readouterr().err
     evaluated = json.loads(capsys.readouterr().out)["evaluated"]
     assert {row["game"]: row["num_episodes"] for row in evaluated} == dict.fromkeys(GAMES, 16)
     log = read_log(out / "results.jsonl")

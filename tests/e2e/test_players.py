@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 
 from rllib_lmgame.cli import main
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.learners.data.rows import played_parts
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.rollouts.log.episode_log import read_log
+from rllib_lmgame.rollouts.records import played_parts
 
 
 def played_by(algorithm):
@@ -47,6 +47,7 @@ def rival(tiny_model_dir: str, tmp_path: Path) -> Path:
     return directory
 
 
+@pytest.mark.slow
 def test_self_play_trains_on_both_seats(start, make_config) -> None:
     algorithm = start(make_config(env="lmgame/TicTacToe-v0", env_config={}))
     result = algorithm.train()
@@ -62,6 +63,7 @@ def test_self_play_trains_on_both_seats(start, make_config) -> None:
     assert len({id(episode) for episode, _ in parts}) == 16
 
 
+@pytest.mark.slow
 def test_trained_frozen_and_scripted_players_share_a_run(start, make_config, rival, tiny_model_dir) -> None:
     config = make_config(
         env="lmgame/KuhnPoker-v0",
@@ -106,6 +108,7 @@ def test_trained_frozen_and_scripted_players_share_a_run(start, make_config, riv
     assert set(modules) == {"first", "second"}
 
 
+@pytest.mark.slow
 def test_policies_of_different_size_and_tokenizer_learn_side_by_side(start, make_config, tmp_path) -> None:
     """Each from an engine of its own, in as many minibatches as the other, from the tokens it wrote."""
     session = make_session("lmgame/KuhnPoker-v0", {})
@@ -134,6 +137,7 @@ def test_policies_of_different_size_and_tokenizer_learn_side_by_side(start, make
         assert any(not np.array_equal(after[key], weights[key]) for key in after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["model", "checkpoint"])
 def test_what_is_evaluated_plays_an_endpoint_and_the_log_says_who_sat_where(
     kind, start, make_config, endpoint, tiny_model_dir, tmp_path, capsys

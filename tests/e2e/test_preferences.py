@@ -64,6 +64,7 @@ def test_pairs_of_files_are_learnt_without_a_game(loss: str, start: Any, on_pair
     assert again.train()["learners"]["player"]["reward_margin"] == pytest.approx(margins[-1], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_groups_that_are_played_are_compared(start: Any, tiny_dict: Any) -> None:
     """In games of two seats each seat for itself; where nothing differs nothing is learnt."""
     game = {"env": "lmgame/KuhnPoker-v0", "env_config": {}, "num_learners": 0, "token_ppo": {"num_minibatches": 1}}

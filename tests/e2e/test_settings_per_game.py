@@ -40,6 +40,7 @@ def config_of(tiny_dict, **overrides: Any) -> Any:
     return LMGamePPOConfig().update_from_dict({**values, "games": GAMES})
 
 
+@pytest.mark.slow
 def test_two_entries_of_one_game_train_and_resume_as_if_never_stopped(start, tiny_dict, tmp_path) -> None:
     rollouts = {"episodes_per_iteration": 14, "deterministic": True}
     selection = {"constant_groups": {"type": "drop", "max_refill": 1}}
@@ -50,6 +51,7 @@ def test_two_entries_of_one_game_train_and_resume_as_if_never_stopped(start, tin
     assert temperatures[0] == 0.5 and temperatures == sorted(temperatures) and temperatures[-1] > 0.6
 
 
+@pytest.mark.slow
 def test_learners_take_log_probabilities_at_each_games_temperature(start, tiny_dict, tmp_path) -> None:
     evaluation = {"games": [{**GAMES[1], "temperature": 0.0, "episodes": 3}, {**SOKOBAN, "name": "usual"}]}
     evaluation["games"][0] = {key: each for key, each in evaluation["games"][0].items() if key != "group_size"}

@@ -103,11 +103,11 @@ def test_a_checkpoint_goes_on_where_it_was(start, config, tmp_path) -> None:
 def test_the_measured_loss_is_the_loss_of_an_update_that_changes_nothing(start, config) -> None:
     """The mean over all tokens that count, each times its message's weight, of all rows."""
     import torch
+    from episode_parts import rows_of
     from transformers import AutoModelForCausalLM
 
-    from rllib_lmgame.learners.data.rows import build_rows, played_parts
     from rllib_lmgame.learners.objectives import SupervisedObjective
-    from rllib_lmgame.rollouts.records import trajectory_of
+    from rllib_lmgame.rollouts.records import played_parts, trajectory_of
 
     rows = messages()
     for number, row in enumerate(rows):
@@ -119,17 +119,18 @@ def test_the_measured_loss_is_the_loss_of_an_update_that_changes_nothing(start, 
     model = AutoModelForCausalLM.from_pretrained(algorithm.config.language_model_options.model, dtype=torch.float32)
     total = counted = 0.0
     for trajectory in [trajectory_of(part) for episode in episodes for part in played_parts(episode, ["player"])]:
-        (row,) = build_rows([trajectory], max_row_tokens=1000)
+        (row,) = rows_of([trajectory], max_row_tokens=1000)
         ids = torch.from_numpy(row.input_ids.astype("int64"))[None]
         with torch.no_grad():
             logits = model(ids).logits[0]
         logprobs = torch.log_softmax(logits.float(), -1)[:-1].gather(-1, ids[0, 1:, None])[:, 0].numpy()
-        of_tokens = row.weights[row.turn[1:]] * row.loss_mask[1:]
+        of_tokens = row.weights[1:]
         total += float(-(logprobs * of_tokens).sum())
         counted += float((of_tokens > 0).sum())
     assert measured["player"] == pytest.approx(total / counted, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_warm_start_on_messages_comes_before_play(start, tiny_dict, tmp_path) -> None:
     from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from learner_weights import weights_of
 
 
+@pytest.mark.slow
 def test_states_are_played_on_and_the_policy_learns_from_their_values(start, make_config) -> None:
     """Self-play: rollouts from every state of both seats, which count as no episodes."""
     algorithm = start(

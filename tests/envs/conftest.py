@@ -9,9 +9,8 @@ import pytest
 from rllib_lmgame.base.errors import MissingDependencyError
 from rllib_lmgame.envs.registry import games, make_game
 
-SLOW_GAMES = ("lmgame/MiniWoB-v0", "lmgame/SciWorld-v0", "lmgame/TextNav-v0")
-"""Setting up a level takes a tenth of a second or more, and the tests of all games set up some thousand.
-TextNavPartial, the same code with smaller houses, stays."""
+SLOW_GAMES = ("lmgame/MiniWoB-v0", "lmgame/SciWorld-v0", "lmgame/TextNav-v0", "lmgame/TextNavPartial-v0")
+"""Setting up a level takes a tenth of a second or more, and the tests of all games set up some thousand."""
 
 
 def game_of(item: pytest.Item) -> str:

@@ -13,7 +13,6 @@ from minigrid.core.grid import Grid
 from minigrid.core.world_object import Ball, Box, Door, Key
 from minigrid.envs.babyai.core.verifier import GoToInstr, ObjDesc, OpenInstr, PickupInstr, PutNextInstr
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.adapted.babyai import bot
 from rllib_lmgame.envs.games.adapted.babyai.game import LEVELS, MAX_FAILURES, BabyAI, level_name
 from tests.envs.begun import begun
@@ -177,6 +176,7 @@ def test_a_bot_that_plans_for_ever_is_stopped(monkeypatch: pytest.MonkeyPatch) -
     assert game.expert_action() == game.legal_actions()[0]
 
 
+@pytest.mark.slow
 def test_the_expert_gives_up_where_the_only_key_lies_behind_its_door() -> None:
     game = begun(BabyAI(level="GoToImpUnlock", max_turns=30, split="all", show_rules=False), seed=25)
     for _ in range(30):
@@ -208,10 +208,6 @@ def test_levels_by_name_and_number() -> None:
     assert len(set(LEVELS)) == 39
     assert all(level_name(name) == level_name(number) for number, name in enumerate(LEVELS, start=1))
     assert level_name("BabyAI-GoToLocalS5N2-v0") == level_name("GoToLocalS5N2") == "BabyAI-GoToLocalS5N2-v0"
-    with pytest.raises(ConfigError, match="did you mean 'GoToLocal'"):
-        BabyAI(level="GotoLocal")
-    with pytest.raises(ConfigError, match="1 to 39"):
-        BabyAI(level=0)
 
 
 @pytest.mark.parametrize("number", range(1, 40))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs.contract.base import InvalidAction
@@ -85,7 +85,6 @@ def test_an_offer_holds_until_there_is_another_and_ones_own_cannot_be_accepted()
     assert game.infos[BUYER]["invalid_action"]
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(1, 10**9), st.integers(0, 2))
 def test_what_is_written_is_read(price: int, number: int) -> None:
     offer = read_offer(offer_text(CARS[number], price).removeprefix("offer: ").lower(), SELLER, CARS)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -14,6 +20,9 @@ from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agent_program.game import AgentProgram
 from rllib_lmgame.envs.registry import make_session, own_games
 
+HERE = str(Path(__file__).parent)
+LONG = [f"lmgame/{name}-v0" for name in ("BabyAI", "Chess", "LiarsDice", "ReasoningGym", "TextArena", "TextArenaMatch")]
+"""Games whose check takes more than three seconds; variants of some are checked below."""
 VARIANTS = [
     ("lmgame/Sokoban-v0", {"split": "test", "show_legal_actions": True, "show_coordinates": True}),
     ("lmgame/Sokoban-v0", {"max_actions": None, "max_turns": 5, "invalid_action_penalty": -1.0}),
@@ -60,12 +69,35 @@ BROKEN = {
 }
 
 
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[Callable[[str, dict], str]]:
+    """``checker._digest_elsewhere`` by one process for all games; each in its own takes a second to start."""
+    code = (
+        "import json, os, sys; out = open(os.dup(1), 'w'); os.dup2(2, 1)\n"
+        "from rllib_lmgame.envs.checking.checker import transcript_digest\n"
+        "for line in sys.stdin: print(transcript_digest(*json.loads(line)), file=out, flush=True)"
+    )
+    env = {**os.environ, "PYTHONHASHSEED": "4242", "PYTHONPATH": os.pathsep.join([HERE, *filter(None, sys.path)])}
+    with subprocess.Popen([sys.executable, "-c", code], env=env, stdin=PIPE, stdout=PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+
+        def digest(name: str, config: dict) -> str:
+            print(json.dumps([name, config]), file=process.stdin, flush=True)
+            return process.stdout.readline().strip()  # type: ignore[union-attr]
+
+        yield digest
+
+
 @pytest.fixture(autouse=True)
-def broken_games_importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+def broken_games_importable(request: pytest.FixtureRequest, elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(HERE)
+    if "SaltedHash" not in request.node.name:
+        monkeypatch.setattr(checker, "_digest_elsewhere", elsewhere)
 
 
-@pytest.mark.parametrize("game", list(own_games()))
+@pytest.mark.parametrize(
+    "game", [pytest.param(game, marks=pytest.mark.slow) if game in LONG else game for game in own_games()]
+)
 def test_every_game_keeps_the_contract(game: str) -> None:
     assert check_game(game) == []
 
@@ -138,6 +170,7 @@ class BadWords:
         raise SystemExit(3)
 
 
+@pytest.mark.slow
 def test_splits_are_compared_without_starting_what_levels_need(monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent program would be begun for each of 450 levels."""
     begun: list[int] = []

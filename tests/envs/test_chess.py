@@ -14,7 +14,6 @@ import pytest
 chess = pytest.importorskip("chess")
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError  # noqa: E402
-from rllib_lmgame.envs import make_session  # noqa: E402
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.board import read_chess_move  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.endgames import ChessEndgames, Squares, canonical, position  # noqa: E402
@@ -22,7 +21,7 @@ from rllib_lmgame.envs.games.adapted.chess_games.game import Chess  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.opponents import DEBIAN_GAMES  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.search import MATE, best_move, evaluate  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.tablebase import NO_MATE, table  # noqa: E402
-from tests.envs.begun import begun  # noqa: E402
+from tests.envs.begun import begun, played_by_expert  # noqa: E402
 
 FAKE_ENGINE = """#!{python}
 import sys
@@ -331,10 +330,7 @@ def test_the_solver_mates_in_the_fewest_moves(seeds: range) -> None:
     for seed in seeds:
         game.reset(seed=seed)
         expected = (table(_kind(game)).white[_squares(game._board)] + 1) // 2
-        done = False
-        while not done:
-            _, reward, done, truncated, info = game.step(game.expert_action() or "")
-            assert not truncated
+        reward, info = played_by_expert(game)
         assert info["success"] and reward == 1.0 and info["actions_taken"] == expected
 
 
@@ -348,19 +344,6 @@ def test_endgame_options() -> None:
         game.reset(seed=seed)
         assert table("rook").white[_squares(game._board)] == 31
     assert ChessEndgames(min_mate=11)._pieces == ("rook",)
-    with pytest.raises(ConfigError, match="at most 10"):
-        ChessEndgames(piece="queen", min_mate=11)
-
-
-def test_a_lost_piece_is_a_draw() -> None:
-    game = begun(ChessEndgames(show_rules=False))
-    game.begin(position(Squares("rook", chess.A1, chess.C6, chess.H8)), chess.WHITE)
-    _, reward, terminated, _, info = game.step("Rg6")
-    assert not terminated
-    game.begin(position(Squares("rook", chess.A1, chess.C7, chess.H8)), chess.WHITE)
-    observation, reward, terminated, _, info = game.step("Rg7")
-    assert (reward, terminated, info["success"]) == (0.0, True, False)
-    assert "Black played Kxg7." in observation and "enough pieces" in observation
 
 
 def test_mirrored_positions_are_one_level() -> None:
@@ -372,12 +355,3 @@ def test_mirrored_positions_are_one_level() -> None:
         == game.level_key(Squares("rook", chess.A1, chess.G3, chess.H8))
     )
     assert game.level_key(one) != game.level_key(Squares("rook", chess.A1, chess.C6, chess.H8))
-
-
-def test_a_session_closes_the_engine(tmp_path) -> None:
-    session = begun(make_session("lmgame/Chess-v0", {"opponent": "stockfish", "engine_path": fake_engine(tmp_path)}))
-    session.step({"player": session.expert_action("player") or ""})
-    pid = session.env.opponent._finalizer.peek()[2][0].get_pid()
-    session.close()
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)

@@ -11,9 +11,10 @@ import pytest
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.code.code_execution.evalplus import with_stand_in
-from rllib_lmgame.envs.games.code.code_execution.families import FAMILIES, source_of
 from rllib_lmgame.envs.games.code.code_execution.game import CodeExecution
-from rllib_lmgame.envs.games.code.code_execution.problems import MOST_ALIKE, Case, Problem, make_problem, read_problems
+from rllib_lmgame.envs.games.code.code_execution.generated import MOST_ALIKE, make_problem
+from rllib_lmgame.envs.games.code.code_execution.problems import Case, Problem, read_problems
+from rllib_lmgame.envs.synthetic.programming.families import FAMILIES, source_of
 from rllib_lmgame.sandbox.judging import call_function, same
 from tests.envs.begun import begun
 

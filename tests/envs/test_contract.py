@@ -6,7 +6,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import ConfigError
@@ -33,7 +33,6 @@ from tests.envs.begun import begun
         max_size=20,
     )
 )
-@settings(max_examples=200, deadline=None)
 def test_every_line_of_a_quotation_says_who_spoke(words: list[str]) -> None:
     shown = quoted("Player 1", "".join(words))
     lines = shown.splitlines()
@@ -81,7 +80,7 @@ def test_what_a_game_does_not_write_is_named(base: type, missing: str) -> None:
 
 def test_a_number_of_any_length_is_named() -> None:
     for digits in (10**400, -(10**400)):
-        with pytest.raises(ConfigError, match=r"env_config\.max_turns: .*a whole number of more than 300 digits"):
+        with pytest.raises(ConfigError, match=r"env_config\.max_turns: must be .* got the whole number -?10"):
             make_session("lmgame/Sokoban-v0", {"max_turns": digits})
 
 
@@ -245,17 +244,6 @@ def test_what_came_of_a_reply_is_not_shown_after_an_invalid_one(game: str, reply
     assert said in session.observe("player").text
     session.step({"player": "zzz"})
     assert session.observe("player").text.startswith("Invalid action") and said not in session.observe("player").text
-
-
-def test_turn_based_games_always_end() -> None:
-    with pytest.raises(ConfigError, match=r"env_config\.max_invalid_actions"):
-        make_game("lmgame/TicTacToe-v0", {"max_invalid_actions": None})
-
-
-@pytest.mark.parametrize("value", [float("-inf"), float("nan")])
-def test_a_penalty_is_a_finite_number(value: float) -> None:
-    with pytest.raises(ConfigError, match=r"env_config\.invalid_action_penalty.*finite"):
-        make_game("lmgame/Sokoban-v0", {"invalid_action_penalty": value})
 
 
 class FewLevels(Sokoban):

@@ -12,6 +12,7 @@ import pytest
 from hub_server import parquet_of
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.envs import make_game
 from rllib_lmgame.envs.games.talk.debate.topics import read_topics
 from rllib_lmgame.envs.games.talk.negotiation.contexts import read_contexts
 from rllib_lmgame.envs.support.datasets import numbered_jsonl
@@ -82,3 +83,63 @@ def test_a_file_that_must_not_be_read_is_named(read, where, tmp_path, monkeypatc
     monkeypatch.setattr(Path, where, refuse)
     with pytest.raises(ConfigError, match=r"env_config.data: cannot open '.*tasks.jsonl': Permission denied"):
         read(path)
+
+
+Q = {"question": "q", "answer": "1"}
+FAULTS = [
+    ("GSM8K", ["{"], "line 1: not JSON"),
+    ("GSM8K", [{"question": "q", "anwser": "#### 1"}], "line 1: field 'answer' is missing (is it 'anwser'?)"),
+    ("GSM8K", [{"question": "q", "answer": "42"}], "line 1: field 'answer' does not end in '#### number'"),
+    ("GSM8K", ["", {"question": "q", "answer": "#### none"}], "line 2: what follows '####' in field 'answer' is no"),
+    ("GSM8K", [{"question": " ", "answer": "#### 1"}], "line 1: field 'question' is empty"),
+    ("GSM8K", [], "holds no problems"),
+    ("MathProblems", [Q, {"question": "q"}], "line 2: expected a field 'answer' or 'solution'"),
+    ("MathProblems", [Q, {"answer": "1"}], "line 2: expected a field 'problem' or 'question'"),
+    ("MathProblems", [Q, {**Q, "answer": ["1"]}], "line 2: field 'answer' is list"),
+    ("MathProblems", [Q, {**Q, "answer": "1" * 2000}], "line 2: its answer cannot be read"),
+    ("MathProblems", [{**Q, "options": ["a", "b"], "answer": "C"}], "none of the letters AB"),
+    ("MathProblems", [{**Q, "options": "a", "answer": "A"}], "must be a list of texts"),
+    ("MathProblems", [{**Q, "options": ["a"] * 11, "answer": "A"}], "11 choices"),
+    ("MathProblems", [], "holds no problems"),
+    (
+        "DeepSearch",
+        [Q, {"question": "q"}],
+        "line 2: no answer; expected one of the fields golden_answers, answers, answer",
+    ),
+    ("DeepSearch", [{"question": "q", "answers": []}], "answers must be a text or a list of texts that is not empty"),
+    ("DeepSearch", [{**Q, "answer": [1]}], "answer must be a text or a list of texts"),
+    ("DeepSearch", [{**Q, "question": 5}], "line 1: field 'question' is int"),
+    ("DeepSearch", [], "is empty"),
+    ("ToolUse", [{"question": "q"}], "field 'answer' is missing"),
+    ("ToolUse", [{**Q, "calls": [{"name": "fly", "arguments": {}}]}], "there is no tool 'fly'"),
+    ("ToolUse", [{**Q, "calls": [{"name": "submit"}]}], "field 'arguments' is missing"),
+    ("ToolUse", [{**Q, "calls": "submit"}], "calls must be a list"),
+    ("ToolUse", [], "holds no tasks"),
+    ("Negotiation", ["1 1 2 3 3 1"], "1 lines"),
+    ("Negotiation", [], "0 lines"),
+    ("Negotiation", ["1 1 2 3 3 1", "1 2 2 1 3"], "line 1"),
+    ("Negotiation", ["1 1 2 3 3 1", "1 2 2 1 3 x"], "6 numbers"),
+    ("Negotiation", ["1 1 2 3 3 1", "1 2 2 1 4 2"], "no context"),
+    ("Negotiation", ["1 1 2 3 3 2", "1 2 2 1 3 2"], "no context"),
+    ("Debate", ["a | b"], "line 1"),
+    ("Debate", ["a | | c"], "line 1"),
+    ("Debate", ["a | b | c"] * 4, "each once"),
+    ("Debate", [], "three"),
+]
+"""Game, lines of a file, and what is said of it."""
+
+
+@pytest.mark.parametrize(("game", "rows", "said"), FAULTS)
+def test_what_is_wrong_with_a_file_is_named(game: str, rows: list[Any], said: str, tmp_path: Path) -> None:
+    path, corpus = tmp_path / "tasks.jsonl", tmp_path / "corpus.jsonl"
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    corpus.write_text('{"title": "t", "text": "x"}')
+    with pytest.raises(ConfigError) as caught:
+        make_game(f"lmgame/{game}-v0", {"data": str(path)} | ({"corpus": str(corpus)} if game == "DeepSearch" else {}))
+    assert caught.value.path == "env_config.data" and said in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["x" * 300, "~nobody-here/f", "a\0b"])
+def test_a_path_that_no_file_can_have_is_named(path: str) -> None:
+    with pytest.raises(ConfigError, match="data"):
+        make_game("lmgame/GSM8K-v0", {"data": path})

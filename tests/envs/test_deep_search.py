@@ -17,10 +17,16 @@ from hypothesis import strategies as st
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.envs.contract.base import InvalidAction
-from rllib_lmgame.envs.games.web.deep_search import DeepSearch
-from rllib_lmgame.envs.games.web.deep_search.corpus import Passage, exact_match, f1, holds_answer, normalised
+from rllib_lmgame.envs.games.web.deep_search.corpus import (
+    Passage,
+    exact_match,
+    f1,
+    generated_corpus,
+    holds_answer,
+    normalised,
+)
+from rllib_lmgame.envs.games.web.deep_search.game import DeepSearch
 from rllib_lmgame.envs.games.web.deep_search.loader import FIRST_NUMBERS, load_questions
-from rllib_lmgame.envs.games.web.deep_search.world import generated_corpus
 from tests.envs.begun import begun
 
 
@@ -185,28 +191,6 @@ def test_published_forms_are_played(tmp_path, corpus_file, name, content) -> Non
     assert "[1] Oslo: Oslo is the capital of Norway." in game.step("search[norway]")[0]
     assert game.expert_action() is None
     assert game.step("answer: oslo")[1] == 1.0
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (
-            '{"question": "q", "answer": "a"}\n{"question": "q"}',
-            "line 2: no answer; expected one of the fields golden_answers, answers, answer",
-        ),
-        ('{"question": "q", "answers": []}', "line 1: answers must be a text or a list of texts that is not empty"),
-        ('{"question": "q", "answer": [1]}', "answer must be a text or a list of texts"),
-        ('{"question": 5, "answer": "a"}', "line 1: field 'question' is int"),
-        ('{"question": "q"', "line 1: not JSON"),
-        ("", "is empty"),
-    ],
-)
-def test_faults_of_questions_are_named(tmp_path, corpus_file, content, said) -> None:
-    path = tmp_path / "questions.jsonl"
-    path.write_text(content)
-    with pytest.raises(ConfigError) as caught:
-        DeepSearch(data=str(path), corpus=str(corpus_file))
-    assert said in str(caught.value) and "env_config.data" in str(caught.value)
 
 
 def test_faults_of_passages_and_options_are_named(tmp_path) -> None:

@@ -43,7 +43,11 @@ ALONE = [
 ]
 """Games for one, options, levels, and the least return on average."""
 
+QUICK = 100
+"""Levels at most in ``make test``."""
+
 SLOW = [
+    *(row for row in ALONE if row[2] > QUICK),
     ("TetrisFull", {}, 1000, 0.0),
     ("CodeExecution", {}, 1000, 1.0),
     ("ToolUse", {}, 1000, 1.0),
@@ -91,7 +95,11 @@ def played(session, seed: int):
 
 
 @pytest.mark.parametrize(
-    ("game", "config", "levels", "least"), [*ALONE, *(pytest.param(*row, marks=pytest.mark.slow) for row in SLOW)]
+    ("game", "config", "levels", "least"),
+    [
+        *((game, config, min(levels, QUICK), least) for game, config, levels, least in ALONE),
+        *(pytest.param(*row, marks=pytest.mark.slow) for row in SLOW),
+    ],
 )
 def test_an_expert_alone_wins(game, config, levels, least) -> None:
     session, total = session_of(game, config), 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import re
@@ -10,23 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from rllib_lmgame.cli import games, play
-from rllib_lmgame.cli.main import COMMANDS
+from rllib_lmgame.cli.main import main
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.games import FAMILIES
 from rllib_lmgame.envs.registry import games as known_games
 
 
 def run(*argv: str) -> int:
-    """One command line."""
-    parser = argparse.ArgumentParser()
-    subparsers = parser.add_subparsers()
-    for module, name in ((games, "games"), (play, "play")):
-        module.add_parser(subparsers, COMMANDS[name])
-    args = parser.parse_args(argv)
-    status = args.run(args)
-    assert isinstance(status, int)
-    return status
+    return main([*argv])
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:

@@ -9,11 +9,10 @@ from fractions import Fraction
 
 import pytest
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.games.mathematics.gsm8k import GSM8K, MISS
-from rllib_lmgame.envs.games.mathematics.word_problems import FAMILIES, MAX_STEPS, word_problem
 from rllib_lmgame.envs.support.answers import number_text, read_number
+from rllib_lmgame.envs.synthetic.word_problems import FAMILIES, MAX_STEPS, word_problem
 
 READ = {
     "42": 42,
@@ -129,33 +128,6 @@ def test_the_published_form_is_read_and_split(tmp_path) -> None:
     assert len(seen["all"]) == 100
     assert seen["train"] | seen["validation"] | seen["test"] == seen["all"]
     assert not seen["train"] & seen["test"]
-
-
-@pytest.mark.parametrize(
-    ("bad", "said"),
-    [
-        ("{", "line 3: not JSON"),
-        ({"question": "q", "anwser": "#### 1"}, "line 3: field 'answer' is missing (is it 'anwser'?)"),
-        ({"question": "q", "answer": "42"}, "line 3: field 'answer' does not end in '#### number'"),
-        ({"question": "q", "answer": "#### none"}, "line 3: what follows '####' in field 'answer' is no number"),
-        ({"question": " ", "answer": "#### 1"}, "line 3: field 'question' is empty"),
-    ],
-)
-def test_malformed_lines_are_named(tmp_path, bad, said) -> None:
-    path = file_of(tmp_path, {"question": "q", "answer": "#### 1"}, "", bad)
-    with pytest.raises(ConfigError, match=re.escape(said)):
-        GSM8K(data=path)
-
-
-def test_an_empty_file_is_named(tmp_path) -> None:
-    with pytest.raises(ConfigError, match="holds no problems"):
-        GSM8K(data=file_of(tmp_path))
-
-
-@pytest.mark.parametrize("path", ["x" * 300, "~nobody-here/f", "a\0b"])
-def test_a_path_that_no_file_can_have_is_named(path: str) -> None:
-    with pytest.raises(ConfigError, match="data"):
-        GSM8K(data=path)
 
 
 CALCULATION = re.compile(r"(-?[0-9.]+) ([-+*/]) (-?[0-9.]+) = (-?[0-9.]+)")

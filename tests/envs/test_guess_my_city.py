@@ -10,17 +10,13 @@ import pytest
 from rllib_lmgame.envs.games.words.guessing.cities import TOPICS, CityTable, city_table
 from rllib_lmgame.envs.games.words.guessing.guess_my_city import GuessMyCity
 from rllib_lmgame.envs.games.words.guessing.oracle import tells
-from tests.envs.begun import begun
+from tests.envs.begun import begun, played_by_expert
 
 TABLE = city_table()
 QUESTIONS = (
-    "What is the city called?",
-    "What is its name?",
-    "What letter does it start with?",
-    "Tell me about the city",
-    "Which country is it the capital of?",
-    "Which nickname has it got?",
-)
+    "What is the city called?", "What is its name?", "What letter does it start with?", "Tell me about the city",
+    "Which country is it the capital of?", "Which nickname has it got?",
+)  # fmt: skip
 
 
 def thinking_of(name: str, **config: object) -> GuessMyCity:
@@ -36,6 +32,7 @@ def ask(name: str, question: str) -> str:
 def test_the_table() -> None:
     assert len(TABLE.cities) == len(set(TABLE.cities)) == 100
     assert len({tuple(answers[city] for answers in TABLE.answers) for city in range(100)}) == 100
+    assert [TABLE.read(topic.question).topic for topic in TOPICS] == list(range(len(TOPICS)))
     with pytest.raises(ValueError, match="13 facts"):
         CityTable(["Atlantis | the sea"])
 
@@ -51,11 +48,6 @@ def test_no_answer_has_the_name_of_the_city() -> None:
         reading = TABLE.read(question)
         for city, names in enumerate(TABLE.names):
             assert not tells(TABLE.answer(reading, city), names), (names, question)
-
-
-@pytest.mark.parametrize("number", range(len(TOPICS)))
-def test_every_listed_question_asks_for_its_topic(number: int) -> None:
-    assert TABLE.read(TOPICS[number].question).topic == number
 
 
 def test_every_city_can_be_guessed_by_every_name() -> None:
@@ -119,30 +111,12 @@ def test_no_questions(reply: str) -> None:
     assert info["invalid_action"] and reward == -1.0 and not terminated and not truncated
 
 
-@pytest.mark.parametrize(("landmarks", "most"), [(True, 3), (False, 5)])
-def test_expert_finds_every_city(landmarks: bool, most: int) -> None:
-    game = GuessMyCity(split="all", landmarks=landmarks)
+def test_expert_finds_every_city() -> None:
+    game = GuessMyCity(split="all")
     for city in range(100):
         game.reset(seed=0)
         game.start(city)
-        total, done = 0.0, False
-        while not done:
-            _, reward, done, truncated, info = game.step(game.expert_action())
-            total += reward
-            assert not truncated and not info["invalid_action"]
-        assert 1 - total <= most
-
-
-def test_without_landmarks_they_are_not_spoken_of() -> None:
-    game = thinking_of("Paris", landmarks=False)
-    for question in ("What is its landmark?", "What do people eat?", "Is the Eiffel Tower there?", "Why is it famous?"):
-        assert game.step(question)[0].endswith("I would rather not say.")
-    assert game.step("What river is there?")[0].endswith("The river there is the Seine.")
-    assert not set(game.legal_actions()) & {
-        "What do people eat there?",
-        "What is its best-known landmark?",
-        "What is it known for?",
-    }
+        assert 1 - played_by_expert(game)[0] <= 3
 
 
 def test_an_oracle_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def configured(game: str, folder: Path, split: str) -> GameConfig:
     record, beside = FORMS[game]
     (folder / "data.jsonl").write_text("".join(json.dumps(record(number)) + "\n" for number in range(COUNT)))
     files = {name: str(folder / file) for name, file in {"data": "data.jsonl", **beside}.items()}
-    return GameConfig(game, {**files, "split": split, "show_rules": False})
+    return GameConfig(env=game, env_config={**files, "split": split, "show_rules": False})
 
 
 def times(game: GameConfig, seeds: list[int]) -> Counter[str]:
@@ -99,20 +99,20 @@ def test_each_level_of_a_file_comes_as_often(game: str, folder: Path) -> None:
 @pytest.mark.parametrize("game", FORMS)
 def test_a_game_is_no_list_where_it_makes_up_its_levels(game: str, folder: Path) -> None:
     assert is_list(configured(game, folder, "all"))
-    assert not is_list(GameConfig(game)) and not is_list(GameConfig(game, {"data": None}))
+    assert not is_list(GameConfig(env=game)) and not is_list(GameConfig(env=game, env_config={"data": None}))
 
 
 def test_stories_in_files_are_a_list(folder: Path) -> None:
     pytest.importorskip("textworld")
     for number in range(COUNT):
         (folder / f"{number}.json").write_text("{}")
-    config = GameConfig("lmgame/TextNav-v0", {"files": str(folder), "split": "all"})
+    config = GameConfig(env="lmgame/TextNav-v0", env_config={"files": str(folder), "split": "all"})
     game = make_game(config.env, config.env_config)
     drawn = set()
     for plan in evaluated_levels([config], COUNT):
         game._place = plan.seed  # The files are no games: they cannot be begun.
         drawn.add(next(game.levels(game.random)).name)
-    assert len(drawn) == COUNT and not is_list(GameConfig("lmgame/TextNav-v0"))
+    assert len(drawn) == COUNT and not is_list(GameConfig(env="lmgame/TextNav-v0"))
 
 
 @pytest.mark.parametrize("game", FORMS)

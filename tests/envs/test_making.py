@@ -5,11 +5,9 @@ so.
 from __future__ import annotations
 
 import importlib
-import re
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 
 import gymnasium
 import pytest
@@ -22,7 +20,6 @@ from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.checking.checker import TypedText
 from rllib_lmgame.envs.registry import own_games
 
-PAGES = Path(__file__).parents[2] / "docs" / "games"
 FOR_SEVERAL = [spec for spec in own_games().values() if spec.kind != "gymnasium"]
 MADE = [
     "import gymnasium; env = gymnasium.make('rllib_lmgame:lmgame/Sokoban-v0', max_turns=7)",
@@ -102,18 +99,6 @@ def test_importing_the_games_imports_no_game() -> None:
 def test_calls_before_reset_are_refused() -> None:
     with pytest.raises(Exception, match="reset"):
         module_of("tic_tac_toe_v0").env().step("5")
-
-
-@pytest.mark.parametrize(
-    "page", ["Sokoban", "Wordle", "KuhnPoker", "TicTacToe", "ConnectFour", "TextArenaMatch", "OpenSpielGame"]
-)
-def test_the_code_on_a_games_page_runs(page: str) -> None:
-    if "TextArena" in page:
-        pytest.importorskip("textarena")
-    if "OpenSpiel" in page:
-        pytest.importorskip("open_spiel")
-    (code,) = re.findall(r"```python\n(.*?)```", (PAGES / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL)
-    exec(compile(code, f"{page}.md", "exec"), {})
 
 
 def test_the_package_alone_loads_no_gymnasium() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rllib_lmgame.envs import make_game
 from rllib_lmgame.envs.games.grids.maze import DOUBLE_T, STEPS, Level, Maze, carved, free_places, walls_said
-from tests.envs.begun import begun
+from tests.envs.begun import begun, played_by_expert
 
 
 def game_at(row: int, column: int, **config: object) -> Maze:
@@ -74,12 +74,6 @@ def test_the_partial_maze_tells_no_coordinates_but_the_way_so_far() -> None:
     assert not any(char.isdigit() for char in observation)
 
 
-def test_the_double_t() -> None:
-    assert (len(DOUBLE_T), len(DOUBLE_T[0])) == (10, 13)
-    assert len(free_places(DOUBLE_T)) == 26
-    assert all(row == row[::-1] for row in DOUBLE_T)
-
-
 def steps_needed(level: Level) -> int:
     """Fewest steps, searched forwards: the independent reference."""
     queue, seen = deque([(level.start, 0)]), {level.start}
@@ -100,11 +94,7 @@ def test_the_solver_takes_the_shortest_way(game_id: str, levels: int) -> None:
     game = make_game(game_id, {"split": "all"})
     for seed in range(levels):
         game.reset(seed=seed)
-        total, done = 0.0, False
-        while not done:
-            _, reward, done, truncated, info = game.step(game.expert_action())
-            total += reward
-            assert not truncated
+        total, info = played_by_expert(game)
         assert info["success"] and total == 1.0 - steps_needed(game._level)
 
 

@@ -6,10 +6,9 @@ import random
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.contract.splits import split_of
 from rllib_lmgame.envs.games.talk.actions import the_action
@@ -58,22 +57,11 @@ def test_what_is_no_context(context: Context) -> None:
     assert not is_context(context)
 
 
-def test_published_files_are_read_and_faults_are_named(tmp_path) -> None:
+def test_published_files_are_read(tmp_path) -> None:
     path = tmp_path / "selfplay.txt"
     path.write_text("1 1 2 3 3 1\n1 2 2 1 3 2\n\n1 0 1 4 3 2\n1 1 1 0 3 3\n", encoding="utf-8")
     assert read_contexts(str(path)) == (CONTEXT, Context((1, 1, 3), ((0, 4, 2), (1, 0, 3))))
     assert begun(Negotiation(data=str(path), split="all"), seed=1).level in read_contexts(str(path))
-    for text, fault in (
-        ("1 1 2 3 3 1\n", "1 lines"),
-        ("", "0 lines"),
-        ("1 1 2 3 3 1\n1 2 2 1 3\n", "line 1"),
-        ("1 1 2 3 3 1\n1 2 2 1 3 x\n", "6 numbers"),
-        ("1 1 2 3 3 1\n1 2 2 1 4 2\n", "no context"),
-        ("1 1 2 3 3 2\n1 2 2 1 3 2\n", "no context"),
-    ):
-        path.write_text(text, encoding="utf-8")
-        with pytest.raises(ConfigError, match=fault):
-            Negotiation(data=str(path))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +100,6 @@ def test_what_is_neither_or_both_is_invalid(reply: str) -> None:
     assert game.infos[TWO]["invalid_action"] and game.agent_selection == TWO and not game.finished
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(all_contexts()), st.randoms(use_true_random=False))
 def test_what_is_written_is_read(context: Context, rng: random.Random) -> None:
     share = rng.choice(context.shares())

@@ -238,21 +238,3 @@ def test_a_server_of_the_protocols_own_package_is_understood(tmp_path: Path) -> 
 def test_what_cannot_be_used_is_said_when_the_game_is_made(options: dict, why: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(why)):
         ToolUse(**options)
-
-
-@pytest.mark.parametrize(
-    ("bad", "why"),
-    [
-        ({"question": "q"}, "field 'answer' is missing"),
-        ({"question": "q", "answer": "1", "calls": [{"name": "fly", "arguments": {}}]}, "there is no tool 'fly'"),
-        ({"question": "q", "answer": "1", "calls": [{"name": "submit"}]}, "field 'arguments' is missing"),
-        ({"question": "q", "answer": "1", "calls": "submit"}, "calls must be a list"),
-    ],
-)
-def test_what_is_wrong_with_a_task_is_said(tmp_path: Path, bad: object, why: str) -> None:
-    (tmp_path / "tasks.jsonl").write_text(json.dumps(bad))
-    with pytest.raises(ConfigError, match=re.escape(why)):
-        ToolUse(data=str(tmp_path / "tasks.jsonl"))
-    (tmp_path / "none.jsonl").write_text("")
-    with pytest.raises(ConfigError, match="holds no tasks"):
-        ToolUse(data=str(tmp_path / "none.jsonl"))

@@ -24,18 +24,19 @@ import pytest
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.cli.main import main
-from rllib_lmgame.envs.games.web.deep_search import DeepSearch, retrievers
+from rllib_lmgame.envs.games.web.deep_search import retrievers
+from rllib_lmgame.envs.games.web.deep_search.game import DeepSearch
 from rllib_lmgame.envs.support.retrieval import client
 from rllib_lmgame.envs.support.retrieval import dense as dense_module
 from rllib_lmgame.envs.support.retrieval.client import HttpRetriever, RetrieverError, passages_of
 from rllib_lmgame.envs.support.retrieval.dense import DenseRetriever, Keys, load_faiss, open_index, write_index
 from rllib_lmgame.envs.support.retrieval.encoder import Encoder
 from rllib_lmgame.envs.support.retrieval.passages import Passage, PassageFile, chunks
-from rllib_lmgame.envs.support.retrieval.server import RetrieverServer, _Request
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import Sessions, play_many
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import Seat
+from rllib_lmgame.servers.retriever import RetrieverServer, _Request
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 WORDS = re.findall(
@@ -349,13 +350,13 @@ def test_an_answer_without_end_is_given_up_at_the_limit(monkeypatch: pytest.Monk
             yield b"x" * 1_000
 
     @asynccontextmanager
-    async def post(url: str, **kwargs: Any) -> AsyncIterator[Any]:
+    async def request(method: str, url: str, **kwargs: Any) -> AsyncIterator[Any]:
         yield SimpleNamespace(status=200, content=SimpleNamespace(iter_chunked=dripping))
 
     monkeypatch.setattr(client, "MOST_BYTES", 8 << 20)
     began = time.process_time()
     with pytest.raises(RetrieverError, match="more than 8,388,608 bytes"):
-        asyncio.run(client._attempt(SimpleNamespace(post=post), "http://127.0.0.1:9/retrieve", {}))
+        asyncio.run(client._attempt(SimpleNamespace(request=request), "http://127.0.0.1:9/retrieve", {}))
     assert time.process_time() - began < 3
 
 
@@ -379,7 +380,7 @@ def test_a_query_that_is_refused_fails_its_own_search_alone(serve: Callable[...,
 
     retriever, (good, bad, both) = searched_together(serve(answer).url, [["a"], ["b", "bad"], ["c", "d"]])
     assert good == [[Passage("T", "a")]] and both == [[Passage("T", "c")], [Passage("T", "d")]]
-    assert "HTTP 400: too long" in bad and search(retriever, ["bad"]) == bad
+    assert "HTTP 400: too long" in bad and "HTTP 400: too long" in search(retriever, ["bad"])
 
 
 @pytest.mark.parametrize("single", [False, True])
@@ -406,7 +407,7 @@ def test_a_query_that_breaks_the_server_fails_its_own_search_alone(
     for place in (0, 1, 2, 4):
         assert found[place] == [[Passage("T", query)] for query in searches[place]]
     assert "HTTP 404: given up" in found[3]
-    assert single or [len(queries) for queries in tried[:5]] == [8, 8, 4, 2, 1]
+    assert single or [len(queries) for queries in tried[:3]] == [8, 8, 1]
 
 
 def search(retriever: HttpRetriever, queries: list[str]) -> Any:
@@ -450,7 +451,7 @@ def test_a_retriever_that_is_not_there_is_told_before_a_run(
     world: dict[str, str], serve: Callable[..., Served], fresh: None, tmp_path: Path, answer: Any, said: str
 ) -> None:
     from rllib_lmgame.experiments.checks.check import check_experiments
-    from rllib_lmgame.experiments.checks.servers import check_servers
+    from rllib_lmgame.experiments.checks.outside import check_servers
     from rllib_lmgame.experiments.files.reading import read_experiments
 
     url = "http://127.0.0.1:9/retrieve" if answer is None else serve(lambda asked: answer).url
@@ -534,7 +535,7 @@ def test_a_search_that_fails_costs_its_episode_which_is_counted(
     asked = {seed: DeepSearch(**options).reset(seed=seed)[0].removeprefix("Question: ") for seed in range(9)}
     plans = [EpisodePlan(f"e{seed}", 0, seed, f"g{seed}", seed) for seed in asked]
     seats = lambda session, plan: {"player": Searcher("player", "player", "p")}  # noqa: E731
-    games = [GameConfig("lmgame/DeepSearch-v0", options)]
+    games = [GameConfig(env="lmgame/DeepSearch-v0", env_config=options)]
     played = asyncio.run(play_many(plans, games, seats, Sessions(), TextRolloutOptions(env_step_timeout_s=0.2), 1))
     never.set()
     assert {one.plan.seed for one in played.episodes} == {seed for seed in asked if asked[seed] == "good?"} != set()
@@ -646,6 +647,7 @@ def test_a_query_that_breaks_the_search_of_a_server_costs_its_own_request_alone(
     assert [len(rome[0]), len(lake[0]), str(bad)] == [2, 2, "broken"]
 
 
+@pytest.mark.slow
 def test_the_command_builds_an_index_serves_it_and_stops(world: dict[str, str], tmp_path: Path) -> None:
     index = tmp_path / "new.index"
     command = [

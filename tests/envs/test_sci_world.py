@@ -39,9 +39,8 @@ def no_java_left():
 
 
 @needs_java
-@pytest.mark.parametrize("task", [EASY_TASK, "use-thermometer", "chemistry-mix"])
-def test_the_simulators_path_earns_the_whole_score(task: str) -> None:
-    game = SciWorld(task=task, max_turns=150)
+def test_the_simulators_path_earns_the_whole_score() -> None:
+    game = SciWorld(task=EASY_TASK, max_turns=150)
     for seed in range(2):
         game.reset(seed=seed)
         total, info = played_by_expert(game)
@@ -60,6 +59,7 @@ def test_the_simulators_path_earns_the_whole_score_of_every_task(task: str) -> N
 
 
 @needs_java
+@pytest.mark.slow
 def test_splits_are_the_simulators_own_lists() -> None:
     splits = splits_of("find-animal")
     counts = {split: sum(found == split for found in splits.values()) for split in SPLITS}
@@ -81,16 +81,16 @@ def test_failing_a_task_ends_it_without_a_negative_score() -> None:
 
 
 @needs_java
-@pytest.mark.parametrize(
-    "text",
-    ["fly to the moon", "reset task", "RESET TASK", "open door \ud800", "öffne tür", "", "a" * 10_000, "open\x00door"],
-)
-def test_what_is_no_action_is_invalid_and_changes_nothing(text: str) -> None:
+def test_what_is_no_action_is_invalid_and_changes_nothing() -> None:
     game = SciWorld(task=EASY_TASK, show_rules=False)
-    before, _ = game.reset(seed=0)
-    observation, reward, _, _, info = game.step(text)
-    assert (reward, info["invalid_action"]) == (-0.1, True)
-    assert observation.endswith(before)
+    for text in (
+        *("fly to the moon", "reset task", "RESET TASK", "open door \ud800", "öffne tür", ""),
+        *("a" * 10_000, "open\x00door"),
+    ):
+        before, _ = game.reset(seed=0)
+        observation, reward, _, _, info = game.step(text)
+        assert (reward, info["invalid_action"]) == (-0.1, True), text
+        assert observation.endswith(before), text
     game.close()
 
 
@@ -128,7 +128,13 @@ def test_the_last_game_to_close_ends_java_and_the_next_starts_it_again() -> None
 
 
 @needs_java
-@pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(1)", f"os.kill(os.getpid(), {int(signal.SIGKILL)})"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        *(pytest.param(end, marks=pytest.mark.slow) for end in ("sys.exit(0)", "os._exit(1)")),
+        f"os.kill(os.getpid(), {int(signal.SIGKILL)})",
+    ],
+)
 def test_java_ends_with_its_process_however_that_ends(end: str) -> None:
     code = (
         "import os, sys; from rllib_lmgame.envs.games.adapted.sci_world.simulator import Simulator\n"

@@ -37,7 +37,9 @@ def broken_games_importable(monkeypatch: pytest.MonkeyPatch) -> None:
         ("no.such.module:Game", "game", "cannot import 'no.such.module'"),
         ("rllib_lmgame.envs.games.grids.sokoban:Sokobn", "game", "did you mean 'Sokoban'"),
         ("rllib_lmgame.envs.games.grids.sokoban:RULES", "game", "must be a class"),
-        ("broken_games:Plain", "env_config", "falt"),
+        ("broken_games:Plain", "env_config.falt", "no such argument"),
+        ("CartPole", "game", "`rllib games list`"),
+        ("CartPole-v1", "game", "gym_games.game:GymTextGame with `env_config: {env_id: CartPole-v1}`"),
     ],
 )
 def test_what_is_wrong_is_named(game: str, key: str, said: str) -> None:

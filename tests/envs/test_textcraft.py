@@ -15,15 +15,12 @@ from rllib_lmgame.envs.games.crafting.textcraft.game import TextCraft
 from rllib_lmgame.envs.games.crafting.textcraft.minecraft import load_minecraft
 from rllib_lmgame.envs.games.crafting.textcraft.planning import CraftLevel, goal_splits
 from rllib_lmgame.envs.games.crafting.textcraft.recipes import Recipe, RecipeBook, own_recipes, parse_recipes
+from tests.envs.begun import played_by_expert
 
 LINES = [
-    "planks: oak planks, birch planks",
-    "4 oak planks = 1 oak log",
-    "4 birch planks = 1 birch log",
-    "4 stick = 2 planks",
-    "1 torch = 1 coal, 1 stick",
-    "1 ladder = 3 stick, 1 oak planks",
-]
+    "planks: oak planks, birch planks", "4 oak planks = 1 oak log", "4 birch planks = 1 birch log",
+    "4 stick = 2 planks", "1 torch = 1 coal, 1 stick", "1 ladder = 3 stick, 1 oak planks",
+]  # fmt: skip
 
 
 def by_hand(goal: str = "ladder", **config) -> TextCraft:
@@ -207,11 +204,7 @@ def test_recipes_of_minecraft_are_read(tmp_path) -> None:
     for seed in range(80):
         game.reset(seed=seed)
         goals.add(game._level.goal)
-        done = False
-        while not done:
-            _, reward, done, truncated, info = game.step(game.expert_action() or "")
-            assert not info["invalid_action"] and not truncated
-        assert reward == 1.0
+        assert played_by_expert(game)[0] == 1.0
     assert goals == set(book.makers)
 
 

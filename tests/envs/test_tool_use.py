@@ -10,14 +10,15 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.games.code.tool_use.calculator import CalculatorError, calculate
 from rllib_lmgame.envs.games.code.tool_use.calls import read_call
 from rllib_lmgame.envs.games.code.tool_use.game import ToolUse
-from rllib_lmgame.envs.games.code.tool_use.tasks import FAMILIES, Task, submit
+from rllib_lmgame.envs.games.code.tool_use.generated import FAMILIES
+from rllib_lmgame.envs.games.code.tool_use.tasks import Task, submit
 from rllib_lmgame.envs.support.answers import same_answer
 from tests.envs.begun import begun
 
@@ -57,7 +58,6 @@ def game(task: Task | None = None, **config: object) -> ToolUse:
 
 @given(SUMS)
 @example("9**3**3**3")
-@settings(max_examples=300, deadline=None)
 def test_the_calculator_agrees_with_python(expression: str) -> None:
     exact = re.sub(r"(?<!\*)\b(\d+)\b", r"Fraction(\1)", expression)
     try:
@@ -75,25 +75,6 @@ def test_the_calculator_agrees_with_python(expression: str) -> None:
         if expected.denominator == 1
         else float(found) == pytest.approx(float(expected), rel=1e-11)
     )
-
-
-@pytest.mark.parametrize(
-    ("expression", "value"),
-    [
-        ("2 + 3 * 4", "14"),
-        ("-2 ** 2", "-4"),
-        ("2 ** -1", "0.5"),
-        ("2 ** 3 ** 2", "512"),
-        ("7 // -2", "-4"),
-        ("-7 % 3", "2"),
-        ("1 / 3", "0.333333333333"),
-        ("0.1 + 0.2", "0.3"),
-        ("(1 + 2) * (3 - 4)", "-3"),
-        (" 12345678901234567890 * 10 ", "123456789012345678900"),
-    ],
-)
-def test_calculator(expression: str, value: str) -> None:
-    assert calculate(expression) == value
 
 
 @pytest.mark.parametrize(
@@ -132,12 +113,7 @@ def test_forms_of_a_call(reply: str) -> None:
     "reply",
     [
         *(
-            "",
-            "calculator(1)",
-            "[1]",
-            "{",
-            '{"name": 3, "arguments": {}}',
-            '{"name": "calculator", "arguments": [1]}',
+            "", "calculator(1)", "[1]", "{", '{"name": 3, "arguments": {}}', '{"name": "calculator", "arguments": [1]}',
             '{"name": "calculator"} and more',
         ),
         *(
@@ -154,7 +130,7 @@ def test_forms_of_a_call(reply: str) -> None:
         ),
         '<tool_call>{"name": "a", "arguments": {}}</tool_call><tool_call>{"name": "b", "arguments": {}}</tool_call>',
     ],
-)
+)  # fmt: skip
 def test_what_is_no_call(reply: str) -> None:
     with pytest.raises(InvalidAction):
         read_call(reply)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs.games.talk.twenty_questions_duet import REPLIES, TwentyQuestionsDuet
@@ -43,7 +43,6 @@ def test_false_answers_cost_the_answerer_alone_and_are_counted() -> None:
     assert measures["false_answer_rate"] == measures["evasion_rate"] == 1 / 3
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 123), st.integers(0, 157), st.sampled_from(list(REPLIES)))
 def test_what_is_false_is_what_the_table_contradicts(attribute: int, thing: int, reply: str) -> None:
     table = object_table()

@@ -7,13 +7,13 @@ import random
 import pytest
 
 from rllib_lmgame.envs.contract.base import InvalidAction
-from rllib_lmgame.envs.games.web.web_navigation import WebNavigation
 from rllib_lmgame.envs.games.web.web_navigation.actions import Action, read_action
 from rllib_lmgame.envs.games.web.web_navigation.browser import Browser
-from rllib_lmgame.envs.games.web.web_navigation.page import Page
-from rllib_lmgame.envs.games.web.web_navigation.site import SiteBackend, build_site, copy_site
-from rllib_lmgame.envs.games.web.web_navigation.tasks import FAMILIES
+from rllib_lmgame.envs.games.web.web_navigation.game import WebNavigation
 from rllib_lmgame.envs.support.answers import same_answer
+from rllib_lmgame.envs.synthetic.web_site.page import Page
+from rllib_lmgame.envs.synthetic.web_site.site import SiteBackend, build_site, copy_site
+from rllib_lmgame.envs.synthetic.web_site.tasks import FAMILIES
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_every_family_is_solved_and_checked(family: str) -> None:
     game = WebNavigation(families=[family], show_rules=False, split="all")
     for seed in range(12):
         game.reset(seed=seed)
-        task = game._job.task  # type: ignore[attr-defined]
-        assert not task.solved(game._job.site, task.answer or "") or task.change is None  # type: ignore[attr-defined]
+        task = game._task
+        assert not task.solved(game._site, task.answer or "") or task.change is None
         done = False
         while not done:
             action = game.expert_action() or ""
             if action.startswith("stop"):
-                assert task.answer is None or not task.solved(game._job.site, "something else")  # type: ignore[attr-defined]
-                spoilt = copy_site(game._job.site)  # type: ignore[attr-defined]
+                assert task.answer is None or not task.solved(game._site, "something else")
+                spoilt = copy_site(game._site)
                 spoilt.shop.cart["Copper Kettle"] = 77
                 assert not task.solved(spoilt, task.answer or "")
             _, reward, done, truncated, info = game.step(action)
@@ -83,7 +83,7 @@ def test_the_expert_finds_the_way_from_any_page_that_was_not_changed() -> None:
         done = False
         while not done:
             _, reward, done, _, _ = game.step(game.expert_action() or "")
-        assert reward == 1.0, game._job.intent
+        assert reward == 1.0, game._task.intent
 
 
 def test_the_task_is_not_done_before_stop_nor_by_running_out_of_turns() -> None:
@@ -143,7 +143,7 @@ def test_what_a_form_cannot_mean_changes_nothing() -> None:
         ("/", []),
     ]
     for path, fields in posts:
-        assert backend.request("post", path, fields).status == 400, path
+        assert backend.request("post", path, fields).title == "Error 400", path
     assert site == before
 
 

@@ -9,8 +9,8 @@ import json
 import pytest
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.envs.games.web.webshop import WebShop
-from rllib_lmgame.envs.games.web.webshop.generated import generated_catalogue, product_types, word_lists
+from rllib_lmgame.envs.games.web.webshop.game import WebShop
+from rllib_lmgame.envs.games.web.webshop.generated import WORDS, generated_catalogue, product_types
 from rllib_lmgame.envs.games.web.webshop.loader import read_price
 from rllib_lmgame.envs.games.web.webshop.pages import Page
 from rllib_lmgame.envs.games.web.webshop.products import (
@@ -22,6 +22,7 @@ from rllib_lmgame.envs.games.web.webshop.products import (
     token_set_ratio,
     type_score,
 )
+from rllib_lmgame.envs.support.datasets import package_lists
 from rllib_lmgame.envs.support.json_stream import stream_array, stream_object
 from tests.envs.begun import begun
 
@@ -112,7 +113,7 @@ def test_likeness_of_texts() -> None:
 
 
 def test_values_of_one_list_are_told_apart() -> None:
-    for name, values in word_lists().items():
+    for name, values in package_lists(WORDS).items():
         if name.startswith("option/") and not name.startswith("option/size"):
             assert not [(a, b) for a in values for b in values if a != b and same_text(a, b)], name
     assert all(len(kind.attributes) >= 5 for kind in product_types())

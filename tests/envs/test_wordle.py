@@ -22,7 +22,7 @@ from rllib_lmgame.envs.games.words.wordle import (
     vocabulary,
     word_list,
 )
-from tests.envs.begun import begun
+from tests.envs.begun import begun, played_by_expert
 
 
 def wordle(word: str, **config: object) -> Wordle:
@@ -120,11 +120,8 @@ def test_expert_finds_every_word(length: int) -> None:
     for word in word_list(length):
         game.reset(seed=0)
         game.start(word)
-        done = False
-        while not done:
-            _, reward, done, truncated, info = game.step(game.expert_action())
-            misses -= reward
-            assert not truncated
+        reward, info = played_by_expert(game)
+        misses -= reward
         assert info["success"]
     assert misses / len(word_list(length)) < {3: 3.6, 4: 2.7, 5: 2.15}[length]
 

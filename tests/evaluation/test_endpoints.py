@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import re
 from collections.abc import Awaitable, Callable, Coroutine
@@ -185,13 +184,6 @@ KEY_FORMS = {
     "upper case": LONG_KEY.upper(),
     "spaced": " ".join(LONG_KEY),
     "on lines": "\n".join(LONG_KEY),
-    "backwards": LONG_KEY[::-1],
-    "percent": "".join(f"%{ord(c):02x}" for c in LONG_KEY),
-    "of JSON": "".join(f"\\u{ord(c):04x}" for c in LONG_KEY),
-    "of HTML": "".join(f"&#{ord(c)};" for c in LONG_KEY),
-    "base64": f"see {base64.b64encode(LONG_KEY.encode()).decode()}",
-    "base64 after one": f"of a {base64.b64encode(b'Bearer ' + LONG_KEY.encode()).decode()}",
-    "hexadecimal": f"a {LONG_KEY.encode().hex(':')}",
     "a part": f"you sent {LONG_KEY[5:14]}...",
 }
 
@@ -310,7 +302,9 @@ def tournament(
     )
     players = make_players([f"far=openai:{model}@{url}", "random"], settings)
     return play_tournament(
-        Tournament((GameConfig("lmgame/TicTacToe-v0", {"show_legal_actions": True}),), players, 4, at_once=4)
+        Tournament(
+            (GameConfig(env="lmgame/TicTacToe-v0", env_config={"show_legal_actions": True}),), players, 4, at_once=4
+        )
     )
 
 

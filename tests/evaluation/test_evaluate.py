@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,8 +11,6 @@ import pytest
 
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.evaluation import evaluate as evaluation
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, evaluate_checkpoint
 from rllib_lmgame.evaluation.learning_report import episode_text, outcome_table, success_table
 from rllib_lmgame.experiments.results.outcome import load_report
@@ -25,18 +22,18 @@ from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 
 def test_no_episode_played_is_an_error_with_its_cause() -> None:
-    def play(plans: Any, settings: Any, guests: Any) -> PlayResult:
+    def play(plans: Any, settings: Any) -> PlayResult:
         return PlayResult(failures=[Failure(plan, "engine_error", "the prompt is empty") for plan in plans])
 
     policies = LoadedPolicies(LMGamePPOConfig(), cast(Any, SimpleNamespace(play=play)))
     with pytest.raises(EpisodeFailed, match=r"none of 3 episodes .* the prompt is empty"):
-        policies.play((GameConfig("lmgame/Sokoban-v0"),), 3)
+        policies.play((GameConfig(env="lmgame/Sokoban-v0"),), 3)
 
 
 def test_levels_and_seeds_are_those_of_the_evaluation_during_training() -> None:
     """An algorithm and what is left of it in a checkpoint hand the same plans and settings to those who play."""
     config = LMGamePPOConfig().text_rollouts(deterministic=True)
-    games, seen = (GameConfig("lmgame/Sokoban-v0"), GameConfig("lmgame/TicTacToe-v0")), []
+    games, seen = (GameConfig(env="lmgame/Sokoban-v0"), GameConfig(env="lmgame/TicTacToe-v0")), []
 
     def play(plans: Any, settings: Any, *_: Any, **__: Any) -> PlayResult:
         levels = [(plan.game, plan.seed, plan.group, plan.episode_id) for plan in plans]
@@ -89,48 +86,6 @@ def test_replies_are_sampled_as_in_the_evaluation_during_training(
     monkeypatch.setattr("rllib_lmgame.evaluation.evaluate.saved_policies", lambda *args, **kwargs: config)
     numbers = evaluate_checkpoint("checkpoint", temperature=asked)
     assert (seen, numbers["temperature"]) == ([played], 1.0 if played is None else played)
-
-
-@pytest.fixture
-def play_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Evaluation without engines."""
-
-    @contextmanager
-    def engines(config: Any, log_dir: str | None, connected: Any) -> Iterator[Any]:
-        def play(games: Any, num_episodes: int, *, log: str | None, **_: Any) -> PlayResult:
-            if log_dir is not None:
-                (Path(log_dir) / f"{log}-0.jsonl").write_text("{}\n")
-            return PlayResult()
-
-        yield SimpleNamespace(play=play, config=config)
-
-    monkeypatch.setattr("rllib_lmgame.evaluation.evaluate.engines_for", engines)
-    monkeypatch.setattr("rllib_lmgame.evaluation.evaluate.saved_policies", lambda *args, **kwargs: LMGamePPOConfig())
-
-
-def test_the_log_of_an_evaluation_takes_no_other_file(tmp_path: Path, play_logs: None) -> None:
-    """Neither one of the name the runner gives its log, nor one that is there already."""
-    (tmp_path / "r-0.jsonl").write_text("mine\n")
-    evaluate_checkpoint("checkpoint", env="lmgame/Sokoban-v0", num_episodes=1, out=tmp_path / "r.jsonl")
-    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"r-0.jsonl": "mine\n", "r.jsonl": "{}\n"}
-    with pytest.raises(ConfigError, match="exists; name another file"):
-        evaluate_checkpoint("checkpoint", env="lmgame/Sokoban-v0", num_episodes=1, out=tmp_path / "r-0.jsonl")
-
-
-def test_a_log_leaves_alone_what_appears_during_the_evaluation(
-    tmp_path: Path, play_logs: None, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    measure = evaluation.measure
-
-    def then(*args: Any) -> Any:
-        (tmp_path / "r.jsonl").write_text("mine\n")
-        return measure(*args)
-
-    monkeypatch.setattr(evaluation, "measure", then)
-    arguments = {"env": "lmgame/Sokoban-v0", "num_episodes": 1}
-    assert evaluate_checkpoint("checkpoint", out=tmp_path / "r.jsonl", **arguments)["evaluated"]
-    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"r-2.jsonl": "{}\n", "r.jsonl": "mine\n"}
-    assert f"what was written here is in {tmp_path}/r-2.jsonl" in capsys.readouterr().err
 
 
 def test_a_tokenizer_that_has_gone_is_not_left_out_of_a_checkpoint(tmp_path: Path) -> None:

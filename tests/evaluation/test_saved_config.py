@@ -1,4 +1,4 @@
-"""What opening a checkpoint takes from it: everything of one's own, plain data of a stranger's."""
+"""What opening a checkpoint takes from it: plain data, or everything of a trusted one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from transformers import AutoModelForCausalLM
 from rllib_lmgame.algorithms.checkpoints.manifest import write_manifest
 from rllib_lmgame.algorithms.checkpoints.paths import MARKER
 from rllib_lmgame.algorithms.config import CONFIG_FILE
-from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.cli import main
 from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
@@ -34,25 +33,18 @@ Write = Callable[..., Path]
 
 
 @pytest.fixture
-def write(tmp_path: Path, tiny_model_dir: str, make_config, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Function ``(stranger, **config)`` that writes a checkpoint, signed by this user or by a stranger."""
+def write(tmp_path: Path, tiny_model_dir: str, make_config) -> Write:
+    """Function ``(changes, **config)`` that writes a checkpoint."""
 
-    def make(stranger: bool, changes=None, **config) -> Path:
-        place = tmp_path / ("theirs" if stranger else "mine") / "checkpoint_000000"
+    def make(changes=None, **config) -> Path:
+        place = tmp_path / "trial" / "checkpoint_000000"
         place.mkdir(parents=True)
         shutil.copytree(tiny_model_dir, place / "hf")
         (place / CONFIG_FILE).write_text(json.dumps({**make_config(**config).settings.as_yaml(), **(changes or {})}))
         (place / MARKER).write_text("{}")
-        sign(place, stranger)
+        write_manifest(place)
         return place
 
-    def sign(place: Path, stranger: bool) -> None:
-        with monkeypatch.context() as patch:
-            if stranger:
-                patch.setenv("XDG_STATE_HOME", str(tmp_path / "their-state"))
-            write_manifest(place)
-
-    make.sign = sign  # type: ignore[attr-defined]
     return make
 
 
@@ -61,11 +53,11 @@ def test_a_strangers_checkpoint_runs_no_program(
 ) -> None:
     """Whatever game it names: a call of ``subprocess.run`` is a game's constructor as far as the registry can tell."""
     ran = tmp_path / "ran"
-    place = write(True, {"env": "subprocess:run", "env_config": {"args": ["touch", str(ran)]}})
+    place = write({"env": "subprocess:run", "env_config": {"args": ["touch", str(ran)]}})
     with pytest.raises(ConfigError, match=r"config\.env: the text 'subprocess:run' is not taken .* --trust-checkpoint"):
         evaluate_checkpoint(place, num_episodes=1)
     assert main(["play", "--checkpoint", str(place)]) == 2
-    assert "'subprocess:run' is not taken from a checkpoint that none of your runs wrote" in capsys.readouterr().err
+    assert "'subprocess:run' is not taken from a checkpoint" in capsys.readouterr().err
     assert not ran.exists()
     main(["play", "--checkpoint", str(place), "--trust-checkpoint"])
     assert ran.exists(), "the attack itself works where it is let in"
@@ -116,7 +108,7 @@ def test_a_strangers_checkpoint_runs_no_program(
     ],
 )
 def test_what_could_run_code_or_read_files_is_not_taken_of_a_stranger(make_config, changes, key: str) -> None:
-    with pytest.raises(ConfigError, match="is not taken from a checkpoint that none of your runs wrote") as caught:
+    with pytest.raises(ConfigError, match="is not taken from a checkpoint") as caught:
         of_a_stranger({**make_config().settings.as_yaml(), **changes})
     assert caught.value.path == key
 
@@ -134,18 +126,18 @@ def test_what_only_training_reads_does_not_matter(make_config) -> None:
 
 
 def test_a_plain_checkpoint_of_a_stranger_plays(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["play", "--checkpoint", str(write(True)), "--no-pause"]) == 0
+    assert main(["play", "--checkpoint", str(write()), "--no-pause"]) == 0
     assert "lmgame/Sokoban-v0" in capsys.readouterr().out
 
 
 def test_ones_own_game_is_as_pleasant_as_before(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a checkpoint that this user's run wrote, or where the user names the game."""
-    theirs = str(write(True, env=BY_PATH, env_config={"max_turns": 2}))
+    """Where the user names the game, or says that the checkpoint is trusted."""
+    theirs = str(write(env=BY_PATH, env_config={"max_turns": 2}))
     assert main(["play", "--checkpoint", theirs]) == 2
     assert main(["play", "lmgame/Sokoban-v0", "--checkpoint", theirs, "--no-pause"]) == 0
     assert main(["play", BY_PATH, "--checkpoint", theirs, "--no-pause"]) == 0
     assert "'max_turns': 2" in capsys.readouterr().out, "its options come along as far as they are plain data"
-    assert main(["play", "--checkpoint", str(write(False, env=BY_PATH)), "--no-pause"]) == 0
+    assert main(["play", "--checkpoint", theirs, "--trust-checkpoint", "--no-pause"]) == 0
 
 
 def test_naming_the_game_lifts_the_refusal_for_it_alone(make_config) -> None:
@@ -182,31 +174,29 @@ def test_naming_the_game_lifts_the_refusal_for_it_alone(make_config) -> None:
 def test_naming_a_game_on_a_server_does_not_name_the_server(make_config, game: str, options: dict[str, str]) -> None:
     """Nor the files, cookies and models that a stranger's checkpoint says beside it."""
     values = {**make_config().settings.as_yaml(), "env": game, "env_config": options}
-    with pytest.raises(ConfigError, match="is not taken from a checkpoint that none of your runs wrote") as caught:
+    with pytest.raises(ConfigError, match="is not taken from a checkpoint") as caught:
         of_a_stranger(values, [game])
     assert caught.value.path == f"config.env_config.{next(iter(options))}"
 
 
 def test_code_beside_a_strangers_weights_is_refused(write: Write) -> None:
-    place = write(True)
+    place = write()
     (place / "hf" / "modeling_own.py").write_text("x = 1\n")
-    write.sign(place, True)  # type: ignore[attr-defined]
+    write_manifest(place)
     with pytest.raises(CheckpointError, match=r"modeling_own\.py is no data file .* --trust-checkpoint"):
         open_checkpoint(place)
     open_checkpoint(place, trust=True)
-    write.sign(place, False)  # type: ignore[attr-defined]
-    open_checkpoint(place)
 
 
 def test_a_member_of_a_strangers_league_is_looked_at(write: Write) -> None:
     """Its files could run code, and an adapter is for whatever model the checkpoint names."""
-    place = write(True, env="lmgame/KuhnPoker-v0", env_config={}, league={})
+    place = write(env="lmgame/KuhnPoker-v0", env_config={}, league={})
     league = place / "league"
     shutil.copytree(place / "hf", league / "player-1")
 
     def named(policy: str = "player", trust: bool = False) -> Any:
         (league / "league.json").write_text(json.dumps({"members": [{"name": "player-1", "policy": policy}]}))
-        write.sign(place, True)  # type: ignore[attr-defined]
+        write_manifest(place)
         return make_players([f"one={place}:player-1"], PlayerSettings(trust=trust))
 
     assert named().keys() == {"one"}
@@ -227,7 +217,7 @@ def test_a_member_that_cannot_be_loaded_is_named(write: Write, tiny_model_dir: s
     pytest.importorskip("peft")
     from safetensors.torch import load_file, save_file
 
-    place = write(False, env="lmgame/KuhnPoker-v0", env_config={}, league={}, language_model={"lora": {"r": 4}})
+    place = write(env="lmgame/KuhnPoker-v0", env_config={}, league={}, language_model={"lora": {"r": 4}})
     member = place / "league" / "player-1"
     weights = member / "adapter_model.safetensors"
     adapters = Adapters(AutoModelForCausalLM.from_pretrained(tiny_model_dir), LoraOptions(r=4), model_dir="base")
@@ -236,10 +226,10 @@ def test_a_member_that_cannot_be_loaded_is_named(write: Write, tiny_model_dir: s
     (member.parent / "league.json").write_text('{"members": [{"name": "player-1", "policy": "player"}]}')
 
     def loaded() -> None:
-        write.sign(place, False)  # type: ignore[attr-defined]
+        write_manifest(place)
 
         async def enter() -> None:
-            async with make_players([f"one={place}:player-1"], PlayerSettings())["one"]:
+            async with make_players([f"one={place}:player-1"], PlayerSettings(trust=True))["one"]:
                 pass
 
         asyncio.run(enter())
@@ -263,7 +253,7 @@ def test_the_last_iterate_is_looked_at_like_the_average(write: Write) -> None:
     """
     averages = {"token_ppo": {"ema_decay": 0.9}}
     for averaged in ({}, averages, {"algorithm_config_overrides_per_module": {"player": averages}}):
-        place = write(True, **averaged)
+        place = write(**averaged)
         files = place / "hf"
         if averaged:
             for trust in (False, True):
@@ -273,53 +263,27 @@ def test_the_last_iterate_is_looked_at_like_the_average(write: Write) -> None:
         else:
             shutil.copytree(files, place / "hf_last")
         (files / "modeling_own.py").write_text("x = 1\n")
-        write.sign(place, True)  # type: ignore[attr-defined]
+        write_manifest(place)
         with pytest.raises(CheckpointError, match=rf"{files.name}/modeling_own\.py is no data file"):
             open_checkpoint(place, last=True)
         shutil.rmtree(place)
 
 
-def test_what_was_put_beside_ones_own_files_is_not_ones_own(write: Write) -> None:
-    place = write(False, env=BY_PATH)
-    open_checkpoint(place)
-    (place / "hf" / "extra.json").write_text("{}")
-    with pytest.raises(ConfigError, match="is not taken"):
-        open_checkpoint(place)
-
-
 def test_a_number_that_is_too_large_for_any_is_named(write: Write) -> None:
-    place = write(True)
+    place = write()
     content = json.loads((place / CONFIG_FILE).read_text())
     (place / CONFIG_FILE).write_text(
         json.dumps({**content, "gamma": 10**400, "text_rollouts": {"format_penalty": -(10**400)}})
     )
-    write.sign(place, True)  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match="more than 300 digits"):
+    write_manifest(place)
+    with pytest.raises(ConfigError, match="format_penalty: must be"):
         open_checkpoint(place)
 
 
-def test_a_checkpoint_of_an_earlier_version_says_so_and_what_still_works(
-    write: Write, capsys: pytest.CaptureFixture[str]
-) -> None:
-    old = {"token_ppo": {"num_minibatches": 2, "clip_" + "high": 0.28, "kl_" + "in": "loss"}}
-    for stranger in (False, True):
-        place = write(stranger, old)
-        with pytest.raises(
-            CheckpointError, match=r"earlier version .* config\.token_ppo\.clip_high is now .*/hf"
-        ) as caught:
-            open_checkpoint(place)
-        assert str(place / CONFIG_FILE) in str(caught.value)
-        with pytest.raises(CheckpointError, match="earlier version"):
-            LMGamePPO.from_checkpoint(place)
-        assert main(["evaluate", str(place), "--episodes", "1"]) == 2
-        said = capsys.readouterr().err
-        assert "earlier version" in said and "Traceback" not in said
-
-
 def test_damaged_weights_are_named(write: Write) -> None:
-    place = write(False)
+    place = write()
     (place / "hf" / "model.safetensors").write_bytes(b"\xff" * 100)
-    write.sign(place, False)  # type: ignore[attr-defined]
+    write_manifest(place)
     with pytest.raises(CheckpointError, match=r"model\.safetensors is no safetensors file"):
         open_checkpoint(place)
 
@@ -333,9 +297,9 @@ def test_damaged_weights_are_named(write: Write) -> None:
     ],
 )
 def test_a_damaged_configuration_is_named(write: Write, content: str | bytes) -> None:
-    place = write(True)
+    place = write()
     (place / CONFIG_FILE).write_bytes(content.encode() if isinstance(content, str) else content)
-    write.sign(place, True)  # type: ignore[attr-defined]
+    write_manifest(place)
     with pytest.raises(CheckpointError, match=f"{CONFIG_FILE} is damaged"):
         open_checkpoint(place)
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -105,46 +105,13 @@ def test_what_a_process_started_ends_with_it(hangs: bool, tmp_path: Path, monkey
                 time.sleep(0.02)
             raise subprocess.TimeoutExpired("", timeout)
 
-    program = "sleep 600 & a=$!; setsid sleep 600 & echo $a $! >began; mv began children" + "; sleep 600" * hangs
+    program = "sleep 600 & echo $! >began; mv began children" + "; sleep 600" * hangs
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(running.subprocess, "Popen", Impatient)
     why = run_apart(["bash", "-c", program], tmp_path / "log", 60.0, dict(os.environ))
     assert why == ("did not end within 60 s" if hangs else "")
     for pid in map(int, children.read_text().split()):
         wait_for_end(pid)
-
-
-def test_a_process_with_a_title_of_its_own_ends_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("setproctitle")
-    monkeypatch.chdir(tmp_path)
-    program = """import os, setproctitle, time
-if os.fork():
-    while not os.path.exists("child"):
-        time.sleep(0.02)
-else:
-    os.setsid()
-    setproctitle.setproctitle("an engine")
-    with open("began", "w") as file:
-        file.write(str(os.getpid()))
-    os.rename("began", "child")
-    time.sleep(600)
-"""
-    assert run_apart([sys.executable, "-c", program], tmp_path / "log", 60.0, dict(os.environ)) == ""
-    wait_for_end(int(Path("child").read_text()))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems tell no process that its parent died")
-def test_a_check_ends_with_the_command_that_is_killed(tmp_path: Path) -> None:
-    program = """import os
-from pathlib import Path
-from rllib_lmgame.experiments.acceptance.running import run_apart
-run_apart(["bash", "-c", "echo $$ >began; mv began pid; exec sleep 600"], Path("log"), 600.0, dict(os.environ))
-"""
-    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path) as command:
-        while not (tmp_path / "pid").exists():
-            time.sleep(0.02)
-        command.kill()
-    wait_for_end(int((tmp_path / "pid").read_text()))
 
 
 def test_a_process_that_dies_is_told_of(tmp_path: Path) -> None:
@@ -342,14 +309,19 @@ def test_an_engine_that_keeps_its_memory_or_wakes_with_other_weights_is_seen(
     assert sum(not each.ok for each in engines.sleep(setting_of(tmp_path, gpus=1))) == wrong
 
 
+class Watch(nullcontext[None]):
+    """In place of :class:`~trials.Memory`."""
+
+    peak = 40.0
+
+
 @pytest.mark.parametrize("gpus", [0, 3])
 @pytest.mark.parametrize("name", ["training", "adapters", "zero3"])
 def test_files_of_runs_pass_the_checks_of_all_files(
     name: str, gpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(file: Path, results: Path, watch: Any) -> list[dict[str, Any]]:
+    def run(file: Path, results: Path) -> list[dict[str, Any]]:
         estimates.append(trials.estimated_gib(file, setting))
-        watch.peak = 1.1 * estimates[0]
         learner = {"logprob_gap_mean": 1e-6, "nan_steps": 0.0, "grad_norm": 1.0, "num_row_tokens": 9.0, "update_s": 3.0}
         result = {"learners": {"player": learner}, "env_runners": {"generated_tokens_per_s": 5.0}}
         return [result | {"timers": {"weight_sync_s": 0.1}}] * trials.ITERATIONS
@@ -357,11 +329,11 @@ def test_files_of_runs_pass_the_checks_of_all_files(
     setting, estimates = setting_of(tmp_path, gpus), []
     monkeypatch.setattr(trials, "run_file", run)
     monkeypatch.setattr(trials, "used_gib", lambda: 0.5)
-    monkeypatch.setattr(trials, "Memory", lambda gpu: SimpleNamespace(peak=0.0))
+    monkeypatch.setattr(trials, "Memory", Watch)
     found = {each.name: each for each in CHECK[name](setting)}
     assert all(each.ok for each in found.values()) and found["update"].value == 3.0
-    assert estimates[0] > (0.35 * 80 if gpus else 1.0)
-    assert ("peak of memory" in found) is (name == "training")
+    assert not gpus or estimates[0] > 0.35 * 80
+    assert ("peak of memory" in found) is (name == "training" and gpus > 0)
 
 
 def test_a_run_that_goes_wrong_is_seen(tmp_path: Path) -> None:
@@ -374,20 +346,6 @@ def test_a_run_that_goes_wrong_is_seen(tmp_path: Path) -> None:
     results[-1]["learners"]["player"] |= {"logprob_gap_mean": 0.2, "nan_steps": 1.0, "grad_norm": None}
     wrong = [each.name for each in trials.judged(results, setting_of(tmp_path)) if not each.ok]
     assert wrong == ["gap, trained weights", "steps without a finite gradient", "norm of the gradient"]
-
-
-def test_memory_is_that_of_workers_at_work() -> None:
-    held = "b = bytearray(40 << 20); print('ready', flush=True); input()"
-    taken = []
-    for name in ("ray::Engine.call", "ray::IDLE"):
-        with subprocess.Popen(
-            [name, "-c", held], executable=sys.executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as worker:
-            assert worker.stdout is not None and worker.stdout.readline() == b"ready\n"
-            taken.append(trials.workers_gib(worker.pid))
-            assert trials.workers_gib(worker.pid + 10**7) == 0.0
-            worker.communicate(b"\n")
-    assert 40 / 1024 <= taken[0] < 0.2 and taken[1] == 0.0
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ evaluation."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import types
@@ -14,13 +13,13 @@ import pytest
 import yaml
 from ray import cloudpickle
 
+from rllib_lmgame.base.group import declared, leaves, tag_of, walk
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiment, check_quickly
 from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.experiments.spec import CheckpointOptions, SearchOptions, make_specs
 from rllib_lmgame.settings.algorithms import OWN, PPO, SFT
-from rllib_lmgame.settings.schema import leaves, tag_of, walk
 from rllib_lmgame.settings.sections.preferences import OF_PAIRS
 from rllib_lmgame.settings.sections.rllib import FIELDS
 from rllib_lmgame.settings.sections.supervised import OF_DATA
@@ -65,7 +64,7 @@ FORMS = {
     "token_ppo.policy_loss": [
         "clip",
         {"type": "gspo", "low": 0.1, "high": 0.3, "dual": 3},
-        "rllib_lmgame.learners.objectives.policy_losses:clip",
+        "rllib_lmgame.learners.losses.policy:CISPO",
     ],
     "token_ppo.critic": [
         {},
@@ -131,11 +130,8 @@ OF_ACTION_VALUES = {
 WITHOUT_EFFECT = {
     "LMGameDPO": [f"dpo.{key}" for key in ("data", *OF_PAIRS)],
     **{f"LMGame{name}": ["language_model.lora", "inference.adapters", "deepspeed"] for name in ("MC", "CQL", "ILQL")},
-    "LMGameAgentEvol": [
-        f"supervised.{key}" for key in ("max_steps", "steps_per_iteration", "stop_at", "epochs", "validation_share")
-    ],
 }
-"""Options that are refused without files, or where another section says it."""
+"""Options that are left out: they ask for files, or are refused."""
 
 FLAT = {
     "lr": [
@@ -250,7 +246,6 @@ EXPERIMENT = [
 COMPANIONS = {
     ("language_model.dtype", "bfloat16"): {"deepspeed": {"bf16": {"enabled": True}}},
     ("language_model.dtype", "float16"): {"deepspeed": {"fp16": {"enabled": True}}},
-    ("language_model.history_window", "1"): {"language_model": {"history": "window"}},
     ("language_model.attn_implementation", "flash_attention_2"): {"num_gpus_per_learner": 1},
     ("inference.weight_transport", "nccl"): {"inference": {"num_gpus_per_engine": 1}, "num_gpus_per_learner": 1},
     ("inference.weight_transport", "ipc"): {"inference": {"num_gpus_per_engine": 0.4}, "num_gpus_per_learner": 0.6},
@@ -258,7 +253,6 @@ COMPANIONS = {
     ("inference.tensor_parallel_size", "2"): {"inference": {"num_gpus_per_engine": 2}},
     ("inference.adapters", "True"): {"language_model": {"lora": {}}},
     ("text_rollouts.legal_moves_only", "True"): {"token_ppo": {"importance": None}},
-    ("token_ppo.critic", "{'backbone_lr': 1e-05}"): {"language_model": {"value_model": "separate"}},
     ("language_model.lora", str(ADAPTERS)): {},
     ("token_ppo.kl", "reward"): {},
     ("token_ppo.advantage_estimator", "vine"): {},
@@ -295,8 +289,7 @@ def arms(hint):
 
 def derived(field, hint):
     """A value for every arm of an option's type: all choices, both truth values, its limits, null."""
-    default = field.default if field.default is not dataclasses.MISSING else field.default_factory()  # type: ignore[misc]
-    limits = field.metadata
+    default, limits = field.default, field.says
     yield from limits.get("choices") or ([default] if default is not None else [])
     for arm in arms(hint):
         if arm is type(None):
@@ -304,15 +297,14 @@ def derived(field, hint):
         elif arm is bool:
             yield from (True, False)
         elif arm in (int, float) and default is None:
-            low = max((limit for limit in (limits.get("low"), limits.get("above")) if limit is not None), default=1)
+            low = max((limit for limit in (limits.get("ge"), limits.get("gt")) if limit is not None), default=1)
             yield arm(low + (1 if arm is int else 0.25))
 
 
 def forms_of(section: str, group: type):
-    hints = typing.get_type_hints(group)
-    for field in dataclasses.fields(group):
+    for field in declared(group).values():
         key = f"{section}.{field.name}"
-        yield key, FORMS.get(key) or list(derived(field, hints[field.name]))
+        yield key, FORMS.get(key) or list(derived(field, field.hint))
 
 
 # Values that fit together with the other options' in their round.
@@ -427,7 +419,9 @@ def seats_of(config) -> list[str]:
     return [mapping("player_0", role="X", **episode), mapping("player_1", role="O", **episode)]
 
 
-@pytest.mark.parametrize("algorithm", OWN)
+@pytest.mark.parametrize(
+    "algorithm", [name if name == "LMGamePPO" else pytest.param(name, marks=pytest.mark.slow) for name in OWN]
+)
 def test_every_option_in_every_form_is_carried(algorithm: str) -> None:
     for config in configurations(algorithm):
         check_carried(checked({"run": algorithm, "stop": {"training_iteration": 1}, "config": config}))

@@ -247,7 +247,7 @@ def test_what_one_policy_alone_keeps_is_counted(planned, override):
     overrides = {
         "use_kl_loss": {"token_ppo": {"kl": {}}},
         "estimator": {"token_ppo": {"advantage_estimator": f"{__name__}:WithReference"}},
-        "ema_decay": {"token_ppo_options": dataclasses.replace(update, ema_decay=0.99)},
+        "ema_decay": {"token_ppo_options": update.model_copy(update={"ema_decay": 0.99})},
     }
     config.multi_agent(algorithm_config_overrides_per_module={"other": overrides[override]})
     assert footprint(config).on_host - without.on_host == pytest.approx(4 * 494_032_768 / MIB, rel=1e-3)
@@ -399,7 +399,7 @@ def test_the_dry_run_names_the_key_that_lowers_each_large_part(planned):
     assert not re.search(r"#       .* MiB: lower", text)
     config = planned.configs[0].copy(copy_frozen=False)
     config.num_learners, config.deepspeed_config = 2, {"zero_optimization": {"stage": 1}}
-    config.inference_options = dataclasses.replace(config.inference_options, engine="vllm")
+    config.inference_options = config.inference_options.model_copy(update={"engine": "vllm"})
     for processes in (*footprint(config).processes, *footprint(planned.configs[0]).processes):
         for kind, keys in LOWERED_BY.items():
             if processes.name.startswith(kind):
@@ -588,7 +588,7 @@ def test_trials_at_once(planned):
     """As many as were asked for, as fit, and as there are."""
 
     def count(trials: int, most: int | None, cpus: float) -> int:
-        told = dataclasses.replace(planned.spec.options, search={"max_concurrent_trials": most} if most else {})
+        told = planned.spec.options.model_copy(update={"search": {"max_concurrent_trials": most} if most else {}})
         spec = dataclasses.replace(planned.spec, options=told)
         return trials_at_once(dataclasses.replace(planned, spec=spec, num_trials=trials), {"CPU": cpus})
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 import types
 import typing
-from dataclasses import dataclass
 
 import pytest
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import build, option
 from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.contract.base import TextGameOptions
 from rllib_lmgame.envs.registry import options_of, own_games
 from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
 from rllib_lmgame.settings.algorithms import OWN
-from rllib_lmgame.settings.schema import build, option
 from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.language_model import TinyModelOptions
 from rllib_lmgame.settings.sections.rllib import EvaluationOptions, RLlibOptions
@@ -52,7 +51,10 @@ def test_no_option_takes_a_number_that_overflows(group: type) -> None:
                     value = {"m": huge} if typing.get_origin(kind) is dict else [huge] * len(inner)
                 with pytest.raises(ConfigError) as caught:
                     build(group, {name: value}, "here")
-                assert caught.value.path.startswith(f"here.{name}"), (name, value)
+                assert any(each.path.startswith(f"here.{name.rstrip(chr(95))}") for each in caught.value.each), (
+                    name,
+                    value,
+                )
 
 
 def test_numbers_that_make_sense_are_taken() -> None:
@@ -70,26 +72,23 @@ def test_functions_of_others_take_any_number() -> None:
     assert check_arguments(theirs, given, "callbacks[0]") == given
 
 
-@dataclass(frozen=True)
 class _Theirs(TextGameOptions):
     world_seed: int = option(2**40, "Of a world.")
     budget: float = option(5e9, "Money.")
     sizes: list[float] = option([], "Of things.")
-    depth: int = option(0, "Below the sea.", low=-(10**12), high=10)
+    depth: int = option(0, "Below the sea.", ge=-(10**12), le=10)
 
 
-def test_options_of_games_of_others_take_any_finite_number_and_ours_beside_them_do_not() -> None:
-    given = {"world_seed": 2**40, "budget": -5e9, "sizes": [1e10], "depth": -(10**11)}
-    assert vars(build(_Theirs, given)).items() >= given.items()
+def test_options_of_games_of_others_have_the_limits_that_ours_have_unless_they_say_others() -> None:
+    assert build(_Theirs, {"depth": -(10**11)}).depth == -(10**11)
     for wrong in ({"budget": math.inf}, {"world_seed": 10**400}, {"max_turns": 5 * 10**9}, {"depth": -(10**13)}):
         with pytest.raises(ConfigError):
             build(_Theirs, wrong)
 
 
 @pytest.mark.parametrize(("text", "more"), [(STOCK, ()), (GAME, ("config.callbacks_on_train_result=builtins:print",))])
-def test_names_of_others_that_look_like_ours_are_told_and_not_refused(text: str, more: tuple[str, ...]) -> None:
-    checked = check(text, *more, "stop={env_runners/success_rate: 90}")
-    assert any("stop.env_runners/success_rate: if this is a share" in notice for notice in checked.spec.notices)
+def test_names_of_others_that_look_like_ours_are_not_refused(text: str, more: tuple[str, ...]) -> None:
+    check(text, *more, "stop={env_runners/success_rate: 90}")
     below = "stop_below={env_runners/errors_lifetime: 3}"
     check(text, *more, "stop={timestamp: 2e9, env_runners/reward_lifetime: -5}", below)
     counter = "env_runners/num_episodes_lifetime"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import limits
 from rllib_lmgame.settings import plugins
 from rllib_lmgame.settings.plugins import Registry, check_arguments
-from rllib_lmgame.settings.schema import limits
 
 PAIR = np.zeros(2)
 
@@ -20,7 +20,7 @@ def report(
     trials: Any,
     path: Path = Path(),
     *,
-    share: Annotated[float | None, limits(above=0, high=1)] = 0.5,
+    share: Annotated[float | None, limits(gt=0, le=1)] = 0.5,
     sizes: Annotated[tuple[int, ...], limits()] = (),
     words: dict[str, str] | None = None,
     name: str = None,  # type: ignore[assignment]  # noqa: RUF013
@@ -47,14 +47,14 @@ def test_values_that_fit_are_given_as_their_type() -> None:
     ("called", "given", "key", "words"),
     [
         (report, {"share": 0}, "it.share", "greater than 0"),
-        (report, {"share": 1.5}, "it.share", "at most 1"),
-        (report, {"share": True}, "it.share", "a number or null, got the truth value True"),
-        (report, {"sizes": [1, "two"]}, "it.sizes[1]", "a whole number"),
-        (report, {"words": 1}, "it.words", "a mapping or null"),
-        (report, {"name": 3}, "it.name", "text"),
+        (report, {"share": 1.5}, "it.share", "less than or equal to 1"),
+        (report, {"share": True}, "it.share", "a valid number, got the truth value True"),
+        (report, {"sizes": [1, "two"]}, "it.sizes[1]", "a valid integer"),
+        (report, {"words": 1}, "it.words", "a valid dictionary"),
+        (report, {"name": 3}, "it.name", "a valid string"),
         (report, {"trials": 3}, "it", "multiple values for argument 'trials'"),
         (report, {"pth": "x"}, "it", "'pth'"),
-        (Callback, {"every": "day"}, "it.every", "a whole number"),
+        (Callback, {"every": "day"}, "it.every", "a valid integer"),
     ],
 )
 def test_what_does_not_fit_is_named(called: Any, given: dict[str, Any], key: str, words: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from rllib_lmgame.algorithms.models import initial_model
@@ -76,49 +74,6 @@ def test_demonstrations_that_the_context_does_not_hold_are_told() -> None:
     check_prompts([check(GAME, shown(least(error)))])
 
 
-def test_demonstrations_of_no_game_that_is_played_are_refused() -> None:
-    def shown(*games: str) -> str:
-        turns = ", ".join(f"{{observation: x, action: up{game}}}" for game in games)
-        return f"config.language_model={{context_length: 4096, demonstrations: [{turns}]}}"
-
-    error = refusal(GAME, shown(", game: lmgame/FrozenLake", ", game: lmgame/Maze-v0"))
-    assert error.path == "config.language_model.demonstrations"
-    assert error.message == "are all of lmgame/FrozenLake, lmgame/Maze-v0, and what is played is lmgame/FrozenLake-v0"
-    check_prompts([check(GAME, shown(", game: lmgame/FrozenLake-v0", ", game: lmgame/Maze-v0"))])
-    check_prompts([check(GAME, shown(""))])
-
-
-def test_demonstrations_for_a_role_that_no_seat_has_are_refused() -> None:
-    def shown(turn: str) -> str:
-        turns = f"[{{observation: x, action: bet}}, {{observation: y, action: bet, {turn}}}]"
-        return f"config.language_model={{context_length: 4096, demonstrations: {turns}}}"
-
-    kuhn = GAME.replace("FrozenLake", "KuhnPoker")
-    for turn in ("role: first", "role: first, game: lmgame/KuhnPoker-v0"):
-        error = refusal(kuhn, shown(turn))
-        assert error.path == "config.language_model.demonstrations[1].role"
-        assert error.message == "no seat has the role 'first'; there are player_0, player_1"
-    for turn in ("role: player_1", "role: buyer, game: lmgame/Negotiation-v0"):  # That may be evaluated later.
-        check_prompts([check(kuhn, shown(turn))])
-
-
-def test_demonstrations_for_a_role_that_is_never_played_by_who_has_them_are_refused() -> None:
-    kuhn = GAME.replace("FrozenLake", "KuhnPoker")
-    shown = "{context_length: 4096, demonstrations: [{observation: x, action: bet, role: player_1}]}"
-    seats = "config.policy_mapping_fn={player_0: a, player_1: b}"
-    two = [f"config.policies={{a: {{language_model: {shown}}}, b: {{}}}}", seats]
-    error = refusal(kuhn, *two)
-    assert error.path == "config.policies.a.language_model.demonstrations[0].role"
-    assert error.message == "a never plays 'player_1', but player_0"
-    both = f"config.language_model={shown}"
-    error = refusal(kuhn, both, "config.policies={a: {}, b: {player: random}}", seats)
-    assert error.path == "config.language_model.demonstrations[0].role"
-    check_prompts([check(kuhn, both, "config.policies={a: {}, b: {}}", seats)])
-    check_prompts([check(kuhn, two[0], "config.policy_mapping_fn=random_seat")])
-    made = "config.language_model={context_length: 4096, demonstrations: 1}"
-    check_prompts([check(kuhn, made, "config.policies={a: {}, b: {player: random}}", seats)])
-
-
 def test_policies_have_contexts_of_their_own() -> None:
     kuhn = GAME.replace("FrozenLake", "KuhnPoker")
     policies = "config.policies={a: {}, b: {language_model: {context_length: 40, max_tokens_per_turn: 8}}}"
@@ -189,28 +144,8 @@ def test_there_is_a_limit_to_the_time_of_all_games_together(monkeypatch: pytest.
     text = GAME.replace("lmgame/FrozenLake-v0", hangs)
     experiment = check(text, model, "config.env_config={where: reset()}")
     check_prompts([experiment, other := check(GAME, SMALL, model)])
-    assert f"first prompts of {hangs} were not looked at" in experiment.spec.notices[-1]
-    assert experiment.spec.notices[-1].endswith("slow game or on a busy machine. The run goes on without this check")
-    assert "first prompts of lmgame/FrozenLake-v0 were not looked at" in other.spec.notices[-1]
-
-
-def test_the_time_of_games_is_processor_time_so_that_a_busy_machine_looks_at_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from rllib_lmgame.experiments.checks import prompts
-
-    files = initial_model(LMGamePPOConfig().environment("lmgame/KuhnPoker-v0"), "player").directory()
-
-    def notices(wall_s: float, processor_s: float) -> list[str]:
-        """Of games that come after so many seconds."""
-        walls, used = iter([0.0]), iter([0.0])
-        clock = SimpleNamespace(monotonic=lambda: next(walls, wall_s), process_time=lambda: next(used, processor_s))
-        monkeypatch.setattr(prompts, "time", clock)
-        check_prompts([experiment := check(GAME, f"config.language_model.model={files}")])
-        return [notice for notice in experiment.spec.notices if "were not looked at" in notice]
-
-    assert not notices(40.0, 2.0)
-    assert notices(40.0, 21.0) and notices(61.0, 2.0)
+    assert f"first prompts of {hangs} were not checked" in experiment.spec.notices[-1]
+    assert "first prompts of lmgame/FrozenLake-v0 were not checked" in other.spec.notices[-1]
 
 
 def test_a_form_of_replies_can_say_the_moves_of_the_game() -> None:

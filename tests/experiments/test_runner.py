@@ -49,6 +49,7 @@ for address in ("foo", "host:notaport"):
 """
 
 
+@pytest.mark.slow
 def test_what_is_no_address_is_named():
     """In a process of its own: the tests' own Ray may be up here."""
     done = subprocess.run([sys.executable, "-c", JOIN], capture_output=True, text=True, timeout=300)
@@ -296,7 +297,7 @@ def test_a_callback_that_fails_has_its_line(monkeypatch, tmp_path):
 
     monkeypatch.setattr(runner, "running_cluster", lambda checked, options: nullcontext())
     monkeypatch.setattr(runner, "_run_one", fail)
-    monkeypatch.setattr(runner, "tell_sandboxes", lambda checked: None)
+    monkeypatch.setattr(runner, "tell_sandbox", lambda checked: None)
     monkeypatch.setattr(runner, "watched_head", lambda address: nullcontext())
     monkeypatch.setattr(runner, "head_address", lambda: "")
     options = SimpleNamespace(storage_path=str(tmp_path))
@@ -319,7 +320,7 @@ def test_what_has_run_is_told_of_when_a_later_experiment_cannot_be_run(monkeypat
 
     for name in ("running_cluster", "watched_head"):
         monkeypatch.setattr(runner, name, lambda *arguments: nullcontext())
-    for name, value in (("head_address", str), ("_run_one", run), ("tell_sandboxes", lambda checked: None)):
+    for name, value in (("head_address", str), ("_run_one", run), ("tell_sandbox", lambda checked: None)):
         monkeypatch.setattr(runner, name, value)
     options = SimpleNamespace(storage_path=str(tmp_path))
     experiments = [
@@ -344,7 +345,7 @@ def test_an_interrupted_run_says_whether_anything_was_saved(checkpoint, monkeypa
 
     for name in ("running_cluster", "watched_head"):
         monkeypatch.setattr(runner, name, lambda *arguments: nullcontext())
-    for name, value in (("head_address", str), ("_run_one", run), ("tell_sandboxes", lambda checked: None)):
+    for name, value in (("head_address", str), ("_run_one", run), ("tell_sandbox", lambda checked: None)):
         monkeypatch.setattr(runner, name, value)
     spec = SimpleNamespace(name="a", options=SimpleNamespace(storage_path=str(tmp_path)), source=Source("x.yaml"))
     assert runner.run_experiments([SimpleNamespace(spec=spec)], RunOptions()) == 128 + signal.SIGUSR1

@@ -8,7 +8,7 @@ import pytest
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments import runner
-from rllib_lmgame.experiments.checks import sandboxes
+from rllib_lmgame.experiments.checks import outside
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.files.reading import read_experiments
@@ -16,7 +16,6 @@ from rllib_lmgame.experiments.run.options import RunOptions
 from rllib_lmgame.sandbox import modes
 from rllib_lmgame.sandbox.programs import SandboxReport, report_sandbox
 
-STRONG = SandboxReport("a", "namespaces; at most 2 programs at once", "", False)
 WEAK = SandboxReport("b", "seccomp; at most 8 programs at once", "no namespaces can be made here", False)
 NONE = SandboxReport("c", "limits; at most 8 programs at once", "refused unless X=1 is set", True)
 
@@ -41,7 +40,7 @@ def test_the_dry_run_shows_the_sandbox_of_games_that_need_one(tmp_path, monkeypa
         lines[place + 1] == f"#   {report_sandbox().text}"
         and modes.describe_mode(modes.find_mode()) in lines[place + 1]
     )
-    monkeypatch.setattr(sandboxes, "report_sandbox", lambda: WEAK)
+    monkeypatch.setattr(outside, "report_sandbox", lambda: WEAK)
     assert "#   warning: no namespaces can be made here" in dry_run_lines(experiment)
     (plain,) = checked(tmp_path, "env: lmgame/Sokoban-v0")
     assert not any("sandbox" in line for line in dry_run_lines(plain))
@@ -51,7 +50,7 @@ def test_games_of_the_evaluation_count(tmp_path) -> None:
     (experiment,) = checked(
         tmp_path, "env: lmgame/Sokoban-v0, evaluation_interval: 1, evaluation_config: {games: [{env: lmgame/BIRD-v0}]}"
     )
-    assert sandboxes.sandboxed_games(experiment) == ["lmgame/BIRD-v0"]
+    assert outside.sandboxed_games(experiment) == ["lmgame/BIRD-v0"]
 
 
 def test_a_run_says_it_when_it_starts(tmp_path, monkeypatch, capsys) -> None:
@@ -65,19 +64,17 @@ def test_a_run_says_it_when_it_starts(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(runner, "_run_one", run_one)
     monkeypatch.setattr(runner, "watched_head", lambda address: nullcontext())
     monkeypatch.setattr(runner, "head_address", lambda: "")
-    monkeypatch.setattr(sandboxes, "_of_cluster", lambda: ([sandboxes._here()], []))
     runner.run_experiments(checked(tmp_path, "env: lmgame/ToolUse-v0"), RunOptions())
     assert order == [f"sandbox for programs: {report_sandbox().text}\n"]
 
 
-def test_machines_that_differ_are_named_and_a_fall_back_is_a_warning(tmp_path, monkeypatch, capsys) -> None:
+def test_a_fall_back_is_a_warning_and_a_refusal_ends_the_run(tmp_path, monkeypatch, capsys) -> None:
     experiments = checked(tmp_path, "env: lmgame/CodeExecution-v0")
-    monkeypatch.setattr(sandboxes, "_of_cluster", lambda: ([STRONG, WEAK], ["d"]))
-    sandboxes.tell_sandboxes(experiments)
+    monkeypatch.setattr(outside, "report_sandbox", lambda: WEAK)
+    outside.tell_sandbox(experiments)
     said = capsys.readouterr()
-    assert said.out == f"sandbox for programs on a: {STRONG.text}\nsandbox for programs on b: {WEAK.text}\n"
-    assert said.err.splitlines()[0] == "warning: sandbox for programs on b: no namespaces can be made here"
-    assert "warning: d did not tell" in said.err
-    monkeypatch.setattr(sandboxes, "_of_cluster", lambda: ([NONE], []))
+    assert said.out == f"sandbox for programs: {WEAK.text}\n"
+    assert said.err == "warning: sandbox for programs: no namespaces can be made here\n"
+    monkeypatch.setattr(outside, "report_sandbox", lambda: NONE)
     with pytest.raises(ConfigError, match="cannot be played: refused unless X=1"):
-        sandboxes.tell_sandboxes(experiments)
+        outside.tell_sandbox(experiments)

@@ -35,7 +35,7 @@ def test_the_environment_moves_into_the_configuration():
         ("stpo: {}", "stpo", "did you mean 'stop'"),
         ("name: x", "name", "--experiment-name"),
         ("num_samples: '3'", "num_samples", "without quotes"),
-        ("stop: {training_iteration: yes}", "stop.training_iteration", "a number"),
+        ("stop: {training_iteration: yes}", "stop.training_iteration", "valid number"),
         ("checkpoint_config: {num_to_kep: 1}", "checkpoint_config.num_to_kep", "num_to_keep"),
         ("checkpoint_config: often\n  checkpoint_freq: 5", "checkpoint_config", "mapping"),
     ],

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from rllib_lmgame.inference.engines.core import Core, Finished
+from rllib_lmgame.inference.engines.core import Core
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.policies.model.files import ADAPTER_FILES
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
@@ -57,7 +57,7 @@ class FakeCore(Core):
     def has_work(self) -> bool:
         return bool(self.running)
 
-    def step(self) -> Sequence[Finished]:
+    def step(self) -> Sequence[Generation]:
         self._fail("step", [request for request, _ in self.running.values()])
         self.running = {name: (request, steps + 1) for name, (request, steps) in self.running.items()}
         done = [name for name, (request, steps) in self.running.items() if steps >= request.sampling.max_tokens]
@@ -100,9 +100,9 @@ class FakeCore(Core):
         if where == self.fails_in and any(BAD in request.prompt_ids for request in requests):
             raise KeyError(where)
 
-    def _finished(self, request: GenerationRequest) -> Finished:
+    def _finished(self, request: GenerationRequest) -> Generation:
         count = request.sampling.max_tokens
-        return Finished(
+        return Generation(
             request.request_id, np.ones(count, np.int32), np.zeros(count, np.float32), StopReason.MAX_TOKENS
         )
 

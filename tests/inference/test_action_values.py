@@ -120,6 +120,7 @@ def test_pushed_and_saved_values_are_played_by(
     assert gap > 1e-2, "without values the policy plays alone"
 
 
+@pytest.mark.slow
 def test_vllm_plays_by_values_that_read_the_policys_states(model_dir: str, tmp_path: Path) -> None:
     """Saved, pushed and taken away again; among all tokens and among few. With another backbone they are refused."""
     pytest.importorskip("vllm")

@@ -181,6 +181,7 @@ def test_an_engine_killed_while_generating(group: Any, models: Any) -> None:
     assert sound(models[1], batch, generations)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("put_back")
 def test_requests_wait_for_the_only_engine_to_come_back(group: Any, models: Any) -> None:
     async def run() -> Generation:
@@ -198,6 +199,7 @@ def test_requests_wait_for_the_only_engine_to_come_back(group: Any, models: Any)
     assert sound(models[1], requests(1, SamplingSpec(2), prefix="patient"), [generation])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("put_back")
 def test_an_engine_killed_during_a_weight_update(group: Any, models: Any) -> None:
     """The push notices, the engine comes back and holds the pushed weights when the push returns."""
@@ -220,6 +222,7 @@ def test_an_engine_killed_during_a_weight_update(group: Any, models: Any) -> Non
         assert sound(models[1], batch, generations)
 
 
+@pytest.mark.slow
 def test_before_any_push_a_restarted_engine_serves_its_first_weights(model_dir: str, models: Any) -> None:
     group = EngineGroup.create(
         "fresh", model_dir, InferenceOptions(engine="transformers", num_cpus_per_engine=0.5), CONTEXT, version=3
@@ -234,6 +237,7 @@ def test_before_any_push_a_restarted_engine_serves_its_first_weights(model_dir: 
         group.shutdown()
 
 
+@pytest.mark.slow
 def test_shutdown_leaves_no_process_and_no_name(model_dir: str) -> None:
     group = EngineGroup.create(
         "gone", model_dir, InferenceOptions(engine="transformers", num_cpus_per_engine=0.5), CONTEXT
@@ -333,6 +337,7 @@ def vllm_group(model_dir: str) -> Iterator[Any]:
     group.shutdown()
 
 
+@pytest.mark.slow
 def test_vllm_generates_with_choices_after_a_push(vllm_group: Any, models: Any) -> None:
     choices = ((5, 6, STOP), (5, 7, STOP), (8, STOP))
     batch = [

@@ -11,7 +11,6 @@ from inference_reference import CONTEXT, STOP, generate_all, learner_module, req
 
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, allowed_tokens
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 CHOICES = ((11, 12, 30, STOP), (11, 13, 14, 30, STOP), (20, 21, STOP), (11, 12, 15, 16, STOP), (22, 21, STOP))
@@ -47,11 +46,10 @@ def test_sampler_and_learner_agree_under_constraint(engine: Any, module: Any, te
             choices = CHOICES if request.choices is None else None
             then.append(GenerationRequest(f"{request.request_id}-then", context, spec, choices))
         asked = then
-    rows = build_rows(trajectories, max_row_tokens=CONTEXT)
-    batch = TokenBatch.from_rows(rows)
+    batch = TokenBatch.from_trajectories(trajectories, max_row_tokens=CONTEXT)
     turns = [turn for played in trajectories for turn in played.turns]
     decided = sum(len(t.response_ids) if t.allowed is None else int((t.allowed.counts > 1).sum()) for t in turns)
-    assert len(rows) == len(trajectories)
+    assert batch.num_rows == len(trajectories)
     assert batch.num_actions == decided < sum(len(turn.response_ids) for turn in turns)
     for pack in batch.microbatches(100):
         with torch.no_grad():

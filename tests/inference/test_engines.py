@@ -48,7 +48,6 @@ from rllib_lmgame.inference.protocol import (
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec, make_engine
 from rllib_lmgame.inference.weights import pack_state, state_checksum
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.model.layout import Layout
 from rllib_lmgame.rollouts.records import Trajectory, Turn
@@ -469,6 +468,7 @@ def test_replies_are_scored_as_a_plain_forward_scores_them(engine: Any, models: 
     assert sound(models[0], again, generate_all(engine, again))
 
 
+@pytest.mark.slow
 def test_replies_of_two_adapters_are_scored_at_once(make_dir: Any, tmp_path: Path) -> None:
     """In a model whose head vLLM would have places for adapters in, too; of one only some layers have adapters."""
     pytest.importorskip("vllm")
@@ -554,7 +554,7 @@ def make_mixture(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[in
     return make
 
 
-@pytest.mark.parametrize("engine", ["transformers", "vllm"])
+@pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
 def test_experts_are_replaced(engine: str, make_mixture: Any) -> None:
     if engine == "vllm":
         pytest.importorskip("vllm")
@@ -776,8 +776,8 @@ def largest_gap(engine: Any, module: Any, context: int) -> float:
         Turn(np.array(request.prompt_ids, np.int32), reply.response_ids, reply.logprobs, new_row=True)
         for request, reply in zip(asked, replies, strict=True)
     ]
-    rows = build_rows([Trajectory([turn], terminated=True) for turn in turns], max_row_tokens=context)
-    batch = TokenBatch.from_rows(rows)
+    played = [Trajectory([turn], terminated=True) for turn in turns]
+    batch = TokenBatch.from_trajectories(played, max_row_tokens=context)
     for pack in batch.microbatches(1000, batched=module.layout is Layout.BATCHED):
         with torch.no_grad():
             batch.put(pack, old_logprobs=module.forward_train(pack.to_torch())["logprobs"].numpy())

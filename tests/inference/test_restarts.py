@@ -56,6 +56,7 @@ def test_an_engine_that_did_not_load_again_is_tried_until_it_does(make_group: An
     assert ask(group.names, [request("again")])[0].stop_reason is StopReason.MAX_TOKENS
 
 
+@pytest.mark.slow
 def test_an_engine_that_never_loads_again_is_named_with_the_reason(
     make_group: Any, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_push_brings_back_an_engine_that_broke(make_group: Any) -> None:
     assert (served.stop_reason, served.policy_version) == (StopReason.MAX_TOKENS, 4)
 
 
+@pytest.mark.slow
 def test_an_engine_that_starts_again_while_new_weights_are_made_waits_for_them(make_group: Any) -> None:
     group = make_group()
     group.push(WEIGHTS, 4)
@@ -130,6 +132,7 @@ def test_no_engine_is_made_after_the_end(make_group: Any, tmp_path) -> None:
     assert healing.done() and group._handles[group.names[0]] is handle
 
 
+@pytest.mark.slow
 def test_an_engine_killed_twice_for_want_of_memory_stays_down(make_group: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from rllib_lmgame.inference.serving.group import EngineMemoryError
 
@@ -157,6 +160,7 @@ def ray_wait(group: Any) -> list[Any]:
     return ray.wait([group._vigils[group.names[0]]], timeout=0)[0]
 
 
+@pytest.mark.slow
 def test_a_signal_ends_the_wait_for_an_engine_that_does_not_come_back(
     make_group: Any, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

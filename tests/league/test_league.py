@@ -22,7 +22,6 @@ from rllib_lmgame.league.matches import Match, Table, assign_engines, deal_match
 from rllib_lmgame.league.matchmaking import Standing, draw_member, drawn, exploited_by
 from rllib_lmgame.league.members import Member, leaving
 from rllib_lmgame.league.payoffs import Payoffs
-from rllib_lmgame.league.reach import MostPlay, check_reach
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.settings.plugins import MATCHMAKERS
 from rllib_lmgame.settings.sections.league import LeagueOptions, MatchmakingOptions
@@ -72,7 +71,7 @@ def run(
 def test_a_league_of_twelve_goes_on_from_its_state_as_if_it_had_not_stopped() -> None:
     """Members, pay-offs, snapshots and matchmaking, through JSON; results may come in any order."""
     options = LeagueOptions(
-        snapshot_every=2, max_members=12, opponent_engines=2, matchmaking=MatchmakingOptions("pfsp_hard")
+        snapshot_every=2, max_members=12, opponent_engines=2, matchmaking=MatchmakingOptions(type="pfsp_hard")
     )
     whole, first, second = (League(options, ["player"], 3) for _ in range(3))
     met = run(whole, range(60))
@@ -228,7 +227,9 @@ def test_engines_exchange_as_little_as_can_be(wanted: list[str], held: list[str 
 
 def test_what_is_read_ahead_is_what_is_needed() -> None:
     """The tables of the next iteration, also where a snapshot is due before it and a member leaves for it."""
-    league = League(LeagueOptions(snapshot_every=1, max_members=3, matchmaking=MatchmakingOptions("latest")), ["p"], 0)
+    league = League(
+        LeagueOptions(snapshot_every=1, max_members=3, matchmaking=MatchmakingOptions(type="latest")), ["p"], 0
+    )
     for iteration in range(6):
         league.decided(iteration, league.due(iteration))
         league.record(*played(league, iteration))
@@ -359,7 +360,7 @@ def test_past_exploiters_that_win(rates: dict[str, float], names: list[str]) -> 
 
 def test_exploiters_are_no_forgotten_members() -> None:
     """That one of them is beaten less often than others does not bring it back, unless it exploits."""
-    league = dataclasses.replace(options(), matchmaking=MatchmakingOptions("latest"))
+    league = options().model_copy(update={"matchmaking": MatchmakingOptions(type="latest")})
     standings = standings_of({"h-1": 0.5, "p-4": 0.9, "h-6": 0.6, "p-8": 0.8})
     assert not exploited_by(standings, league)
     met = {
@@ -371,8 +372,8 @@ def test_exploiters_are_no_forgotten_members() -> None:
 
 def test_past_versions_are_met_that_are_as_strong_as_the_exploiter() -> None:
     """By x(1 - x), whatever matchmaking says; within 4 standard deviations."""
-    section = dataclasses.replace(
-        options(past_share=1.0), matchmaking=MatchmakingOptions("latest"), opponent_engines=100
+    section = options(past_share=1.0).model_copy(
+        update={"matchmaking": MatchmakingOptions(type="latest"), "opponent_engines": 100}
     )
     league = League(section, POLICIES, 5)
     wins = {"p-0": 990.0, "p-1": 500.0, "p-2": 800.0}
@@ -391,14 +392,14 @@ def test_past_versions_are_met_that_are_as_strong_as_the_exploiter() -> None:
 
 @pytest.mark.parametrize(("past_share", "seated"), [(0.0, ["p"]), (0.5, ["p", "h"])])
 def test_who_meets_no_members_holds_no_engine(past_share: float, seated: list[str]) -> None:
-    league = League(dataclasses.replace(options(past_share=past_share), opponent_engines=4), POLICIES, 0)
+    league = League(options(past_share=past_share).model_copy(update={"opponent_engines": 4}), POLICIES, 0)
     league.decided(0, league.due(0))
     assert [table.policy for table in league.tables(1)] == (seated * 4)[:4]
 
 
 def test_who_leaves_is_not_told_by_what_exploiters_beat() -> None:
     """The most beaten member is that which policies beat that are none."""
-    section = dataclasses.replace(options(), max_members=2, leaves="most_beaten")
+    section = options().model_copy(update={"max_members": 2, "leaves": "most_beaten"})
     league = League(section, POLICIES, 0)
     league.decided(0, [Member("p-0", "p", 0), Member("p-1", "p", 0)])
     for policy, outcomes in (("p", ("loss", "draw")), ("h", ("win", "loss"))):
@@ -409,7 +410,7 @@ def test_who_leaves_is_not_told_by_what_exploiters_beat() -> None:
 
 def test_past_exploiters_come_before_forgotten_members() -> None:
     """By (1 - x)^2 in the share of forgotten members, .15 of .65; within 4 standard deviations."""
-    league = dataclasses.replace(options(), matchmaking=MatchmakingOptions("latest"))
+    league = options().model_copy(update={"matchmaking": MatchmakingOptions(type="latest")})
     standings, draws = standings_of({"p-0": 0.1, "h-5": 0.2, "h-9": 0.6, "p-10": 0.5}), 20_000
     met = Counter(
         draw_member(standings, league, MATCHMAKERS["latest"], lambda purpose, i=i: drawn(i, purpose)).name  # type: ignore[misc]
@@ -449,56 +450,6 @@ def test_a_state_with_a_policy_that_is_gone_is_refused() -> None:
         plain.set_state(state)
         assert plain.numbers()["size"] == len(whole.members)
     assert any(member.policy == "h" for member in whole.members)
-
-
-ALONE: dict[str, Any] = {"of": "p", "reset_every": None}
-
-
-@pytest.mark.parametrize(
-    ("exploiter", "league", "path", "words"),
-    [
-        ({"win_rate": 1.0}, {}, "win_rate", "80 games, the most that count .* is 0.9938 at best"),
-        ({"win_rate": 1.0}, {"payoff_decay": 1.0}, "win_rate", "is 1 at best"),
-        ({"win_rate": 0.6}, {"payoff_decay": 0.0}, "reset_every", "but 8 count at most"),
-        ({"win_rate": 0.6, "past_share": 0.5}, {}, "reset_every", "but 40 count at most"),
-        ({"win_rate": 0.6}, {"snapshot_min_games": 80}, "reset_every", "=80 games against p, but 80 count"),
-        ({"win_rate": 0.6}, {"snapshot_min_games": 79}, None, ""),
-        ({"win_rate": 0.9}, {"payoff_decay": 0.0, "snapshot_min_games": 8}, None, ""),
-        ({"win_rate": 0.95}, {"payoff_decay": 0.0, "snapshot_min_games": 8}, "win_rate", "is 0.9444 at best"),
-        ({"win_rate": 1.0, "reset_every": 5}, {"payoff_decay": 0.0}, None, ""),
-    ],
-)
-def test_who_can_never_be_done_is_refused(
-    exploiter: dict[str, Any], league: dict[str, Any], path: str | None, words: str
-) -> None:
-    """And nobody else: whoever wins 8 games in every iteration is done."""
-    section = LeagueOptions(**league, exploiters={"h": {**ALONE, **exploiter}})
-    if path is not None:
-        with pytest.raises(ConfigError, match=words) as caught:
-            check_reach(section, MostPlay(policies=2, groups=16))
-        assert caught.value.path == f"config.league.exploiters.h.{path}"
-    else:
-        check_reach(section, MostPlay(policies=2, groups=16))
-    playing = League(section, POLICIES, 0)
-    for iteration in range(200):
-        playing.decided(iteration, playing.due(iteration))
-        playing.payoffs.decay("h", section.payoff_decay)
-        playing.payoffs.add("h", "p", "win", MostPlay(2, 16).against_present(section.exploiter_options["h"]))
-    assert (playing.numbers()["exploiters"]["h"]["resets"] > 0) == (path is None)
-
-
-@given(st.integers(2, 4), st.integers(1, 30), st.integers(1, 3), st.integers(1, 3), st.sampled_from([0.0, 0.3, 0.7]))
-def test_no_more_is_played_than_is_said(policies: int, groups: int, size: int, games: int, past_share: float) -> None:
-    names = ["p", "h", "a", "b"][:policies]
-    league = League(options(past_share=past_share), names, 7)
-    league.decided(0, league.due(0))
-    most = MostPlay(policies, groups, size, games=games).against_present(league.exploiters["h"])
-    for iteration in range(4):
-        plans = plan_episodes(
-            groups * size, run_seed=1, purpose="train", iteration=iteration, group_size=size, game_weights=[1.0] * games
-        )
-        against = [match for match in league.matches(plans, iteration).values() if match.against is not None]
-        assert len(against) <= most
 
 
 def test_what_a_strangers_file_may_say_of_exploiters() -> None:

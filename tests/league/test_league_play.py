@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 import random
 import shutil
@@ -197,7 +196,7 @@ def test_what_is_played_in_place_of_constant_groups_counts_with_the_rest(tmp_pat
 def test_a_damaged_member_ends_the_run_when_its_weights_are_read(tmp_path) -> None:
     algorithm = Algorithm(tmp_path, engines=1)
     play = LeaguePlay(
-        algorithm, LeagueOptions(snapshot_every=1, matchmaking=MatchmakingOptions("latest"), forgotten=None)
+        algorithm, LeagueOptions(snapshot_every=1, matchmaking=MatchmakingOptions(type="latest"), forgotten=None)
     )
     iterate(play, algorithm, 0)
     save_file({"w": np.full(3, 7, np.float32)}, tmp_path / "league" / "p-0" / "model.safetensors")
@@ -253,7 +252,7 @@ def test_a_league_with_an_exploiter_is_taken_from_a_checkpoint_elsewhere(tmp_pat
 def test_who_becomes_an_exploiter_when_a_run_goes_on_begins_then(tmp_path, league_before: bool) -> None:
     """It has its time from there on, and begins again with what it was; so too after a checkpoint."""
     algorithm = Algorithm(tmp_path / "first", engines=2, policies=("p", "h"))
-    plain = LeaguePlay(algorithm, dataclasses.replace(EXPLOITED, exploiters={}))
+    plain = LeaguePlay(algorithm, EXPLOITED.model_copy(update={"exploiters": {}}))
     iterate(plain, algorithm, *range(7))
     began = []
     for directory, first, last in ((tmp_path / "second", 7, 9), (tmp_path / "third", 9, 20)):
@@ -275,7 +274,7 @@ def test_who_becomes_an_exploiter_when_a_run_goes_on_begins_then(tmp_path, leagu
     assert play.numbers()["exploiters"]["h"]["resets"] == 2
 
     begun = algorithm.weights["h"]
-    for directory, options in (("none", dataclasses.replace(EXPLOITED, exploiters={})), ("again", EXPLOITED)):
+    for directory, options in (("none", EXPLOITED.model_copy(update={"exploiters": {}})), ("again", EXPLOITED)):
         checkpoint = tmp_path / directory / "checkpoint"
         checkpoint.mkdir(parents=True)
         play.save(checkpoint)
@@ -306,7 +305,7 @@ def test_a_members_files_are_read_once_and_hashed_once(tmp_path, monkeypatch: py
     )
     monkeypatch.setattr(league_of_algorithm, "read_member", lambda *args: pytest.fail("read again"))
     algorithm = Algorithm(tmp_path / "trial", engines=1)
-    options = LeagueOptions(snapshot_every=1, matchmaking=MatchmakingOptions("latest"), forgotten=None)
+    options = LeagueOptions(snapshot_every=1, matchmaking=MatchmakingOptions(type="latest"), forgotten=None)
     play = LeaguePlay(algorithm, options)
     iterate(play, algorithm, *range(3))
     assert read == [".taking-p-0", ".taking-p-1", ".taking-p-2"]

@@ -49,7 +49,9 @@ def league_of(rates: list[float], **options) -> League:
 )
 def test_members_are_met_as_often_as_the_rule_says(name: str, options: dict[str, float], formula, draws: int) -> None:
     """Each within 4 standard deviations."""
-    league = league_of(RATES, matchmaking=MatchmakingOptions(name, **options), forgotten=None, opponent_engines=100)
+    league = league_of(
+        RATES, matchmaking=MatchmakingOptions(type=name, **options), forgotten=None, opponent_engines=100
+    )
     met = Counter(table.member.name for iteration in range(draws // 100) for table in league.tables(iteration))
     rates = [standing.win_rate for standing in league.standings("p")]
     weights = [formula(x) for x in (RATES if name == "latest" else rates)]
@@ -87,7 +89,7 @@ def test_forgotten_members_are_the_published_ones(rates: list[float], below: flo
 
 def test_forgotten_members_get_their_share_of_the_matches() -> None:
     """.15 of all matches is .15 / .65 of those against members, by (1 - x)^2; within 4 standard deviations."""
-    options = LeagueOptions(matchmaking=MatchmakingOptions("latest"), self_play_share=0.35)
+    options = LeagueOptions(matchmaking=MatchmakingOptions(type="latest"), self_play_share=0.35)
     standings, draws = standings_of([0.1, 0.9, 0.8]), 20_000
     met = Counter(
         draw_member(standings, options, MATCHMAKERS["latest"], lambda purpose, i=i: drawn(i, purpose)).name  # type: ignore[misc]
@@ -143,10 +145,10 @@ def negative(standings: list[Standing], options: LeagueOptions) -> list[float]:
 
 
 def test_a_matchmaker_of_ones_own() -> None:
-    league = league_of(RATES, matchmaking=MatchmakingOptions(f"{__name__}:hardest"), forgotten=None)
+    league = league_of(RATES, matchmaking=MatchmakingOptions(type=f"{__name__}:hardest"), forgotten=None)
     assert {table.member.name for i in range(20) for table in league.tables(i)} == {"m1"}
     with pytest.raises(ConfigError, match=r"gave \[-1.0, .* one number of at least 0"):
-        league_of(RATES, matchmaking=MatchmakingOptions(f"{__name__}:negative"), forgotten=None).tables(0)
+        league_of(RATES, matchmaking=MatchmakingOptions(type=f"{__name__}:negative"), forgotten=None).tables(0)
     with pytest.raises(ConfigError, match="did you mean `pfsp_hard`"):
         resolve_matchmaker("pfsp_herd")
     with pytest.raises(ConfigError, match="takes two arguments"):
@@ -156,7 +158,7 @@ def test_a_matchmaker_of_ones_own() -> None:
 def test_where_all_weights_are_zero_every_member_is_drawn_alike() -> None:
     """Within 4 standard deviations."""
     league = league_of(
-        RATES, matchmaking=MatchmakingOptions(f"{__name__}:nobody"), forgotten=None, opponent_engines=100
+        RATES, matchmaking=MatchmakingOptions(type=f"{__name__}:nobody"), forgotten=None, opponent_engines=100
     )
     met = Counter(table.member.name for iteration in range(60) for table in league.tables(iteration))
     for number in range(len(RATES)):

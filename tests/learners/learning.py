@@ -13,7 +13,7 @@ import pytest
 import torch
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.rollouts.records import trajectory_of
 
@@ -90,7 +90,7 @@ def in_groups(episodes: list[Any], count: int, *, equal: bool = False) -> WholeE
     """Episodes in ``count`` groups of one game; with ``equal`` all of a group return the same."""
     for number, episode in enumerate(episodes):
         part = episode.agent_episodes["player"]
-        part.custom_data["lmgame"] |= {"group": f"g{number % count}", "game": "game"}
+        part.custom_data["lmgame"].group, part.custom_data["lmgame"].game = f"g{number % count}", "game"
         if equal:
             part.rewards.data[:] = [0.0] * (len(part.rewards.data) - 1) + [0.1 + number % count]
     return WholeEpisodes(episodes=episodes)
@@ -104,8 +104,8 @@ def one_prompt_each(groups: list[Any]) -> WholeEpisodes:
         prompt = np.concatenate([rules, rng.integers(0, 64, 20)]).astype(np.int32)
         for episode in group:
             part = episode.agent_episodes["player"]
-            part.custom_data["lmgame"] |= {"group": f"g{number}", "game": "game"}
-            part.extra_model_outputs["prompt_ids"].data[0] = prompt
+            part.custom_data["lmgame"].group, part.custom_data["lmgame"].game = f"g{number}", "game"
+            part.extra_model_outputs["turn"].data[0].prompt_ids = prompt
             episodes.append(episode)
     return WholeEpisodes(episodes=episodes)
 
@@ -127,9 +127,7 @@ def marked(episodes: list[Any], seed: int = 0) -> list[Any]:
             turn.new_row = number in (0, 3)  # The last of four turns begins a row.
         if trajectory.final_prompt_ids is not None:
             trajectory.final_observed = rng.random(len(trajectory.final_prompt_ids)) < 0.5
-        again = part_of(trajectory)
-        again.custom_data["lmgame"] |= {key: part.custom_data["lmgame"][key] for key in ("group", "game")}
-        made.append(episode_of(again))
+        made.append(episode_of(part_of(trajectory)))
     return made
 
 

@@ -57,7 +57,7 @@ def episodes(count: int, prompt: int, reply: int, vocabulary: int, legal: bool, 
         turn.allowed = conftest.random_allowed(rng, turn.response_ids) if legal else None
         found.append(conftest.single(conftest.Trajectory([turn], terminated=True, module_id="player")))
         part = found[-1].agent_episodes["player"]
-        part.custom_data["lmgame"] |= {"group": f"g{len(found) % 2}", "game": "game"}
+        part.custom_data["lmgame"].group, part.custom_data["lmgame"].game = f"g{len(found) % 2}", "game"
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from episode_parts import rows_of
 from learner_weights import hf_state, set_adam_eps
 from learning import (
     by_state_and_files,
@@ -19,7 +20,7 @@ from learning import (
     weights,
 )
 
-from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import ActionValueObjective
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.rollouts.records import trajectory_of
@@ -43,8 +44,7 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 def objective_of(case: str, steps: int = 1, **changes: Any) -> ActionValueObjective:
     options = CASES[case][0]
-    changed = type(options)(**{**vars(options), **changes})
-    return ActionValueObjective(steps, 1e-3, options=changed)
+    return ActionValueObjective(steps, 1e-3, options=options.model_copy(update=changes))
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def written_out(case: str, module: Any, episodes: list[Any]) -> dict[str, Any]:
     slow = module.target_backbone or own
     terms: dict[str, list[Any]] = {name: [] for name in ("bc", "q", "cql", "v")}
     for episode in episodes:
-        rows = build_rows([trajectory_of(episode.agent_episodes["player"])], max_row_tokens=128)
+        rows = rows_of([trajectory_of(episode.agent_episodes["player"])], max_row_tokens=128)
         steps = []
         for row in rows:
             policy, hidden, behind = states(model.model, row), states(own, row), states(slow, row).detach()

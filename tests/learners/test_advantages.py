@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from learning import ThreadRanks, together
 
@@ -21,8 +21,7 @@ from rllib_lmgame.learners.advantages import (
     token_gae,
 )
 from rllib_lmgame.learners.advantages.gae import GAE
-from rllib_lmgame.learners.data.batching import NO_ROWS, TokenBatch
-from rllib_lmgame.learners.data.rows import build_rows
+from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.plugins import ESTIMATORS
@@ -100,9 +99,8 @@ def reply(count: int, reward: float = 0.0, new_row: bool = False) -> Turn:
 def test_two_turn_success_gives_the_first_token_its_share(window: bool) -> None:
     """Observation tokens between the turns, and a new row per turn, do not dilute the credit."""
     trajectory = Trajectory([reply(3, new_row=True), reply(2, reward=1.0, new_row=window)], terminated=True)
-    rows = build_rows([trajectory], max_row_tokens=64)
-    assert len(rows) == (2 if window else 1)
-    batch = TokenBatch.from_rows(rows)
+    batch = TokenBatch.from_trajectories([trajectory], max_row_tokens=64)
+    assert batch.num_rows == (2 if window else 1)
     inputs = replace(advantage_inputs(batch, gamma=1.0, lam=LAM, ranks=Ranks()), values=np.zeros(5))
     advantages = token_gae(inputs)
     np.testing.assert_allclose(advantages, [LAM**4, LAM**3, LAM**2, LAM, 1.0], rtol=1e-6)
@@ -115,7 +113,7 @@ def test_a_truncated_trajectory_bootstraps_and_a_terminated_one_does_not() -> No
             [reply(2, reward=0.5, new_row=True)], terminated=terminated, final_prompt_ids=np.array([99], np.int32)
         )
 
-    batch = TokenBatch.from_rows(build_rows([play(True), play(False)], max_row_tokens=64))
+    batch = TokenBatch.from_trajectories([play(True), play(False)], max_row_tokens=64)
     for packed in batch.microbatches(100):
         batch.put(
             packed, values=np.full(packed.num_actions, 0.25), bootstrap_values=np.full(len(packed.bootstrap_index), 4.0)
@@ -153,7 +151,6 @@ def test_an_unknown_mode_is_refused() -> None:
         normalize(ADVANTAGES, "turn", ROLES)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32 - 1),
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1), st.integers(0, 2)), min_size=1, max_size=12),
@@ -207,7 +204,7 @@ def test_advantages_are_normalised_within_what_is_compared(
 
 
 def test_a_learner_without_tokens_gets_empty_arrays() -> None:
-    inputs = advantage_inputs(NO_ROWS, gamma=GAMMA, lam=LAM, ranks=Ranks(), with_reference=True)
+    inputs = advantage_inputs(TokenBatch.empty(), gamma=GAMMA, lam=LAM, ranks=Ranks(), with_reference=True)
     for found in (
         token_gae(inputs),
         monte_carlo_returns(inputs),
@@ -278,7 +275,7 @@ def test_a_registered_estimator_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
         (f"{__name__}:WithArguments", "cannot be made without arguments"),
         (
             f"{__name__}:with_six_arrays",
-            r"takes \(rewards, values, .*; an estimator takes one argument, an AdvantageInputs .*`inputs.rewards`",
+            r"takes \(rewards, values, .*; an estimator takes one argument, an AdvantageInputs",
         ),
     ],
 )

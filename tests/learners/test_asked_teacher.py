@@ -10,27 +10,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from learning import update
+from transformers import AutoModelForCausalLM
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.base.http_server import listen
 from rllib_lmgame.endpoints.address import Address
-from rllib_lmgame.endpoints.chat_server import ChatEndpoint
 from rllib_lmgame.endpoints.client import ConversationTooLong, EndpointError
 from rllib_lmgame.endpoints.scoring import Scored, ScoringClient
 from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.support.loop_thread import submitted
-from rllib_lmgame.evaluation.players.language_model import hugging_face_player
-from rllib_lmgame.evaluation.players.served import ServedPolicy
-from rllib_lmgame.evaluation.players.settings import PlayerSettings
-from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines import asked_teacher
 from rllib_lmgame.learners.engines.asked_teacher import AskedTeacher
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.policies.model.files import load_tokenizer
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.teacher import TeacherOptions
 
@@ -41,19 +39,31 @@ IDS = [5, 3, 5, 9]
 
 @pytest.fixture(scope="module")
 def asked(tiny_model_dir: str) -> Iterator[str]:
-    """The model of ``tiny_model_dir`` as ``rllib serve --policy`` serves it."""
-    sections = {"language_model": {"context_length": 128, "dtype": "float32"}}
-    player: Any = hugging_face_player("tiny", f"hf:{tiny_model_dir}", PlayerSettings(sections=sections))
+    """The model of ``tiny_model_dir``, which scores prompts as vLLM's server does."""
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype="float32")
+    tokenizer = load_tokenizer(tiny_model_dir, LanguageModelOptions())
     port: Future[int] = Future()
 
-    async def serve() -> None:
-        async with player:
-            policy = ServedPolicy(player)
-            endpoint = ChatEndpoint("tiny", policy.score)
-            endpoint.admit(None, policy)
-            await listen(endpoint.app(), "127.0.0.1", 0, port.set_result, 1.0)
+    async def listed(request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "tiny"}]})
 
-    serving = submitted(serve())
+    async def scored(request: web.Request) -> web.Response:
+        ids = (await request.json())["prompt"]
+        problem = f"the prompt has {len(ids)} tokens; the context holds 128" if len(ids) > 128 else ""
+        problem = f"a token outside the vocabulary of {len(tokenizer)}" if max(ids) >= len(tokenizer) else problem
+        if problem:
+            return web.json_response({"error": problem}, status=400)
+        with torch.no_grad():
+            rows = model(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
+        there = [
+            {str(token): {"logprob": float(row[token]), "decoded_token": tokenizer.decode([token])}}
+            for row, token in zip(rows, ids[1:], strict=True)
+        ]
+        return web.json_response({"choices": [{"text": "", "prompt_logprobs": [None, *there]}]})
+
+    app = web.Application()
+    app.add_routes([web.get("/v1/models", listed), web.post("/v1/completions", scored)])
+    serving = submitted(listen(app, "127.0.0.1", 0, port.set_result, 1.0))
     yield f"openai:tiny@http://127.0.0.1:{port.result(60)}/v1"
     serving.cancel()
 

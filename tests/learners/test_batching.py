@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise, product
+from dataclasses import dataclass
+from itertools import groupby, pairwise, product
 from typing import Any
 
+import episode_parts
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch, assign_balanced, dummy_batch
-from rllib_lmgame.learners.data.rows import Row
+from rllib_lmgame.rollouts.records import Trajectory, Turn
+
+
+@dataclass
+class Row(episode_parts.Row):
+    """A made-up row of a game with this ``temperature``, in this ``group``; its turns count from ``first_turn`` on."""
+
+    temperature: float | None
+    group: str
+    first_turn: int
+
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        """Where replies begin and end."""
+        marks = np.concatenate([[0], self.loss_mask.astype(int), [0]])
+        return list(zip(np.flatnonzero(np.diff(marks) == 1), np.flatnonzero(np.diff(marks) == -1), strict=True))
 
 
 def make_row(
@@ -25,36 +42,81 @@ def make_row(
     first_id: int = 0,
     group: str = "",
     game: str = "",
-    turns: list[int] | None = None,
-    temperature: float = math.nan,
+    first_turn: int = 0,
+    temperature: float | None = None,
+    ids: np.ndarray | None = None,
 ) -> Row:
-    """A row whose ids count up from ``first_id`` and whose sampled positions are ``mask``; all of one turn, or of
-    ``turns``.
-    """
+    """A row whose ids count up from ``first_id`` and whose sampled positions are ``mask``: neighbours are a turn."""
     marks = np.zeros(length, bool)
     marks[mask] = True
-    turn = np.full(length, -1, np.int32)
-    turn[sorted(mask)] = [0] * len(mask) if turns is None else turns
-    numbers = np.arange(first_id, first_id + length, dtype=np.int32)
-    return Row(
+    numbers = np.arange(first_id, first_id + length, dtype=np.int32) if ids is None else ids
+    row = Row(
         input_ids=numbers,
         loss_mask=marks,
         rollout_logprobs=np.where(marks, -numbers, 0).astype(np.float32),
-        rewards=np.where(marks, numbers * 0.5, 0).astype(np.float32),
+        rewards=np.zeros(length),
         policy_version=np.where(marks, trajectory, -1).astype(np.int32),
-        turn=turn,
+        turn=np.full(length, -1, np.int32),
+        weights=marks.astype(np.float32),
+        observed=np.zeros(length, bool),
         trajectory=trajectory,
         needs_bootstrap=bootstrap,
         role=role,
-        module_id="m",
         group=group,
         game=game,
         episode=f"e{trajectory}",
-        observations=100 * trajectory + np.arange(20),
-        state_values=np.full(20, np.nan, np.float32),
-        weights=np.ones(20, np.float32),
         temperature=temperature,
+        first_turn=first_turn,
     )
+    for number, (begin, end) in enumerate(row.runs, first_turn):
+        row.turn[begin:end] = number
+        row.rewards[end - 1] = numbers[end - 1] * 0.5
+    return row
+
+
+def trajectory_of_rows(rows: list[Row]) -> Trajectory:
+    """The trajectory that becomes these rows."""
+    turns, final, final_new_row = [], None, False
+    for row in rows:
+        at = 0
+        for begin, end in row.runs:
+            turns.append(
+                Turn(
+                    prompt_ids=row.input_ids[at:begin],
+                    response_ids=row.input_ids[begin:end],
+                    rollout_logprobs=row.rollout_logprobs[begin:end],
+                    reward=row.rewards[end - 1],
+                    policy_version=row.trajectory,
+                    new_row=at == 0,
+                    observation=100 * row.trajectory + row.turn[begin],
+                )
+            )
+            at = end
+        rest = row.input_ids[at:]
+        if row.needs_bootstrap:
+            final, final_new_row = rest, at == 0
+        elif len(rest):  # A reply of nothing, as if no token had been left.
+            turns.append(Turn(rest, rest[:0], np.zeros(0, np.float32)))
+    row = rows[0]
+    return Trajectory(
+        turns,
+        terminated=not rows[-1].needs_bootstrap,
+        role=row.role,
+        group=row.group,
+        game=row.game,
+        episode_id=row.episode,
+        final_prompt_ids=final,
+        final_new_row=final_new_row,
+        temperature=row.temperature,
+    )
+
+
+def batch_of(rows: list[Row]) -> TokenBatch:
+    """The batch of these rows; trajectories of other numbers have nothing to learn."""
+    played = [Trajectory([], terminated=True) for _ in range(max(row.trajectory for row in rows) + 1)]
+    for number, own in groupby(rows, lambda row: row.trajectory):
+        played[number] = trajectory_of_rows(list(own))
+    return TokenBatch.from_trajectories(played, max_row_tokens=10**6)
 
 
 @st.composite
@@ -66,17 +128,16 @@ def row_lists(draw: st.DrawFn) -> list[Row]:
         count = draw(st.integers(1, 3))
         truncated, spoken = draw(st.booleans()), 0
         role, group = draw(st.sampled_from(["a", "b"])), draw(st.sampled_from(["", "g1", "g2"]))
-        game, temperature = draw(st.sampled_from(["g", "h"])), draw(st.sampled_from([math.nan, 0.0, 0.5]))
+        game, temperature = draw(st.sampled_from(["g", "h"])), draw(st.sampled_from([None, 0.0, 0.5]))
         for i in range(count):
             length = draw(st.integers(2, 12))
             mask = draw(st.lists(st.integers(1, length - 1), min_size=1, unique=True))
             if truncated and i == count - 1 and i > 0 and draw(st.booleans()):
                 mask = []
-            turns = [(spoken + place) // 2 for place in range(len(mask))]
-            spoken += len(mask)
             truncates = truncated and i == count - 1
-            told = {"role": role, "group": group, "game": game, "turns": turns, "temperature": temperature}
+            told = {"role": role, "group": group, "game": game, "first_turn": spoken, "temperature": temperature}
             rows.append(make_row(length, mask, index, bootstrap=truncates, first_id=used, **told))
+            spoken += len(rows[-1].runs)
             used += length
         index += draw(st.integers(1, 3))
     return rows
@@ -102,10 +163,9 @@ def check_cover(batch: TokenBatch, rows: list[Row], packs: list[PackedBatch]) ->
     )
 
 
-@settings(max_examples=200, deadline=None)
 @given(row_lists(), st.integers(1, 60))
 def test_microbatches_hold_every_row_once_within_budget(rows: list[Row], budget: int) -> None:
-    batch = TokenBatch.from_rows(rows)
+    batch = batch_of(rows)
     packs = batch.microbatches(budget)
     check_cover(batch, rows, packs)
     for packed in packs:
@@ -115,10 +175,9 @@ def test_microbatches_hold_every_row_once_within_budget(rows: list[Row], budget:
         assert packed.num_tokens == lengths.sum() == packed.cu_seqlens[-1]
 
 
-@settings(max_examples=200, deadline=None)
 @given(row_lists(), st.integers(1, 60))
 def test_rows_side_by_side_have_few_fillers(rows: list[Row], budget: int) -> None:
-    batch = TokenBatch.from_rows(rows)
+    batch = batch_of(rows)
     packs = batch.microbatches(budget, batched=True)
     check_cover(batch, rows, packs)
     for packed in packs:
@@ -131,20 +190,18 @@ def test_rows_side_by_side_have_few_fillers(rows: list[Row], budget: int) -> Non
         assert count * length > min(budget, 9 / 8 * (one.num_tokens + length))
 
 
-@settings(max_examples=50, deadline=None)
 @given(row_lists())
 def test_stretches_are_the_tokens_of_one_turn_or_trajectory_in_one_row(rows: list[Row]) -> None:
     turns = [(n, row.turn[at]) for n, row in enumerate(rows) for at in np.flatnonzero(row.loss_mask)]
-    batch = TokenBatch.from_rows(rows)
+    batch = batch_of(rows)
     for by, keys in (("turn", turns), ("trajectory", [n for n, _ in turns])):
         numbers: dict[Any, int] = {}
         assert batch.stretches(by).tolist() == [numbers.setdefault(key, len(numbers)) for key in keys]
 
 
-@settings(max_examples=200, deadline=None)
 @given(row_lists(), st.integers(1, 60))
 def test_indices_of_a_pack_lead_to_the_right_tokens(rows: list[Row], budget: int) -> None:
-    batch = TokenBatch.from_rows(rows)
+    batch = batch_of(rows)
     flat_ids = np.concatenate([row.input_ids[row.loss_mask] for row in rows])
     by_first = {int(row.input_ids[0]): row for row in rows}
     for packed in batch.microbatches(budget):
@@ -166,10 +223,9 @@ def test_indices_of_a_pack_lead_to_the_right_tokens(rows: list[Row], budget: int
         assert batch.trajectory_ids[packed.bootstrap_slot].tolist() == owners
 
 
-@settings(max_examples=200, deadline=None)
 @given(row_lists())
 def test_flat_arrays_are_the_sampled_tokens_in_order(rows: list[Row]) -> None:
-    batch = TokenBatch.from_rows(rows)
+    batch = batch_of(rows)
     np.testing.assert_array_equal(
         batch.rollout_logprobs, np.concatenate([row.rollout_logprobs[row.loss_mask] for row in rows])
     )
@@ -185,7 +241,7 @@ def test_flat_arrays_are_the_sampled_tokens_in_order(rows: list[Row]) -> None:
     for (i, a), (j, b) in product(enumerate(first), repeat=2):
         alike = (a.group, a.game, a.role) == (b.group, b.game, b.role) and a.group != ""
         assert (batch.group[i] == batch.group[j]) == (alike or i == j)
-    own = np.array([row.temperature or 1.0 for row in first])  # Greedy sampling is learnt at 1.
+    own = np.array([math.nan if row.temperature is None else row.temperature or 1.0 for row in first])  # Greedy: at 1.
     known = not np.isnan(own).all()
     np.testing.assert_array_equal(batch.temperature, own if known else [])
     for pack in batch.microbatches(20):
@@ -208,12 +264,11 @@ def test_flat_arrays_are_the_sampled_tokens_in_order(rows: list[Row]) -> None:
     assert np.isnan(batch.values).all() and not batch.bootstrap_values.any()
 
 
-@settings(max_examples=200, deadline=None)
 @given(row_lists(), st.integers(1, 6), st.integers(0, 2**32 - 1), st.booleans())
 def test_minibatches_keep_trajectories_whole_and_balanced_and_groups_where_asked(
     rows: list[Row], count: int, seed: int, groups: bool
 ) -> None:
-    batch = TokenBatch.from_rows(rows)
+    batch = batch_of(rows)
     minibatches = batch.minibatches(count, np.random.default_rng(seed), 40, whole_groups=groups)
     assert len(minibatches) == count
     check_cover(batch, rows, [packed for packs in minibatches for packed in packs])
@@ -235,7 +290,7 @@ def test_minibatches_keep_trajectories_whole_and_balanced_and_groups_where_asked
 
 
 def test_minibatches_follow_the_random_state_and_nothing_else() -> None:
-    batch = TokenBatch.from_rows([make_row(4, [2, 3], i, first_id=10 * i) for i in range(30)])
+    batch = batch_of([make_row(4, [2, 3], i, first_id=10 * i) for i in range(30)])
 
     def slots(rng: np.random.Generator) -> list[list[int]]:
         return [packed.token_slot.tolist() for packs in batch.minibatches(3, rng, 1000) for packed in packs]
@@ -252,7 +307,7 @@ def test_results_of_passes_return_to_their_tokens() -> None:
         make_row(3, [1, 2], 1, first_id=10),
         make_row(4, [3], 2, first_id=20, bootstrap=True),
     ]
-    batch = TokenBatch.from_rows(rows)
+    batch = batch_of(rows)
     for packed in batch.microbatches(7):
         batch.put(packed, values=packed.target_ids * 2.0, bootstrap_values=packed.input_ids[packed.bootstrap_index])
     assert batch.values.tolist() == [4.0, 6.0, 10.0, 22.0, 24.0, 46.0]
@@ -263,7 +318,7 @@ def test_results_of_passes_return_to_their_tokens() -> None:
 
 def test_tensors_carry_the_names_and_types_of_the_arrays() -> None:
     torch = pytest.importorskip("torch")
-    (packed,) = TokenBatch.from_rows([make_row(4, [1, 3], 0, bootstrap=True)]).microbatches(10)
+    (packed,) = batch_of([make_row(4, [1, 3], 0, bootstrap=True)]).microbatches(10)
     tensors = packed.to_torch("cpu")
     assert tensors["cu_seqlens"].dtype == torch.int32
     names = "input_ids position_ids predict_index target_ids bootstrap_index token_slot bootstrap_slot"
@@ -278,22 +333,9 @@ def test_a_dummy_batch_is_one_row_with_nothing_to_learn() -> None:
     assert packed.cu_seqlens.tolist() == [0, packed.num_tokens]
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([], "at least one row"),
-        ([make_row(3, [1], 0), make_row(3, [1], 1), make_row(3, [1], 0)], "adjacent"),
-        ([make_row(3, [1], 0), make_row(3, [0, 1], 1)], "row 1 begins with a sampled token"),
-    ],
-)
-def test_rows_that_cannot_be_batched_are_refused(rows: list[Row], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        TokenBatch.from_rows(rows)
-
-
 def test_zero_minibatches_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 1, not 0"):
-        TokenBatch.from_rows([make_row(3, [1], 0)]).minibatches(0, np.random.default_rng(0), 10)
+        batch_of([make_row(3, [1], 0)]).minibatches(0, np.random.default_rng(0), 10)
 
 
 @settings(deadline=None)

@@ -50,7 +50,6 @@ def random_trajectories(rng: np.random.Generator, count: int) -> tuple[list[np.n
 
 
 @given(seed=st.integers(0, 2**32 - 1), updates=st.integers(1, 6), new=st.booleans())
-@settings(max_examples=40, deadline=None)
 def test_rescaling_the_last_layer_changes_no_prediction(seed: int, updates: int, new: bool) -> None:
     """A head in float64, the games met one after the other, returns whose size jumps by powers of ten."""
     rng = np.random.default_rng(seed)

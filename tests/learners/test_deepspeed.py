@@ -20,7 +20,7 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.algorithms.cluster.learner_calls import measured_losses
 from rllib_lmgame.base.errors import CheckpointError, MissingDependencyError
-from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines import deepspeed_engine
 from rllib_lmgame.learners.engines.deepspeed_engine import (
     deepspeed_config,
@@ -282,7 +282,15 @@ def test_a_local_learner_with_deepspeed_equals_a_plain_one(
         learner.load_shard(tmp_path)
 
 
-@pytest.mark.parametrize(("stage", "dtype"), [(0, "auto"), (1, "bfloat16"), (2, "bfloat16"), (3, "bfloat16")])
+@pytest.mark.parametrize(
+    ("stage", "dtype"),
+    [
+        (0, "auto"),
+        (2, "bfloat16"),
+        pytest.param(1, "bfloat16", marks=pytest.mark.slow),
+        pytest.param(3, "bfloat16", marks=pytest.mark.slow),
+    ],
+)
 def test_bfloat16_weights_with_float32_masters_learn(
     stage: int, dtype: str, make_learner: Any, make_episodes: Any, tmp_path: Path
 ) -> None:

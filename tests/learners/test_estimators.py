@@ -21,17 +21,16 @@ from hypothesis import strategies as st
 from learning import by_state_and_files, moved, restored, together, update, weights
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.inference.protocol import AllowedTokens
 from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs, estimator_state, resolve_estimator
 from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.plugins import ESTIMATORS
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
@@ -363,7 +362,7 @@ def test_how_a_win_is_cut_into_replies_makes_no_difference(name: str) -> None:
         )
         for episode, rewards in enumerate(cuts)
     ]
-    batch = TokenBatch.from_rows(build_rows(trajectories, max_row_tokens=64, reward_scale=0.1))
+    batch = TokenBatch.from_trajectories(trajectories, max_row_tokens=64, reward_scale=0.1)
     batch.values = batch.old_logprobs = np.zeros(batch.num_actions, np.float32)
     inputs = advantage_inputs(batch, gamma=1.0, lam=1.0, ranks=Ranks())
     np.testing.assert_allclose(inputs.returns, 1.06, rtol=1e-12)
@@ -408,7 +407,7 @@ def test_values_of_states_are_scaled_as_rewards_are() -> None:
         reply(2, 1.0, False), allowed=AllowedTokens(np.ones(2, np.int32), np.arange(2, dtype=np.int32)), value=math.nan
     )
     turns = [reply(3, 0.0, True, 0.25), forced, reply(1, 2.0, False, 1.5)]
-    batch = TokenBatch.from_rows(build_rows([Trajectory(turns, terminated=True)], max_row_tokens=64, reward_scale=0.1))
+    batch = TokenBatch.from_trajectories([Trajectory(turns, terminated=True)], max_row_tokens=64, reward_scale=0.1)
     inputs = advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=Ranks())
     np.testing.assert_allclose(inputs.turn_values, [0.025, 0.15], rtol=1e-6)
     expected = [0.1 + GAMMA * 0.15 - 0.025] * 3 + [0.2 - 0.15]
@@ -416,8 +415,8 @@ def test_values_of_states_are_scaled_as_rewards_are() -> None:
 
 
 def test_states_that_nobody_has_played_on_from_are_an_error() -> None:
-    batch = TokenBatch.from_rows(
-        build_rows([Trajectory([reply(2, 1.0, True, math.nan)], terminated=True)], max_row_tokens=9)
+    batch = TokenBatch.from_trajectories(
+        [Trajectory([reply(2, 1.0, True, math.nan)], terminated=True)], max_row_tokens=9
     )
     with pytest.raises(ValueError, match="no rollouts from them were played"):
         resolve_estimator("vine")(advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=Ranks()))
@@ -534,7 +533,7 @@ def test_without_a_memory_the_baseline_is_the_batch(make_learner: Any) -> None:
 
 def test_baselines_are_kept_however_the_estimator_is_spelt() -> None:
     """Also those of a checkpoint that has one of its other spellings."""
-    kept, objective = {"baselines": [["kuhn", "first", 0.5]]}, PPOObjective()
+    kept, objective = {"baselines": [["kuhn", "first", 0.5]], "reward_scales": {}}, PPOObjective()
     for saved in ("rae", "role_baseline", '{"type": "rae"}'):
         objective.set_state({"estimators": {saved: kept}})
         for choice in ("rae", "role_baseline", {"type": "rae"}):
@@ -572,22 +571,15 @@ def test_baselines_follow_a_reward_scale_that_changes_on_resume() -> None:
     assert {name: value * (8 if name[0] == GAMES[0] else 3) for name, value in other.baselines.items()} == (
         pytest.approx(one.baselines)
     )
-    of_old = RoleBaseline()
-    of_old.set_state({"baselines": [[GAMES[0], "first", 0.5]]})  # That does not say its scale: it is the present one.
-    of_old(scaled(1, 0.25, 2.0))
-    assert of_old.reward_scales == {GAMES[0]: 0.25, GAMES[1]: 2.0}
-    of_old.set_state({"baselines": [[GAMES[0], "first", 0.5]], "reward_scale": 0.25})  # Of all games.
-    assert of_old.reward_scales == {GAMES[0]: 0.25}
-    for scales in ({"reward_scale": 0}, {"reward_scales": {"kuhn": 0}}):
-        with pytest.raises(ValueError, match="reward_scale"):
-            of_old.set_state({"baselines": [[GAMES[0], "first", 0.5]], **scales})
+    with pytest.raises(ValueError, match="reward_scale"):
+        other.set_state({"baselines": [[GAMES[0], "first", 0.5]], "reward_scales": {"kuhn": 0}})
 
 
 def test_a_learner_tells_its_estimator_the_reward_scales(make_config: Any) -> None:
     scheduled = {"text_rollouts.reward_scale": 0.5}
     for own, of_game in ((frozenset(), 3.0), (frozenset(scheduled), 1.0)):
         config = make_config(token_ppo={"advantage_estimator": "rae"})
-        game = GameConfig("lmgame/KuhnPoker-v0", name="g", reward_scale=3.0)
+        game = GameConfig(env="lmgame/KuhnPoker-v0", name="g", reward_scale=3.0)
         config.settings = SimpleNamespace(own_keys=lambda _, own=own: own, games=(game,))
         learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
         learner.build()

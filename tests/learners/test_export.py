@@ -138,7 +138,11 @@ def learn(module: LanguageModelRLModule, options: LanguageModelOptions) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"history": "window", "system_prompt": ""}, {"reply_prefill": "<answer>", "system_prompt": "Go."}]
+    "options",
+    [
+        {"history": "window", "system_prompt": ""},
+        pytest.param({"reply_prefill": "<answer>", "system_prompt": "Go."}, marks=pytest.mark.slow),
+    ],
 )
 def test_the_program_of_the_card_plays_with_plain_transformers(
     source: Path, tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any

@@ -15,15 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from episode_parts import rows_of
 from learner_weights import hf_state, set_adam_eps
 from learning import TIMES, by_state_and_files, difference, moved, restored, step_gradients, update, weights, zero
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import CheckpointError
+from rllib_lmgame.base.group import build, declared, with_changes
 from rllib_lmgame.learners import learner_state
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
-from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.reference import WeightAverage
 from rllib_lmgame.learners.engines.torch_engine import (
     PARTS,
@@ -41,7 +43,6 @@ from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.rl_module import ScriptedRLModule
 from rllib_lmgame.rollouts.pairs import alone
 from rllib_lmgame.rollouts.records import Trajectory, Turn, trajectory_of
-from rllib_lmgame.settings.schema import build, declared, with_changes
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.token_ppo import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.telemetry.metrics import LEARNER_NAMES, OBSERVATION_NAMES
@@ -62,7 +63,7 @@ def test_one_update_equals_ppo_written_out(make_learner: Any, make_episodes: Any
     episodes = make_episodes(8)
     module = learner.module["player"]
     before = weights(learner)
-    rows = build_rows([trajectory_of(e.agent_episodes["player"]) for e in episodes], max_row_tokens=128)
+    rows = rows_of([trajectory_of(e.agent_episodes["player"]) for e in episodes], max_row_tokens=128)
     model, losses, advantages = module.language_model, [], []
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2, betas=(0.9, 0.95), weight_decay=0.0, eps=1e-3)
     set_adam_eps(learner, 1e-3)
@@ -137,7 +138,7 @@ def test_metrics_say_what_happened(make_learner: Any, make_episodes: Any) -> Non
     first = update(learner, episodes)
     both = update(learner, episodes, module=None)
     second = both["player"]
-    rows = build_rows([trajectory_of(e.agent_episodes["player"]) for e in episodes], max_row_tokens=128)
+    rows = rows_of([trajectory_of(e.agent_episodes["player"]) for e in episodes], max_row_tokens=128)
     assert first["num_steps"] == 6
     assert first["num_rows"] == len(rows)
     assert first["trained_tokens"] == sum(int(row.loss_mask.sum()) for row in rows)
@@ -197,16 +198,16 @@ def test_log_probabilities_of_the_sampler_are_compared_at_the_sampling_temperatu
     module = learner.module["player"]
     for episode in episodes:
         part = episode.agent_episodes["player"]
-        (row,) = build_rows([trajectory_of(part)], max_row_tokens=128)
+        (row,) = rows_of([trajectory_of(part)], max_row_tokens=128)
         ids = torch.as_tensor(row.input_ids).long()
         with torch.no_grad():
             logits = module.language_model(ids[None], position_ids=torch.arange(len(ids))[None]).logits[0]
         exact = (logits[:-1] / 0.5).log_softmax(-1).gather(-1, ids[1:, None]).squeeze(-1).numpy()
         exact = exact[np.flatnonzero(row.loss_mask) - 1]
         done = 0
-        for record in part.extra_model_outputs["rollout_logprobs"].data:
-            record[:] = exact[done : done + len(record)]
-            done += len(record)
+        for turn in part.extra_model_outputs["turn"].data:
+            turn.rollout_logprobs[:] = exact[done : done + len(turn.rollout_logprobs)]
+            done += len(turn.rollout_logprobs)
     metrics = update(learner, episodes)
     assert metrics["logprob_gap"] < 1e-5
     assert metrics["importance_weight"] == pytest.approx(1.0, abs=1e-5)
@@ -498,7 +499,7 @@ def test_values_of_schedules_hold_from_their_update_on(make_learner: Any, make_e
     metrics = update(learner, make_episodes(4), scheduled=scheduled)
     settings = learner.settings("player")
     assert (settings.gamma, settings.lam, settings.vf_loss_coeff, settings.reward_scale) == (0.5, 0.25, 0.1, 0.5)
-    assert (settings.ppo.policy_loss.high, settings.ppo.policy_loss.low, settings.temperature) == (0.4, None, 0.7)
+    assert (settings.ppo.policy_loss.high, settings.ppo.policy_loss.low, settings.temperature) == (0.4, 0.2, 0.7)
     assert metrics["num_steps"] == 6
     assert metrics["curr_entropy_coeff"] == 0.125
     assert metrics["curr_kl_coeff"] == pytest.approx(0.75)
@@ -830,7 +831,7 @@ def test_supervised_learning_is_cross_entropy_on_replies(make_learner: Any, make
     learner = make_learner(lr=1.0, token_ppo=SMALL)
     objective = SupervisedObjective(num_minibatches=1, lr=3e-3)
     episodes = make_episodes(8)
-    rows = build_rows([trajectory_of(e.agent_episodes["player"]) for e in episodes], max_row_tokens=128)
+    rows = rows_of([trajectory_of(e.agent_episodes["player"]) for e in episodes], max_row_tokens=128)
     model, total, count = learner.module["player"].language_model, 0.0, 0
     for row in rows:
         ids = torch.as_tensor(row.input_ids).long()

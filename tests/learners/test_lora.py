@@ -24,7 +24,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from rllib_lmgame.algorithms.cluster.memory import adapter_parameters, model_shape
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.weights import unpack_state
-from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.policies.model.adapters import Adapters, MergedTensors, check_lora, merged_checkpoint, served_rank
 from rllib_lmgame.settings.sections.language_model import LoraOptions
@@ -303,7 +303,7 @@ def train(learner: Any, make_episodes: Any, first: int, count: int) -> None:
         learner.update(training_data=WholeEpisodes(episodes=make_episodes(9, seed=seed)))
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("stage", [2, *(pytest.param(stage, marks=pytest.mark.slow) for stage in (0, 1, 3))])
 def test_one_learner_with_deepspeed_equals_a_plain_one(
     stage: int, make_lora: Any, make_episodes: Any, tmp_path: Path
 ) -> None:

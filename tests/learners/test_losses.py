@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learning import by_state_and_files, restored, update
 
+from rllib_lmgame.learners.losses.policy import kl_estimate
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.learners.objectives.policy_losses import kl_estimate, kl_penalty, next_coefficient, value_loss
+from rllib_lmgame.learners.objectives.policy_losses import kl_penalty, next_coefficient, value_loss
 from rllib_lmgame.settings.sections.token_ppo import KL_ESTIMATORS, KL_GRADIENTS
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
 from rllib_lmgame.learners.ranks import Ranks
@@ -19,7 +19,6 @@ from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.measures.exploitability import exploitability
 from rllib_lmgame.measures.game_tree import START, game_tree
 from rllib_lmgame.rollouts.records import Trajectory, Turn
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 SCALE = 0.5
@@ -57,7 +56,7 @@ def loss_of(logprobs: torch.Tensor, settings: LearnerSettings, **update: Any) ->
     numbers = logprobs.tolist()
     with torch.no_grad():
         reach, value = reach_and_value(logprobs)
-    rows = build_rows(
+    batch = TokenBatch.from_trajectories(
         [
             Trajectory(
                 [Turn(*np.full((2, 1), n, np.int32), np.array([numbers[n]], np.float32), float(value[n]), 0, True)],
@@ -70,8 +69,7 @@ def loss_of(logprobs: torch.Tensor, settings: LearnerSettings, **update: Any) ->
         max_row_tokens=8,
         reward_scale=settings.reward_scale,
     )
-    objective, batch = PPOObjective(), TokenBatch.from_rows(rows)
-    uniform = torch.full((len(rows),), float(np.log(0.5)))
+    objective, uniform = PPOObjective(), torch.full((batch.num_rows,), float(np.log(0.5)))
     step = ModuleUpdate(
         module_id="player",
         settings=settings,
@@ -85,7 +83,7 @@ def loss_of(logprobs: torch.Tensor, settings: LearnerSettings, **update: Any) ->
     order = torch.from_numpy(pack.target_ids)
     # The same numbers with the gradient of as many tokens as there would be: the loss is a sum over tokens.
     counted = (logprobs.detach() + reach * (logprobs - logprobs.detach()))[order].float()
-    nothing = torch.zeros(len(rows))
+    nothing = torch.zeros(batch.num_rows)
     out = {"logprobs": counted, "values": nothing, "entropy": nothing, "bootstrap_values": torch.zeros(0)}
     objective.record(step, pack, {name: tensor.detach() for name, tensor in out.items()}, pack.to_torch("cpu"))
     objective.prepare(step)

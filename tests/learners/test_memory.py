@@ -25,7 +25,7 @@ from rllib_lmgame.algorithms.cluster.memory import (
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.learners import microbatch
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.deepspeed_engine import with_bucket_sizes
 from rllib_lmgame.learners.microbatch import (
     LEAST_TOKENS,
@@ -116,6 +116,7 @@ def check(cases: list[dict[str, Any]]) -> float:
     return float(result["kept"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_an_update_takes_what_is_estimated_and_gives_it_back(cases):
     parts = estimated(cases[0])
@@ -147,6 +148,7 @@ def test_so_with_legal_moves_and_zero(cases, change):
     check([cases[0], cases[1] | change])
 
 
+@pytest.mark.slow
 def test_so_with_adapters(cases):
     """They have no gradients and states of the frozen weights, and the head none of its own."""
     pytest.importorskip("peft")

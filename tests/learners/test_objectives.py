@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from learning import moved, together, update, weights
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs
 from rllib_lmgame.learners.critic.critic import Critic, is_held_out
-from rllib_lmgame.learners.data.batching import NO_ROWS, PackedBatch, TokenBatch
-from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows
+from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
 from rllib_lmgame.learners.metrics import UpdateMeter, explained_variance, moments
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective, SupervisedObjective, resolve_objective
@@ -27,7 +28,6 @@ from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.rollouts.records import trajectory_of
 from rllib_lmgame.settings.plugins import OBJECTIVES
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 
@@ -36,12 +36,11 @@ def settings_of(**ppo: Any) -> LearnerSettings:
 
 
 def batch_of(episodes: Iterable[Any]) -> TokenBatch:
-    return TokenBatch.from_rows(
-        build_rows([trajectory_of(episode.agent_episodes["player"]) for episode in episodes], max_row_tokens=128)
-    )
+    played = [trajectory_of(episode.agent_episodes["player"]) for episode in episodes]
+    return TokenBatch.from_trajectories(played, max_row_tokens=128)
 
 
-def update_of(batch: TokenBatch | None, settings: LearnerSettings, **values: Any) -> ModuleUpdate:
+def update_of(batch: TokenBatch, settings: LearnerSettings, **values: Any) -> ModuleUpdate:
     """An update in which the reference model gives every token its id times -0.01."""
     defaults = {
         "meter": UpdateMeter(),
@@ -98,16 +97,13 @@ def test_several_learners_prepare_what_one_would(
     episodes = make_episodes(8)
     for i, episode in enumerate(episodes):
         part = episode.agent_episodes["player"]
-        part.custom_data["lmgame"] |= {
-            "group": f"g{i % 3}",
-            "role": ("white", "black")[i % 3 == 0],
-            "game": f"game{i % 3 % 2}",
-        }
+        about = part.custom_data["lmgame"]
+        about.group, about.role, about.game = f"g{i % 3}", ("white", "black")[i % 3 == 0], f"game{i % 3 % 2}"
     settings = settings_of(advantage_estimator=estimator, normalize_advantages=mode)
     objectives = [PPOObjective() for _ in range(learners + 1)]
     alone = recorded(objectives[-1], update_of(batch_of(episodes), settings))
     shards = [shard.episodes for shard, _ in WholeEpisodes(episodes=episodes, needs_groups=True).shard(2)]
-    batches = [batch_of(shard) for shard in shards] + [None] * (learners - 2)
+    batches = [batch_of(shard) for shard in shards] + [TokenBatch.empty()] * (learners - 2)
     updates = together(
         learners, lambda ranks: recorded(objectives[ranks.rank], update_of(batches[ranks.rank], settings, ranks=ranks))
     )
@@ -150,7 +146,7 @@ class LastLayer:
 
 def fit_critic(update: ModuleUpdate) -> None:
     """What a learner does in a critic's warm-up; the features tell the return."""
-    objective, batch = PPOObjective(), update.batch or NO_ROWS
+    objective, batch = PPOObjective(), update.batch
     recorded(objective, update)
     assert update.critic is not None
     inputs = advantage_inputs(batch, gamma=0.99, lam=0.9, ranks=update.ranks)
@@ -170,11 +166,11 @@ def test_several_learners_fit_and_normalise_the_critic_of_one(learners: int, mak
     episodes = make_episodes(24)
     for i, episode in enumerate(episodes):
         part = episode.agent_episodes["player"]
-        part.custom_data["lmgame"] |= {"game": ("maze", "taxi")[i % 3 == 0]}
+        part.custom_data["lmgame"].game = ("maze", "taxi")[i % 3 == 0]
         part.multi_agent_episode_id = f"e{i}"
     assert 0 < sum(is_held_out(f"e{i}") for i in range(24)) < 12
     settings = settings_of(critic={"normalization": "popart"})
-    batches = [batch_of(episodes), batch_of(episodes[:9]), batch_of(episodes[9:])] + [None] * (learners - 2)
+    batches = [batch_of(some) for some in (episodes, episodes[:9], episodes[9:], [])][: learners + 1]
     layers = [LastLayer() for _ in batches]
 
     def fitted(ranks: Ranks, number: int) -> ModuleUpdate:

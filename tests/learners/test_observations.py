@@ -8,20 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from episode_parts import rows_of
 from learning import in_groups, marked, same, step_gradients, together, update, weights
 
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.rollouts.records import Trajectory, Turn, trajectory_of
 
 WEIGHT = 0.7
-
-
-def rows_of(episodes: list[Any]) -> list[Any]:
-    return build_rows([trajectory_of(each.agent_episodes["player"]) for each in episodes], max_row_tokens=128)
 
 
 def logprobs_of(module: Any, row: Any, mask: np.ndarray) -> torch.Tensor:
@@ -36,7 +32,7 @@ def logprobs_of(module: Any, row: Any, mask: np.ndarray) -> torch.Tensor:
 def written_out(module: Any, episodes: list[Any]) -> torch.Tensor:
     """The mean cross-entropy of the game's text, token by token and row by row."""
     total, count = torch.zeros((), dtype=torch.float64), 0
-    for row in rows_of(episodes):
+    for row in rows_of([trajectory_of(each.agent_episodes["player"]) for each in episodes]):
         for place in np.flatnonzero(row.observed).tolist():
             one = np.zeros(len(row), bool)
             one[place] = True
@@ -61,8 +57,8 @@ def make_double(make_learner: Any) -> Any:
 HOW: dict[str, dict[str, Any]] = {"supervised": {}, "ppo": {}, "grpo": {"critic": False}}
 
 
-@pytest.mark.parametrize("learners", [1, 2])
-@pytest.mark.parametrize("tokens", [48, 9999])
+@pytest.mark.parametrize("learners", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("tokens", [48, pytest.param(9999, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", HOW)
 def test_loss_and_gradient_are_the_formula_written_out(
     case: str, tokens: int, learners: int, make_double: Any, make_episodes: Any
@@ -115,17 +111,22 @@ def test_the_games_text_is_marked_once_where_something_predicts_it() -> None:
 
     turns = [turn(0, None, True), turn(10, said, False), turn(20, said, False), turn(30, ~said, True)]
     trajectory = Trajectory(turns, False, final_prompt_ids=ids[:3] + 40, final_observed=said)
-    rows = build_rows([trajectory], max_row_tokens=10)
+    rows = rows_of([trajectory], max_row_tokens=10)
     found = [row.input_ids[row.observed].tolist() for row in rows]
     assert found == [[111, 112], [121, 122], [141, 142]] and not any(row.observed[0] for row in rows)
-    for row in build_rows([Trajectory(turns[:1], True)], max_row_tokens=10):
-        assert row.observed is None
-    lengths = [TokenBatch.from_rows(rows, observations=on).row_lengths.tolist() for on in (False, True)]
+    assert not any(row.observed.any() for row in rows_of([Trajectory(turns[:1], True)], max_row_tokens=10))
+    lengths = [
+        TokenBatch.from_trajectories([trajectory], max_row_tokens=10, observations=on).row_lengths.tolist()
+        for on in (False, True)
+    ]
     assert lengths[0] == lengths[1]  # Behind every mark a reply follows, or the state whose value is read.
     turns[3].new_row, turns[3].response_ids = False, np.zeros(0, np.int32)
     turns[3].rollout_logprobs = np.zeros(0, np.float32)
-    (row,) = build_rows([Trajectory(turns[1:], True)], max_row_tokens=100)
-    lengths = [int(TokenBatch.from_rows([row], observations=on).row_lengths[0]) for on in (False, True)]
+    trajectory = Trajectory(turns[1:], True)
+    lengths = [
+        int(TokenBatch.from_trajectories([trajectory], max_row_tokens=100, observations=on).row_lengths[0])
+        for on in (False, True)
+    ]
     assert lengths == [7, 8]  # With the token that predicts the first of the last prompt, which is the game's.
 
 
@@ -138,8 +139,9 @@ def test_without_a_weight_nothing_is_other_than_where_nobody_tells(make_learner:
             for episode in episodes:
                 part = episode.agent_episodes["player"]
                 if not tell:
-                    part.extra_model_outputs.pop("observed", None)
-                    part.custom_data["lmgame"]["final_observed"] = None
+                    part.custom_data["lmgame"].final_observed = None
+                    for turn in part.extra_model_outputs["turn"].data:
+                        turn.observed = None
             numbers = update(learner, episodes, **how)
             found.append((weights(learner), {key: numbers[key] for key in numbers if not key.endswith("_s")}))
         assert same(found[0][0], found[1][0]) and repr(found[0][1]) == repr(found[1][1])

@@ -16,19 +16,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_batching import row_lists
+from test_batching import Row, batch_of, row_lists
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.learners.data.batching import MinibatchSize, TokenBatch
-from rllib_lmgame.learners.data.rows import Row
+from rllib_lmgame.base.group import build, declared, option, value_at
+from rllib_lmgame.learners.data.batching import MinibatchSize
+from rllib_lmgame.learners.losses.policy import CISPO, GSPO, Clip, PolicyLoss, PolicyTerms, token_losses
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
-from rllib_lmgame.learners.objectives.policy_losses import PolicyLoss, PolicyTerms, resolve_policy_loss, token_losses
 from rllib_lmgame.learners.objectives.ppo import correct_for_sampler, weigh_tokens
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import POLICY_LOSSES
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS, TokenPPOOptions
 
 LOW, HIGH = 0.15, 0.3
@@ -50,16 +49,20 @@ def made_up(lengths: list[int], seed: int, equal_advantages: bool = False) -> di
     }
 
 
-def terms_of(data: dict[str, Any], dual_clip: float | None = None) -> PolicyTerms:
+def loss_of(name: str, dual_clip: float | None = None) -> Any:
+    """The loss with the bounds of :func:`written_out`, as far as it has such options."""
+    bounds = {"low": LOW, "high": HIGH, "dual": dual_clip}
+    known = declared(POLICY_LOSSES[name])
+    return POLICY_LOSSES.read({"type": name, **{key: value for key, value in bounds.items() if key in known}})
+
+
+def terms_of(data: dict[str, Any]) -> PolicyTerms:
     return PolicyTerms(
         logprobs=torch.tensor(data["new"], requires_grad=True),
         old_logprobs=torch.tensor(data["old"]),
         rollout_logprobs=torch.tensor(data["rollout"]),
         advantages=torch.tensor(data["advantages"]),
         sequence=torch.tensor(data["sequence"]),
-        clip_low=LOW,
-        clip_high=HIGH,
-        dual_clip=dual_clip,
     )
 
 
@@ -103,12 +106,11 @@ LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=5)
 def test_a_policy_loss_and_its_gradient_are_those_written_out(
     name: str, dual_clip: float | None, lengths: list[int], seed: int
 ) -> None:
-    entry = POLICY_LOSSES[name]
-    if dual_clip is not None and not entry.dual_clip:
-        dual_clip = None
+    bounded_below = "dual" in declared(POLICY_LOSSES[name])
+    dual_clip = dual_clip if bounded_below else None
     data = made_up(lengths, seed)
-    terms = terms_of(data, dual_clip)
-    loss, stats = entry.function(terms)
+    terms = terms_of(data)
+    loss, stats = loss_of(name, dual_clip)(terms)
     np.testing.assert_allclose(loss.detach(), written_out(name, data["new"], data, dual_clip), rtol=1e-9, atol=1e-12)
     (gradient,) = torch.autograd.grad(loss.sum(), terms.logprobs)
     for t in range(sum(lengths)):
@@ -121,7 +123,7 @@ def test_a_policy_loss_and_its_gradient_are_those_written_out(
     assert all(not value.requires_grad and value.ndim == 0 for value in stats.values())
     if not name.startswith("cispo"):  # What takes the gradient is counted once.
         assert stats["clip_fraction"] + stats["dual_clip_fraction"] == (gradient == 0).sum()
-    if entry.dual_clip:
+    if bounded_below:
         unbounded = np.array(written_out(name, data["new"], data, None))
         bounded = np.array(written_out(name, data["new"], data, dual_clip))
         assert stats["dual_clip_fraction"].item() == (bounded < unbounded).sum()
@@ -144,7 +146,7 @@ def test_gspo_has_the_gradient_of_the_sequences_own_loss(lengths: list[int], see
         return total
 
     terms = terms_of(data)
-    loss, _ = POLICY_LOSSES["gspo"].function(terms)
+    loss, _ = loss_of("gspo")(terms)
     (gradient,) = torch.autograd.grad(loss.sum(), terms.logprobs)
     assert loss.sum().item() == pytest.approx(of_sequences(data["new"]))
     for t in range(sum(lengths)):
@@ -159,7 +161,7 @@ def test_where_nothing_has_moved_every_policy_loss_has_the_vanilla_gradient(name
     data = made_up([3, 1, 4], 5)
     data["new"] = data["rollout"] = data["old"]
     terms = terms_of(data)
-    loss, stats = POLICY_LOSSES[name].function(terms)
+    loss, stats = loss_of(name)(terms)
     (gradient,) = torch.autograd.grad(loss.sum(), terms.logprobs)
     np.testing.assert_allclose(gradient, -data["advantages"], rtol=1e-12)
     numbers = {key: value.item() for key, value in stats.items()}
@@ -169,9 +171,9 @@ def test_where_nothing_has_moved_every_policy_loss_has_the_vanilla_gradient(name
 @pytest.mark.parametrize("name", POLICY_LOSSES)
 def test_a_learner_without_tokens_has_a_loss_and_the_same_sums(name: str) -> None:
     terms = terms_of(made_up([], 0))
-    loss, stats = POLICY_LOSSES[name].function(terms)
+    loss, stats = loss_of(name)(terms)
     loss.sum().backward()
-    assert loss.shape == (0,) and stats.keys() == POLICY_LOSSES[name].function(terms_of(made_up([2], 0)))[1].keys()
+    assert loss.shape == (0,) and stats.keys() == loss_of(name)(terms_of(made_up([2], 0)))[1].keys()
 
 
 @pytest.mark.parametrize("name", POLICY_LOSSES)
@@ -181,7 +183,7 @@ def test_what_is_clipped_is_counted_and_nothing_overflows(name: str) -> None:
     data["old"] = data["rollout"] = np.array([-2.0, -0.1, -500.0, 0.0])
     data["new"] = np.array([-0.1, -2.0, 0.0, -500.0])
     data["advantages"], data["sequence"] = np.array([1.0, -1.0, 1.0, -1.0]), np.arange(4)
-    loss, stats = POLICY_LOSSES[name].function(terms := terms_of(data))
+    loss, stats = loss_of(name)(terms := terms_of(data))
     (gradient,) = torch.autograd.grad(loss.sum(), terms.logprobs)
     assert torch.isfinite(loss).all() and torch.isfinite(gradient).all()
     assert stats["clip_fraction"].item() == (2 if name == "cispo" else 4)
@@ -198,15 +200,24 @@ def of_two(terms: PolicyTerms, more: int) -> None:
     """Takes too much."""
 
 
-BOUNDED = PolicyLoss(halved, clip_high=None)
+class Scaled(PolicyLoss):
+    scale: float = option(0.5, "A factor.", gt=0)
+
+    def __call__(self, terms: PolicyTerms, /) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        return -self.scale * terms.advantages * terms.logprobs, {}
+
+
+def chosen(value: Any) -> Any:
+    return build(TokenPPOOptions, {"policy_loss": value}, "config.token_ppo").policy_loss
 
 
 def test_policy_losses_are_found_by_name_and_by_path() -> None:
-    assert resolve_policy_loss("gspo").bounds(None, None) == (3e-4, 4e-4)
-    assert resolve_policy_loss("clip").bounds(0.1, None) == (0.1, 0.28)
-    assert resolve_policy_loss("cispo").bounds(None, None) == (math.inf, 4.0)
-    assert resolve_policy_loss(f"{__name__}:halved").function is halved
-    assert resolve_policy_loss(f"{__name__}:BOUNDED") is BOUNDED
+    """Also one with an option of its own."""
+    assert TokenPPOOptions().policy_loss == chosen({}) == Clip(low=0.2, high=0.28)
+    assert chosen("gspo") == GSPO(low=3e-4, high=4e-4) and chosen("cispo") == CISPO(high=4.0)
+    terms = terms_of(made_up([3], 0))
+    for value in (f"{__name__}:halved", f"{__name__}:Scaled", {"type": f"{__name__}:Scaled", "scale": 0.5}):
+        assert torch.equal(token_losses(chosen(value), terms)[0], halved(terms)[0])
 
 
 @pytest.mark.parametrize(
@@ -221,12 +232,11 @@ def test_a_policy_loss_that_returns_something_else_is_named(returned: Callable[[
     terms = PolicyTerms(
         **dict.fromkeys(("logprobs", "old_logprobs", "rollout_logprobs", "advantages"), torch.ones(5)),
         sequence=torch.zeros(5, dtype=torch.long),
-        clip_low=0.2,
-        clip_high=0.2,
     )
-    assert token_losses("my:loss", PolicyLoss(halved), terms)[1] == {}
+    loss: Any = lambda terms: returned(terms.logprobs)  # noqa: E731
+    loss.type = "my:loss"
     with pytest.raises(ValueError, match=rf"policy_loss `my:loss` must return a pair.*it gave {said}"):
-        token_losses("my:loss", PolicyLoss(lambda terms: returned(terms.logprobs)), terms)
+        token_losses(loss, terms)
 
 
 @pytest.mark.parametrize(
@@ -234,12 +244,14 @@ def test_a_policy_loss_that_returns_something_else_is_named(returned: Callable[[
     [
         ({"policy_loss": f"{__name__}:of_two"}, "policy_loss", "takes one argument, PolicyTerms"),
         ({"policy_loss": f"{__name__}:LOW"}, "policy_loss", "is a float, not a function"),
+        ({"policy_loss": {"type": "cispo", "low": 0.1}}, "policy_loss.low", "unknown key"),
+        ({"policy_loss": {"type": f"{__name__}:Scaled", "scale": 0}}, "policy_loss.scale", "greater than 0"),
     ],
 )
 def test_options_that_a_policy_loss_has_no_use_for_are_refused(options: dict[str, Any], key: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
-        resolve_policy_loss(options["policy_loss"])
-    assert caught.value.path == f"token_ppo.{key}"
+        chosen(options["policy_loss"])
+    assert caught.value.path == f"config.token_ppo.{key}"
 
 
 ENTROPY, KL, VALUE, LENGTH, CAP = 0.05, 0.4, 0.3, 7, 1.2
@@ -292,7 +304,7 @@ def by_hand(rows: list[Row], ppo: TokenPPOOptions, moved: dict[tuple[str, int], 
     }
     weights = np.minimum(np.exp(data["old"] - data["rollout"]), CAP) if name != "dppo" else np.ones(len(ids))
     new = [value + moved.get(("new", token), 0.0) for token, value in zip(ids, data["new"], strict=True)]
-    policy = np.multiply(weights, written_out(name, new, data, ppo.policy_loss.dual)).tolist()
+    policy = np.multiply(weights, written_out(name, new, data, value_at(ppo, "policy_loss.dual"))).tolist()
     parts: dict[Any, list[float]] = defaultdict(list)
     values = 0.0
     for (_, trajectory, turn, token), loss, logprob in zip(tokens, policy, new, strict=True):
@@ -320,7 +332,7 @@ def of_learners(
     settings_ = LearnerSettings(ppo, gamma=1.0, lam=1.0, vf_loss_coeff=VALUE)
     objective, updates, packs = PPOObjective(), [], []
     for rank, rows in enumerate(shards):
-        batch = TokenBatch.from_rows(rows)
+        batch = batch_of(rows)
         ids = batch.action_ids
         names = {"old_logprobs": "old", "rollout_logprobs": "rollout", "advantages": "advantage"}
         for attribute, name in (names | {"ref_logprobs": "ref", "returns": "return", "values": "old value"}).items():
@@ -386,7 +398,7 @@ def test_however_rows_are_spread_and_packed_the_loss_is_the_one_written_out(
                 "type": name,
                 "high": HIGH,
                 **({} if name == "cispo" else {"low": LOW}),
-                **({"dual": dual_clip} if POLICY_LOSSES[name].dual_clip else {}),
+                **({"dual": dual_clip} if "dual" in declared(POLICY_LOSSES[name]) else {}),
             },
             "critic": {"clip": value_clip},
             "kl": {"gradient": "k3"},

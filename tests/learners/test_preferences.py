@@ -10,18 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from episode_parts import rows_in_batch
 from learner_weights import hf_state, set_adam_eps
 from learning import ThreadRanks, difference, gradients_of, same, step_gradients, together, update, weights, zero
 
+from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PreferenceObjective
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.rollouts.records import trajectory_of
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.preferences import LOSSES, PreferenceLossOptions
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
@@ -40,7 +41,7 @@ def as_pairs(episodes: list[Any]) -> list[Any]:
     for number, episode in enumerate(episodes):
         part = episode.agent_episodes["player"]
         episode.id_ = part.multi_agent_episode_id = f"pair-{number}"
-        part.custom_data["lmgame"] |= {"group": f"pair-{number // 2}", "final_prompt_ids": None}
+        part.custom_data["lmgame"].group, part.custom_data["lmgame"].final_prompt_ids = f"pair-{number // 2}", None
         sign = 1.0 if (number // 2 + number) % 2 else -1.0
         part.rewards.data[:] = [0.0] * (len(part.rewards.data) - 1) + [sign]
     return episodes
@@ -83,8 +84,9 @@ def written_out(case: str, sides: list[tuple[bool, Any, float, int]]) -> Any:
     return total / (len(sides) // 2)
 
 
-def rows_of(episodes: list[Any]) -> list[Any]:
-    return build_rows([trajectory_of(each.agent_episodes["player"]) for each in episodes], max_row_tokens=128)
+def batch_of(episodes: list[Any]) -> TokenBatch:
+    played = [trajectory_of(each.agent_episodes["player"]) for each in episodes]
+    return TokenBatch.from_trajectories(played, max_row_tokens=128)
 
 
 def logprobs_of(module: Any, row: Any) -> torch.Tensor:
@@ -123,7 +125,7 @@ def test_loss_and_gradient_are_the_formula_written_out(
     episodes = as_pairs(make_episodes(8))
     module, reference, sides = learner.module["player"], learner.reference("player"), []
     for episode in episodes:
-        rows = rows_of([episode])
+        rows = rows_in_batch(batch_of([episode]))
         chosen = sum(float(row.rewards.sum()) for row in rows) > 0
         policy = sum(logprobs_of(module, row).sum() for row in rows)
         with torch.no_grad():
@@ -217,10 +219,10 @@ def test_several_learners_prepare_what_one_would(case: str, learners: int, make_
         spans = pairwise(batch.trajectory_offsets)
         return {name: batch.loss_weights[a:b] for name, (a, b) in zip(batch.episodes, spans, strict=True)}
 
-    whole = TokenBatch.from_rows(rows_of(episodes))
+    whole = batch_of(episodes)
     alone = prepared(objective_of(case), whole, ranks=Ranks())
     shards = [shard.episodes for shard, _ in WholeEpisodes(episodes=episodes, needs_groups=True).shard(2)]
-    batches = [TokenBatch.from_rows(rows_of(shard)) for shard in shards] + [None] * (learners - 2)
+    batches = [batch_of(shard) for shard in shards] + [TokenBatch.empty()] * (learners - 2)
 
     def run(ranks: ThreadRanks) -> ModuleUpdate:
         return prepared(objective_of(case), batches[ranks.rank], ranks=ranks)
@@ -244,7 +246,7 @@ def test_what_the_reference_has_said_is_known_to_whoever_gets_the_pair_next(make
     ]
 
     def run(ranks: ThreadRanks) -> np.ndarray:
-        batches = [None if shard is None else TokenBatch.from_rows(rows_of(shard)) for shard in (*shards, None)]
+        batches = [batch_of(shard) for shard in (*shards, [])]
         first, later = batches[ranks.rank], batches[(ranks.rank + 1) % 3]
         objective = objective_of("sigmoid", of_files=True)
         made = ModuleUpdate(

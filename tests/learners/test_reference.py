@@ -10,10 +10,10 @@ import pytest
 import torch
 from learning import difference, restored, update
 
+from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.engines.reference import Reference, frozen_copy
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.token_ppo import ReferenceOptions
 
 State = dict[str, torch.Tensor]

@@ -6,12 +6,12 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from episode_parts import Row, rows_of
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.inference.protocol import AllowedTokens
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import Row, build_rows, context_cuts
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 
@@ -89,10 +89,9 @@ def sampled(trajectory: Trajectory, values: str) -> np.ndarray:
 LIMITS = st.integers(2, 40)
 
 
-@settings(max_examples=300, deadline=None)
 @given(trajectories(), LIMITS)
 def test_every_sampled_token_is_trained_on_once_and_in_order(played: list[Trajectory], limit: int) -> None:
-    rows = build_rows(played, max_row_tokens=limit)
+    rows = rows_of(played, max_row_tokens=limit)
     assert [row.trajectory for row in rows] == sorted(row.trajectory for row in rows)
     for index, trajectory in enumerate(played):
         own = of(rows, index)
@@ -109,14 +108,14 @@ def test_every_sampled_token_is_trained_on_once_and_in_order(played: list[Trajec
             [t.policy_version for t in trajectory.turns], [len(t.response_ids) for t in trajectory.turns]
         )
         np.testing.assert_array_equal(np.concatenate([row.policy_version[row.loss_mask] for row in own]), versions)
-        turns = np.repeat(np.arange(len(trajectory.turns)), [len(t.response_ids) for t in trajectory.turns])
+        lengths = [len(t.response_ids) for t in trajectory.turns if len(t.response_ids)]
+        turns = np.repeat(np.arange(len(lengths)), lengths)
         np.testing.assert_array_equal(np.concatenate([row.turn[row.loss_mask] for row in own]), turns)
 
 
-@settings(max_examples=300, deadline=None)
 @given(trajectories(), LIMITS)
 def test_nothing_but_sampled_tokens_is_marked(played: list[Trajectory], limit: int) -> None:
-    for row in build_rows(played, max_row_tokens=limit):
+    for row in rows_of(played, max_row_tokens=limit):
         rest = ~row.loss_mask
         assert not row.loss_mask[0]
         assert not row.rollout_logprobs[rest].any()
@@ -125,25 +124,24 @@ def test_nothing_but_sampled_tokens_is_marked(played: list[Trajectory], limit: i
         assert row.loss_mask.any() or row.needs_bootstrap
 
 
-@settings(max_examples=300, deadline=None)
 @given(trajectories(), LIMITS)
 def test_a_row_is_an_unbroken_stretch_of_one_context(played: list[Trajectory], limit: int) -> None:
-    rows = build_rows(played, max_row_tokens=limit)
-    for row in rows:
+    cut = 0
+    for row in rows_of(played, max_row_tokens=limit):
         assert 1 <= len(row) <= limit
         whole = next(stream for stream in contexts(played[row.trajectory]) if row.input_ids[0] in stream)
         start = int(np.flatnonzero(whole == row.input_ids[0])[0])
         np.testing.assert_array_equal(row.input_ids, whole[start : start + len(row)])
-        assert row.context_cut == (start > 0)
-    assert context_cuts(rows) == sum(row.context_cut for row in rows)
+        cut += start > 0
+    batch = TokenBatch.from_trajectories(played, max_row_tokens=limit)
+    assert batch.context_cuts == cut
 
 
-@settings(max_examples=300, deadline=None)
 @given(trajectories(), LIMITS, st.sampled_from([1.0, 0.5]))
 def test_rewards_stand_on_the_last_token_of_the_reply_that_earned_them(
     played: list[Trajectory], limit: int, scale: float
 ) -> None:
-    rows = build_rows(played, max_row_tokens=limit, reward_scale=scale)
+    rows = rows_of(played, max_row_tokens=limit, reward_scale=scale)
     for index, trajectory in enumerate(played):
         own = of(rows, index)
         if not own:
@@ -167,10 +165,9 @@ def test_rewards_stand_on_the_last_token_of_the_reply_that_earned_them(
         assert flat.sum() == pytest.approx(scale * sum(t.reward for t in trajectory.turns))
 
 
-@settings(max_examples=300, deadline=None)
 @given(trajectories(), LIMITS)
 def test_only_the_last_row_of_a_truncated_trajectory_bootstraps(played: list[Trajectory], limit: int) -> None:
-    rows = build_rows(played, max_row_tokens=limit)
+    rows = rows_of(played, max_row_tokens=limit)
     for index, trajectory in enumerate(played):
         own = of(rows, index)
         flags = [row.needs_bootstrap for row in own]
@@ -187,13 +184,13 @@ def test_a_conversation_is_one_row_laid_out_as_it_was_played() -> None:
         module_id="m",
         group="g",
     )
-    (row,) = build_rows([trajectory], max_row_tokens=64, reward_scale=0.1)
+    (row,) = rows_of([trajectory], max_row_tokens=64, reward_scale=0.1)
     assert row.input_ids.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9]
     assert row.loss_mask.tolist() == [False, False, False, True, True, False, True, True, True]
     assert row.policy_version.tolist() == [-1, -1, -1, 7, 7, -1, 8, 8, 8]
     np.testing.assert_allclose(row.rewards, [0, 0, 0, 0, 0.05, 0, 0, 0, 0.1])
     np.testing.assert_allclose(row.rollout_logprobs, [0, 0, 0, -0.04, -0.05, 0, -0.07, -0.08, -0.09], rtol=1e-6)
-    assert (row.role, row.module_id, row.group, row.needs_bootstrap) == ("solver", "m", "g", False)
+    assert (row.role, row.needs_bootstrap) == ("solver", False)
     arrays = (row.input_ids, row.loss_mask, row.rollout_logprobs, row.rewards, row.policy_version)
     assert [array.dtype for array in arrays] == [np.int32, np.bool_, np.float32, np.float64, np.int32]
 
@@ -202,10 +199,11 @@ def test_an_overflow_begins_a_window_with_the_tail_of_the_context() -> None:
     trajectory = Trajectory(
         [turn(ids(*range(1, 6)), ids(6, 7), new_row=True), turn(ids(8), ids(9, 10))], terminated=True
     )
-    rows = build_rows([trajectory], max_row_tokens=8)
+    rows = rows_of([trajectory], max_row_tokens=8)
     assert [row.input_ids.tolist() for row in rows] == [[1, 2, 3, 4, 5, 6, 7], [5, 6, 7, 8, 9, 10]]
     assert [row.loss_mask.tolist()[-3:] for row in rows] == [[False, True, True], [False, True, True]]
-    assert context_cuts(rows) == 1
+    batch = TokenBatch.from_trajectories([trajectory], max_row_tokens=8)
+    assert batch.context_cuts == 1
 
 
 def test_a_window_keeps_the_last_observation_whole_where_it_fits() -> None:
@@ -213,13 +211,13 @@ def test_a_window_keeps_the_last_observation_whole_where_it_fits() -> None:
     trajectory = Trajectory(
         [turn(ids(1, 2), ids(3), new_row=True), turn(ids(*range(4, 10)), ids(10, 11))], terminated=True
     )
-    rows = build_rows([trajectory], max_row_tokens=8)
+    rows = rows_of([trajectory], max_row_tokens=8)
     assert [row.input_ids.tolist() for row in rows] == [[1, 2, 3], [4, 5, 6, 7, 8, 9, 10, 11]]
 
 
 def test_the_memory_of_the_turns_is_not_shared() -> None:
     played = Trajectory([turn(ids(1), ids(2, 3), new_row=True)], terminated=True)
-    (row,) = build_rows([played], max_row_tokens=8)
+    (row,) = rows_of([played], max_row_tokens=8)
     row.input_ids[:] = 0
     assert played.turns[0].response_ids.tolist() == [2, 3]
 
@@ -237,13 +235,13 @@ def test_the_memory_of_the_turns_is_not_shared() -> None:
 )
 def test_broken_turns_are_named(bad: Turn, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        build_rows([Trajectory([bad], terminated=True, episode_id="e7", agent_id="p")], max_row_tokens=8)
+        rows_of([Trajectory([bad], terminated=True, episode_id="e7", agent_id="p")], max_row_tokens=8)
 
 
 def test_a_row_has_room_for_a_prompt_and_a_reply() -> None:
     with pytest.raises(ValueError, match="at least 2"):
-        build_rows([], max_row_tokens=1)
-    assert build_rows([], max_row_tokens=8) == []
+        TokenBatch.from_trajectories([], max_row_tokens=1)
+    assert TokenBatch.from_trajectories([], max_row_tokens=8).num_rows == 0
 
 
 def decisions(trajectory: Trajectory) -> list[tuple[int, list[int]]]:
@@ -258,12 +256,11 @@ def decisions(trajectory: Trajectory) -> list[tuple[int, list[int]]]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
 @given(trajectories(constrained=True), LIMITS, st.integers(1, 60))
 def test_decisions_alone_are_trained_on_each_with_its_own_alternatives(
     played: list[Trajectory], limit: int, budget: int
 ) -> None:
-    rows = build_rows(played, max_row_tokens=limit)
+    rows = rows_of(played, max_row_tokens=limit)
     for index, trajectory in enumerate(played):
         own = of(rows, index)
         expected = decisions(trajectory)
@@ -277,10 +274,9 @@ def test_decisions_alone_are_trained_on_each_with_its_own_alternatives(
             assert sum(float(row.rewards[row.loss_mask].sum()) for row in own) == pytest.approx(total)
         else:
             assert own == []
-    if not rows:
-        return
+    batch = TokenBatch.from_trajectories(played, max_row_tokens=limit)
     among = dict(itertools.chain(*map(decisions, played)))
-    for pack in TokenBatch.from_rows(rows).microbatches(budget):
+    for pack in batch.microbatches(budget):
         for place, action in enumerate(pack.allowed_action.tolist()):
             assert pack.allowed_ids[pack.allowed_owner == place].tolist() == among.pop(int(pack.target_ids[action]))
     assert not any(among.values())
@@ -304,7 +300,7 @@ def test_a_reward_moves_from_forced_tokens_to_the_decision_that_earned_it() -> N
         reply(ids(6, 7), [1, 1], 0.5),
         reply(ids(8), [2], 2.0),
     ]
-    (row,) = build_rows([Trajectory(turns, terminated=True)], max_row_tokens=64)
+    (row,) = rows_of([Trajectory(turns, terminated=True)], max_row_tokens=64)
     assert row.input_ids[row.loss_mask].tolist() == [4, 8]
     assert row.rewards[row.loss_mask].tolist() == [5.5, 2.0]
     assert row.rewards.sum() == 7.5

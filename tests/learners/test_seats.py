@@ -11,7 +11,7 @@ from episode_parts import episode_of, part_of
 from learning import TIMES, same, update, weights
 from ray.rllib.algorithms.ppo.torch import ppo_torch_learner
 
-from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.rollouts.plans import SeatAssignment
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, Turn
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from episode_parts import episode_of, part_of
-from hypothesis import given, settings
+from episode_parts import episode_of, part_of, rows_of
+from hypothesis import given
 from hypothesis import strategies as st
 from learning import update
 from ray.rllib.core.learner import training_data as rllib_training_data
@@ -19,10 +19,10 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rllib_lmgame.learners.advantages import advantage_inputs, resolve_estimator
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
-from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows, num_tokens, played_parts
+from rllib_lmgame.learners.data.sharding import WholeEpisodes, num_tokens
 from rllib_lmgame.learners.objectives.base import UpdateLoop
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, Turn, trajectory_of
+from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, Turn, played_parts, trajectory_of
 
 
 def make_part(
@@ -44,7 +44,7 @@ def make_part(
 def make_episode(*parts: SingleAgentEpisode, group: str = "") -> MultiAgentEpisode:
     episode = episode_of(*parts)
     for part in played_parts(episode):
-        part.custom_data[CUSTOM_DATA_KEY]["group"] = group
+        part.custom_data[CUSTOM_DATA_KEY].group = group
     return episode
 
 
@@ -61,12 +61,10 @@ def indices(data: WholeEpisodes, episodes: list[MultiAgentEpisode]) -> list[int]
 
 def tokens_in(data: Any) -> int:
     return sum(
-        len(p) + len(r)
+        len(turn.prompt_ids) + len(turn.response_ids)
         for episode in data.episodes
         for part in episode.agent_episodes.values()
-        for p, r in zip(
-            part.extra_model_outputs["prompt_ids"].data, part.extra_model_outputs["response_ids"].data, strict=True
-        )
+        for turn in part.extra_model_outputs["turn"].data
     )
 
 
@@ -79,7 +77,6 @@ def dealt(data: WholeEpisodes, count: int, episodes: list[MultiAgentEpisode]) ->
     return order, [tokens_in(shard) for shard in shards]
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(2, 60), st.sampled_from(["", "g1", "g2", "g3", "g4"])), min_size=1, max_size=25),
     st.integers(1, 6),
@@ -130,7 +127,7 @@ def test_a_prompt_of_a_group_counts_once_where_it_is_shared() -> None:
 
 def test_the_tokens_of_the_rows_are_counted() -> None:
     episode = make_episode(make_part("white", [(4, 3), (2, 5)], final=7), make_part("black", [(3, 2)], module="other"))
-    rows = build_rows([trajectory_of(part) for part in played_parts(episode)], max_row_tokens=64)
+    rows = rows_of([trajectory_of(part) for part in played_parts(episode)], max_row_tokens=64)
     assert num_tokens(episode) == sum(len(row) for row in rows) == 26
     assert num_tokens(episode, ("other",)) == 5
 
@@ -143,8 +140,8 @@ def test_the_longest_episodes_are_dealt_first() -> None:
 
 def test_the_last_state_of_a_terminated_game_is_not_trained_on_and_not_counted() -> None:
     part = make_part("player", [(4, 3)])
-    part.custom_data[CUSTOM_DATA_KEY]["final_prompt_ids"] = np.ones(50, np.int32)
-    (row,) = build_rows([trajectory_of(part)], max_row_tokens=100)
+    part.custom_data[CUSTOM_DATA_KEY].final_prompt_ids = np.ones(50, np.int32)
+    (row,) = rows_of([trajectory_of(part)], max_row_tokens=100)
     assert num_tokens(make_episode(part)) == len(row) == 7
 
 
@@ -234,7 +231,7 @@ def expected(episodes: list[MultiAgentEpisode]) -> dict[tuple[str, str], float]:
 def estimated(data: WholeEpisodes) -> dict[tuple[str, str], float]:
     """What the estimator gives for a learner's episodes; all tokens of a trajectory have the same."""
     trajectories = [trajectory_of(part) for episode in data.episodes or [] for part in played_parts(episode)]
-    batch = TokenBatch.from_rows(build_rows(trajectories, max_row_tokens=6))
+    batch = TokenBatch.from_trajectories(trajectories, max_row_tokens=6)
     batch.values[:] = 0.0
     inputs = advantage_inputs(batch, gamma=1.0, lam=1.0, ranks=Ranks())
     advantages = resolve_estimator("dr_grpo")(inputs)
@@ -248,7 +245,6 @@ def estimated(data: WholeEpisodes) -> dict[tuple[str, str], float]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 2))
 def test_the_mean_of_a_group_is_a_baseline_whoever_has_it_and_in_whatever_order(seed: int, learners: int) -> None:
     """Several games, roles and group sizes; some episodes stand alone, two seats of one episode may share a role."""
@@ -269,7 +265,7 @@ def test_an_estimator_sees_turns_and_what_was_seen_before_them() -> None:
     episodes = [played(rng, i, group, "game", ("player",)) for i, group in enumerate(["g", "g", "h\ud800"])]
     trajectories = [trajectory_of(part) for episode in episodes for part in played_parts(episode)]
     inputs = advantage_inputs(
-        TokenBatch.from_rows(build_rows(trajectories, max_row_tokens=64)), gamma=1.0, lam=1.0, ranks=Ranks()
+        TokenBatch.from_trajectories(trajectories, max_row_tokens=64), gamma=1.0, lam=1.0, ranks=Ranks()
     )
     assert np.diff(inputs.turn_offsets).tolist() == [
         len(turn.response_ids) for trajectory in trajectories for turn in trajectory.turns

@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from episode_parts import rows_of
 from learning import update
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.files import other_vocabulary
 from rllib_lmgame.rollouts.records import trajectory_of
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.teacher import TeacherOptions
 
 PLAIN = {"advantage_estimator": "reinforce", "normalize_advantages": "none", "importance": None}
@@ -55,7 +56,7 @@ def test_the_advantage_is_the_reverse_divergence_of_each_token(
     """Row by row, one pass or many; beside the returns of the game, or in their place."""
     learner = with_teacher(make_learner, teacher_dir, {"max_tokens_per_microbatch": tokens}, coefficient=0.7, game=game)
     episodes = make_episodes(8)
-    rows = build_rows([trajectory_of(each.agent_episodes["player"]) for each in episodes], max_row_tokens=128)
+    rows = rows_of([trajectory_of(each.agent_episodes["player"]) for each in episodes], max_row_tokens=128)
     student = np.concatenate([logprobs_by_row(learner.module["player"], row) for row in rows])
     found: dict[str, TokenBatch] = {}
     prepare = PPOObjective.prepare

@@ -74,7 +74,6 @@ def test_rates_and_welfare() -> None:
 PAIRS = st.lists(st.tuples(st.integers(0, 10), st.integers(0, 10)), min_size=1, max_size=30)
 
 
-@settings(max_examples=80, deadline=None)
 @given(PAIRS, st.integers(0, 29))
 def test_two_players_against_brute_force(possible: list[tuple[int, int]], pick: int) -> None:
     outcome = possible[pick % len(possible)]
@@ -90,7 +89,6 @@ def test_two_players_against_brute_force(possible: list[tuple[int, int]], pick: 
     assert frontier(possible) == frontier([*possible, *possible])
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, max_size=20), st.tuples(*[st.integers(0, 3)] * 3))
 def test_three_players_and_a_disagreement(possible: list[tuple[int, ...]], without: tuple[int, ...]) -> None:
     for one in possible:

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import as_mapping, build
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.chat.messages import MessageConversation
-from rllib_lmgame.settings.schema import as_mapping, build
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, read_policies
 
 STYLES = ("chatml", "llama3", "gemma", "mistral", "zephyr", "qwen3")

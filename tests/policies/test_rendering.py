@@ -19,19 +19,28 @@ MESSAGES = ({"role": "user", "content": "x"},)
 @pytest.mark.parametrize(
     ("template", "said"),
     [
-        (f"{ROUND * 2}{{% endfor %}}{{% endfor %}}", "took more than 5 s"),
-        ("{{ 9 ** (9 ** 9) }}", "took more than 5 s"),  # Worked out while it is compiled.
+        pytest.param(f"{ROUND * 2}{{% endfor %}}{{% endfor %}}", "took more than 1 s", marks=pytest.mark.slow),
+        ("{{ 9 ** (9 ** 9) }}", "took more than 1 s"),  # Worked out while it is compiled.
         ("{{ 'a' * 10 ** 10 }}", "512 MiB of memory"),
-        ("{{ 'a' | center(10 ** 10) }}", "512 MiB of memory"),
-        (f"{{% set n = namespace(x='aa') %}}{ROUND}{{% set n.x = n.x ~ n.x %}}{{% endfor %}}", "512 MiB of memory"),
-        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
+        pytest.param("{{ 'a' | center(10 ** 10) }}", "512 MiB of memory", marks=pytest.mark.slow),
+        pytest.param(
+            f"{{% set n = namespace(x='aa') %}}{ROUND}{{% set n.x = n.x ~ n.x %}}{{% endfor %}}",
+            "512 MiB of memory",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion", marks=pytest.mark.slow),
         ("{{ 'a' * 2000000 }}", "2,000,000 characters of a short conversation"),
         ("{#" + "a" * 2000000 + "#}", "characters, more than"),
         ("{{ messages[0].content }}{{ '\\ud800' }}", "'\\ud800', half of a character"),
-        ("{{ raise_exception('\\ud800') }}", "\\ud800"),
+        pytest.param("{{ raise_exception('\\ud800') }}", "\\ud800", marks=pytest.mark.slow),
     ],
 )
-def test_a_template_that_takes_too_much_is_refused(tokenizer_of, template: str, said: str) -> None:
+def test_a_template_that_takes_too_much_is_refused(
+    tokenizer_of, template: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "from rllib_lmgame.policies.chat import rendering; rendering.CPU_LIMIT_S = 1; rendering.main()"
+    monkeypatch.setattr(rendering, "CPU_LIMIT_S", 1)
+    monkeypatch.setattr(rendering, "_CODE", code)
     raised: list[BaseException] = []
 
     def build() -> None:

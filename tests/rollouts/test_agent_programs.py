@@ -307,8 +307,8 @@ def test_a_program_needs_no_rules() -> None:
 
 
 def test_the_page_shows_the_program_of_the_package(make_runner: Callable[..., Any]) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "agent-programs.md").read_text(encoding="utf-8")
-    (shown,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+    shown = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[-1]
     assert Path(trail.__file__).read_text(encoding="utf-8").partition('"""\n\n')[2] == shown
     runner = make_runner(f"agent:{trail.__name__}:follow", lambda request: "left")
     client = runner._clients["player"]

@@ -145,7 +145,7 @@ class Engines:
 
 @pytest.mark.parametrize("always", [False, True])
 def test_what_an_engine_plays_that_did_not_take_the_last_weights_is_played_again(always: bool) -> None:
-    settings = PlaySettings((GameConfig("game"),), oldest_version=5)
+    settings = PlaySettings((GameConfig(env="game"),), oldest_version=5)
     plans = [dataclasses.replace(plan, line_up={"a": SeatAssignment("p")}) for plan in planned(6)]
     engines = Engines(always)
     line_ups: Any = SimpleNamespace(seated=lambda plans, games: (list(plans), []))

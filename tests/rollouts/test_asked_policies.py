@@ -76,6 +76,7 @@ def test_engines_that_never_answer_are_given_up(make_runner: MakeRunner, monkeyp
     assert "policy 'judge' gave no answer" in result.failures[0].message
 
 
+@pytest.mark.slow
 def test_what_the_engine_says_is_what_the_model_says_by_transformers(
     make_config: Callable[..., Any], tiny_model_dir: str, ray_cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,7 +112,7 @@ def test_what_is_asked_stands_behind_the_demonstrations_of_its_role(tiny_model_d
     asked = {
         "lmgame/TicTacToe-v0": tic_tac_toe.decisions(),
         KUHN: game_tree(KUHN).information_sets,
-        stag: matrix_games._decisions(GameConfig(stag)),
+        stag: matrix_games._decisions(GameConfig(env=stag)),
     }
     for game, decisions in asked.items():
         roles = make_session(game, {}).roles

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import errno
 import inspect
 import json
@@ -40,7 +39,7 @@ def play(runner: TextGameEnvRunner, count: int = 6, *, run_seed: int = 0, **sett
 
 def test_what_schedules_change_reaches_requests_and_games(make_runner: MakeRunner) -> None:
     runner = make_runner(rollouts={"format_penalty": -1.0}, answer=lambda request: [0])
-    games = tuple(GameConfig("lmgame/Sokoban-v0", {"max_turns": turns}) for turns in range(1, 7))
+    games = tuple(GameConfig(env="lmgame/Sokoban-v0", env_config={"max_turns": turns}) for turns in range(1, 7))
     client = runner.client("player")
     for number, game in enumerate(games):
         changed = {
@@ -71,11 +70,11 @@ def test_what_a_policy_has_of_its_own_comes_before_a_schedule(make_runner: MakeR
 def test_games_of_evaluation_outlive_a_schedule_of_weights(make_runner: MakeRunner) -> None:
     """Each iteration's weights are others, its games are the same."""
     runner = make_runner(answer=lambda request: [0])
-    evaluated, *trained = (GameConfig("lmgame/Sokoban-v0", {"max_turns": turns}) for turns in (3, 1, 2))
+    evaluated, *trained = (GameConfig(env="lmgame/Sokoban-v0", env_config={"max_turns": turns}) for turns in (3, 1, 2))
     play_games(runner, 1, games=(evaluated,))
     kept = runner._sessions[evaluated.key][0]
     for number in range(1, 6):
-        games = tuple(dataclasses.replace(game, weight=number + place) for place, game in enumerate(trained))
+        games = tuple(game.model_copy(update={"weight": number + place}) for place, game in enumerate(trained))
         play_games(runner, 2, games=games)
     assert runner._sessions[evaluated.key][0] is kept
 
@@ -155,7 +154,7 @@ def test_scripted_players_take_the_engines_place(make_runner: MakeRunner) -> Non
 
 
 def test_several_games_side_by_side(make_runner: MakeRunner) -> None:
-    games = (GameConfig("lmgame/Sokoban-v0"), GameConfig("lmgame/TicTacToe-v0", weight=2.0))
+    games = (GameConfig(env="lmgame/Sokoban-v0"), GameConfig(env="lmgame/TicTacToe-v0", weight=2.0))
     result = play(make_runner(), 9, games=games, expert="random")
     assert (
         sorted(summary.game_id for summary in result.summaries)

@@ -33,6 +33,7 @@ from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 HANG = threading.Event()
+EPISODES = 6
 LIMIT_S = 600.0
 """No sound call takes that long on any machine; for the calls that hang the limit is brought forward."""
 
@@ -160,11 +161,11 @@ class BadGame(gymnasium.Env[str, str]):
             self.misbehave()
 
 
-def run(runner: TextGameEnvRunner, count: int = 16, **settings: Any) -> Any:
+def run(runner: TextGameEnvRunner, count: int = EPISODES, **settings: Any) -> Any:
     return play_games(runner, count, **settings)
 
 
-def odd(count: int = 16) -> list[int]:
+def odd(count: int = EPISODES) -> list[int]:
     return [plan.index for plan in plan_episodes(count, run_seed=0, purpose="t", iteration=1) if plan.seed % 2]
 
 
@@ -205,7 +206,7 @@ def test_a_fault_costs_its_own_episodes(make_runner: MakeRunner, monkeypatch, fa
     assert [failure.plan.index for failure in result.failures] == odd()
     assert {failure.reason for failure in result.failures} == {"env_error"}
     assert all("BadGame" in failure.message for failure in result.failures)
-    assert [summary.index for summary in result.summaries] == [i for i in range(16) if i not in odd()]
+    assert [summary.index for summary in result.summaries] == [i for i in range(EPISODES) if i not in odd()]
     assert len(result.episodes) == len(result.summaries)
     assert all(summary.success for summary in result.summaries)
 
@@ -231,7 +232,7 @@ def test_a_hang_and_words_that_misbehave_cost_their_own_episodes(
     assert [failure.plan.index for failure in result.failures] == odd()
     assert {failure.reason for failure in result.failures} == {reason}
     assert says in result.failures[0].message
-    assert len(result.summaries) == 16 - len(odd())
+    assert len(result.summaries) == EPISODES - len(odd())
     hanging = [thread for thread in threading.enumerate() if thread.name == "game-call"]
     assert hanging and all(thread.daemon for thread in hanging)
 
@@ -255,7 +256,7 @@ def test_a_game_that_fails_while_it_is_closed_costs_nothing(make_runner: MakeRun
     runner = bad(make_runner, fault, "close")
     for level in range(env_runner._SETS_OF_GAMES + 2):
         runner.config.training_games = lambda level=level: [  # type: ignore[method-assign]
-            GameConfig(f"{__name__}:BadGame", {"fault": fault, "where": "close", "level": level})
+            GameConfig(env=f"{__name__}:BadGame", env_config={"fault": fault, "where": "close", "level": level})
         ]
         result = run(runner, 4)
         assert result.error is None and len(result.episodes) == 4
@@ -287,7 +288,7 @@ def test_a_game_that_ends_its_process_is_named_by_the_dry_run(monkeypatch, fault
     known = {"bad": SimpleNamespace(entry_point=f"{__name__}:BadGame")} if own else {}
     monkeypatch.setattr(registry, "own_games", lambda: known)
     with pytest.raises(ConfigError, match="BadGame"):
-        models._texts_of(GameConfig(f"{__name__}:BadGame", {"fault": fault, "where": where}), 60.0)
+        models._texts_of(GameConfig(env=f"{__name__}:BadGame", env_config={"fault": fault, "where": where}), 60.0)
 
 
 def test_a_wrong_key_of_the_game_ends_the_run(make_runner: MakeRunner) -> None:
@@ -329,7 +330,7 @@ def test_a_failed_game_is_closed_and_not_used_again(
     runner = bad(make_runner, fault, num_envs_per_env_runner=1)
     made: list[Any] = []
     monkeypatch.setattr(game_calls, "make_session", lambda *args: made.append(make_session(*args)) or made[-1])  # type: ignore[func-returns-value]
-    result = run(runner, 1 + max(set(range(16)) - set(odd())))  # The last one is sound.
+    result = run(runner, 1 + max(set(range(EPISODES)) - set(odd())))  # The last one is sound.
     for thread in threading.enumerate():
         if thread.name == "game-close":
             thread.join(10)
@@ -405,7 +406,7 @@ def test_a_game_that_is_built_too_late_is_closed(monkeypatch: pytest.MonkeyPatch
         return SimpleNamespace(game_id="slow", close=closed.set)
 
     async def whole() -> None:
-        task = asyncio.ensure_future(game_calls.open_session(GameConfig("slow", {}), 60.0))
+        task = asyncio.ensure_future(game_calls.open_session(GameConfig(env="slow", env_config={}), 60.0))
         await asyncio.to_thread(begun.wait, 20)
         task.cancel()
         await asyncio.wait([task])
@@ -499,7 +500,7 @@ FAILED = [EpisodeFailed(reason, "it went wrong") for reason in StopReason]
 @pytest.mark.parametrize("end", [*ENDS, *FAILED], ids=repr)
 def test_a_game_is_kept_only_if_it_cannot_be_to_blame(end: Any, trusted: bool) -> None:
     """After a whole episode, a failure of the engine, or when a game that is called in place is left between calls."""
-    game, sessions, closed, asked = GameConfig("odd", {}), Sessions(), threading.Event(), asyncio.Event()
+    game, sessions, closed, asked = GameConfig(env="odd", env_config={}), Sessions(), threading.Event(), asyncio.Event()
 
     class Player(Seat):
         async def act(self, *_: Any) -> str:
@@ -618,9 +619,9 @@ def test_a_judge_that_fails_or_is_slow_costs_its_own_episodes(make_runner, limit
         rollouts={"env_step_timeout_s": LIMIT_S},
     )
     result = run(runner)
-    assert result.error is None and 0 < len(result.failures) < 16
+    assert result.error is None and 0 < len(result.failures) < EPISODES
     assert {failure.reason for failure in result.failures} == {reason}
-    assert len(result.summaries) == len(result.episodes) == 16 - len(result.failures)
+    assert len(result.summaries) == len(result.episodes) == EPISODES - len(result.failures)
     if fault == "raise":
         assert "the judge ShakyJudge raised ConnectionError: no answer" in result.failures[0].message
 
@@ -642,6 +643,8 @@ def test_a_game_that_gives_a_tiny_models_tokenizer_no_texts_is_named(limits, fau
 
 def test_a_game_that_hangs_now_and_then_gives_a_tiny_models_tokenizer_its_other_texts(limits, monkeypatch) -> None:
     monkeypatch.setattr(BadGame, "opened", 0)
-    texts = models._texts_of(GameConfig(f"{__name__}:BadGame", {"fault": "hang", "where": "step"}), LIMIT_S)
+    texts = models._texts_of(
+        GameConfig(env=f"{__name__}:BadGame", env_config={"fault": "hang", "where": "step"}), LIMIT_S
+    )
     assert set(texts) == {"Play.", "go", "Up", "done"}
     assert BadGame.opened == models.CORPUS_HANGS, "one that hangs is not played on; several have been waited for enough"

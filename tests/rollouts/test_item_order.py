@@ -12,8 +12,8 @@ from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.plans import plan_episodes, plan_evaluation
 from rllib_lmgame.settings.sections.games import GameConfig
 
-LIST = GameConfig("agentgym:textcraft", {"url": "http://127.0.0.1:9", "ids": "0-99"})
-SOKOBAN = GameConfig("lmgame/Sokoban-v0")
+LIST = GameConfig(env="agentgym:textcraft", env_config={"url": "http://127.0.0.1:9", "ids": "0-99"})
+SOKOBAN = GameConfig(env="lmgame/Sokoban-v0")
 
 
 @given(st.integers(1, 300), st.text(max_size=8))
@@ -57,7 +57,7 @@ def test_a_run_deals_each_item_once_an_epoch_whole_groups_on_one() -> None:
 
 
 def test_an_evaluation_plays_all_items_of_a_list_whatever_the_address_of_its_server() -> None:
-    elsewhere = GameConfig(LIST.env, {**LIST.env_config, "url": "http://127.0.0.1:10"})
+    elsewhere = GameConfig(env=LIST.env, env_config={**LIST.env_config, "url": "http://127.0.0.1:10"})
     dealt = [ItemOrder(0, "evaluation").dealt(plan_evaluation(1, 100), [game]) for game in (LIST, elsewhere)]
     assert dealt[0] == dealt[1] and {item_of_seed(plan.seed, 100) for plan in dealt[0]} == set(range(100))
     purposes = [

@@ -16,7 +16,7 @@ from session_play import play_games
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.learners.data.rows import num_tokens, played_parts
+from rllib_lmgame.learners.data.sharding import num_tokens
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
 from rllib_lmgame.rollouts import game_calls
@@ -30,7 +30,7 @@ from rllib_lmgame.rollouts.plans import (
     stable_seed,
     with_samples,
 )
-from rllib_lmgame.rollouts.records import GameConfig, PlaySettings, line_up_of
+from rllib_lmgame.rollouts.records import GameConfig, PlaySettings, line_up_of, played_parts
 from rllib_lmgame.rollouts.sources import LineUps
 from rllib_lmgame.settings.sections.language_model import PlayerOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
@@ -39,7 +39,7 @@ MakeRunner = Callable[..., TextGameEnvRunner]
 
 POLICIES = {"player": PlayerOptions(), "rival": PlayerOptions(trained=False), "chance": PlayerOptions(player="random")}
 ROLES = {"X": "first", "O": "second"}
-TIC_TAC_TOE = (GameConfig("lmgame/TicTacToe-v0"),)
+TIC_TAC_TOE = (GameConfig(env="lmgame/TicTacToe-v0"),)
 
 
 def configuration(spec):
@@ -155,7 +155,7 @@ def test_a_game_is_built_once_and_closed_and_its_failure_costs_its_own_episodes(
         return session
 
     monkeypatch.setattr(game_calls, "make_session", make)
-    games = (*TIC_TAC_TOE, GameConfig("lmgame/KuhnPoker-v0"))
+    games = (*TIC_TAC_TOE, GameConfig(env="lmgame/KuhnPoker-v0"))
     plans = [dataclasses.replace(plan, game=plan.index % 2) for plan in plans_of(8)]
     line_ups = LineUps(configuration("shared"))
     seated, failures = line_ups.seated(plans, games)
@@ -191,9 +191,8 @@ def test_only_trained_seats_reach_the_learner(make_runner: MakeRunner) -> None:
         (own,) = (seat for seat in summary.seats if seat.trained)
         assert own.agent_id == "O" and summary.success == float(own.outcome == "win")
         tokens = [
-            len(ids)
-            for turn in ("prompt_ids", "response_ids")
-            for ids in episode.agent_episodes["O"].extra_model_outputs[turn].data
+            len(turn.prompt_ids) + len(turn.response_ids)
+            for turn in episode.agent_episodes["O"].extra_model_outputs["turn"].data
         ]
         assert num_tokens(episode, ["player"]) == sum(tokens) > 0
     learner = SimpleNamespace(engines={"player": None})

@@ -6,13 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from episode_parts import logged
+from episode_parts import logged, rows_of
 from session_play import play_games
 
-from rllib_lmgame.learners.data.rows import build_rows
+from rllib_lmgame.base.group import build
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import trajectory_of
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
@@ -34,9 +33,9 @@ def test_rows_know_what_the_game_has_said(game: str, stage: str, make_runner: Ma
     for episode, other in zip(episodes, again, strict=True):
         for agent, part in episode.agent_episodes.items():
             trajectory, second = trajectory_of(part), trajectory_of(other.agent_episodes[agent])
-            (row,) = build_rows([trajectory], max_row_tokens=4096)
+            (row,) = rows_of([trajectory], max_row_tokens=4096)
             said = list(part.observations.data[1 : len(trajectory.turns)])
-            marked = runner.chat("player").decode(row.input_ids[row.observed]) if row.observed is not None else ""
+            marked = runner.chat("player").decode(row.input_ids[row.observed])
             for text in said:
                 assert text.strip() in marked, (text, marked)
                 marked = marked.replace(text.strip(), "", 1)
@@ -52,7 +51,7 @@ def test_rows_know_what_the_game_has_said(game: str, stage: str, make_runner: Ma
 def test_where_it_is_not_learned_nobody_is_told(make_runner: MakeRunner) -> None:
     """Neither without a weight, nor of a policy that does not learn."""
     (episode,) = play_games(make_runner(), 1, expert="solver").episodes
-    assert "observed" not in episode.agent_episodes["player"].extra_model_outputs
+    assert all(turn.observed is None for turn in trajectory_of(episode.agent_episodes["player"]).turns)
     policies = {"policies": {"player": {}, "other": {"trained": False}}, "policy_mapping_fn": {"*": "player"}}
     runner = make_runner("lmgame/TicTacToe-v0", players=policies, token_ppo_options=LEARNED)
     assert [runner.chat(policy).tells_observed for policy in ("player", "other")] == [True, False]

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
+from episode_parts import rows_in_batch
 from session_play import play, play_games
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopReason
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import summarize, trajectory_of_seat
 from rllib_lmgame.rollouts.log.episode_log import episode_record
@@ -249,10 +249,12 @@ def test_running_out_of_context_truncates_at_the_last_position_that_fits(make_ru
     seen = [*client.requests[-1].prompt_ids, *seat.turns[-1].response_ids.tolist()]
     assert seat.final_prompt.ids[: len(seen)] == seen or history == "window"
     assert 150 - (least or 32) < len(seat.final_prompt.ids) <= 150
-    (row,) = [row for row in build_rows([trajectory_of_seat(played, seat)], max_row_tokens=150) if row.needs_bootstrap]
-    assert row.input_ids.tolist() == seat.final_prompt.ids and not row.context_cut
-    (pack,) = TokenBatch.from_rows([row]).microbatches(150)
-    assert pack.bootstrap_index.tolist() == [len(seat.final_prompt.ids) - 1]
+    batch = TokenBatch.from_trajectories([trajectory_of_seat(played, seat)], max_row_tokens=150)
+    assert batch.context_cuts == 0
+    (row,) = [row for row in rows_in_batch(batch) if row.needs_bootstrap]
+    assert row.input_ids.tolist() == seat.final_prompt.ids
+    (end,) = [pack.position_ids[pack.bootstrap_index].tolist() for pack in batch.microbatches(9999)]
+    assert end == [len(seat.final_prompt.ids) - 1]
 
 
 def test_the_bootstrap_value_is_that_of_the_last_position_the_context_holds(make_runner, model_dir) -> None:
@@ -279,7 +281,7 @@ def test_the_bootstrap_value_is_that_of_the_last_position_the_context_holds(make
         last = chat.message(Observation(played.final_observations["a"]))
         whole += chat.continuation_ids(seat.turns[-1].response_ids, last)
         beyond.append(len(whole) - 150)
-        batch = TokenBatch.from_rows(build_rows([trajectory_of_seat(played, seat)], max_row_tokens=150))
+        batch = TokenBatch.from_trajectories([trajectory_of_seat(played, seat)], max_row_tokens=150)
         (pack,) = batch.microbatches(1000)
         with torch.no_grad():
             found = module.forward_train(pack.to_torch() | {"temperature": 1.0})["bootstrap_values"]

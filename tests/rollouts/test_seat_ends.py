@@ -22,7 +22,6 @@ from rllib_lmgame.envs.contract.turns import TextAECGame
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.advantages import monte_carlo_returns, token_gae
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode, trajectory_of_seat
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
@@ -303,7 +302,7 @@ def test_returns_where_one_seat_leaves_early(make_runner: MakeRunner) -> None:
     """
     played = play(make_runner(answer=saying({"b/1": "out"})), SESSIONS["parallel"]())
     trajectories = [trajectory_of_seat(played, seat) for seat in played.seats.values()]  # type: ignore[arg-type]
-    batch = TokenBatch.from_rows(build_rows(trajectories, max_row_tokens=4096))
+    batch = TokenBatch.from_trajectories(trajectories, max_row_tokens=4096)
     assert batch.needs_bootstrap.tolist() == [True, False, True]
     rng = np.random.default_rng(0)
     values, ends = rng.normal(size=batch.num_actions), np.where(batch.needs_bootstrap, [7.0, 99.0, -3.0], 0.0)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.cli.evaluate import _games_of_run
+from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.cli.game_list import suite, with_names
 from rllib_lmgame.evaluation import evaluate
 from rllib_lmgame.evaluation.comparison.run import Evaluation
@@ -32,7 +31,6 @@ from rllib_lmgame.rollouts.metrics import episode_metrics
 from rllib_lmgame.rollouts.plans import plan_episodes, plan_evaluation
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlaySettings
 from rllib_lmgame.rollouts.sources import LineUps
-from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.games import GameConfig, read_games
 from rllib_lmgame.settings.sections.language_model import TALK, LanguageModelOptions
 
@@ -101,18 +99,18 @@ def test_entries_without_these_keys_are_written_as_before() -> None:
     [
         ("games: [{env: A, name: x}, {env: B, name: x}]", "games[1].name", "config.games[0] is called 'x' too"),
         ("games: [lmgame/Maze-v0, {env: B, name: lmgame_Maze-v0}]", "games[1].name", "without a name is called"),
-        ("games: [{env: A, name: 7}]", "games[0].name", "expected text"),
+        ("games: [{env: A, name: 7}]", "games[0].name", "must be a valid string"),
         ("games: [{env: A, name: '7'}]", "games[0].name", "not digits alone"),
         ("games: [{env: A, name: a.b}]", "games[0].name", "letters, digits, - and _"),
         ("games: [{env: A, name: a/b}]", "games[0].name", "letters, digits, - and _"),
         ("games: [{env: A, episodes: 4, weight: 2}]", "games[0].weight", "stands beside `episodes`"),
-        ("games: [{env: A, episodes: 0}]", "games[0].episodes", "at least 1"),
+        ("games: [{env: A, episodes: 0}]", "games[0].episodes", "equal to 1"),
         ("games: [{env: A, language_model: {model: b}}]", "games[0].language_model.model", "language_model.model"),
         ("games: [{env: A, language_model: {thinks: off}}]", "games[0].language_model.thinks", "did you mean 'think'"),
-        ("games: [{env: A, language_model: {think: no}}]", "games[0].language_model.think", "expected text"),
+        ("games: [{env: A, language_model: {think: no}}]", "games[0].language_model.think", "must be 'off', "),
         ("games: [{env: A, language_model: {turn_note: '{x}'}}]", "games[0].language_model.turn_note", "{turns_left}"),
-        ("games: [{env: A, temperature: -1}]", "games[0].temperature", "at least 0"),
-        ("games: [{env: A, format_penalty: 1}]", "games[0].format_penalty", "at most 0"),
+        ("games: [{env: A, temperature: -1}]", "games[0].temperature", "equal to 0"),
+        ("games: [{env: A, format_penalty: 1}]", "games[0].format_penalty", "equal to 0"),
         (
             "games: [{env: A, language_model: {history: {points: [[0, 1]]}}}]",
             "games[0].language_model.history",
@@ -149,22 +147,6 @@ MAZE = "env: lmgame/Maze-v0"
             "no room",
         ),
         (
-            f"games: [{{{MAZE}, language_model: {{reply_format: boxed, answer_tag: move}}}}]",
-            "games[0].language_model.answer_tag",
-            "no tag for the action",
-        ),
-        (
-            f"games: [{{{MAZE}, language_model: {{history_window: 2}}}}]",
-            "games[0].language_model.history_window",
-            "window",
-        ),
-        (
-            f"{{games: [{{{MAZE}, language_model: {{think: required}}}}], "
-            "policies: {player: {language_model: {think: off}}}}".replace("think: off", "think: 'off'"),
-            "games[0].language_model.think",
-            "every policy has its own",
-        ),
-        (
             "{token_ppo: {advantage_estimator: grpo}, text_rollouts: {group_size: 4}, "
             f"games: [{{{MAZE}, episodes: 64, group_size: 1}}]}}",
             "games[0].group_size",
@@ -180,12 +162,6 @@ MAZE = "env: lmgame/Maze-v0"
             f"games: [{{{MAZE}, name: a, language_model: {{max_tokens_per_turn: {{points: [[0, 8], [5, 4096]]}}}}}}]",
             "games[0].language_model.max_tokens_per_turn",
             "no room",
-        ),
-        (
-            "{language_model: {max_tokens_per_turn: {points: [[0, 8], [5, 9]]}}, "
-            f"games: [{{{MAZE}, language_model: {{max_tokens_per_turn: 4}}}}]}}",
-            "language_model.max_tokens_per_turn",
-            "every game has its own",
         ),
         (
             f"games: [{{{MAZE}, name: a, weight: {{points: [[0, 1], [5, 0]]}}}}, {{{MAZE}, name: b, episodes: 8}}]",
@@ -242,8 +218,8 @@ def test_a_games_levels_in_an_evaluation_are_the_same_beside_any_others(episodes
 
 
 def test_the_command_and_the_evaluation_in_training_play_the_same_levels() -> None:
-    listed = GameConfig("agentgym:textcraft", {"url": "http://127.0.0.1:9", "ids": "0-39"})
-    games = (GameConfig("lmgame/Sokoban-v0", name="one"), listed, GameConfig("lmgame/Maze-v0", episodes=3))
+    listed = GameConfig(env="agentgym:textcraft", env_config={"url": "http://127.0.0.1:9", "ids": "0-39"})
+    games = (GameConfig(env="lmgame/Sokoban-v0", name="one"), listed, GameConfig(env="lmgame/Maze-v0", episodes=3))
     in_training = evaluated_levels(games, 5)
     command = Evaluation({game.called(game.env): game for game in games}, (), levels=5)
     by_command = Counter((plan.game, plan.seed) for *_, plan in command.plans())
@@ -290,7 +266,9 @@ def test_prompts_and_requests_are_those_of_runs_with_these_settings_for_all(make
             rollouts={"format_penalty": entry.get("format_penalty", 0.0)},
             answer=lambda request: [0],
         )
-        plain = tuple(dataclasses.replace(game, name=None, language_model={}, temperature=None) for game in games)
+        plain = tuple(
+            game.model_copy(update={"name": None, "language_model": {}, "temperature": None}) for game in games
+        )
         plans = plan_episodes(8, run_seed=0, purpose="t", iteration=0, game_weights=[1.0, 1.0])
         own = [plan for plan in LineUps(alone.config).seated(plans, plain)[0] if plan.game == number]
         assert alone.play(own, PlaySettings(plain)).error is None
@@ -314,16 +292,16 @@ def test_numbers_logs_and_replays_carry_the_name(make_runner: MakeRunner, tmp_pa
     for episode, summary in zip(result.episodes, result.summaries, strict=True):
         data = episode.agent_episodes["player"].custom_data[CUSTOM_DATA_KEY]
         is_one = summary.game == 0
-        assert data["game"] == summary.game_id == ("one" if is_one else "two")
-        assert (data["temperature"], data["reward_scale"]) == ((0.5, 3.0) if is_one else (None, None))
+        assert data.game == summary.game_id == ("one" if is_one else "two")
+        assert (data.temperature, data.reward_scale) == ((0.5, 3.0) if is_one else (None, None))
         penalty = min(episode.agent_episodes["player"].get_rewards())
         assert (penalty < -6) == is_one
     records = read_log(tmp_path / "train-0.jsonl")
     assert Counter(record["name"] for record in records) == {"one": 4, "two": 4}
     for record in records:
         part = replay(recorded_session(record, "here"), runner, record["episode_id"]).agent_episodes["player"]
-        assert part.custom_data[CUSTOM_DATA_KEY]["game"] == record["name"]
-        text = runner.chat("player").tokenizer.decode(part.get_extra_model_outputs("prompt_ids", 0))
+        assert part.custom_data[CUSTOM_DATA_KEY].game == record["name"]
+        text = runner.chat("player").tokenizer.decode(part.get_extra_model_outputs("turn", 0).prompt_ids)
         assert ("You have 2 turns." in text) == (record["name"] == "one")
 
 
@@ -360,9 +338,10 @@ def test_a_checkpoint_alone_plays_at_the_temperature_of_its_evaluation(monkeypat
     config = config_of(f"{{games: [{{env: lmgame/Maze-v0, temperature: 0.7}}], {greedy}}}")
     played: list[Any] = []
     monkeypatch.setattr(evaluate, "saved_policies", lambda *_, **__: config)
-    monkeypatch.setattr(evaluate, "_evaluate", lambda _, games, *__: played.extend(games) or {})
+    monkeypatch.setattr(evaluate, "engines_for", lambda *_: nullcontext())
+    monkeypatch.setattr(evaluate, "measure", lambda _, games, *__: played.extend(games) or {})
     evaluate.evaluate_checkpoint("somewhere")
-    played += _games_of_run(config, {}, Namespace(split=None, evaluation_games=False)).values()
+    played += evaluate.games_of_run(config, "test", {}, evaluation_games=False)
     assert [game.temperature for game in played] == [None, None]
 
 

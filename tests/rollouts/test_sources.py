@@ -39,7 +39,7 @@ from rllib_lmgame.rollouts.sources import (
     replacements,
 )
 
-SETTINGS = PlaySettings((GameConfig("game"),))
+SETTINGS = PlaySettings((GameConfig(env="game"),))
 Fate = Callable[[EpisodePlan], str]
 """What becomes of an episode: empty for a good end, the reason of a failure, or ``lost``."""
 

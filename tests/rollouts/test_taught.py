@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow
 import pytest
+from episode_parts import rows_in_batch
 from pyarrow import parquet
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.policies.chat.transcripts import Said, TranscriptWriter
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
@@ -32,7 +33,6 @@ from rllib_lmgame.rollouts.taught.formats import read_record
 from rllib_lmgame.rollouts.taught.selection import Facts, choose
 from rllib_lmgame.rollouts.taught.source import TaughtEpisodes, taught
 from rllib_lmgame.rollouts.taught.writing import FORMS, conversations
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.supervised import CONVERSATIONS, WRITTEN, SupervisedOptions
 
@@ -597,9 +597,9 @@ def test_rows_learn_the_replies_alone_with_their_weights(source, make_runner: Ma
     for episode in data.episodes(1, 2, runner):
         episode.validate()
         trajectories += [trajectory_of(part) for part in played_parts(episode, ["player"])]
-    batch = TokenBatch.from_rows(rows := build_rows(trajectories, max_row_tokens=1000))
+    batch = TokenBatch.from_trajectories(trajectories, max_row_tokens=1000)
     weights = iter(batch.action_weights)
-    for number, row in zip((1, 2), rows, strict=True):
+    for number, row in zip((1, 2), rows_in_batch(batch), strict=True):
         text = chat.tokenizer.decode(row.input_ids)
         assert text.count(str(number)) == 3 and text.startswith(chat.pieces.bare_head)
         replies = [row.input_ids[(row.turn == turn) & row.loss_mask] for turn in range(2)]

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import build_rows, played_parts
 from rllib_lmgame.rollouts.pairs import Candidate, choose_pairs, parted
-from rllib_lmgame.rollouts.records import trajectory_of
+from rllib_lmgame.rollouts.records import played_parts, trajectory_of
 from rllib_lmgame.rollouts.taught.formats import read_pair
 from rllib_lmgame.rollouts.taught.pairs import TaughtPairs
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.preferences import DPOOptions
 
@@ -245,7 +244,7 @@ def test_sides_are_rows_whose_reward_says_which_is_chosen(source: Callable[..., 
     episodes = pairs.episodes(0, 6, runner)
     assert pairs.passed_over == 2 and len(episodes) == 8, "the third of two passes is too long"
     parts = [part for episode in episodes for part in played_parts(episode, ["player"])]
-    batch = TokenBatch.from_rows(build_rows(list(map(trajectory_of, parts)), max_row_tokens=128))
+    batch = TokenBatch.from_trajectories(list(map(trajectory_of, parts)), max_row_tokens=128)
     assert batch.group.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert [
         float(batch.rewards[a:b].sum())
@@ -253,7 +252,7 @@ def test_sides_are_rows_whose_reward_says_which_is_chosen(source: Callable[..., 
     ] == [1, -1] * 4
     assert batch.episodes[:4] == ("pair-0-chosen", "pair-0-rejected", "pair-1-chosen", "pair-1-rejected")
     assert batch.episodes[4:] == batch.episodes[:4], "the same for good"
-    again = [part.extra_model_outputs["response_ids"].data for part in parts]
+    again = [part.extra_model_outputs["turn"].data for part in parts]
     assert [len(turns) for turns in again] == [1, 1, 1, 2] * 2
     with pytest.raises(ConfigError, match=r"it makes \d+ tokens of a row, which may have 128"):
         source(rows, most=128, on_overlong="error").check(runner.chat)

@@ -27,9 +27,8 @@ SHORT_S = 1.0
 QUERY_LIMITS = QueryLimits(seconds=0.3)
 BEYOND_S = 60.0
 """What a busy machine may take beyond a limit; a program that got away would run for ever."""
-MODES = [mode for mode in (confinement.BUBBLEWRAP, confinement.NAMESPACES, confinement.SECCOMP) if modes.works(mode)]
-TESTED = [*MODES[:1], *(pytest.param(mode, marks=pytest.mark.slow) for mode in MODES[1:])]
-"""Every mode that works here; the weaker ones in the slow tests."""
+MODES = [mode for mode in confinement.MODES if modes.works(mode)]
+"""Every mode that works here."""
 
 
 def cases(name: str) -> list[Any]:
@@ -70,7 +69,7 @@ def ending(outcome: ProgramEnd) -> str:
 
 
 @pytest.mark.skipif(not MODES, reason="no means of confinement on this machine")
-@pytest.mark.parametrize("mode", TESTED)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", cases("programs.yaml"))
 def test_program(case: dict[str, Any], mode: str) -> None:
     given = f"PARENT = {os.getpid()}\nMORE_PATHS = [{REPOSITORY!r}]\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sqlite3
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs.games.code.code_execution.game import _got
@@ -23,7 +24,7 @@ from rllib_lmgame.sandbox.files import FileProblem, ScopedDirectory
 from rllib_lmgame.sandbox.harness import Unknown, decode, encode
 from rllib_lmgame.sandbox.judging import call_function, run_tests, same
 from rllib_lmgame.sandbox.limits import TIMEOUT, Limits, SandboxError
-from rllib_lmgame.sandbox.programs import run_program
+from rllib_lmgame.sandbox.programs import report_sandbox, run_program
 from rllib_lmgame.sandbox.queries.database import Database, QueryLimits, QueryResult, SqlWorker, same_rows
 from rllib_lmgame.sandbox.seccomp import FULL, NO_FILES, READ_ONLY, machine, seccomp_filter
 
@@ -60,26 +61,15 @@ def test_an_error_names_the_line_the_same_in_every_mode() -> None:
 
 def test_what_is_confined_follows_from_mode_and_bounds_alone() -> None:
     limits = Limits(threads=7, memory_bytes=2**20)
-    jobs = {
-        (mode, server): confinement.job_of(mode, limits, "p", 3, ["/data"], server)
-        for mode in confinement.MODES
-        for server in (False, True)
-    }
-    for (mode, server), job in jobs.items():
-        own_user = mode in (confinement.BUBBLEWRAP, confinement.NAMESPACES)
-        assert job["limits"].get("RLIMIT_NPROC") == (7 if own_user else None) and job["limits"]["RLIMIT_AS"] == 2**20
+    for mode, server in itertools.product(confinement.MODES, (False, True)):
+        job = confinement.job_of(mode, limits, "p", 3, server)
+        inside = mode == confinement.BUBBLEWRAP
+        assert job["limits"].get("RLIMIT_NPROC") == (7 if inside else None) and job["limits"]["RLIMIT_AS"] == 2**20
         assert job["dies_with_parent"] == (not server) and job["keeps_user"] == server
-        assert bool(job["preload"]) == (mode == confinement.SECCOMP and not server)
-        files = READ_ONLY if server else NO_FILES
-        assert job["filter"] == (
-            b"" if mode == confinement.LIMITS else seccomp_filter(files if mode == confinement.SECCOMP else FULL)
-        )
-        assert "/data" in job["binds"]
-    commands = {mode: confinement.command_of(mode, limits, 9, ["/data"]) for mode in confinement.MODES}
-    assert len({tuple(commands[mode]) for mode in confinement.MODES if mode != confinement.BUBBLEWRAP}) == 1, (
-        "only bubblewrap has a command of its own"
-    )
-    assert commands[confinement.BUBBLEWRAP][-1] == confinement.BOUND_LAUNCHER
+        assert bool(job["preload"]) == (not inside and not server)
+        assert job["filter"] == seccomp_filter(FULL if inside else READ_ONLY if server else NO_FILES)
+    command = confinement.command_of(confinement.BUBBLEWRAP, limits, 9, ["/data"])
+    assert command[-1] == confinement.BOUND_LAUNCHER and command.count("/data") == 2
 
 
 def test_processor_time_is_limited_too() -> None:
@@ -88,18 +78,16 @@ def test_processor_time_is_limited_too() -> None:
     assert outcome.problem() == "it used too much processor time or memory and was stopped"
 
 
-def test_resource_limits_alone_are_refused_unless_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modes, "_found", [confinement.LIMITS])
-    monkeypatch.delenv(modes.ALLOW_WEAK, raising=False)
-    with pytest.raises(SandboxError, match=modes.ALLOW_WEAK):
+def test_a_machine_that_confines_nothing_refuses_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modes, "_found", [modes.NO_MODE])
+    with pytest.raises(SandboxError, match="install bubblewrap"):
         run_program("print(1)")
-    monkeypatch.setenv(modes.ALLOW_WEAK, "1")
-    assert run_program("print(1)").stdout == "1\n"
+    assert report_sandbox().refused
 
 
 def test_the_mode_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(modes, "_found", [])
-    monkeypatch.setattr(modes, "_said", [])
+    monkeypatch.setattr(modes, "_logged", [])
     with caplog.at_level("INFO", logger="rllib_lmgame.sandbox.modes"):
         assert modes.sandbox_mode() == modes.sandbox_mode()
     said = modes.weakness(modes.sandbox_mode()) or modes.describe_mode(modes.sandbox_mode())
@@ -112,14 +100,12 @@ def test_a_fall_back_is_a_warning_with_its_reason(
     if not seccomp_filter(NO_FILES):
         pytest.skip("no seccomp on this machine")
     monkeypatch.setattr(modes, "_found", [])
-    monkeypatch.setattr(modes, "_said", [])
+    monkeypatch.setattr(modes, "_logged", [])
     monkeypatch.setattr(modes, "_failed", {})
     monkeypatch.setattr(modes.shutil, "which", lambda name: None)
-    monkeypatch.setattr(confinement, "library_paths", lambda: (("/does/not/exist",), (), ()))
     assert modes.sandbox_mode() == confinement.SECCOMP
     (record,) = caplog.records
-    assert record.levelname == "WARNING" and "no namespaces can be made here" in record.getMessage()
-    assert "/does/not/exist" in record.getMessage()
+    assert record.levelname == "WARNING" and "no bwrap on the PATH" in record.getMessage()
 
 
 def test_the_weaker_mode_works_without_files_but_with_the_usual_modules() -> None:
@@ -130,13 +116,9 @@ def test_the_weaker_mode_works_without_files_but_with_the_usual_modules() -> Non
 
 
 def test_a_sandbox_that_cannot_be_set_up_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confinement, "library_paths", lambda: (("/does/not/exist",), (), ()))
-    if modes.sandbox_mode() == confinement.NAMESPACES:
-        with pytest.raises(SandboxError, match="/does/not/exist"):
-            run_program("print(1)")
     monkeypatch.setattr(confinement, "interpreter", lambda: "/no/python")
     with pytest.raises(SandboxError, match="/no/python"):
-        run_program("print(1)", mode=confinement.LIMITS)
+        run_program("print(1)", mode=confinement.SECCOMP)
 
 
 def test_many_threads_at_once() -> None:
@@ -156,7 +138,6 @@ def test_the_filters_differ_in_what_they_allow() -> None:
 
 
 @given(PLAIN)
-@settings(max_examples=200, deadline=None)
 def test_values_come_back_as_they_were(value: Any) -> None:
     assert decode(encode(value)) == value
 
@@ -336,7 +317,6 @@ MESSAGES = st.recursive(
     ),
     MESSAGES,
 )
-@settings(max_examples=300, deadline=None)
 def test_whatever_a_program_writes_is_an_answer_that_can_be_compared(
     messages: list[dict[str, Any]], expected: Any
 ) -> None:

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import refusals
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_verdicts_are_those_of_before(part: int) -> None:
     differing = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import math
 import pickle
 from collections.abc import Callable
@@ -13,9 +12,10 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.settings.schema import (
+from rllib_lmgame.base.group import (
     REQUIRED,
-    arguments,
+    Group,
+    Scheduled,
     as_mapping,
     build,
     given,
@@ -29,28 +29,23 @@ from rllib_lmgame.settings.schema import (
 from rllib_lmgame.settings.trust import Gate
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(Group):
     type: str = tag("round", "The form.", choices=("round", "square", "long"))
-    side: float = option(1.0, "Length of a side.", above=0, schedulable=True, of=("square", "long"))
-    width: int | None = option(None, "Across.", low=1, below=10, of=("long",))
+    side: Scheduled[float] = option(1.0, "Length of a side.", gt=0, of=("square", "long"))
+    width: int | None = option(None, "Across.", ge=1, lt=10, of=("long",))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bonus:
-    target: float = option(REQUIRED, "What is aimed at. It is a number.", above=0)
+class Bonus(Group):
+    target: float = option(REQUIRED, "What is aimed at. It is a number.", gt=0)
     in_: str = option("loss", "Where it is.", choices=("loss", "reward"))
 
 
-@dataclass(frozen=True)
-class Plugin:
+class Plugin(Group, extra="allow"):
     type: str = tag("own", "A name.")
     decay: float = option(0.9, "Decay.", of=("mean",))
-    arguments: dict[str, Any] = arguments()
 
 
-@dataclass(frozen=True)
-class House:
+class House(Group):
     shape: Shape = option(Shape(), "Of the house.")
     bonus: Bonus | None = option(None, "What is paid.")
     plugin: Plugin = option(Plugin(), "Of somebody.")
@@ -64,18 +59,20 @@ class Elsewhere:
 
 def test_types_and_groups() -> None:
     house = build(House, {"shape": "square", "bonus": {"target": 2, "in": "reward"}, "plugin": {"type": "a:b", "x": 1}})
-    assert house == House(Shape("square"), Bonus(target=2.0, in_="reward"), Plugin("a:b", arguments={"x": 1}))
+    assert house == House(
+        shape=Shape(type="square"), bonus=Bonus(target=2.0, in_="reward"), plugin=Plugin(type="a:b", x=1)
+    )
     assert build(House, as_mapping(house)) == house
     assert as_mapping(house)["shape"] == {"type": "square", "side": 1.0}
     assert as_mapping(house)["plugin"] == {"type": "a:b", "x": 1}
-    assert build(House, {"bonus": None}, base=house) == dataclasses.replace(house, bonus=None)
+    assert build(House, {"bonus": None}, base=house) == house.model_copy(update={"bonus": None})
 
 
 def test_values_go_on_top_of_those_of_the_same_type() -> None:
     house = build(House, {"shape": {"type": "long", "width": 2}, "bonus": {"target": 2}})
-    assert build(House, {"shape": {"side": 3}}, base=house).shape == Shape("long", 3.0, 2)
-    assert build(House, {"shape": "long"}, base=house).shape == Shape("long", 1.0, 2)
-    assert build(House, {"shape": "square"}, base=house).shape == Shape("square")
+    assert build(House, {"shape": {"side": 3}}, base=house).shape == Shape(type="long", side=3.0, width=2)
+    assert build(House, {"shape": "long"}, base=house).shape == Shape(type="long", side=1.0, width=2)
+    assert build(House, {"shape": "square"}, base=house).shape == Shape(type="square")
     assert build(House, {"bonus": {"in": "reward"}}, base=house).bonus == Bonus(target=2.0, in_="reward")
 
 
@@ -84,12 +81,12 @@ def test_values_go_on_top_of_those_of_the_same_type() -> None:
     [
         ({"shape": {"side": 2}}, "shape.side", "has no effect with type: round; it belongs to type: square or long"),
         ({"shape": "squre"}, "shape.type", "did you mean 'square'"),
-        ({"shape": {"type": "long", "width": 10}}, "shape.width", "must be less than 10, got 10"),
-        ({"shape": 3}, "shape", "expected a name or a mapping of options, got the whole number 3"),
-        ({"shape": None}, "shape", "expected a name or a mapping of options, got nothing"),
+        ({"shape": {"type": "long", "width": 10}}, "shape.width", "must be less than 10, got the whole number 10"),
+        ({"shape": 3}, "shape", "must be a name or a mapping of options, got the whole number 3"),
+        ({"shape": None}, "shape", "must be a name or a mapping of options, got nothing"),
         ({"bonus": {}}, "bonus.target", "is missing: What is aimed at"),
-        ({"bonus": True}, "bonus", "expected a mapping of options, got the truth value True"),
-        ({"bonus": Elsewhere()}, "bonus", "expected a mapping of options, got an object Elsewhere; its keys: "),
+        ({"bonus": True}, "bonus", "must be a mapping of options, got the truth value True; {} is all defaults"),
+        ({"bonus": Elsewhere()}, "bonus", "must be a mapping of options, got Elsewhere "),
         ({"bonus": {"target": 1, "inn": "loss"}}, "bonus.inn", "did you mean 'in'"),
         ({"bonus": {"target": 1, "in": "los"}}, "bonus.in", "did you mean 'loss'"),
         ({"plugin": {"decay": 0.5}}, "plugin.decay", "it belongs to type: mean"),
@@ -113,12 +110,12 @@ def test_what_was_given_is_known() -> None:
 
 def test_dotted_keys() -> None:
     keys = ["shape.type", "shape.side", "shape.width", "bonus.target", "bonus.in", "plugin.type", "plugin.decay"]
-    assert list(leaves(House)) == [*keys, "plugin.arguments", "rooms"]
+    assert list(leaves(House)) == [*keys, "rooms"]
     groups = {each.key: each.group for each in walk(House) if each.group}
     assert groups == {"shape": Shape, "bonus": Bonus, "plugin": Plugin}
     assert (value_at(House(), "shape.side"), value_at(House(), "bonus.target")) == (1.0, None)
     changed = with_changes(House(), {"shape.side": 4.0, "bonus.target": 1.0, "rooms": 2})
-    assert changed == House(Shape(side=4.0), rooms=2), "a group that is off stays off"
+    assert (changed.shape.side, changed.bonus, changed.rooms) == (4.0, None, 2), "a group that is off stays off"
 
 
 @pytest.mark.parametrize(
@@ -139,12 +136,11 @@ def test_a_strangers_groups_are_walked(values: Any, key: str) -> None:
     assert raised.value.path == f"house.{key}"
 
 
-@dataclass(frozen=True)
-class Scaling:
+class Scaling(Group):
     """Options of somebody's class, made in Python."""
 
     scale: Callable[[float], float] | None = option(None, "Of rewards.")
-    shares: dict[str, float] | None = option(None, "By name.", low=0)
+    shares: dict[str, float] | None = option(None, "By name.", ge=0)
 
 
 def test_a_function_is_taken_where_one_is_meant_and_numbers_of_a_mapping_that_may_be_null_have_limits() -> None:
@@ -153,3 +149,13 @@ def test_a_function_is_taken_where_one_is_meant_and_numbers_of_a_mapping_that_ma
         with pytest.raises(ConfigError) as caught:
             build(Scaling, {key: value})
         assert caught.value.path.startswith(key)
+
+
+def test_all_wrong_options_are_named_at_once_also_where_a_group_is_made_in_python() -> None:
+    wrong: dict[str, Any] = {"rooms": "x", "rom": 1, "bonus": {"target": 0, "inn": "loss"}}
+    for path, make in (("house.", lambda: build(House, wrong, "house")), ("", lambda: House(**wrong))):
+        with pytest.raises(ConfigError) as caught:
+            make()
+        keys = {"rooms", "rom", "bonus.target", "bonus.inn"}
+        assert {each.path for each in caught.value.each} == {path + key for key in keys}
+        assert str(caught.value).count("\n") == 3

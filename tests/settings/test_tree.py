@@ -20,14 +20,14 @@ ROOM = {"env": "lmgame/Sokoban-v0"}
 
 
 def _in_python(config: Any) -> Any:
-    return config.environment(**ROOM).training(lr=1e-5).token_ppo(policy_loss={"low": None})
+    return config.environment(**ROOM).training(lr=1e-5).token_ppo(policy_loss={"low": 0.2})
 
 
 @pytest.mark.parametrize(
     "config",
     [
         _in_python(LMGameGRPOConfig()),
-        LMGameGRPOConfig().update_from_dict({**ROOM, "lr": 1e-5, "token_ppo": {"policy_loss": {"low": None}}}),
+        LMGameGRPOConfig().update_from_dict({**ROOM, "lr": 1e-5, "token_ppo": {"policy_loss": {"low": 0.2}}}),
         _in_python(LMGameGRPOConfig()).copy(),
         LMGameGRPOConfig.from_dict(_in_python(LMGameGRPOConfig()).to_dict()),
     ],
@@ -104,7 +104,7 @@ def test_the_settings_of_a_policy_have_its_own_options_and_schedules() -> None:
     )
     a, b = config.settings.policy("a"), config.settings.policy("b")
     assert (a.rllib.lr, a.ppo.policy_loss.low, a.lm.max_tokens_per_turn) == (1e-4, 0.1, 7)
-    assert (b.rllib.lr, b.ppo.policy_loss.low, b.lm.max_tokens_per_turn) == (1e-6, None, 128)
+    assert (b.rllib.lr, b.ppo.policy_loss.low, b.lm.max_tokens_per_turn) == (1e-6, 0.2, 128)
     assert (a.follows("lr"), a.follows("gamma"), b.follows("lr")) == (False, True, True)
     assert a.given("token_ppo.policy_loss.low") and not b.given("token_ppo.policy_loss.low")
     assert b.at({"gamma": 0.25, "token_ppo.policy_loss.low": 0.3}).ppo.policy_loss.low == 0.3

@@ -286,6 +286,24 @@ def test_what_helps_is_named_with_its_keys_and_its_page() -> None:
     assert not printed({"learners": {"player": {"logprob_gap": 0.01}}})
 
 
+@pytest.mark.parametrize(
+    ("config", "advised"),
+    [
+        ({}, {"warm_start", "reply_prefill"}),
+        ({"warm_start": {"a": 1}}, {"reply_prefill"}),
+        ({"warm_start": {"a": 1}, "language_model": {"reply_prefill": "<answer>"}}, {"max_tokens_per_turn"}),
+    ],
+)
+def test_what_a_run_has_is_not_advised(config: dict[str, Any], advised: set[str]) -> None:
+    lines = " ".join(advice.advice(UNREAD | EQUAL, config).values())
+    known = {"warm_start", "reply_prefill", "max_tokens_per_turn"}
+    assert {key for key in known if key in lines} == advised and "group_size" in lines
+    stream = io.StringIO()
+    trial = SimpleNamespace(trial_id="a", config=config)
+    ProgressCallback(stream=stream).on_trial_result(0, [trial], trial, {"training_iteration": 1, **UNREAD})
+    assert ("warm_start" in stream.getvalue()) == ("warm_start" in advised)
+
+
 def test_a_run_that_learns_is_left_alone() -> None:
     learns = {"player": {"advantage_min": -1.0, "advantage_max": 0.0}, "__all_modules__": {"num_steps": 1}}
     assert printed({"env_runners": {"format_error_rate": 0.2}, "learners": learns}) == []

@@ -68,6 +68,7 @@ def test_bars_are_shown_for_downloads_alone(tmp_path: Path) -> None:
     assert bars.is_progress_bar_enabled() == before
 
 
+@pytest.mark.slow
 def test_importing_the_configuration_says_nothing_and_loads_what_rllib_loads() -> None:
     """RLlib brings torch and takes seconds; what this package adds is its own modules alone."""
     heavy = ("transformers", "vllm", "deepspeed", "safetensors", "tokenizers", "textarena", "minigrid", "matplotlib")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.base.json_files import parse
 from rllib_lmgame.base.results import number_at
 from rllib_lmgame.base.text import printable, sparkline
@@ -92,7 +93,7 @@ def add_to_cards(
 
 def trained_text(settings: Settings, algorithm: str, iteration: int) -> str:
     """The table of what was trained and how."""
-    known = {key: settings.value(key) for key in SHOWN if settings.given(key)}
+    known = {key: _plain(settings.value(key)) for key in SHOWN if settings.given(key)}
     rows: dict[str, Any] = {
         "algorithm": algorithm,
         "iterations": iteration,
@@ -103,6 +104,11 @@ def trained_text(settings: Settings, algorithm: str, iteration: int) -> str:
     lines = [f"| `{name}` | `{_cell(value)}` |" for name, value in rows.items()]
     more = "All settings stand in the checkpoint's `lmgame_config.json`."
     return "\n".join(["", "## How it was trained", "", "| | |", "|---|---|", *lines, "", more, ""])
+
+
+def _plain(value: Any) -> Any:
+    """A group of options as a file has it."""
+    return value if value is None or isinstance(value, str | int | float | list | dict) else as_mapping(value)
 
 
 def _cell(value: Any) -> str:
@@ -116,7 +122,8 @@ def curve_text(curve: Curve) -> str:
         return ""
     what = "success" if curve.metric == SUCCESS else "return"
     first, last = curve.values[0], curve.values[-1]
-    said = f"{what.capitalize()} while training, over {curve.seen} iterations: {first:.3f} to {last:.3f}."
+    over = f"over {curve.seen} iteration" + "s" * (curve.seen != 1)
+    said = f"{what.capitalize()} while training, {over}: {first:.3f} to {last:.3f}."
     return "\n".join(["", "## Learning curve", "", "```text", sparkline(curve.values), "```", "", said, ""])
 
 

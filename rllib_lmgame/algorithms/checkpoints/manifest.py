@@ -12,7 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints.signing import is_signature, sign
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.json_files import read_mapping, write_json
 from rllib_lmgame.policies.model.files import ADAPTER_DIRECTORY, HF_DIRECTORY
@@ -30,8 +29,6 @@ LEARNER_SHARDS = "learners"
 """What each learner wrote of itself."""
 MAX_ITERATION_BYTES = 1_000
 MAX_MANIFEST_BYTES = 64 << 20
-SIGNED = "manifest"
-"""What the signature in a manifest is given for."""
 
 FileRecords = Mapping[str, Mapping[str, Any]]
 """Path below a directory -> what a manifest says of the file: ``bytes`` and ``blake2b``."""
@@ -59,14 +56,9 @@ def file_records(directory: Path, known: FileRecords = MappingProxyType({})) -> 
 
 
 def write_manifest(directory: Path, known: FileRecords = MappingProxyType({})) -> None:
-    """Record every file below ``directory``, and sign if this user has a key; ``known`` as in :func:`file_records`."""
+    """Record every file below ``directory``; ``known`` as in :func:`file_records`."""
     files = file_records(directory, known)
-    digest = _table_digest(files)
-    write_json(
-        directory / MANIFEST,
-        {"format": 1, "files": files, "digest": digest, "signature": sign(SIGNED, digest)},
-        indent=1,
-    )
+    write_json(directory / MANIFEST, {"format": 1, "files": files, "digest": _table_digest(files)}, indent=1)
 
 
 def _table_digest(files: dict[str, dict[str, object]]) -> str:
@@ -87,8 +79,7 @@ def verify_manifest(directory: Path) -> None:
 def manifest_problem(directory: Path) -> str | None:
     """What is wrong with the checkpoint in ``directory``, or ``None``."""
     try:
-        files, _ = _read_manifest(directory)
-        for name, recorded in files.items():
+        for name, recorded in _read_manifest(directory).items():
             problem = _file_problem(directory, name, recorded)
             if problem is not None:
                 return problem
@@ -99,20 +90,8 @@ def manifest_problem(directory: Path) -> str | None:
     return None
 
 
-def is_signed(directory: Path) -> bool:
-    """Whether this user's key signed a verified checkpoint (:func:`verify_manifest`), with nothing added since."""
-    try:
-        files, signature = _read_manifest(directory)
-    except CheckpointError:
-        return False
-    there = {
-        str(path.relative_to(directory)) for path in directory.rglob("*") if not path.is_dir() or path.is_symlink()
-    }
-    return there - {MANIFEST} <= files.keys() and is_signature(SIGNED, _table_digest(files), signature)
-
-
-def _read_manifest(directory: Path) -> tuple[dict[str, dict[str, Any]], object]:
-    """The table of a manifest, and its signature if any. Raises CheckpointError."""
+def _read_manifest(directory: Path) -> dict[str, dict[str, Any]]:
+    """The table of a manifest. Raises CheckpointError."""
     manifest = directory / MANIFEST
     if not directory.is_dir():
         raise CheckpointError(f"no such checkpoint: {directory}")
@@ -126,7 +105,7 @@ def _read_manifest(directory: Path) -> tuple[dict[str, dict[str, Any]], object]:
         raise CheckpointError(f"{manifest} has been altered")
     if not files:
         raise CheckpointError(f"{manifest} is damaged: it records no file")
-    return files, content.get("signature")
+    return files
 
 
 def _file_problem(directory: Path, name: str, recorded: dict[str, Any]) -> str | None:
@@ -212,7 +191,7 @@ def move_into(scratch: Path, target: Path) -> None:
 def _recorded_entries(directory: Path) -> set[str]:
     """Names of the files and directories in ``directory`` that belong to the checkpoint there, if there is one."""
     try:
-        files, _ = _read_manifest(directory)
+        files = _read_manifest(directory)
     except CheckpointError:
         return set()
     return {Path(name).parts[0] for name in files if _is_below(name)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,7 +103,7 @@ def _with_critic(checkpoint: Path) -> dict[str, bool]:
     except (OSError, ValueError):  # Damaged: who loads it says so.
         return {}
     policies = counters.get("modules")
-    with_critic = counters.get("critics", policies)  # Before there were policies without one, all had one.
+    with_critic = counters.get("critics")
     if not isinstance(policies, list) or not isinstance(with_critic, list | dict):
         return {}
     return {str(policy): policy in with_critic for policy in policies}
@@ -154,7 +153,7 @@ def _difference(saved: Path, adapter: Path, config: LMGameConfig, policy: str) -
     options = config.language_model_of(policy)
     directory = model_directory(config.model_files[policy].directory())
     try:
-        there = load_tokenizer(str(saved), dataclasses.replace(options, tokenizer=None)).get_vocab()
+        there = load_tokenizer(str(saved), options.model_copy(update={"tokenizer": None})).get_vocab()
         before = AutoConfig.from_pretrained(saved, trust_remote_code=options.trust_remote_code)
     except Exception as error:  # A damaged file fails in many ways.
         return f"cannot be read from {saved}: {first_line(error)}"

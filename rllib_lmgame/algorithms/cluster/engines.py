@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -112,17 +111,17 @@ def start_engines(
     shared = config.inference_options
     if shared.num_threads == AUTO and not shared.on_gpu:
         found = found or places(config, sum(engines.count for engines in sets))
-        shared = dataclasses.replace(shared, num_threads=found.engine_threads())
+        shared = shared.model_copy(update={"num_threads": found.engine_threads()})
     groups: dict[str, EngineGroup] = {}
     try:
         for engines in sets:
             options = config.language_model_of(engines.policy)
-            inference = dataclasses.replace(shared, num_engines=engines.count)
+            inference = shared.model_copy(update={"num_engines": engines.count})
             if engines.is_opponent:  # Members come from files, not from a learner's device.
-                inference = dataclasses.replace(inference, weight_transport="object_store")
+                inference = inference.model_copy(update={"weight_transport": "object_store"})
             if engines.adapters:
                 own = adapter_arguments(config, len(engines.adapters))
-                inference = dataclasses.replace(inference, engine_kwargs=inference.engine_kwargs | own)
+                inference = inference.model_copy(update={"engine_kwargs": inference.engine_kwargs | own})
             groups[engines.key] = EngineGroup.create(
                 f"lmgame-{engines.key}-{uuid.uuid4().hex[:12]}",
                 config.model_files[engines.policy],

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rllib_lmgame.algorithms.games import is_for_one
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import limits
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.envs.contract.verdicts import Outcome
 from rllib_lmgame.inference.protocol import StopReason
@@ -27,7 +28,6 @@ from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions, first_error, pla
 from rllib_lmgame.rollouts.players import Player, Scripted, take_seats
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, Seat
-from rllib_lmgame.settings.schema import limits
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Against:
     def __init__(
         self,
         player: str,
-        games: Annotated[int, limits(low=1, high=1_000_000)] = 128,
+        games: Annotated[int, limits(ge=1, le=1_000_000)] = 128,
         name: str | None = None,
         env_config: dict[str, Any] | None = None,
         greedy: bool = False,
@@ -131,7 +131,7 @@ class Against:
             raise first_error(group) from None
 
     def _changed(self, game: GameConfig) -> GameConfig:
-        return GameConfig(game.env, {**game.env_config, **self.env_config})
+        return GameConfig(env=game.env, env_config={**game.env_config, **self.env_config})
 
     async def _numbers(self, game: GameConfig, policies: AskedPolicies) -> dict[str, float]:
         ended: Counter[str] = Counter()

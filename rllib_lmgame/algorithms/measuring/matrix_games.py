@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
+from rllib_lmgame.base.group import limits
 from rllib_lmgame.envs.games.dilemmas.matrix_game import MatrixGame
 from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.measures.matrix_games import best_response_gaps, payoff_arrays
 from rllib_lmgame.rollouts.game_calls import opened
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.settings.schema import limits
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.measuring.measures import AskedPolicies
@@ -30,7 +30,7 @@ class BestResponseGap:
 
     columns = ("best_response_gap", "best_response_gap_first", "best_response_gap_second", "illegal_max")
 
-    def __init__(self, samples: Annotated[int, limits(low=1)] = 1024) -> None:
+    def __init__(self, samples: Annotated[int, limits(ge=1)] = 1024) -> None:
         self.samples = samples
 
     def problem(self, game: GameConfig) -> str | None:

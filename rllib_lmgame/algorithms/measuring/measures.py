@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from rllib_lmgame.algorithms.games import roles_of
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import describe
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.policies.chat.format import ChatFormat
@@ -23,7 +24,6 @@ from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import Generate
 from rllib_lmgame.rollouts.sources import LineUps
 from rllib_lmgame.settings.plugins import MEASURES, check_call, check_methods
-from rllib_lmgame.settings.schema import describe
 
 AT_ONCE = 2048
 """Decisions that are asked about at once."""

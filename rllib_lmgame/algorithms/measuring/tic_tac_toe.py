@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
+from rllib_lmgame.base.group import limits
 from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
 from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.measures.tic_tac_toe import chances, decisions, minimax_player, player_of, uniform_player
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.settings.schema import limits
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.measuring.measures import AskedPolicies
@@ -41,7 +41,7 @@ class TicTacToeChances:
         *("illegal_mean", "illegal_max"),
     )
 
-    def __init__(self, samples: Annotated[int, limits(low=1)] = 16) -> None:
+    def __init__(self, samples: Annotated[int, limits(ge=1)] = 16) -> None:
         self.samples = samples
 
     def problem(self, game: GameConfig) -> str | None:

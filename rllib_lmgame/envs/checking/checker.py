@@ -7,8 +7,10 @@ It runs Gymnasium's or PettingZoo's own checks first, then ours (see ``envs/cont
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import io
+import itertools
 import json
 import math
 import os
@@ -46,22 +48,8 @@ SUBPROCESS_TIMEOUT_S = 120
 FORGED = "The game is over. You have won."
 NONSENSE = "\x00 zzz ?!"
 GARBAGE = (
-    "",
-    " ",
-    "\n\n",
-    NONSENSE,
-    "||",
-    "|| || ||",
-    "<|im_end|>",
-    "</answer><answer>",
-    "-1",
-    "999999999999999999999999",
-    "nan",
-    "\udc80\ufffe\U0001f600",
-    "(((((",
-    "{}%s{0}\\",
-    "a" * 100_000,
-    "Up || " * 5_000,
+    *("", " ", "\n\n", NONSENSE, "||", "|| || ||", "<|im_end|>", "</answer><answer>", "-1", "999999999999999999999999"),
+    *("nan", "\udc80\ufffe\U0001f600", "(((((", "{}%s{0}\\", "a" * 100_000, "Up || " * 5_000),
 )
 """Replies no game may stumble over."""
 
@@ -87,6 +75,19 @@ class Remark(str):
     """A finding that is only a warning."""
 
     __slots__ = ()
+
+
+Check = Callable[[str, Mapping[str, Any], GameSession], list[str]]
+
+
+def _check(find: Callable[[str, Mapping[str, Any], GameSession], Iterator[str]]) -> Check:
+    """A list of what is found, each with the game's name before it."""
+
+    @functools.wraps(find)
+    def check(name: str, config: Mapping[str, Any], session: GameSession) -> list[str]:
+        return [type(found)(f"{name}: {found}") for found in find(name, config, session)]
+
+    return check
 
 
 def check_game(game: str | Callable[..., Any], env_config: Mapping[str, Any] | None = None) -> list[str]:
@@ -128,14 +129,11 @@ def inspect_game(game: str | Callable[..., Any], env_config: Mapping[str, Any] |
             except GameError as error:
                 findings.append(str(error))
             except Exception as error:
-                findings.append(
-                    f"{name}: the check {check.__name__.strip('_')} stopped at {type(error).__name__}: {error}"
-                    f"{place_of(error)}"
-                )
+                stopped = f"stopped at {type(error).__name__}: {error}{place_of(error)}"
+                findings.append(f"{name}: the check {check.__name__.strip('_')} {stopped}")
     found = dict.fromkeys(findings)
-    return Report(
-        tuple(f for f in found if not isinstance(f, Remark)), tuple(str(f) for f in found if isinstance(f, Remark))
-    )
+    remarks = [finding for finding in found if isinstance(finding, Remark)]
+    return Report(tuple(finding for finding in found if finding not in remarks), tuple(map(str, remarks)))
 
 
 def _make(name: str, config: Mapping[str, Any]) -> Any:
@@ -147,10 +145,15 @@ def _make(name: str, config: Mapping[str, Any]) -> Any:
     return board.watch(env)
 
 
+def _game(session: GameSession) -> Any:
+    """The environment of a session without wrappers."""
+    env = session.env  # type: ignore[attr-defined]
+    return getattr(env, "unwrapped", env)
+
+
 def _ours(session: GameSession) -> bool:
     """Whether the game is built on this package's base classes."""
-    env = session.env  # type: ignore[attr-defined]
-    return isinstance(getattr(env, "unwrapped", env), OUR_BASES)
+    return isinstance(_game(session), OUR_BASES)
 
 
 def transcript_digest(game: str, env_config: Mapping[str, Any], seeds: int = 4) -> str:
@@ -177,59 +180,48 @@ def transcript_digest(game: str, env_config: Mapping[str, Any], seeds: int = 4) 
     return digest.hexdigest()
 
 
-def _standard(name: str, config: dict[str, Any], session: GameSession) -> list[str]:
+@_check
+def _standard(name: str, config: Mapping[str, Any], session: GameSession) -> Iterator[str]:
     """The checks of Gymnasium and PettingZoo."""
     env = _make(name, config)
     make = lambda: _make(name, config)  # noqa: E731
+    runs: dict[str, Callable[[], Any]]
     if isinstance(env, gymnasium.Env):
-        runs: list[tuple[str, Callable[[], Any]]] = [
-            ("gymnasium's check_env", lambda: check_env(env, skip_render_check=True))
-        ]
+        runs = {"gymnasium's check_env": lambda: check_env(env, skip_render_check=True)}
     elif isinstance(env, AECEnv):
-        runs = [
-            ("pettingzoo's api_test", lambda: api_test(TypedText(env), num_cycles=60)),
-            ("pettingzoo's seed_test", lambda: seed_test(make, num_cycles=30)),
-        ]
+        runs = {
+            "pettingzoo's api_test": lambda: api_test(TypedText(env), num_cycles=60),
+            "pettingzoo's seed_test": lambda: seed_test(make, num_cycles=30),
+        }
     else:
-        runs = [
-            ("pettingzoo's parallel_api_test", lambda: parallel_api_test(env, num_cycles=60)),
-            ("pettingzoo's parallel_seed_test", lambda: parallel_seed_test(make, num_cycles=30)),
-        ]
-    problems = []
-    for title, run in runs:
+        runs = {
+            "pettingzoo's parallel_api_test": lambda: parallel_api_test(env, num_cycles=60),
+            "pettingzoo's parallel_seed_test": lambda: parallel_seed_test(make, num_cycles=30),
+        }
+    for title, run in runs.items():
         try:
             run()
         except GameError:
             raise
         except Exception as error:
-            problems.append(f"{name}: {title} failed: {type(error).__name__}: {first_line(error)}{place_of(error)}")
-    return problems
+            yield f"{title} failed: {type(error).__name__}: {first_line(error)}{place_of(error)}"
 
 
-def _description(name: str, config: dict[str, Any], session: GameSession) -> list[str]:
-    problems: list[str] = []
+@_check
+def _description(name: str, config: Mapping[str, Any], session: GameSession) -> Iterator[str]:
     if not session.instructions.strip() and session.program is None:
         if _ours(session):
-            problems.append(
-                f"{name}: it has no rules; say rules, legend and how to reply in `rules`, which become `instructions`"
-            )
+            yield "it has no rules; say rules, legend and how to reply in `rules`, which become `instructions`"
         else:
-            problems.append(
-                Remark(
-                    f"{name}: it has no attribute `instructions`; of its rules a model knows only what observations say"
-                )
-            )
-    env = session.env  # type: ignore[attr-defined]
-    declared = getattr(getattr(env, "unwrapped", env), "roles", {})
+            yield Remark("it has no attribute `instructions`; of its rules a model knows only what observations say")
+    declared = getattr(_game(session), "roles", {})
     if declared and set(map(str, declared)) != set(session.agent_ids):
-        problems.append(
-            f"{name}: `roles` names {sorted(map(str, declared))}, the agents are {sorted(session.agent_ids)}; give "
-            "every agent id a role"
-        )
-    return problems
+        agents = f"{sorted(map(str, declared))}, the agents are {sorted(session.agent_ids)}"
+        yield f"`roles` names {agents}; give every agent id a role"
 
 
-def _same_again(name: str, config: dict[str, Any], session: GameSession) -> list[str]:
+@_check
+def _same_again(name: str, config: Mapping[str, Any], session: GameSession) -> Iterator[str]:
     digests = []
     for round_ in range(2):
         state, np_state = random.getstate(), np.random.get_state()
@@ -241,17 +233,14 @@ def _same_again(name: str, config: dict[str, Any], session: GameSession) -> list
             random.setstate(state)
             np.random.set_state(np_state)
     if digests[0] != digests[1]:
-        fault = "the same seed gave two games"
         advice = "draw all chance from a generator made in reset(seed), none from `random` or `np.random`"
-        return [f"{name}: {fault}; {advice}"]
-    other = _digest_elsewhere(name, config)
-    if other != digests[0]:
-        fault = "the same seed gave another game in another process"
-        return [f"{name}: {fault}; keep hash(), the order of sets, id(), time and files out of it"]
-    return []
+        yield f"the same seed gave two games; {advice}"
+    elif _digest_elsewhere(name, config) != digests[0]:
+        advice = "keep hash(), the order of sets, id(), time and files out of it"
+        yield f"the same seed gave another game in another process; {advice}"
 
 
-def _digest_elsewhere(name: str, config: dict[str, Any]) -> str:
+def _digest_elsewhere(name: str, config: Mapping[str, Any]) -> str:
     """The digest as a fresh process with another hash salt finds it."""
     code = (
         "import sys, json; from rllib_lmgame.envs.checking.checker import transcript_digest as t; "
@@ -259,13 +248,12 @@ def _digest_elsewhere(name: str, config: dict[str, Any]) -> str:
     )
     salt = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     env = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = [sys.executable, "-c", code, name, json.dumps(config)]
+    command = [sys.executable, "-c", code, name, json.dumps(dict(config))]
+    limit = SUBPROCESS_TIMEOUT_S
     try:
-        done = subprocess.run(
-            command, env=env, capture_output=True, text=True, timeout=SUBPROCESS_TIMEOUT_S, check=False
-        )
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired:
-        raise GameError(f"{name}: in another process four games took longer than {SUBPROCESS_TIMEOUT_S} s") from None
+        raise GameError(f"{name}: in another process four games took longer than {limit} s") from None
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["no message"]
         raise GameError(
@@ -274,7 +262,8 @@ def _digest_elsewhere(name: str, config: dict[str, Any]) -> str:
     return done.stdout.strip().splitlines()[-1]
 
 
-def _garbage(name: str, config: dict[str, Any], session: GameSession) -> list[str]:
+@_check
+def _garbage(name: str, config: Mapping[str, Any], session: GameSession) -> Iterator[str]:
     endless: list[str] = []
     unmarked = ""
     for i, text in enumerate(GARBAGE):
@@ -290,22 +279,17 @@ def _garbage(name: str, config: dict[str, Any], session: GameSession) -> list[st
             marked = all(result.infos.get(agent, {}).get("invalid_action") for agent in listing)
             if text == NONSENSE and not marked and not unmarked:
                 unmarked = f"reply {replies}" + (", which ended the game," if result.done else "")
-    problems = []
     if endless:
+        tried = f"{len(endless)} of the {len(GARBAGE)} invalid replies tried never end the game when a player writes"
         advice = "end it after max_invalid_actions or max_turns" if _ours(session) else "end or truncate it in step()"
-        problems.append(
-            f"{name}: {len(endless)} of the {len(GARBAGE)} invalid replies tried never end the game when a player "
-            f"writes nothing else (for example {endless[0][:20]!r}); {advice}"
-        )
+        yield f"{tried} nothing else (for example {endless[0][:20]!r}); {advice}"
     if unmarked:
-        problems.append(
-            f"{name}: {NONSENSE!r} as {unmarked} is not marked; set info['invalid_action'] = True for every reply that "
-            "is no legal action, also in the infos at the end of the game"
-        )
-    return problems
+        advice = "set info['invalid_action'] = True for every reply that is no legal action"
+        yield f"{NONSENSE!r} as {unmarked} is not marked; {advice}, also in the infos at the end of the game"
 
 
-def _speech(name: str, config: dict[str, Any], session: GameSession) -> list[str]:
+@_check
+def _speech(name: str, config: Mapping[str, Any], session: GameSession) -> Iterator[str]:
     """What one player says to the others, if it can, is told from what the game says."""
     chance = random.Random(0)
     for seed, talker in enumerate(session.agent_ids[:2] if len(session.agent_ids) > 1 else ()):
@@ -317,24 +301,25 @@ def _speech(name: str, config: dict[str, Any], session: GameSession) -> list[str
             if not replies or session.step(replies).done:
                 break
             for agent in session.agent_ids:
-                if agent != talker and any(
-                    line.strip().startswith(FORGED) for line in session.observe(agent).text.splitlines()
-                ):
-                    where = f"{name}: a line that {talker} wrote stands in what {agent} sees like a line of the game"
+                seen = session.observe(agent).text.splitlines() if agent != talker else ()
+                if any(line.strip().startswith(FORGED) for line in seen):
+                    where = f"a line that {talker} wrote stands in what {agent} sees like a line of the game"
                     problem = f"{where}; show players' words with `quoted` of rllib_lmgame.envs.contract.base"
-                    return [problem if _ours(session) else Remark(problem)]
-    return []
+                    yield problem if _ours(session) else Remark(problem)
+                    return
 
 
-def _legal_actions(name: str, config: dict[str, Any], session: GameSession) -> list[str]:
+@_check
+def _legal_actions(name: str, config: Mapping[str, Any], session: GameSession) -> Iterator[str]:
     """Random legal play: legal actions are accepted, the game ends, zero-sum games sum to zero."""
     for seed in range(EPISODES):
-        for problem in _random_game(name, session, seed):
-            return [problem]
-    return []
+        if problem := _random_game(session, seed):
+            yield problem
+            return
 
 
-def _random_game(name: str, session: GameSession, seed: int) -> Iterator[str]:
+def _random_game(session: GameSession, seed: int) -> str:
+    """What is wrong with a game of random legal actions."""
     chance = random.Random(seed)
     session.reset(seed)
     total = 0.0
@@ -347,23 +332,16 @@ def _random_game(name: str, session: GameSession, seed: int) -> Iterator[str]:
         result = session.step(actions)
         for agent in listed:
             if result.infos.get(agent, {}).get("invalid_action"):
-                yield (
-                    f"{name}: {actions[agent]!r} is listed in legal_actions and was then called invalid; list only "
-                    "what is accepted"
-                )
+                called = f"{actions[agent]!r} is listed in legal_actions and was then called invalid"
+                return f"{called}; list only what is accepted"
         total += sum(result.rewards.values()) - sum(info.get("penalty", 0.0) for info in result.infos.values())
     else:
-        yield (
-            f"{name}: a game of random legal actions did not end within {MAX_REPLIES} replies; "
-            + ("set a budget (max_turns)" if _ours(session) else "end or truncate it in step()")
-        )
-        return
-    env = session.env  # type: ignore[attr-defined]
-    if getattr(getattr(env, "unwrapped", env), "zero_sum", False) and not math.isclose(total, 0.0, abs_tol=1e-9):
-        yield (
-            f"{name}: the rewards sum to {total:g}; a zero-sum game reports penalties as info['penalty'], another one "
-            "sets zero_sum = False"
-        )
+        advice = "set a budget (max_turns)" if _ours(session) else "end or truncate it in step()"
+        return f"a game of random legal actions did not end within {MAX_REPLIES} replies; {advice}"
+    if getattr(_game(session), "zero_sum", False) and not math.isclose(total, 0.0, abs_tol=1e-9):
+        advice = "a zero-sum game reports penalties as info['penalty'], another one sets zero_sum = False"
+        return f"the rewards sum to {total:g}; {advice}"
+    return ""
 
 
 def _random_reply(session: GameSession, agent: str, chance: random.Random) -> str:
@@ -371,68 +349,55 @@ def _random_reply(session: GameSession, agent: str, chance: random.Random) -> st
     return chance.choice(legal) if legal else session.random_action(agent, chance) or "hello"
 
 
-def _endings(name: str, config: dict[str, Any], session: GameSession) -> list[str]:
+@_check
+def _endings(name: str, config: Mapping[str, Any], session: GameSession) -> Iterator[str]:
     """At the end of each agent's game: ``success``, measures, and one of ``terminated`` and ``truncated``."""
     chance = random.Random(0)
     for seed in range(EPISODES):
         session.reset(seed)
-        watch = _Flags(session)
         last: dict[str, Mapping[str, Any]] = {}
-        while session.to_act() and watch.replies < MAX_REPLIES:
-            actors = session.to_act()
-            result = session.step(
-                {agent: chance.choice((*session.observe(agent).legal_actions, "zzz")) for agent in actors}
-            )
-            try:
-                for info in result.infos.values():
-                    plain_info(info)
-            except ValueError as error:
-                watch.stop()
-                return [f"{name}: {error}"]
-            last |= {
-                agent: result.infos.get(agent, {})
-                for agent in session.agent_ids
-                if result.end_of(agent) is not None and agent not in last
-            }
-            watch.replies += 1
-        watch.stop()
-        if watch.both:
+        with _Flags(session) as flags:
+            for _ in range(MAX_REPLIES):
+                actors = session.to_act()
+                if not actors:
+                    break
+                legal = {agent: session.observe(agent).legal_actions for agent in actors}
+                result = session.step({agent: chance.choice((*legal[agent], "zzz")) for agent in actors})
+                try:
+                    for info in result.infos.values():
+                        plain_info(info)
+                except ValueError as error:
+                    yield str(error)
+                    return
+                ended = [agent for agent in session.agent_ids if result.end_of(agent) is not None]
+                last = {agent: result.infos.get(agent, {}) for agent in ended} | last
+        if flags.both:
             both = (
-                f"{name}: terminated and truncated were both true; truncated is for budgets, and only if the game has "
-                "not ended"
+                "terminated and truncated were both true; truncated is for budgets, and only if the game has not ended"
             )
-            return [both if _ours(session) else Remark(f"{both} (taken for terminated)")]
+            yield both if _ours(session) else Remark(f"{both} (taken for terminated)")
+            return
         for agent in session.agent_ids:
             if not isinstance(last.get(agent, {}).get("success"), bool | np.bool_):
-                missing = (
-                    f"{name}: the last info of {agent} has no success; set info['success'] = True or False at the end "
-                    "of every episode"
-                )
-                return [missing if _ours(session) else Remark(f"{missing}, else no success rate is known")]
-    return []
+                advice = "set info['success'] = True or False at the end of every episode"
+                missing = f"the last info of {agent} has no success; {advice}"
+                yield missing if _ours(session) else Remark(f"{missing}, else no success rate is known")
+                return
 
 
-def _splits(name: str, config: dict[str, Any], session: GameSession) -> list[str]:
-    env = session.env  # type: ignore[attr-defined]
-    game = getattr(env, "unwrapped", env)
-    if not getattr(game, "has_levels", False):
-        return []
+@_check
+def _splits(name: str, config: Mapping[str, Any], session: GameSession) -> Iterator[str]:
+    if not getattr(_game(session), "has_levels", False):
+        return
     levels: dict[str, set[str]] = {}
     for split in SPLITS:
         other = _make(name, {**config, "split": split})
         levels[split] = {str(_level_of(other, seed)) for seed in range(LEVELS_PER_SPLIT)}
-    problems = []
-    for one, two in (("train", "validation"), ("train", "test"), ("validation", "test")):
-        if levels[one] & levels[two]:
-            problems.append(
-                f"{name}: {one} and {two} share {len(levels[one] & levels[two])} levels; let level_key() decide the "
-                "split, not the seed"
-            )
+    for one, two in itertools.combinations(SPLITS, 2):
+        if shared := levels[one] & levels[two]:
+            yield f"{one} and {two} share {len(shared)} levels; let level_key() decide the split, not the seed"
     if all(len(found) == 1 for found in levels.values()):
-        problems.append(
-            f"{name}: every seed gives the same level; draw the level from the generator passed to levels()"
-        )
-    return problems
+        yield "every seed gives the same level; draw the level from the generator passed to levels()"
 
 
 def _level_of(env: Any, seed: int) -> Any:
@@ -448,9 +413,9 @@ def _level_of(env: Any, seed: int) -> Any:
     return next((info.get("level") for info in infos.values()), None)
 
 
-def _expert(name: str, config: dict[str, Any], session: GameSession) -> list[str]:
-    env = session.env  # type: ignore[attr-defined]
-    game = getattr(env, "unwrapped", env)
+@_check
+def _expert(name: str, config: Mapping[str, Any], session: GameSession) -> Iterator[str]:
+    sure = len(session.agent_ids) == 1 and getattr(_game(session), "solver_wins", False)
     for seed in range(EPISODES):
         session.reset(seed)
         result: StepResult | None = None
@@ -460,24 +425,16 @@ def _expert(name: str, config: dict[str, Any], session: GameSession) -> list[str
             actions = {agent: session.expert_action(agent) for agent in session.to_act()}
             known = {agent: action for agent, action in actions.items() if action is not None}
             if len(known) < len(actions):
-                return []
+                return
             result = session.step(known)
             for agent, action in known.items():
                 if result.infos.get(agent, {}).get("invalid_action"):
-                    return [f"{name}: the expert's action {action!r} was called invalid; return what the game accepts"]
-        if (
-            len(session.agent_ids) == 1
-            and getattr(game, "solver_wins", False)
-            and result
-            and not result.infos[session.agent_ids[0]].get("success")
-        ):
-            return [
-                (
-                    f"{name}: the solver does not solve seed {seed} within the budget; draw levels it can, or set "
-                    "solver_wins = False"
-                )
-            ]
-    return []
+                    yield f"the expert's action {action!r} was called invalid; return what the game accepts"
+                    return
+        if sure and result and not result.infos[session.agent_ids[0]].get("success"):
+            advice = "draw levels it can, or set solver_wins = False"
+            yield f"the solver does not solve seed {seed} within the budget; {advice}"
+            return
 
 
 class _Flags:
@@ -485,11 +442,17 @@ class _Flags:
 
     def __init__(self, session: GameSession) -> None:
         self.both = False
-        self.replies = 0
         self._env = session.env  # type: ignore[attr-defined]
-        self._step = self._env.step
-        self._replaced = vars(self._env).get("step")
+
+    def __enter__(self) -> _Flags:
+        self._step, self._replaced = self._env.step, vars(self._env).get("step")
         self._env.step = self._watched
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        del self._env.step
+        if self._replaced is not None:
+            self._env.step = self._replaced
 
     def _watched(self, *args: Any, **kwargs: Any) -> Any:
         result = self._step(*args, **kwargs)
@@ -501,16 +464,9 @@ class _Flags:
         self.both = self.both or any(ended and cut for ended, cut in pairs)
         return result
 
-    def stop(self) -> None:
-        del self._env.step
-        if self._replaced is not None:
-            self._env.step = self._replaced
-
 
 class TypedText(BaseWrapper):
-    """Gives observations the ``dtype`` that PettingZoo's ``api_test`` asks of every observation,
-    texts included: ``api_test(TypedText(env))``.
-    """
+    """Observations with the ``dtype`` that PettingZoo's ``api_test`` asks for: ``api_test(TypedText(env))``."""
 
     class Text(str):
         dtype = str

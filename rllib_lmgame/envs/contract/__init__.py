@@ -14,17 +14,6 @@ from rllib_lmgame.envs.contract.tree import GameState, TextTreeGame
 from rllib_lmgame.envs.contract.turns import TextAECGame, TextAECOptions
 
 __all__ = [
-    "GameError",
-    "GameState",
-    "InvalidAction",
-    "TextAECGame",
-    "TextAECOptions",
-    "TextGame",
-    "TextGameOptions",
-    "TextParallelGame",
-    "TextParallelOptions",
-    "TextTreeGame",
-    "Variant",
-    "quoted",
-    "read_word",
-]
+    "GameError", "GameState", "InvalidAction", "TextAECGame", "TextAECOptions", "TextGame", "TextGameOptions",
+    "TextParallelGame", "TextParallelOptions", "TextTreeGame", "Variant", "quoted", "read_word",
+]  # fmt: skip

@@ -88,9 +88,9 @@ class EnvironmentSession(GameSession):
         names = self._guard("possible_agents", lambda: tuple(s if isinstance(s, str) else str(s) for s in seats))
         for number, (seat, name) in enumerate(zip(seats, names, strict=True)):
             if not is_writable(name):
-                raise GameError(f"{self.game_id}: {seat!r} is no name of an agent; it must be text that UTF-8 holds")
+                raise self._fault(f"{seat!r} is no name of an agent; it must be text that UTF-8 holds")
             if seat in seats[:number] or name in names[:number]:
-                raise GameError(f"{self.game_id}: two agents are called {name!r}; give each a name of its own")
+                raise self._fault(f"two agents are called {name!r}; give each a name of its own")
         return names
 
     def level(self) -> str | None:
@@ -104,12 +104,11 @@ class EnvironmentSession(GameSession):
     def _roles(self, declared: Any) -> dict[str, str]:
         """Kind of seat of every agent."""
         if not isinstance(declared, Mapping):
-            kind = type(declared).__name__
-            raise GameError(f"{self.game_id}: `roles` is a {kind}; it must be a mapping of agents to roles")
+            raise self._fault(f"`roles` is a {type(declared).__name__}; it must be a mapping of agents to roles")
         roles = {name: str(declared.get(seat, name)) for name, seat in self._ids.items()}
         for role in roles.values():
             if not is_writable(role):
-                raise GameError(f"{self.game_id}: {role!r} is no name of a role; it must be text that UTF-8 holds")
+                raise self._fault(f"{role!r} is no name of a role; it must be text that UTF-8 holds")
         return roles
 
     def _declared(self, name: str) -> bool:
@@ -123,7 +122,7 @@ class EnvironmentSession(GameSession):
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise GameError(f"{self.game_id}: {name} raised {in_words(error)}{place_of(error)}") from error
+            raise self._fault(f"{name} raised {in_words(error)}{place_of(error)}") from error
 
     def expert_action(self, agent_id: str) -> str | None:
         return self._optional("expert_action", self._id(agent_id))
@@ -174,7 +173,10 @@ class EnvironmentSession(GameSession):
         except (GameError, WaitedTooLong, KeyboardInterrupt):
             raise
         except BaseException as error:
-            raise GameError(f"{self.game_id}: {name}() raised {in_words(error)}{place_of(error)}") from error
+            raise self._fault(f"{name}() raised {in_words(error)}{place_of(error)}") from error
+
+    def _fault(self, what: str) -> GameError:
+        return GameError(f"{self.game_id}: {what}")
 
     def _id(self, agent_id: str) -> Any:
         """What the environment calls an agent."""
@@ -183,7 +185,7 @@ class EnvironmentSession(GameSession):
     def _known(self, seat: Any) -> str:
         """Name of an agent, one of those the environment began with."""
         if seat not in self._names:
-            raise GameError(f"{self.game_id}: {seat!r} is none of possible_agents, {', '.join(self.agent_ids)}")
+            raise self._fault(f"{seat!r} is none of possible_agents, {', '.join(self.agent_ids)}")
         return self._names[seat]
 
     def _named(self, values: Mapping[Any, T]) -> dict[str, T]:
@@ -196,55 +198,49 @@ class EnvironmentSession(GameSession):
     def _reward(self, value: Any, agent_id: str) -> float:
         scalar = value.item() if isinstance(value, np.generic | np.ndarray) and np.size(value) == 1 else value
         if isinstance(scalar, bool) or not isinstance(scalar, int | float) or not abs(scalar) <= MAX_REWARD:
-            raise GameError(
-                f"{self.game_id}: step() gave {agent_id} the reward {value!r}; it must be a finite number of at most "
-                f"{MAX_REWARD:g}"
-            )
+            must = f"it must be a finite number of at most {MAX_REWARD:g}"
+            raise self._fault(f"step() gave {agent_id} the reward {value!r}; {must}")
         return float(scalar)
 
     def _flag(self, value: Any, name: str) -> bool:
         if not isinstance(value, bool | np.bool_):
-            raise GameError(f"{self.game_id}: {name} is {value!r}; it must be True or False")
+            raise self._fault(f"{name} is {value!r}; it must be True or False")
         return bool(value)
 
     def _info(self, value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
-            raise GameError(f"{self.game_id}: info is {type(value).__name__}; it must be a dict")
+            raise self._fault(f"info is {type(value).__name__}; it must be a dict")
         info = dict(value)
         for name in FLAGS:
             flag = info.get(name)
             if flag is None:
                 continue
             if not (isinstance(flag, np.bool_ | numbers.Number) and flag in (0, 1)):
-                raise GameError(f"{self.game_id}: info[{name!r}] is {flag!r}; it must be True or False")
+                raise self._fault(f"info[{name!r}] is {flag!r}; it must be True or False")
             info[name] = bool(flag)
         return info
 
     def _text(self, value: Any, agent_id: str) -> str:
         if not isinstance(value, str):
-            raise GameError(f"{self.game_id}: the observation of {agent_id} is {type(value).__name__}; it must be text")
+            raise self._fault(f"the observation of {agent_id} is {type(value).__name__}; it must be text")
         if len(value) > LONGEST_OBSERVATION:
-            raise GameError(
-                f"{self.game_id}: the observation of {agent_id} has {len(value):,} characters; at most "
-                f"{LONGEST_OBSERVATION:,} are read"
-            )
+            most = f"at most {LONGEST_OBSERVATION:,} are read"
+            raise self._fault(f"the observation of {agent_id} has {len(value):,} characters; {most}")
         return value
 
     def _observation(self, text: Any, info: Mapping[str, Any], agent_id: str) -> Observation:
         given, left = info.get("legal_actions", ()), info.get("turns_left")
         legal = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (None,)
         if not all(isinstance(action, str) for action in legal):
-            raise GameError(f"{self.game_id}: info['legal_actions'] is {given!r}; it must be a sequence of texts")
+            raise self._fault(f"info['legal_actions'] is {given!r}; it must be a sequence of texts")
         if left is not None and not (isinstance(left, numbers.Integral) and abs(int(left)) <= MAX_TURNS_LEFT):
-            raise GameError(
-                f"{self.game_id}: info['turns_left'] must be a whole number of at most {MAX_TURNS_LEFT:,}, or None"
-            )
+            raise self._fault(f"info['turns_left'] must be a whole number of at most {MAX_TURNS_LEFT:,}, or None")
         refusal = self._game.referee.note(self._id(agent_id)) if isinstance(self._game, OUR_BASES) else ""
         return Observation(self._text(text, agent_id), legal, None if left is None else int(left), refusal)
 
     def _action_of(self, actions: Mapping[str, str], agent_id: str) -> str:
         if agent_id not in actions:
-            raise GameError(f"{self.game_id}: step() needs an action of {agent_id}, got {sorted(actions) or 'none'}")
+            raise self._fault(f"step() needs an action of {agent_id}, got {sorted(actions) or 'none'}")
         return actions[agent_id]
 
 
@@ -280,10 +276,8 @@ class GymnasiumSession(EnvironmentSession):
     def step(self, actions: Mapping[str, str]) -> StepResult:
         result = self._guard("step", self.env.step, self._action_of(actions, self._agent))
         if not isinstance(result, tuple) or len(result) != 5:
-            raise GameError(
-                f"{self.game_id}: step() returned {result!r}; it must return (observation, reward, terminated, "
-                "truncated, info)"
-            )
+            must = "it must return (observation, reward, terminated, truncated, info)"
+            raise self._fault(f"step() returned {result!r}; {must}")
         self._text_now, reward, terminated, truncated, info = result
         self._text(self._text_now, self._agent)
         self._info_now = self._info(info)
@@ -352,12 +346,10 @@ class AECSession(EnvironmentSession):
             left = len(self.env.agents)
             self._guard("step", self.env.step, None)
             if len(self.env.agents) >= left:
-                raise GameError(
-                    f"{self.game_id}: after step(None) a player whose game is over is still among the agents; call "
-                    "_was_dead_step()"
-                )
+                still = "after step(None) a player whose game is over is still among the agents"
+                raise self._fault(f"{still}; call _was_dead_step()")
         if self.env.agents and self._known(self.env.agent_selection) in self._ends:
-            raise GameError(f"{self.game_id}: {self.env.agent_selection} is to act, but its game was over before")
+            raise self._fault(f"{self.env.agent_selection} is to act, but its game was over before")
 
     def _seen(self, agent_id: str) -> Observation:
         seat = self._id(agent_id)
@@ -367,7 +359,7 @@ class AECSession(EnvironmentSession):
     def _selected(self) -> Any:
         agent = self.env.agent_selection
         if agent not in self.env.agents:
-            raise GameError(f"{self.game_id}: agent_selection is {agent!r}, who is not among the agents any more")
+            raise self._fault(f"agent_selection is {agent!r}, who is not among the agents any more")
         return agent
 
     def _is_over(self, agent: Any) -> bool:
@@ -410,7 +402,7 @@ class ParallelSession(EnvironmentSession):
         checked = {self._known(agent): self._reward(reward, agent) for agent, reward in rewards.items()}
         late = [agent for agent, reward in checked.items() if reward and agent in self._ends]
         if late:
-            raise GameError(f"{self.game_id}: step() rewards {', '.join(late)}, whose game was over before")
+            raise self._fault(f"step() rewards {', '.join(late)}, whose game was over before")
         for agent in moves:
             self._ended(self._known(agent), terminations.get(agent, False), truncations.get(agent, False))
         return self._result(checked, now, not self.to_act())

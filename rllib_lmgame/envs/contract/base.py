@@ -27,12 +27,11 @@ from typing import Any, ClassVar
 import gymnasium
 from gymnasium import spaces
 
-from rllib_lmgame.envs.contract.levels import choose_level
+from rllib_lmgame.base.group import Group, build, option
 from rllib_lmgame.envs.contract.referee import MAX_TEXT as MAX_TEXT
 from rllib_lmgame.envs.contract.referee import InvalidAction as InvalidAction
 from rllib_lmgame.envs.contract.referee import Referee, reply_text
-from rllib_lmgame.envs.contract.splits import SPLIT_CHOICES, split_of_digest
-from rllib_lmgame.settings.schema import build, option
+from rllib_lmgame.envs.contract.splits import SPLIT_CHOICES, choose_level, split_of_digest
 
 MAX_QUOTED = 1_000
 """Longest text of another player that is shown, in characters: so that nobody can talk the game's own words out
@@ -46,8 +45,7 @@ class GameError(RuntimeError):
     """A game broke its contract (it raised, gave a reward that is no number, a wrong type ...)."""
 
 
-@dataclass(frozen=True)
-class GameOptions:
+class GameOptions(Group):
     """``env_config`` keys of every game."""
 
     split: str = option(
@@ -57,24 +55,23 @@ class GameOptions:
     )
     show_rules: bool = option(True, "Begin the first observation with the rules and the legend.")
     show_legal_actions: bool = option(False, "End each observation with the legal actions.")
-    invalid_action_penalty: float = option(-0.1, "Reward of an action that is illegal or cannot be read.", high=0)
+    invalid_action_penalty: float = option(-0.1, "Reward of an action that is illegal or cannot be read.", le=0)
     max_invalid_actions: int | None = option(
-        3, "Invalid actions in a row that end the episode as a forfeit; null never ends it.", low=1
+        3, "Invalid actions in a row that end the episode as a forfeit; null never ends it.", ge=1
     )
 
 
-@dataclass(frozen=True)
 class TextGameOptions(GameOptions):
     """``env_config`` keys of every game for one player."""
 
-    max_turns: int = option(10, "Replies per episode.", low=1)
+    max_turns: int = option(10, "Replies per episode.", ge=1)
     max_actions_per_turn: int = option(
         1,
         "Moves per reply, joined by `||`; what goes beyond is not played. With 1, different moves in one reply "
         "are invalid.",
-        low=1,
+        ge=1,
     )
-    max_actions: int | None = option(None, "Moves per episode; null is no limit.", low=1)
+    max_actions: int | None = option(None, "Moves per episode; null is no limit.", ge=1)
 
 
 @dataclass(frozen=True)
@@ -120,8 +117,7 @@ class AnyText(spaces.Text):
 def check_written(game: Any) -> None:
     """Gymnasium's and PettingZoo's classes are no abstract ones, so Python does not say what a game lacks.
 
-    Raises:
-        GameError: names the members that ``game`` must write and does not.
+    Raises: GameError: names the members that ``game`` must write and does not.
     """
     missing = [name for name in dir(game) if getattr(getattr(game, name, None), "__isabstractmethod__", False)]
     if missing:
@@ -141,8 +137,7 @@ def read_options(cls: type[Any], values: dict[str, Any]) -> Any:
 def read_word(text: str, words: Sequence[str], what: str) -> str:
     """The one of ``words`` that ``text`` says, whatever its case and closing full stop.
 
-    Raises:
-        InvalidAction: if it says none of them, or two different ones.
+    Raises: InvalidAction: if it says none of them, or two different ones.
     """
     by_lower = {word.lower(): word for word in words}
     tokens = [token.strip(".,;:!\"'`()[]").lower() for token in text.replace(SEPARATOR, " ").split()]
@@ -200,8 +195,7 @@ class TextGame(gymnasium.Env[str, str]):
     A game derives from it, sets ``Options`` and writes the methods below that are abstract. ``env_config`` keys are
     the constructor's keyword arguments.
 
-    Raises:
-        ConfigError: for an unknown key or an impossible value.
+    Raises: ConfigError: for an unknown key or an impossible value.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}
@@ -210,6 +204,8 @@ class TextGame(gymnasium.Env[str, str]):
     extra: ClassVar[str | None] = None
     """Extra of this package that installs what the game needs."""
     Options: ClassVar[type[TextGameOptions]] = TextGameOptions
+    rules_text: ClassVar[str] = ""
+    """The :attr:`rules`, where they say nothing of the options but ``{turns}``."""
     agent_id = "player"
     roles: ClassVar[dict[str, str]] = {"player": "player"}
     replayable: bool = True
@@ -238,7 +234,7 @@ class TextGame(gymnasium.Env[str, str]):
     its own, with a time limit, and no other game waits for it. Sessions of the game are then used from several threads
     at once, each from one at a time."""
     uses_sandbox: ClassVar[bool] = False
-    """The game runs what players write (see docs/sandbox.md)."""
+    """The game runs what players write (see docs/trust.md)."""
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
         check_written(type(self))
@@ -260,7 +256,7 @@ class TextGame(gymnasium.Env[str, str]):
     @property
     def rules(self) -> str:
         """Rules and legend; :attr:`instructions` adds what becomes of an invalid reply."""
-        return ""
+        return self.rules_text.format(turns=self.options.max_turns)
 
     @property
     def instructions(self) -> str:
@@ -290,18 +286,13 @@ class TextGame(gymnasium.Env[str, str]):
 
     @abstractmethod
     def read_move(self, text: str) -> Hashable:
-        """The move that ``text`` (without ``||``) says.
-
-        Raises:
-            InvalidAction: if it says none.
-        """
+        """The move that ``text`` (without ``||``) says. Raises: InvalidAction: if it says none."""
 
     @abstractmethod
     def play_move(self, move: Any) -> float:
         """Make a move; returns its reward.
 
-        Raises:
-            InvalidAction: if the move is not allowed now; the state must then be as it was.
+        Raises: InvalidAction: if the move is not allowed now; the state must then be as it was.
         """
 
     @property
@@ -436,6 +427,16 @@ class TextGame(gymnasium.Env[str, str]):
 
     def _actions_left(self) -> int | None:
         return None if self.options.max_actions is None else int(self.options.max_actions - self._actions)
+
+    @property
+    def moves_in_all(self) -> int:
+        """Moves an episode has at most."""
+        moves = int(self.options.max_turns * self.options.max_actions_per_turn)
+        return moves if self.options.max_actions is None else min(moves, self.options.max_actions)
+
+    def total_rule(self, what: str = "move") -> str:
+        """The limit of moves, to follow the number of turns in the rules; empty where there is none."""
+        return "" if self.options.max_actions is None else f" and {self.options.max_actions} {what}s in all"
 
     def _moves_left(self) -> int:
         moves = self._turns_left() * int(self.options.max_actions_per_turn)

@@ -5,6 +5,7 @@ at once (:mod:`.simultaneous`).
 from __future__ import annotations
 
 import random
+import re
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
@@ -22,18 +23,18 @@ from rllib_lmgame.envs.contract.base import (
     seeded,
     text_space,
 )
-from rllib_lmgame.envs.contract.levels import choose_level
 from rllib_lmgame.envs.contract.referee import Referee
-from rllib_lmgame.envs.contract.splits import split_of_digest
+from rllib_lmgame.envs.contract.splits import choose_level, split_of_digest
 
 
 class TextMultiAgentGame:
     """Mix-in of PettingZoo environments: options, seats, chance, levels, and what players are told.
 
-    Raises:
-        ConfigError: for an unknown key or an impossible value.
+    Raises: ConfigError: for an unknown key or an impossible value.
     """
 
+    metadata: ClassVar[dict[str, Any]] = {}
+    """As PettingZoo wants it; the name is that of the first of :attr:`variants`, if the class says none."""
     variants: ClassVar[tuple[Variant, ...]] = ()
     extra: ClassVar[str | None] = None
     """Both as of :class:`~rllib_lmgame.envs.contract.base.TextGame`."""
@@ -53,6 +54,12 @@ class TextMultiAgentGame:
     """
     seats: ClassVar[Mapping[str, str]] = {"player_0": "player_0", "player_1": "player_1"}
     """Agent ids, in the order they play, and their roles."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "variants" in vars(cls) and "metadata" not in vars(cls):
+            words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.variants[0].game_id.partition("/")[2])
+            cls.metadata = {**cls.metadata, "name": words.replace("-", "_").lower()}
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
         super().__init__()
@@ -190,8 +197,7 @@ class TextMultiAgentGame:
             due: Players it must name.
             among: Players it may name, if not all.
 
-        Raises:
-            GameError: if it leaves out somebody, or names one it may not.
+        Raises: GameError: if it leaves out somebody, or names one it may not.
         """
         among = among or self.roles
         missing = [agent for agent in due if agent not in rewards]

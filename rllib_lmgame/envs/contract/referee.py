@@ -35,11 +35,7 @@ class InvalidAction(Exception):
 
 
 def reply_text(action: Any) -> str:
-    """The action, if it is one that is read at all.
-
-    Raises:
-        InvalidAction: if it is no text, or too long.
-    """
+    """The action, if it is one that is read at all. Raises: InvalidAction: if it is no text, or too long."""
     if not isinstance(action, str):
         raise InvalidAction("the reply must be text.")
     if len(action) > MAX_TEXT:

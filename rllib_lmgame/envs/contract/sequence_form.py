@@ -92,11 +92,7 @@ class GameTree:
 
 
 def walked(game: TextTreeGame, max_states: int = MAX_STATES) -> GameTree:
-    """Walk through a game.
-
-    Raises:
-        ValueError: if it has more than ``max_states`` states.
-    """
+    """Walk through a game. Raises: ValueError: if it has more than ``max_states`` states."""
     walk = _Walk(game)
     path: list[tuple[GameState, float, tuple[int, ...]]] = [
         (game.first_state(), 1.0, (START,) * len(game.possible_agents))

@@ -12,25 +12,23 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pettingzoo import ParallelEnv
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import GameError, GameOptions, InvalidAction, invalid_rule
 from rllib_lmgame.envs.contract.multi_agent import TextMultiAgentGame
 from rllib_lmgame.envs.contract.referee import Ruling, reply_text
-from rllib_lmgame.settings.schema import option
 
 Step = tuple[dict[str, str], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]
 
 
-@dataclass(frozen=True)
 class TextParallelOptions(GameOptions):
     """``env_config`` keys of every game in which all reply at once."""
 
-    max_invalid_actions: int = option(3, "Invalid actions in a row with which a player forfeits the game.", low=1)
-    max_turns: int | None = option(10, "Rounds, after which a game that is not over is cut short.", low=1)
+    max_invalid_actions: int = option(3, "Invalid actions in a row with which a player forfeits the game.", ge=1)
+    max_turns: int | None = option(10, "Rounds, after which a game that is not over is cut short.", ge=1)
 
 
 class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
@@ -39,8 +37,7 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
     A game derives from it, sets ``Options``, ``metadata`` and ``seats`` and writes the abstract methods. ``env_config``
     keys are the constructor's keyword arguments.
 
-    Raises:
-        ConfigError: for an unknown key or an impossible value.
+    Raises: ConfigError: for an unknown key or an impossible value.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_parallel_game_v0", "render_modes": ["ansi"]}
@@ -71,8 +68,7 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
     def read_move(self, agent: str, text: str) -> Hashable:
         """The move that ``text`` says.
 
-        Raises:
-            InvalidAction: if it says none, several, or one that is not allowed now.
+        Raises: InvalidAction: if it says none, several, or one that is not allowed now.
         """
 
     @abstractmethod

@@ -11,24 +11,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pettingzoo import AECEnv
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import GameError, GameOptions, InvalidAction, invalid_rule
 from rllib_lmgame.envs.contract.multi_agent import TextMultiAgentGame
 from rllib_lmgame.envs.contract.referee import Ruling, reply_text
-from rllib_lmgame.settings.schema import option
 
 
-@dataclass(frozen=True)
 class TextAECOptions(GameOptions):
     """``env_config`` keys of every turn-based game; a player who writes only what is invalid must not play for ever."""
 
-    max_invalid_actions: int = option(3, "Invalid actions in a row with which a player forfeits the game.", low=1)
+    max_invalid_actions: int = option(3, "Invalid actions in a row with which a player forfeits the game.", ge=1)
     max_turns: int | None = option(
-        None, "Replies per player, invalid ones included, after which the game is cut short; null is no limit.", low=1
+        None, "Replies per player, invalid ones included, after which the game is cut short; null is no limit.", ge=1
     )
 
 
@@ -38,8 +36,7 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
     A game derives from it, sets ``Options``, ``metadata``, ``seats`` (or :meth:`seat_roles`) and writes the abstract
     methods. ``env_config`` keys are the constructor's keyword arguments.
 
-    Raises:
-        ConfigError: for an unknown key or an impossible value.
+    Raises: ConfigError: for an unknown key or an impossible value.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_game_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
@@ -75,8 +72,7 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
     def read_move(self, text: str) -> Hashable:
         """The move that ``text`` says.
 
-        Raises:
-            InvalidAction: if it says none, several, or one that is not allowed now.
+        Raises: InvalidAction: if it says none, several, or one that is not allowed now.
         """
 
     @abstractmethod

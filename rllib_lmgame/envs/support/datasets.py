@@ -40,8 +40,7 @@ def open_data(path: str | Path, key: str = "env_config.data") -> Iterator[IO[str
         path: The file, or ``data:NAME:PART`` of a data set that is here.
         key: Option that named it, for messages.
 
-    Raises:
-        ConfigError: if it does not exist or cannot be read to its end.
+    Raises: ConfigError: if it does not exist or cannot be read to its end.
     """
     file = path_of(path, key)
     try:
@@ -104,8 +103,7 @@ def check_fields(
 ) -> None:
     """Check that a record has ``fields`` of the right types.
 
-    Raises:
-        ConfigError: names ``where``, the field and what is wrong with it.
+    Raises: ConfigError: names ``where``, the field and what is wrong with it.
     """
     for name, kinds in fields.items():
         if name not in record:
@@ -159,3 +157,10 @@ def package_lines(name: str) -> tuple[str, ...]:
     """Lines of a list of this package (``rllib_lmgame/envs/data``), comments (``#``) and blank lines left out."""
     text = resources.files("rllib_lmgame.envs").joinpath("data", name).read_text(encoding="utf-8")
     return tuple(line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
+
+
+@cache
+def package_lists(name: str) -> Mapping[str, tuple[str, ...]]:
+    """The lists of such a file by name, each a line: ``name: value; value``."""
+    pairs = (line.split(":", 1) for line in package_lines(name))
+    return {key: tuple(value.strip() for value in values.split(";")) for key, values in pairs}

@@ -16,8 +16,7 @@ Odds = Mapping[tuple[int, str], Mapping[str, float]]
 def equilibrium_odds(game: TextTreeGame, iterations: int) -> Odds:
     """How to play everywhere in ``game``, whose observations must tell all its information sets apart.
 
-    Raises:
-        ValueError: if they do not, or the game is not for two or not of sum zero.
+    Raises: ValueError: if they do not, or the game is not for two or not of sum zero.
     """
     tree = walked(game)
     odds = np.split(equilibrium(tree, iterations), tree.starts[1:-1])
@@ -35,8 +34,7 @@ def equilibrium(tree: GameTree, iterations: int) -> np.ndarray:
     Using CFR+, arXiv 1407.5042): regrets are never below zero, players change in turn, and the strategies are averaged
     with weights that grow with the iteration.
 
-    Raises:
-        ValueError: if the game is not for two, or its payoffs do not sum to zero.
+    Raises: ValueError: if the game is not for two, or its payoffs do not sum to zero.
     """
     if len(tree.agents) != 2 or np.abs(tree.payoffs.sum(1)).max() > 1e-9:
         raise ValueError("an equilibrium is computed of games for two whose payoffs sum to zero")

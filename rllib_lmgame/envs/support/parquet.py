@@ -20,8 +20,7 @@ def is_table(path: Path) -> bool:
 def stream_table(path: Path, key: str = "env_config.data") -> Iterator[tuple[str, dict[str, Any]]]:
     """Rows of a table as records, each with its place in words (``file, row 3``).
 
-    Raises:
-        ConfigError: for a file that cannot be read.
+    Raises: ConfigError: for a file that cannot be read.
     """
     import pyarrow  # comes with Ray
     from pyarrow import parquet

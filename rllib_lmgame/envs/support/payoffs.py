@@ -6,11 +6,7 @@ from collections.abc import Hashable, Sequence
 
 
 def cooperation_rate(actions: Sequence[Hashable], cooperative: Hashable) -> float:
-    """Share of ``actions`` that are the ``cooperative`` one.
-
-    Raises:
-        ValueError: if there are no actions.
-    """
+    """Share of ``actions`` that are the ``cooperative`` one. Raises: ValueError: if there are no actions."""
     if not actions:
         raise ValueError("no actions, so no cooperation rate")
     return sum(action == cooperative for action in actions) / len(actions)
@@ -23,8 +19,7 @@ def social_welfare(returns: Sequence[float], best: float) -> float:
         returns: One per player.
         best: That sum, more than 0.
 
-    Raises:
-        ValueError: if ``best`` is not positive: a share of it says nothing then.
+    Raises: ValueError: if ``best`` is not positive: a share of it says nothing then.
     """
     if not best > 0:
         raise ValueError(f"the best sum of returns is {best}; it must be positive")

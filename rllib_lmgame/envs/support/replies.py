@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame
 
@@ -24,16 +22,19 @@ class WholeReplyGame(TextGame):
         """The reply itself."""
         return [reply.strip()]
 
+    def legal_actions(self) -> tuple[str, ...]:
+        """None: there are too many to list."""
+        return ()
+
 
 class AnswerGame(WholeReplyGame):
     """A game of one question, whose replies are tries at the answer."""
 
     turns_are_tries = True
-    rules_text: ClassVar[str]
-    """The rules, with ``{tries}`` where the number of tries belongs."""
 
     @property
     def rules(self) -> str:
+        """:attr:`rules_text` with ``{tries}`` where the number of tries belongs."""
         tries = self.options.max_turns
         return self.rules_text.format(tries="one try" if tries == 1 else f"{tries} tries")
 
@@ -64,8 +65,7 @@ def fenced_blocks(text: str, languages: tuple[str, ...]) -> list[str]:
 def only_block(text: str, languages: tuple[str, ...]) -> str:
     """The one block of a reply; repeating it word for word does no harm.
 
-    Raises:
-        InvalidAction: if there is none, or two different ones.
+    Raises: InvalidAction: if there is none, or two different ones.
     """
     blocks = {block.strip() for block in fenced_blocks(text, languages) if block.strip()}
     name = languages[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, file_hash
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, engines_for, model_as_run, saved_policies
 from rllib_lmgame.evaluation.players.endpoints.player import EndpointPlayer
@@ -24,76 +24,31 @@ from rllib_lmgame.rollouts.play import Sessions
 from rllib_lmgame.rollouts.players import Player, Scripted
 from rllib_lmgame.rollouts.records import GameConfig, PlaySettings
 from rllib_lmgame.rollouts.sources import LineUps, Roles
-from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
 
 
-class Contender(ABC):
-    """A row of the table, an asynchronous context: what it loads is freed at the end.
+class OnePlayer:
+    """A player who takes all seats, or every seat as often against ``opponents``.
 
-    Attributes:
-        options: Limits of its episodes.
-        at_once: Games it plays at the same time, if nobody says so.
-        temperature: Of its replies; ``None`` where it has none.
-        turn: The lowest is played first: those whose fault shows at once, and what is loaded last.
-        source: Of a single player, what the user wrote.
+    As of :class:`PoliciesOfRun`: entering it loads what plays; ``options`` limit its episodes; it plays ``at_once``
+    games unless another number is given; ``temperature`` is of its replies (``None``: it has none). Who has the lowest
+    ``turn`` plays first: those whose fault shows at once, and what is loaded last. ``source``: what the user wrote.
     """
-
-    turn: int
-    source = ""
-
-    def __init__(self, name: str, options: TextRolloutOptions, at_once: int, temperature: float | None) -> None:
-        self.name = name
-        self.options = options
-        self.at_once = at_once
-        self.temperature = temperature
-
-    @abstractmethod
-    async def __aenter__(self) -> Self: ...
-
-    @abstractmethod
-    async def __aexit__(self, *error: object) -> None: ...
-
-    def temperature_in(self, game: GameConfig) -> float | None:
-        """Of its replies in a game, which may have one of its own."""
-        return game.sampled_at(self.temperature)
-
-    @abstractmethod
-    def line_up(self, plan: EpisodePlan, roles: Roles) -> LineUp:
-        """Who sits where. The same for the same plan."""
-
-    @abstractmethod
-    def player(self, assignment: SeatAssignment, game: GameConfig) -> Player:
-        """Who takes a seat of one of its line-ups in a game."""
-
-    @abstractmethod
-    def sessions(self) -> Sessions:
-        """Where games stay between episodes."""
-
-    @abstractmethod
-    def identity(self) -> dict[str, Any]:
-        """As :meth:`Player.identity`."""
-
-    def counts(self) -> dict[str, int]:
-        """As :meth:`Player.counts`."""
-        return {}
-
-
-class OnePlayer(Contender):
-    """A player who takes all seats, or every seat as often against ``opponents``."""
 
     def __init__(self, player: Player, opponents: Mapping[str, Player], options: TextRolloutOptions, at_once: int):
         settings = getattr(player, "settings", None)
-        super().__init__(player.name, options, at_once, None if settings is None else settings.temperature)
+        self.name, self.source = player.name, player.source
+        self.options, self.at_once = options, at_once
+        self.temperature: float | None = None if settings is None else settings.temperature
         self._player = player
-        self.source = player.source
         self._opponents = opponents
         against = dict.fromkeys(opponents, 1.0)
         self._mapping: MappingFn = VersusMapping([player.name], against) if opponents else SharedMapping(player.name)
         self.turn = 0 if isinstance(player, EndpointPlayer) else 1 if isinstance(player, Scripted) else 2
+        self.identity, self.counts, self.sessions = player.identity, player.counts, Sessions
 
     async def __aenter__(self) -> Self:
         await self._player.__aenter__()
@@ -103,39 +58,33 @@ class OnePlayer(Contender):
         await self._player.__aexit__(*error)
 
     def temperature_in(self, game: GameConfig) -> float | None:
-        """Of its replies in a game; of what is scripted none."""
-        return None if isinstance(self._player, Scripted) else super().temperature_in(game)
+        """Of its replies in a game, which may have one of its own; of what is scripted none."""
+        return None if isinstance(self._player, Scripted) else game.sampled_at(self.temperature)
 
     def line_up(self, plan: EpisodePlan, roles: Roles) -> LineUp:
+        """Who sits where. The same for the same plan."""
         seats = {agent: self._mapping(agent, agent_ids=tuple(roles), number=plan.number) for agent in roles}
         own = replace(self._player.assignment, trained=True, member=None)
         return {agent: own if who == self.name else self._opponents[who].assignment for agent, who in seats.items()}
 
     def player(self, assignment: SeatAssignment, game: GameConfig) -> Player:
+        """Who takes a seat of one of its line-ups in a game."""
         who = self._player if assignment.module_id == self.name else self._opponents[assignment.module_id]
         return who.in_game(game)
-
-    def sessions(self) -> Sessions:
-        return Sessions()
-
-    def identity(self) -> dict[str, Any]:
-        return self._player.identity()
-
-    def counts(self) -> dict[str, int]:
-        return self._player.counts()
 
 
 Connect = Callable[[], AbstractContextManager[Any]]
 """Connects to a Ray cluster."""
 
 
-class PoliciesOfRun(Contender):
+class PoliciesOfRun:
     """The policies of a checkpoint, or a Hugging Face model, on engines of their own settings.
 
     ``weights`` tell its files from others. Raises: ConfigError: an opponent is called like a policy.
     """
 
     turn = 3
+    source = ""
 
     def __init__(
         self,
@@ -148,7 +97,8 @@ class PoliciesOfRun(Contender):
     ) -> None:
         asked = config.settings.evaluation.sampling if temperature is None else temperature
         used = config.inference_options.temperature if asked is None else asked
-        super().__init__(name, config.text_rollout_options, config.num_envs_per_env_runner, used)
+        self.name, self.temperature = name, used
+        self.options, self.at_once = config.text_rollout_options, config.num_envs_per_env_runner
         for taken in opponents:
             if taken in config.player_options:
                 raise ConfigError(
@@ -172,6 +122,12 @@ class PoliciesOfRun(Contender):
     async def __aexit__(self, *error: object) -> None:
         await self._stack.aclose()
 
+    def temperature_in(self, game: GameConfig) -> float | None:
+        return game.sampled_at(self.temperature)
+
+    def counts(self) -> dict[str, int]:
+        return {}
+
     def line_up(self, plan: EpisodePlan, roles: Roles) -> LineUp:
         return self._line_ups.line_up(plan, roles)
 
@@ -194,6 +150,10 @@ class PoliciesOfRun(Contender):
             "legal_moves_only": self.options.legal_moves_only,
             "language_models": {policy: as_mapping(self.config.language_model_of(policy)) for policy in policies},
         }
+
+
+Contender = OnePlayer | PoliciesOfRun
+"""A row of the table."""
 
 
 def policies_of_checkpoint(

@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.evaluation.record_directory import RecordDirectory, difference, plain
+from rllib_lmgame.base.group import check_value, limits
+from rllib_lmgame.base.json_files import write_json
+from rllib_lmgame.evaluation.recorded import RecordDirectory, difference, plain
 from rllib_lmgame.evaluation.tournament.results import LARGEST_PAYOFF
 from rllib_lmgame.rollouts.records import EpisodeSummary, SeatSummary
-from rllib_lmgame.settings.schema import Limits, check_value
 
 S = TypeVar("S", EpisodeSummary, SeatSummary)
 
@@ -23,7 +24,7 @@ KEY = "evaluated"
 """In a record of ``results.jsonl``: who played what, and the episode's numbers."""
 GROWING = ("players", "games")
 """Settings to which more may come."""
-_LIMITS: Limits = {"high": LARGEST_PAYOFF}
+_LIMITS = limits(ge=-LARGEST_PAYOFF, le=LARGEST_PAYOFF)
 _HINTS = {summary: get_type_hints(summary) for summary in (EpisodeSummary, SeatSummary)}
 
 
@@ -55,15 +56,19 @@ class EvaluationDirectory(RecordDirectory):
             wanted[section] = {name: value for name, value in wanted[section].items() if name in before}
         self.refuse(difference(there, wanted))
         found: dict[Place, EpisodeSummary] = {}
-        for where, record in self.records():
-            try:
-                place, summary = _read(record)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise ConfigError("--out", f"{where}: no record of an evaluated episode ({error!r})") from None
+        for where, (place, summary) in self.results(_read):
             if place.player not in there["players"] or place.game not in there["games"]:
                 raise ConfigError("--out", f"{where}: {place.player} in {place.game} belongs to another evaluation")
             found.setdefault(place, summary)
         return found
+
+    def write_table(self, numbers: Mapping[str, Any], table: str) -> None:
+        """Raises: ConfigError: it could not be written."""
+        try:
+            write_json(self.path / f"{RESULTS}.json", numbers, indent=1)
+            (self.path / f"{RESULTS}.md").write_text(table, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError("--out", f"the table could not be written: {error}") from None
 
 
 def _read(record: Mapping[str, Any]) -> tuple[Place, EpisodeSummary]:

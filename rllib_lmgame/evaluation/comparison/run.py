@@ -14,25 +14,24 @@ import asyncio
 import dataclasses
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from rllib_lmgame.algorithms.games import found_beside
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.session import GameSession
-from rllib_lmgame.evaluation.boards import played_or_failed, side_by_side
 from rllib_lmgame.evaluation.comparison.contenders import Contender
 from rllib_lmgame.evaluation.comparison.files import KEY, EvaluationDirectory, Place
+from rllib_lmgame.evaluation.recorded import RecordedGames
 from rllib_lmgame.policies.scripted import RandomPlayer
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
 from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.log.episode_log import episode_record
 from rllib_lmgame.rollouts.plans import EpisodePlan
-from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions
-from rllib_lmgame.rollouts.players import Player, take_seats
+from rllib_lmgame.rollouts.play import PlayedEpisode
+from rllib_lmgame.rollouts.players import Player
 from rllib_lmgame.rollouts.records import EpisodeSummary, Failure, GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.rollouts.sources import Roles
@@ -131,6 +130,7 @@ async def play_evaluation(
     results = Results(dict(played), left_out=left_out)
     if directory is not None:
         directory.begin(settings)
+    play, games = _Games(results, directory, ended).play, [*evaluation.games.values()]
     async with AsyncExitStack() as stack:
         if left:
             for opponent in evaluation.opponents.values():
@@ -142,8 +142,12 @@ async def play_evaluation(
                 if whose is contender
             }
             if own:
+                at_once = evaluation.at_once or contender.at_once
                 async with contender:
-                    await _Hall(evaluation, contender, results, directory, ended).play(own)
+                    with closing(contender.sessions()) as sessions:
+                        await play(
+                            own, lambda plan: games[plan.game], contender.player, sessions, contender.options, at_once
+                        )
     results.played = {place: results.played[place] for place in planned if place in results.played}
     results.failures = {place: results.failures[place] for place in planned if place in results.failures}
     spent = {contender.name: contender.counts() for contender in evaluation.contenders}
@@ -213,44 +217,18 @@ def _wrong_option(error: BaseException | None) -> ConfigError | None:
     return error
 
 
-@dataclass
-class _Hall:
-    """Where one player plays its episodes, several side by side."""
+class _Games(RecordedGames[Place]):
+    """The episodes of one player."""
 
-    evaluation: Evaluation
-    contender: Contender
-    results: Results
-    directory: EvaluationDirectory | None
-    ended: Callable[[], object]
+    def __init__(self, results: Results, *more: Any) -> None:
+        super().__init__(*more)
+        self._results = results
 
-    async def play(self, plans: Mapping[Place, EpisodePlan]) -> None:
-        sessions = self.contender.sessions()
-        at_once = self.evaluation.at_once or self.contender.at_once
-        try:
-            await side_by_side(plans.items(), partial(self._one, sessions), at_once)
-        finally:
-            sessions.close()
-
-    async def _one(self, sessions: Sessions, planned: tuple[Place, EpisodePlan]) -> None:
-        place, plan = planned
-        game = self.evaluation.games[place.game]
-
-        def sit(session: Any, plan: EpisodePlan) -> Any:
-            return take_seats(session, plan, partial(self.contender.player, game=game))
-
-        played = await played_or_failed(plan, game, sit, sessions, self.contender.options)
-        if isinstance(played, PlayedEpisode):
-            self._keep(place, played)
-        else:
-            self.results.failures[place] = played
-            if self.directory is not None:
-                told = {"seed": plan.seed, "reason": played.reason, "message": played.message}
-                self.directory.add_failure({**place._asdict(), **told})
-        self.ended()
-
-    def _keep(self, place: Place, played: PlayedEpisode) -> None:
+    def keep(self, key: Place, played: PlayedEpisode) -> dict[str, Any]:
         summary = summarize(played)
-        if self.directory is not None:
-            own = {KEY: {**place._asdict(), "summary": dataclasses.asdict(summary)}}
-            self.directory.add({**own, **episode_record(played)})
-        self.results.played[place] = summary
+        self._results.played[key] = summary
+        return {KEY: {**key._asdict(), "summary": dataclasses.asdict(summary)}, **episode_record(played)}
+
+    def fail(self, key: Place, failure: Failure, players: list[str]) -> dict[str, Any]:
+        self._results.failures[key] = failure
+        return {**key._asdict(), "seed": failure.plan.seed, "reason": failure.reason, "message": failure.message}

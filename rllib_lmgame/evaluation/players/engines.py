@@ -7,7 +7,6 @@ Transformers engine has replied before vLLM is up.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import importlib.util
 import uuid
 from pathlib import Path
@@ -45,7 +44,7 @@ def is_small(directory: str) -> bool:
 def with_threads(options: InferenceOptions, directory: str, models: int) -> InferenceOptions:
     """``num_threads: auto`` as a number: so many ``models`` share the cores; a small one has one thread."""
     threads = 1 if is_small(directory) else threads_here(models)
-    return dataclasses.replace(options, num_threads=threads) if options.num_threads == AUTO else options
+    return options.model_copy(update={"num_threads": threads}) if options.num_threads == AUTO else options
 
 
 class VLLMReplies:
@@ -56,7 +55,7 @@ class VLLMReplies:
 
     def __init__(self, directory: str, options: InferenceOptions, **more: Any) -> None:
         self._directory = directory
-        self._options = dataclasses.replace(options, num_engines=1, num_cpus_per_engine=0)
+        self._options = options.model_copy(update={"num_engines": 1, "num_cpus_per_engine": 0})
         self._more = more
         self._group: Any = None
         self._client: Any = None

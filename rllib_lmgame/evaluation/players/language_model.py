@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, file_hash
-from rllib_lmgame.algorithms.checkpoints.ownership import TRUST_FLAG, wrote_checkpoint
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
+from rllib_lmgame.algorithms.checkpoints.unpickling import TRUST_FLAG
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.demonstrations import with_demonstrations
 from rllib_lmgame.algorithms.models import initial_model
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, did_you_mean
+from rllib_lmgame.base.group import as_mapping, build
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.envs.registry import game_spec
@@ -43,7 +44,6 @@ from rllib_lmgame.policies.scripted import HUGGING_FACE
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
 from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies, sampled_in
 from rllib_lmgame.rollouts.seats import EngineReplies, Seat
-from rllib_lmgame.settings.schema import as_mapping, build
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
@@ -118,7 +118,7 @@ class LocalModel(LanguageModel):
     def in_game(self, game: GameConfig) -> LanguageModel:
         rollouts = self.options.text_rollouts
         if game.format_penalty is not None:
-            rollouts = dataclasses.replace(rollouts, format_penalty=game.format_penalty)
+            rollouts = rollouts.model_copy(update={"format_penalty": game.format_penalty})
         replies = partial(self._sampled, game=game)
         return LanguageModel(self.name, self.source, self._chat_of(game), replies, rollouts, game.temperature)
 
@@ -129,7 +129,7 @@ class LocalModel(LanguageModel):
             return self.chat_in(game_spec(game.env).game_id)
         key = repr(sorted(asked.items()))
         if key not in self._asked:
-            options = dataclasses.replace(self.options.language_model, **asked)
+            options = self.options.language_model.model_copy(update=asked)
             try:
                 self._asked[key] = ChatFormat(self._chat.tokenizer, options)
             except ConfigError as error:
@@ -143,7 +143,7 @@ class LocalModel(LanguageModel):
 
         model = self.options.language_model
         inference = with_threads(self.options.inference, self.directory, self.settings.models)
-        inference = dataclasses.replace(inference, max_num_seqs=self.settings.at_once)
+        inference = inference.model_copy(update={"max_num_seqs": self.settings.at_once})
         more: dict[str, Any] = {
             "context_length": model.context_length,
             "seed": self.settings.seed,
@@ -153,7 +153,9 @@ class LocalModel(LanguageModel):
         if self.by_vllm:
             self._engine = VLLMReplies(self.directory, inference, **more)
         else:
-            alone = dataclasses.replace(inference, engine="transformers", tensor_parallel_size=1, engine_kwargs={})
+            alone = inference.model_copy(
+                update={"engine": "transformers", "tensor_parallel_size": 1, "engine_kwargs": {}}
+            )
             self._engine = TransformersEngine(self.directory, alone, **more)
         place = Path(self.directory)
         try:
@@ -366,17 +368,16 @@ def _member_player(
 ) -> Player:
     """A member of a checkpoint's league, which talks as the policy whose snapshot it is.
 
-    Raises: CheckpointError: it is damaged; or a stranger's, and could run code or needs a model that the configuration
+    Raises: CheckpointError: it is damaged; or not trusted, and could run code or needs a model that the configuration
     names.
     """
     directory = checkpoint / DIRECTORY / member
     adapter = directory if is_adapter(directory) else None
-    if not (settings.trust or wrote_checkpoint(checkpoint)):
+    if not settings.trust:
         base = "it is an adapter for a model that the checkpoint names" if adapter else None
         problem = code_problem(directory) or base
         if problem is not None:
-            unknown = f"{directory}: {problem}, and none of your runs wrote this checkpoint"
-            raise CheckpointError(f"{unknown}; pass {TRUST_FLAG} if you trust whoever made it")
+            raise CheckpointError(f"{directory}: {problem}; pass {TRUST_FLAG} if you trust whoever made it")
     damage = model_problem(directory) if adapter is None else None
     if damage is not None:
         raise CheckpointError(damage)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
@@ -30,7 +29,7 @@ class Talk:
         options = model.options.language_model
         given: dict[str, Any] = {} if max_tokens is None else {"max_tokens_per_turn": max_tokens}
         plain: dict[str, Any] = {} if as_trained else {**PLAIN, "max_tokens_per_episode": None}
-        self._chat = ChatFormat(model.chat_in("").tokenizer, replace(options, **plain, **given))
+        self._chat = ChatFormat(model.chat_in("").tokenizer, options.model_copy(update={**plain, **given}))
         self._model = model
         self._begin: Callable[[], Conversation] = lambda: Conversation(self._chat, system)
         self._said = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import importlib.util
 import json
 import os
 import signal
@@ -13,10 +14,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import NO_PAGES, is_page
 from rllib_lmgame.evaluation.players.engines import with_threads
+from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
 from rllib_lmgame.policies.model.files import tokenizer_source
 
 if TYPE_CHECKING:
@@ -107,7 +111,13 @@ def server_command(
     Args:
         at_once: Most requests that are replied to at the same time.
         token: What clients have to send as their key; ``None`` takes everybody.
+
+    Raises: ConfigError: vLLM is not installed, or does not serve the model.
     """
+    if importlib.util.find_spec("vllm") is None:
+        raise ConfigError("--policy", "is served by vLLM, which is not installed here")
+    if model._adapter is not None or (Path(model.directory) / VALUES_FILE).exists():
+        raise ConfigError("--policy", f"vLLM serves no adapters and no action values, as {name} has them")
     options, talk = model.options.inference, model.options.language_model
     options = with_threads(options, model.directory, 1)
     temperature = options.temperature if model.settings.temperature is None else model.settings.temperature

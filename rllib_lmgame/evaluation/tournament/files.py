@@ -1,7 +1,7 @@
 """The directory of a tournament: its settings, the records of its games, and the tables.
 
 A directory belongs to one tournament: other players, games, options or orders are refused. What else holds stands in
-:mod:`rllib_lmgame.evaluation.record_directory`.
+:mod:`rllib_lmgame.evaluation.recorded`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.json_files import write_json
-from rllib_lmgame.evaluation.record_directory import RecordDirectory, difference, plain
+from rllib_lmgame.evaluation.recorded import RecordDirectory, difference, plain
 from rllib_lmgame.evaluation.tournament.results import GameResult, result_of
 from rllib_lmgame.evaluation.tournament.standings import Standings
 
@@ -40,14 +39,7 @@ class TournamentDirectory(RecordDirectory):
         wanted = plain(settings)
         different = difference(there, wanted) or other_order(there, wanted)
         self.refuse(different and re.sub(r"^games_each\b", "--games", different))
-        results = {}
-        for place, record in self.records():
-            try:
-                result = result_of(record)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise ConfigError("--out", f"{place}: no record of a game ({error!r})") from None
-            results[result.episode_id] = result
-        return results
+        return {result.episode_id: result for _, result in self.results(result_of)}
 
 
 def other_order(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:

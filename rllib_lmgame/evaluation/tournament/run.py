@@ -17,19 +17,17 @@ from typing import Any
 
 from rllib_lmgame.algorithms.games import found_beside
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.envs.contract.session import GameSession
-from rllib_lmgame.evaluation.boards import played_or_failed, side_by_side
+from rllib_lmgame.evaluation.recorded import RecordedGames
 from rllib_lmgame.evaluation.tournament.files import TournamentDirectory
 from rllib_lmgame.evaluation.tournament.results import GameResult, result_of
 from rllib_lmgame.evaluation.tournament.schedule import schedule
-from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.game_calls import GameCalls, open_session
 from rllib_lmgame.rollouts.log.episode_log import episode_record
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions
-from rllib_lmgame.rollouts.players import Player, seat_seed, take_seats
+from rllib_lmgame.rollouts.players import Player, seat_seed
 from rllib_lmgame.rollouts.records import Failure, GameConfig
-from rllib_lmgame.rollouts.seats import EpisodeFailed, OutOfTokens, Seat
+from rllib_lmgame.rollouts.seats import EpisodeFailed, OutOfTokens
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 
@@ -100,8 +98,15 @@ async def play_tournament(
         if directory is not None:
             directory.begin(settings)
         begun(len(plans) - len(left), len(plans))
-        hall = _Hall(tournament, sessions, outcome, directory, ended)
-        await hall.play(left)
+        games, players = tournament.games, tournament.players
+        await _Games(games, outcome, directory, ended).play(
+            {plan.episode_id: plan for plan in left},
+            lambda plan: games[plan.game],
+            lambda assignment, game: players[assignment.module_id],
+            sessions,
+            tournament.options,
+            tournament.at_once,
+        )
         return outcome
 
 
@@ -117,55 +122,32 @@ def _as_planned(result: GameResult, plan: EpisodePlan, game: GameConfig) -> Game
     return result
 
 
-@dataclass
-class _Hall:
-    tournament: Tournament
-    sessions: Sessions
-    outcome: Outcome
-    directory: TournamentDirectory | None
-    ended: Callable[[], object]
+class _Games(RecordedGames[str]):
+    """The games of a tournament, by episode id."""
 
-    async def play(self, plans: Sequence[EpisodePlan]) -> None:
-        await side_by_side(plans, self._one, self.tournament.at_once)
+    def __init__(self, games: Sequence[GameConfig], outcome: Outcome, *more: Any) -> None:
+        super().__init__(*more)
+        self._games = games
+        self._outcome = outcome
 
-    async def _one(self, plan: EpisodePlan) -> None:
-        seats: dict[str, Seat] = {}
+    def keep(self, key: str, played: PlayedEpisode) -> dict[str, Any]:
+        record = episode_record(played)
+        self._outcome.results[played.plan.game].append(result_of(record))
+        return record
 
-        def sit(session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
-            seats.update(take_seats(session, plan, lambda assignment: self.tournament.players[assignment.module_id]))
-            return seats
-
-        game = self.tournament.games[plan.game]
-        played = await played_or_failed(plan, game, sit, self.sessions, self.tournament.options)
-        self._note(plan, played, sorted({seat.module_id for seat in seats.values() if seat.failed}))
-        self.ended()
-
-    def _note(self, plan: EpisodePlan, played: PlayedEpisode | Failure, failed: list[str]) -> None:
-        env = self.tournament.games[plan.game].env
-        if isinstance(played, PlayedEpisode):
-            record = episode_record(played)
-            try:
-                result = result_of(record)
-            except ValueError as error:
-                played = Failure(plan, StopReason.ENV_ERROR.value, f"{env}: {error}")
-            else:
-                if self.directory is not None:
-                    self.directory.add(record)
-                self.outcome.results[plan.game].append(result)
-                return
-        failure = {
-            "episode_id": plan.episode_id,
-            "game": env,
-            "seed": plan.seed,
-            "players": {agent: assignment.module_id for agent, assignment in plan.line_up.items()},
-            "failed": failed,
-            "reason": played.reason,
-            "message": played.message,
+    def fail(self, key: str, failure: Failure, players: list[str]) -> dict[str, Any]:
+        record = {
+            "episode_id": key,
+            "game": self._games[failure.plan.game].env,
+            "seed": failure.plan.seed,
+            "players": {agent: assignment.module_id for agent, assignment in failure.plan.line_up.items()},
+            "failed": players,
+            "reason": failure.reason,
+            "message": failure.message,
         }
-        if self.directory is not None:
-            self.directory.add_failure(failure)
-        self.outcome.failures.append(failure)
-        self.outcome.failed.update(failed)
+        self._outcome.failures.append(record)
+        self._outcome.failed.update(players)
+        return record
 
 
 async def _seats(game: GameConfig, sessions: Sessions, timeout_s: float) -> tuple[str, ...]:

@@ -32,7 +32,8 @@ class Standing:
         success: Share that reached the goal in other games, with its interval; NaN of one level.
         payoff: Mean per game of what its seats got, with its interval.
         rating: Bradley-Terry rating of games that are told by wins.
-        nash_weight, nash_score: Its part in the Nash average, and its mean score against that field.
+        nash_weight, nash_score: Its part in the Nash average, and its mean score against that field: of wins less
+            losses where players are ranked by wins, else of what they get.
     """
 
     player: str
@@ -121,7 +122,9 @@ def _zero_sum(results: Sequence[GameResult], players: Sequence[str], by: str, se
         for result in results:
             by_level.setdefault(result.played_on, []).extend(result.comparisons)
         rated = ratings(list(by_level.values()), players, seed=seed)
-    nash = _nash(_advantages(results, players) if by == WINS else _mean_payoffs(results, players), players)
+    by_wins = by == WINS  # Of the share of points the part won less the part lost, of returns half the difference.
+    between = _scores(results, players) if by_wins else _mean_payoffs(results, players)
+    nash = _nash(between, players, 1.0 if by_wins else 0.5)
     counts = {player: Counter[str]() for player in players}
     for result in results:
         for seat in result.seats:
@@ -150,25 +153,16 @@ def _zero_sum(results: Sequence[GameResult], players: Sequence[str], by: str, se
     return standings
 
 
-def _advantages(results: Sequence[GameResult], players: Sequence[str]) -> np.ndarray:
-    """What the row's player wins from the column's; NaN where they never met.
+def _nash(between: np.ndarray, players: Sequence[str], scale: float) -> dict[str, tuple[float, float]]:
+    """Weight and score of those who have met anybody; two who have not met count as equal.
 
-    That is the mean result in one game for two. Larger tables do not say who won from whom, and several games differ in
-    scale: there it is the share of points won less the share lost.
+    ``between``: what the row's player gets from the column's, NaN where they never met.
     """
-    if all(len(result.seats) == 2 for result in results) and len({result.game for result in results}) == 1:
-        return _mean_payoffs(results, players)
-    scores = _scores(results, players)
-    return scores - scores.T
-
-
-def _nash(advantages: np.ndarray, players: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """Weight and score of those who have met anybody; two who have not met count as equal."""
-    there = [i for i, row in enumerate(advantages) if not np.isnan(row).all()]
+    there = [i for i, row in enumerate(between) if not np.isnan(row).all()]
     if not there:
         return {}
-    between = advantages[np.ix_(there, there)]
-    found = nash_average(np.nan_to_num((between - between.T) / 2, nan=0.0))
+    met = between[np.ix_(there, there)]
+    found = nash_average(np.nan_to_num((met - met.T) * scale, nan=0.0))
     return {
         players[i]: (float(weight), float(score))
         for i, weight, score in zip(there, found.weights, found.scores, strict=True)

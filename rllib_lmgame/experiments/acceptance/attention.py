@@ -61,7 +61,7 @@ def _pass(module: Any, batch: Any, repeat_cost: float | None) -> tuple[np.ndarra
         module.zero_grad()
         logprobs, began = np.zeros(batch.num_actions, np.float32), time.perf_counter()
         for pack in batch.microbatches(10**6, repeat_cost=repeat_cost):
-            out = module.forward_train(pack.to_torch(device))["logprobs"].float()
+            out = module(pack.to_torch(device))["logprobs"].float()
             (out.sum() / batch.num_actions).backward()
             logprobs[pack.token_slot] = out.detach().cpu().numpy()
         if device.type == "cuda":

@@ -75,7 +75,7 @@ CHECKS = (
         "training",
         "trials:training",
         "PPO on one card: gap, speeds, memory beside the estimate",
-        "PPO: gap, speeds, memory beside the estimate",
+        "PPO: gap and speeds",
         card_gib=20.0,
     ),
     Check(

@@ -41,22 +41,18 @@ def vocabulary_of(directory: str) -> int:
 
 def language_model_module(directory: str, options: dict[str, Any], *, gpu: bool) -> Any:
     """The policy's module, on the device that a learner would have it on."""
-    import gymnasium as gym
+    from rllib_lmgame.base.group import build
+    from rllib_lmgame.policies.model.network import PolicyNetwork
+    from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
-    from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
-
-    space = gym.spaces.Text(16)
-    config = {"options": options | {"context_length": CONTEXT}, "model_dir": directory, "on_gpu": gpu, "critic": False}
-    module = LanguageModelRLModule(
-        observation_space=space, action_space=space, model_config=config, inference_only=False
-    )
+    language_model = build(LanguageModelOptions, options | {"context_length": CONTEXT}, "language_model")
+    module = PolicyNetwork(language_model, directory, on_gpu=gpu, critic=False)
     return module.to("cuda") if gpu else module
 
 
 def batch_of(prompts: Sequence[Sequence[int]], replies: Sequence[np.ndarray]) -> Any:
     """One row of each prompt with its reply, as an update has them."""
     from rllib_lmgame.learners.data.batching import TokenBatch
-    from rllib_lmgame.learners.data.rows import build_rows
     from rllib_lmgame.rollouts.records import Trajectory, Turn
 
     trajectories = []
@@ -64,7 +60,7 @@ def batch_of(prompts: Sequence[Sequence[int]], replies: Sequence[np.ndarray]) ->
         ids, logprobs = np.asarray(prompt, np.int32), np.zeros(len(reply), np.float32)
         turn = Turn(ids, np.asarray(reply, np.int32), logprobs, reward=0.0, policy_version=0, new_row=True)
         trajectories.append(Trajectory([turn], terminated=True))
-    return TokenBatch.from_rows(build_rows(trajectories, max_row_tokens=CONTEXT))
+    return TokenBatch.from_trajectories(trajectories, max_row_tokens=CONTEXT)
 
 
 def made_up_rows(directory: str, *, groups: int, rows: int, prompt: int, reply: int) -> Any:
@@ -115,6 +111,6 @@ class LearnerSide:
         found = np.zeros(batch.num_actions, np.float32)
         with torch.no_grad():
             for pack in batch.microbatches(4096):
-                out = self._module.forward_train(pack.to_torch(self._device))["logprobs"]
+                out = self._module(pack.to_torch(self._device))["logprobs"]
                 found[pack.token_slot] = out.float().cpu().numpy()
         return found

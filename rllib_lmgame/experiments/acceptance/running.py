@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -11,8 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,13 +20,9 @@ from rllib_lmgame.experiments.acceptance.checks import LIMIT_S, Check, Here
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 MODULE = "rllib_lmgame.experiments.acceptance"
-MARK = "RLLIB_LMGAME_CHECK"
-"""Variable that all processes of a check have."""
 LOG_TAIL = 4000
 """Characters of a failed check's output that are kept."""
 FOUND = "found.json"
-DEATH_SIGNAL = 1
-"""Of Linux's ``prctl``."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +95,7 @@ def environment(ids: Sequence[str]) -> dict[str, str]:
 
 
 def run_apart(command: Sequence[str], log: Path, limit_s: float, variables: dict[str, str]) -> str:
-    """Run a command as the leader of a session; why it did not end well, if so. What it started ends with it, and on
-    Linux it ends with this process.
-    """
-    mark = f"{MARK}={uuid.uuid4().hex}"
-    variables = variables | dict([mark.split("=")]) | {"SPT_NOENV": "1"}  # setproctitle would write over the mark.
+    """Run a command as the leader of a session, which ends with it; returns why it did not end well, if so."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
@@ -114,42 +104,18 @@ def run_apart(command: Sequence[str], log: Path, limit_s: float, variables: dict
             stderr=subprocess.STDOUT,
             env=variables,
             start_new_session=True,
-            preexec_fn=_dying_with(os.getpid()),
         )
         try:
             status = process.wait(limit_s)
         except subprocess.TimeoutExpired:
             return f"did not end within {limit_s:g} s"
         finally:
-            _end(process, mark)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     if status < 0:
         return f"was ended by {signal.Signals(-status).name}"
     return f"ended with {status}" if status else ""
-
-
-def _dying_with(parent: int) -> Callable[[], None] | None:
-    """What a new process calls so that it is killed when its parent dies, also by a signal that cannot be caught."""
-    if sys.platform != "linux":
-        return None
-    libc = ctypes.CDLL(None)
-
-    def call() -> None:
-        libc.prctl(DEATH_SIGNAL, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent:  # It has died already.
-            os._exit(1)
-
-    return call
-
-
-def _end(process: subprocess.Popen[bytes], mark: str) -> None:
-    """End a process, its group, and what left the group: Ray's processes and an engine's workers have their own."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    for place in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # It is somebody else's, or ended meanwhile.
-            if mark.encode() in (place / "environ").read_bytes().split(b"\0"):
-                os.kill(int(place.name), signal.SIGKILL)
 
 
 def read_found(file: Path) -> tuple[list[dict[str, Any]], str]:

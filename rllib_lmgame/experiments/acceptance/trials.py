@@ -7,7 +7,7 @@ import math
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +81,11 @@ def file_of(setting: Setting, changes: dict[str, Any]) -> dict[str, Any]:
 def _trained(setting: Setting, changes: dict[str, Any], memory: bool = False) -> list[Measured]:
     file = setting.directory / "acceptance.yaml"
     file.write_text(json.dumps(file_of(setting, changes)), encoding="utf-8")
-    watch = Memory(gpu=setting.gpus > 0)
-    results = run_file(file, setting.directory / "results", watch)
+    watch = Memory() if memory and setting.gpus else None
+    with watch or nullcontext():
+        results = run_file(file, setting.directory / "results")
     found = judged(results, setting)
-    if memory:
+    if watch is not None:
         estimate = estimated_gib(file, setting)
         found += [
             Measured("peak of memory", watch.peak, "GiB"),
@@ -93,15 +94,12 @@ def _trained(setting: Setting, changes: dict[str, Any], memory: bool = False) ->
     return found
 
 
-def run_file(file: Path, results: Path, watch: Memory) -> list[dict[str, Any]]:
+def run_file(file: Path, results: Path) -> list[dict[str, Any]]:
     """Train, and give the results of each iteration. Raises: RuntimeError: with the end of what the run said."""
     from rllib_lmgame.experiments.results.files import RESULT_FILE, json_lines
 
     command = [sys.executable, "-m", "rllib_lmgame.cli", "train", "file", str(file), "--storage-path", str(results)]
-    with watch:
-        process = subprocess.Popen([*command, "--no-ray-ui"], stdout=2)
-        watch.begin(process.pid)
-        status = process.wait()
+    status = subprocess.run([*command, "--no-ray-ui"], stdout=2, check=False).returncode
     if status:
         raise RuntimeError(f"`rllib train file` ended with {status}")
     return list(json_lines(next(results.glob(f"{NAME}/*/{RESULT_FILE}"))))
@@ -136,7 +134,7 @@ def _number(values: Any, name: str) -> float:
 
 
 def estimated_gib(file: Path, setting: Setting) -> float:
-    """What ``--dry-run`` says of the same file: of the card, or of all processes on a CPU."""
+    """What ``--dry-run`` says of the card for the same file."""
     from rllib_lmgame.algorithms.cluster.footprint import machine_mib
     from rllib_lmgame.experiments.checks.check import check_experiments
     from rllib_lmgame.experiments.checks.resources import footprints_here
@@ -144,56 +142,27 @@ def estimated_gib(file: Path, setting: Setting) -> float:
 
     (experiment,) = check_experiments(read_experiments(str(file)))
     taken = next(footprints_here(experiment, machine_mib()))
-    if not setting.gpus:
-        return sum(each.count * each.each for each in taken.processes) / 1024
     learners = sum(each.each for each in taken.processes if each.gpus and each.name.startswith("learner")) / 1024
     return learners + SHARE * setting.card_gib
 
 
 class Memory:
-    """The most that a run takes while it is watched, in GiB: of a card, or of its processes on the host."""
+    """The most that a run takes of a card while it is watched, in GiB."""
 
-    def __init__(self, gpu: bool) -> None:
+    def __init__(self) -> None:
         self.peak = 0.0
-        self._gpu, self._pid = gpu, 0
-        self._before = used_gib() if gpu else 0.0
+        self._before = used_gib()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
-    def begin(self, pid: int) -> None:
-        """The run's first process."""
-        self._pid = pid
-        self._thread.start()
-
     def __enter__(self) -> Memory:
+        self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._over.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join()
 
     def _look(self) -> None:
         while not self._over.wait(LOOK_EVERY_S):
-            taken = used_gib() - self._before if self._gpu else workers_gib(self._pid)
-            self.peak = max(self.peak, taken)
-
-
-def workers_gib(pid: int) -> float:
-    """What Ray's workers below a process hold, but for the object store; idle ones do not count."""
-    parents, taken = {}, {}
-    for place in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, ValueError):  # It ended meanwhile.
-            name = (place / "cmdline").read_bytes()
-            fields = dict(line.split(":", 1) for line in (place / "status").read_text("ascii", "replace").splitlines())
-            parents[int(place.name)] = int(fields["PPid"])
-            if name.startswith(b"ray::") and not name.startswith(b"ray::IDLE") and "VmRSS" in fields:
-                taken[int(place.name)] = int(fields["VmRSS"].split()[0]) - int(fields["RssShmem"].split()[0])
-    return sum(kib for process, kib in taken.items() if _below(process, pid, parents)) / 2**20
-
-
-def _below(process: int, root: int, parents: dict[int, int]) -> bool:
-    """Whether a process comes of ``root``."""
-    while process in parents and process != root:
-        process = parents[process]
-    return process == root
+            self.peak = max(self.peak, used_gib() - self._before)

@@ -6,8 +6,8 @@ import importlib.util
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.group import describe
 from rllib_lmgame.settings.plugins import CALLBACKS, check_arguments
-from rllib_lmgame.settings.schema import describe
 
 _PACKAGES = {"wandb": "wandb", "mlflow": "mlflow", "comet": "comet_ml"}
 """What the loggers of Ray's need."""

@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
-from rllib_lmgame.algorithms.facts import PolicyFacts
+from rllib_lmgame.algorithms.checkpoints.unpickling import check_unpickling
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
+from rllib_lmgame.base.schedule import ENV_STEPS, NUMBERS
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, resolve_algorithm
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
 from rllib_lmgame.experiments.checks.taught import check_data, check_taught
-from rllib_lmgame.experiments.checks.told import idle_notices, mixture_notices
+from rllib_lmgame.experiments.checks.told import notices_of
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file
 from rllib_lmgame.experiments.results.outcome import load_report
-from rllib_lmgame.experiments.search.mutations import MUTATIONS, mutated_alone, mutated_key, mutated_points
+from rllib_lmgame.experiments.search.mutations import MUTATIONS, mutated_key, mutated_points
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, split_scheduler
 from rllib_lmgame.experiments.search.searchers import make_searcher
 from rllib_lmgame.experiments.search.spaces import (
@@ -40,13 +40,12 @@ from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, dotted,
 from rllib_lmgame.experiments.stock.keys import check_stock_config
 from rllib_lmgame.policies.model.files import check_model
 from rllib_lmgame.policies.model.tiny import check_shape
-from rllib_lmgame.settings.algorithms import OWN, PREFERENCES, SUPERVISED, AlgorithmEntry, entry_of, known_entry
+from rllib_lmgame.settings.algorithms import PREFERENCES, SUPERVISED, AlgorithmEntry, entry_of, known_entry
 from rllib_lmgame.settings.names import check_keys, check_top_level
 from rllib_lmgame.settings.plugins import REPORTS
-from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, place_of
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.tree import Settings
-from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, EVALUATION_COLUMNS, OF_TUNE, RESULT_HEADS
+from rllib_lmgame.telemetry.metrics import EVALUATION_COLUMNS, OF_TUNE, RESULT_HEADS
 
 MAX_GRID, MAX_TRIALS = 4096, 100_000
 MOST_WRONG_KEYS = 50
@@ -98,7 +97,7 @@ def check_experiments(specs: Iterable[ExperimentSpec]) -> list[CheckedExperiment
 def check_quickly(specs: Iterable[ExperimentSpec], *, trust: bool = False) -> None:
     """The checks that need neither Ray nor torch; adds notices to the experiments.
 
-    ``trust``: also start from checkpoints that no run of this user wrote.
+    ``trust``: also start from checkpoints, which are unpickled.
     Raises: ConfigError: with the file and line of the wrong value.
     """
     for spec in specs:
@@ -114,19 +113,18 @@ def with_other_wrong_keys(
         return error
     experiments, source = load_file(path)
     experiments = apply_overrides(experiments, source, overrides)
-    found, others = error, list[str]()
-    while found.message.startswith(UNKNOWN) and len(others) < MOST_WRONG_KEYS:
-        if not _taken_out(experiments, source, found):
+    found, wrong = error, {str(each): each for each in error.each}
+    while found.message.startswith(UNKNOWN) and len(wrong) < MOST_WRONG_KEYS:
+        if not sum(_taken_out(experiments, source, each) for each in found.each):
             break
         try:
             check(make_specs(experiments, source))
         except ConfigError as next_one:
             found = next_one
-            if found.message.startswith(UNKNOWN) and str(found) not in (str(error), *others):
-                others.append(str(found))
+            wrong |= {str(each): each for each in found.each if each.message.startswith(UNKNOWN)}
         else:
             break
-    return ConfigError(error.path, "\n".join([error.message, *others]), error.source) if others else error
+    return ConfigError.together(wrong.values())
 
 
 def _taken_out(experiments: dict[str, Any], source: Source, error: ConfigError) -> bool:
@@ -150,9 +148,13 @@ def _blamed(spec: ExperimentSpec) -> Iterator[None]:
         try:
             yield
         except ConfigError as error:
-            wrong_type = error.message.startswith("expected")
-            message = misspelt_space(spec.config, error.path.removeprefix("config.")) if wrong_type else None
-            raise (ConfigError(error.path, message, error.source) if message else error) from error.__cause__
+            raise ConfigError.together(_of_space(spec, each) for each in error.each) from error.__cause__
+
+
+def _of_space(spec: ExperimentSpec, error: ConfigError) -> ConfigError:
+    wrong_type = error.message.startswith(("expected", "must be"))
+    message = misspelt_space(spec.config, error.path.removeprefix("config.")) if wrong_type else None
+    return ConfigError(error.path, message, error.source) if message else error
 
 
 def _known(spec: ExperimentSpec) -> AlgorithmEntry | None:
@@ -176,10 +178,9 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
     if algorithm.own:
         for config in configs:
             _check_report(spec, config)
-            _check_success(spec, config)
             _check_evaluated(spec, config)
             _check_restored(spec, config)
-        for notice in (*idle_notices(configs), *mixture_notices(configs), *_unknown_metrics(spec, configs)):
+        for notice in notices_of(configs):
             _notice(spec, notice)
     return CheckedExperiment(spec, algorithm, configs, num_trials, taught=taught)
 
@@ -200,32 +201,6 @@ def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None
             build_config(algorithm, point)
     except ConfigError as error:
         raise ConfigError(mutated_key(error.path, mutations), error.message, error.source) from error.__cause__
-    if algorithm.own:
-        _check_kinds(spec, algorithm, mutations)
-
-
-def _check_kinds(spec: ExperimentSpec, algorithm: ResolvedAlgorithm, mutations: Any) -> None:
-    """Refuse to go on from a checkpoint whose policies have a value function where ours have none, or the reverse."""
-    for key, alternatives in mutated_alone(next(iter(sample_points(spec.config))), mutations):
-        kinds: dict[str, set[bool]] = {}
-        for point in alternatives:
-            for policy, critic in _critics_of(algorithm, point).items():
-                kinds.setdefault(policy, set()).add(critic)
-        for policy in (policy for policy, found in kinds.items() if len(found) > 1):
-            raise ConfigError(
-                key,
-                f"with some of these values {policy} has a value function and with others none, so that a trial could "
-                "not go on from the checkpoint of another; list values of one kind",
-            )
-
-
-def _critics_of(algorithm: ResolvedAlgorithm, point: Mapping[str, Any]) -> dict[str, bool]:
-    """Which trained policies have a value function; of none for a point that goes with values of other lists alone."""
-    try:
-        config = build_config(algorithm, point)
-    except ConfigError:
-        return {}
-    return {policy: PolicyFacts(config, policy).needs_critic for policy in config.trained_policies()}
 
 
 def _check_report(spec: ExperimentSpec, config: Any) -> None:
@@ -235,35 +210,11 @@ def _check_report(spec: ExperimentSpec, config: Any) -> None:
         raise ConfigError("report", "there is no game to play; set config.env, or leave it out")
 
 
-def _check_success(spec: ExperimentSpec, config: Any) -> None:
-    """Refuse to wait for a success that is never measured: trained policies that play only each other have none."""
-    from rllib_lmgame.algorithms.games import is_self_play
-    from rllib_lmgame.rollouts.sources import LineUps
-
-    named = _named_metrics(spec)
-    named |= {f"{place_of(key)}.by": options.by for key, options in config.schedule_options.items()}
-    for key, name in named.items():
-        if name not in ("env_runners/success_rate", "evaluation/env_runners/success_rate"):
-            continue
-        games = config.training_games() if name.startswith("env_runners") else config.games_for_evaluation()
-        line_ups = LineUps(config)
-        if games and all(is_self_play(game, line_ups) for game in games):
-            raise ConfigError(
-                key,
-                f"trained policies take every seat of {games[0].env} and play against each other, so there is no "
-                f"success; use {name.rpartition('/')[0]}/win_rate/POLICY/ROLE, or give a seat to a policy that is "
-                "not trained",
-            )
-
-
 def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
-    """Refuse to wait for numbers of evaluations that do not take place; an unlisted measure is only a notice."""
-    from rllib_lmgame.algorithms.schedule_metrics import measured_names
-
+    """Refuse to wait for metrics of evaluations that do not take place."""
     stage = config.supervised_options
     validates = stage is not None and stage.stop_at is not None
-    columns = None
-    for key, name in _named_metrics(spec).items():
+    for key, name in named_metrics(spec).items():
         head, _, rest = name.partition("/")
         if head != "evaluation" or (validates and rest.startswith("env_runners/")):
             continue
@@ -280,24 +231,6 @@ def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
                 f"{name} is only in results of iterations that evaluate, and a scheduler looks for it in all of them: "
                 "set config.evaluation_interval: 1",
             )
-        columns = measured_names(config) if columns is None else columns
-        if rest and not rest.startswith("env_runners/") and rest not in columns:
-            listed = f"; those that are: {', '.join(sorted(columns))}" if columns else ""
-            _notice(spec, f"{key}: no measure of evaluation_config.measures is known to give {name}{listed}")
-
-
-def _unknown_metrics(spec: ExperimentSpec, configs: list[Any]) -> Iterator[str]:
-    """Notices about numbers that something waits for and no result seems to have; ConfigError where that is certain."""
-    from rllib_lmgame.algorithms.schedule_metrics import result_problem
-
-    for key, metric in _named_metrics(spec).items():
-        problems = [problem for config in configs if (problem := result_problem(metric, config)) is not None]
-        if len(problems) < len(configs):
-            continue
-        message = problems[0][0]
-        if all(certain for _, certain in problems):
-            raise ConfigError(key, message)
-        yield f"{key}: {message}; the trial runs on if it is never reported"
 
 
 def _check_restored(spec: ExperimentSpec, config: Any) -> None:
@@ -317,7 +250,7 @@ def _check_restored(spec: ExperimentSpec, config: Any) -> None:
         raise ConfigError("restore", str(error)) from None
 
 
-def _named_metrics(spec: ExperimentSpec) -> dict[str, str]:
+def named_metrics(spec: ExperimentSpec) -> dict[str, str]:
     """Key -> the metric that it names."""
     kept, metric = spec.checkpoint.checkpoint_score_attribute, split_scheduler(spec.options.scheduler)[1].get("metric")
     named = {f"{stop}.{metric}": metric for stop, metric in _stops(spec)} | {
@@ -339,7 +272,7 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
         config.update_from_dict(dict(values))
         config.validate()
         if algorithm.own:
-            from rllib_lmgame.algorithms.games_fit import check_games_can_be_made
+            from rllib_lmgame.algorithms.games import check_games_can_be_made
 
             check_games_can_be_made(config)
             check_taught(config)
@@ -416,12 +349,11 @@ def _check_model(options: LanguageModelOptions, written: Collection[str], key: s
 
 
 def _check_stop(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
-    known = (*RESULT_HEADS, *(entry.metrics if entry else ()))
-    ours = entry in OWN.values() and not any(key.startswith("callbacks") for key in spec.config)
+    known = (*RESULT_HEADS, *OF_TUNE, *(entry.metrics if entry else ()))
     for key, metric in _stops(spec):
         if key == "stop_below" and metric in spec.options.stop:
             raise ConfigError(f"{key}.{metric}", "stands below `stop` too; keep one")
-        _notice(spec, check_stopping_number(key, metric, getattr(spec.options, key)[metric], ours=ours))
+        check_stopping_number(key, metric, getattr(spec.options, key)[metric])
         if key == "stop" and metric.startswith(FALLING):
             spec.notices.append(
                 f"stop.{metric}: ends the trial once it is at least {spec.options.stop[metric]:g}; `stop_below` ends "
@@ -430,15 +362,11 @@ def _check_stop(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
         if entry is not None and metric == ENV_STEPS:
             raise ConfigError(f"{key}.{metric}", f"did you mean {NUMBERS[metric]!r}?")
         head = metric.split("/")[0]
-        if head in known or metric in OF_TUNE:
-            continue
-        match = nearest(metric, known) or nearest(head, known)
+        match = None if head in known else nearest(metric, known) or nearest(head, known)
         if match:
             raise ConfigError(
                 f"{key}.{metric}", f"no result has this metric; did you mean {metric.replace(head, match, 1)!r}?"
             )
-        hint = f" (did you mean 'env_runners/{metric}'?)" if head in EPISODE_NAMES else ""
-        spec.notices.append(f"{key}.{metric}: not a metric of RLlib{hint}; the trial runs on if it is never reported")
     if not any(_stops(spec)) and spec.options.time_budget_s is None and not _ends_itself(spec, entry):
         spec.notices.append("no `stop` and no `time_budget_s`: the run goes on until it is interrupted")
 

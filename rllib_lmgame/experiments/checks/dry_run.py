@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.algorithms.cluster import memory
@@ -25,11 +25,12 @@ from rllib_lmgame.algorithms.cluster.footprint import (
     sequences_at_once,
 )
 from rllib_lmgame.algorithms.cluster.threads import is_small, places_here, thread_words, threads_of
-from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts
+from rllib_lmgame.algorithms.facts import PolicyFacts
+from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.base.threads import AUTO, cores_of_trial, openmp_threads, usable_cores
 from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
-from rllib_lmgame.experiments.checks.data_sets import look_alike_lines
+from rllib_lmgame.experiments.checks.outside import dry_run_outside
 from rllib_lmgame.experiments.checks.resources import (
     asked_by,
     footprints_here,
@@ -38,8 +39,6 @@ from rllib_lmgame.experiments.checks.resources import (
     request_of,
     trials_at_once,
 )
-from rllib_lmgame.experiments.checks.sandboxes import dry_run_sandbox
-from rllib_lmgame.experiments.checks.servers import dry_run_servers
 from rllib_lmgame.experiments.files.reading import dump_text
 from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.spaces import describe_space, find_search_spaces
@@ -47,11 +46,8 @@ from rllib_lmgame.experiments.spec import STOPS
 from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.learners.data.batching import MOST_FILLERS
 from rllib_lmgame.policies.model.files import local_config, model_directory
-from rllib_lmgame.settings import rules
-from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 from rllib_lmgame.settings.sections.rllib import FIELDS
-from rllib_lmgame.settings.tree import OVERRIDES
 
 LARGE_MIB = 1024
 """From here on the dry run says what lowers a part of a process's memory."""
@@ -106,9 +102,7 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
             f"# {spec.name}: {experiment.algorithm.name}, {experiment.num_trials} "
             f"trial{'s' if experiment.num_trials > 1 else ''}"
         ),
-        *dry_run_servers(experiment),
-        *dry_run_sandbox(experiment),
-        *look_alike_lines(experiment),
+        *dry_run_outside(experiment),
         "# resources of one trial",
         *[f"#   {line}" for line in request_of(experiment).lines()],
         *_gpu_warning(experiment),
@@ -195,27 +189,7 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
     s = config.settings
     resolved |= {key: s.value(key) for key in FIELDS} | dict.fromkeys(s.sections) | s.as_yaml()
     resolved |= {"deepspeed": s.deepspeed, "evaluation_config": _evaluation(config)}
-    for key in _idle(config):
-        for sections in (resolved, *resolved.get(OVERRIDES, {}).values()):
-            _leave_out(sections, key)
     return {key: value for key, value in resolved.items() if not (config.games and key in ("env", "env_config"))}
-
-
-def _idle(config: Any) -> Iterator[str]:
-    """Options without effect here, which would be refused if their defaults were written down."""
-    s, run = config.settings, RunFacts(config)
-    yield from rules.idle((*rules.OWN_MODELS, *(rules.LEAGUE if s.league else ())), s, run)
-    for policy in s.trained_policies():
-        yield from rules.idle(rules.UPDATE, s.policy(policy), PolicyFacts(config, policy))
-    if s.follows("kl_coeff"):
-        yield "token_ppo.kl.coeff_range"
-
-
-def _leave_out(values: dict[str, Any], key: str) -> None:
-    *above, name = key.split(".")
-    for part in above:
-        values = values.get(part) or {}
-    values.pop(name, None)
 
 
 def _evaluation(config: Any) -> dict[str, Any]:

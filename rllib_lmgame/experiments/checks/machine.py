@@ -223,7 +223,7 @@ def _sandbox() -> Iterator[Finding]:
 
     report = report_sandbox()
     if report.warning:
-        yield Finding("sandbox", report.warning, NOTE, "install bubblewrap, or allow user namespaces")
+        yield Finding("sandbox", report.warning, NOTE, "install bubblewrap, or allow it to make user namespaces")
     else:
         yield Finding("sandbox", report.text)
 

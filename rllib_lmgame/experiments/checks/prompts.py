@@ -6,7 +6,7 @@ import asyncio
 import random
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,8 @@ from rllib_lmgame.experiments.checks.taught import begins_with_expert, check_wri
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 
-BUDGET_S = 20.0
-"""Seconds of processor time that the games may take, all together."""
-WALL_FACTOR = 3.0
-"""Wall-clock time for each of them: on a busy machine games are looked at as well."""
+BUDGET_S = 60.0
+"""Seconds that the games may take, all together."""
 
 
 def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
@@ -31,7 +29,7 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
     what ``legal_moves_only`` allows are written as replies too. Games that there was no time for become a notice.
     Raises: ConfigError: if a prompt leaves no room for a reply.
     """
-    budget, seen, written = _Budget(), set[str](), set[str]()
+    deadline, seen, written = time.monotonic() + BUDGET_S, set[str](), set[str]()
     for experiment in checked:
         if not experiment.algorithm.own:
             continue
@@ -48,17 +46,14 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                 what = repr((*of_game, data_of(config), config.seat_mapping_spec))
                 if what not in seen:
                     seen.add(what)
-                    chats = _Chats(config, budget)
+                    chats = _Chats(config, deadline)
                     there = [game for game in games if game.key not in experiment.missing]
                     different = {f"{game.key}|{game.language_model!r}": game for game in there}
                     left_out.update(_check_config(chats, different.values()))
-                    if len(chats.opened) == len(different) and len(there) == len(games):
-                        _check_shown(config, chats.opened)
                     data = repr((games, options, config.row_limits(), data_of(config)))
                     if data not in written:  # A grid over learning rates reads it once.
                         written.add(data)
                         check_written(config, chats.of, experiment.taught)
-                    experiment.spec.notices.extend(chats.notices)
                     experiment.first_prompt = experiment.first_prompt or chats.first_prompt
                     # Restored, it has the vocabulary of its checkpoint.
                     if config.teacher_options is not None and not experiment.spec.options.restore:
@@ -66,9 +61,8 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
         experiment.taught.clear()
         if left_out:
             experiment.spec.notices.append(
-                f"first prompts of {', '.join(sorted(left_out))} were not looked at: games have {BUDGET_S:g} s of "
-                f"processor time for it, and {WALL_FACTOR * BUDGET_S:g} s in all, too few for a slow game or on a busy "
-                "machine. The run goes on without this check"
+                f"first prompts of {', '.join(sorted(left_out))} were not checked: it takes over {BUDGET_S:g} s. "
+                "The run continues without this check"
             )
 
 
@@ -81,39 +75,6 @@ def _check_tiny_teacher(config: Any, chats: _Chats) -> None:
                 made[policy] = str(Path(directory, TINY_MODEL, policy))
                 chats.of(policy).tokenizer.save_pretrained(made[policy])
         check_teacher(config, made)
-
-
-def _check_shown(config: Any, games: Iterable[tuple[str, Mapping[str, Collection[str]]]]) -> None:
-    """Refuse demonstrations of which no game shows any, and those for a role that nobody plays who has them.
-
-    ``games``: their ids, and who may play each of their roles.
-    """
-    roles: dict[str, dict[str, set[str]]] = {}
-    for game, players in games:
-        for role, policies in players.items():
-            roles.setdefault(game, {}).setdefault(role, set()).update(policies)
-    owners: dict[str, list[str]] = {}
-    for policy in config.language_model_policies():
-        owners.setdefault(config.settings.policy(policy).place("language_model.demonstrations"), []).append(policy)
-    for key, policies in owners.items():
-        given = config.settings.policy(policies[0]).lm.demonstrations
-        turns = given if isinstance(given, list) else []
-        named = {str(turn.get("game", "")) for turn in turns}
-        if named and roles and named.isdisjoint({"", *roles}):
-            ours, theirs = (", ".join(sorted(some)) for some in (roles, named))
-            raise ConfigError(key, f"are all of {theirs}, and what is played is {ours}")
-        for number, turn in enumerate(turns):
-            game, role = str(turn.get("game", "")), str(turn.get("role", ""))
-            seats = [roles.get(game, {})] if game else list(roles.values())
-            there = {role for players in seats for role in players}
-            if role and there and role not in there:
-                message = f"no seat has the role {role!r}; there are {', '.join(sorted(there))}"
-                raise ConfigError(f"{key}[{number}].role", message)
-            own = {role for players in seats for role, who in players.items() if not who.isdisjoint(policies)}
-            if role and own and role not in own:
-                who, plays = (policies[0], "plays") if len(policies) == 1 else (", ".join(policies), "play")
-                message = f"{who} never {plays} {role!r}, but {', '.join(sorted(own))}"
-                raise ConfigError(f"{key}[{number}].role", message)
 
 
 def _check_config(chats: _Chats, games: Iterable[GameConfig]) -> Iterator[str]:
@@ -132,37 +93,24 @@ def _check_config(chats: _Chats, games: Iterable[GameConfig]) -> Iterator[str]:
 
 
 async def _check_game_in_time(game: GameConfig, chats: _Chats) -> None:
-    left = chats.budget.left()
-    if left <= 0:
+    if chats.is_late():
         raise TimeoutError
-    async with asyncio.timeout(left):
+    async with asyncio.timeout(chats.deadline - time.monotonic()):
         await _check_game(game, chats)
-
-
-class _Budget:
-    """The time of all games together."""
-
-    def __init__(self) -> None:
-        self._began, self._used = time.monotonic(), time.process_time()
-
-    def left(self) -> float:
-        """Seconds until it is over; none once its processor time is used up."""
-        if time.process_time() - self._used >= BUDGET_S:
-            return 0.0
-        return self._began + WALL_FACTOR * BUDGET_S - time.monotonic()
 
 
 class _Chats:
     """Chat formats of policies; ``None`` of one whose tokenizer is not here, or takes slow games to make."""
 
-    def __init__(self, config: Any, budget: _Budget) -> None:
+    def __init__(self, config: Any, deadline: float) -> None:
         self.config = config
-        self.budget = budget
+        self.deadline = deadline
         self.first_prompt = ""
-        self.notices: dict[str, None] = {}
-        self.opened: list[tuple[str, Mapping[str, Collection[str]]]] = []
-        """Ids of the games that were looked at, and who may play each of their roles."""
         self._chats: dict[tuple[str, str], Any] = {}
+
+    def is_late(self) -> bool:
+        """Whether there is no time left for games."""
+        return time.monotonic() >= self.deadline
 
     def of(self, policy: str, game: GameConfig | None = None) -> Any:
         """That of one policy in one game."""
@@ -185,7 +133,7 @@ class _Chats:
         from rllib_lmgame.algorithms.models import corpus_games, tiny_corpus
 
         for game in corpus_games(self.config):
-            if self.budget.left() <= 0 or not _is_quick(game):
+            if self.is_late() or not _is_quick(game):
                 return None
         return tiny_corpus(self.config)
 
@@ -218,18 +166,6 @@ def _is_quick(game: GameConfig) -> bool:
     session = make_session(game.env, dict(game.env_config))
     abandon(session)
     return session.trusted
-
-
-def calls_refused(chat: Any) -> Iterator[str]:
-    """What to tell of a chat template that offers tools to agent programs, with calls that are not read."""
-    from rllib_lmgame.policies.chat.rendering import RenderingStopped
-
-    try:
-        problem = chat.call_form.problem if "tools" in chat.template else ""
-    except RenderingStopped as error:
-        problem = str(error)
-    if problem:
-        yield f"requests with `tools` are refused: of calls in the chat template of {chat.options.model}, {problem}"
 
 
 def _check_sayable(chat: Any, game: str, actions: Sequence[str]) -> None:
@@ -267,17 +203,10 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
 
     config, timeout_s = chats.config, chats.config.text_rollout_options.env_step_timeout_s
     session = await open_session(game, timeout_s)
-    line_ups, players = LineUps(config), {role: set[str]() for role in session.roles.values()}
-    for line_up in line_ups.drawn(session.roles):
-        for agent, player in line_up.items():
-            players[session.roles[agent]].add(player.module_id)
-    chats.opened.append((session.game_id, players))
     if session.program is not None:  # What it asks is for it to say.
-        for policy in {policy for policies in players.values() for policy in policies}:
-            if chat := chats.of(policy, game):
-                chats.notices |= dict.fromkeys(calls_refused(chat))
         abandon(session)
         return
+    line_ups = LineUps(config)
     call = GameCalls(session.game_id, session.trusted, timeout_s)
     stage = config.supervised_options
     taught = stage is not None and stage.data is None and game in config.training_games()

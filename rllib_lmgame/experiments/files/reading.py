@@ -1,7 +1,7 @@
 """Experiment files: YAML, or Python that defines ``config`` and ``stop``; and the changes by ``--set``.
 
 Unlike PyYAML's safe loader: numbers and truth values of YAML 1.2 (``1e-6`` is a number, ``yes`` is text), no repeated
-keys, bounded aliases and merges, no tags that construct objects. The line of every key is kept.
+keys, no tags that construct objects. The line of every key is kept.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-import yaml.composer
 import yaml.reader
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.storage import expanded, is_remote
+from rllib_lmgame.base.group import declared, tag_of, walk
+from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.base.text import shown
-from rllib_lmgame.experiments.files.fetched import refuse_code
-from rllib_lmgame.experiments.files.remote import fetch
 from rllib_lmgame.experiments.spec import (
     STOPS,
     ExperimentOptions,
@@ -33,16 +31,9 @@ from rllib_lmgame.experiments.spec import (
     make_spec,
     make_specs,
 )
-from rllib_lmgame.settings.schema import declared, tag_of, walk
 
 MAX_BYTES = 1_000_000
-MAX_WRITTEN = 20_000
-MAX_VALUES = 100_000
-MAX_DEPTH = 50
-MAX_KEY = 300
-"""Characters of a key."""
-MAX_TEXT = 10_000_000
-"""Characters of all texts, and of the dotted names of all keys, once aliases stand for what they name."""
+"""Of an experiment file."""
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_TAGS: dict[type[yaml.Node], set[str]] = {
     yaml.ScalarNode: {_TAG + t for t in ("str", "int", "float", "bool", "null", "merge")},
@@ -56,27 +47,8 @@ _INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)")
 Path_ = tuple[str | int, ...]
 
 
-class _TooMuch(Exception):
-    """More is written in a file than is read: what, and on which line."""
-
-
 class _Loader(yaml.SafeLoader):
-    """PyYAML's parser with the scalar rules of YAML 1.2 and limits on depth and number of values."""
-
-    depth = 0
-    count = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        self.count += 1
-        self.depth += 1
-        if self.count > MAX_WRITTEN:
-            raise _TooMuch(f"holds more than {MAX_WRITTEN:,} keys and values", self.peek_event().start_mark.line + 1)
-        if self.depth > MAX_DEPTH + 1:  # the document itself is the first
-            raise _TooMuch(f"nested deeper than {MAX_DEPTH} levels", self.peek_event().start_mark.line + 1)
-        try:
-            return super().compose_node(parent, index)
-        finally:
-            self.depth -= 1
+    """PyYAML's parser with the scalar rules of YAML 1.2."""
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -105,12 +77,14 @@ def dump_text(value: Any) -> str:
 
 
 def load_file(path: str | Path) -> tuple[dict[str, Any], Source]:
-    """The mapping in a YAML file on disk or at an http(s) address, and where each key was written.
+    """The mapping in a YAML file, and where each key was written.
 
     Raises: ConfigError: if it cannot be read, is too large, is not YAML, or holds more than plain data.
     """
     name = str(path).removeprefix("file://")
-    data = fetch(name, MAX_BYTES) if is_remote(name) else _read(expanded(name))
+    if is_uri(name):
+        raise ConfigError("", f"{name} is an address; download the file, read it, and give its local path")
+    data = _read(expanded(name))
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -122,8 +96,6 @@ def load_file(path: str | Path) -> tuple[dict[str, Any], Source]:
 
 
 def _read(path: Path) -> bytes:
-    if str(path).startswith(("s3:/", "gs:/")):
-        raise ConfigError("", f"{path} is a remote address; download the file first and give its local path")
     try:
         kind = path.stat().st_mode
         if stat.S_ISDIR(kind):
@@ -142,25 +114,19 @@ def _read(path: Path) -> bytes:
 
 
 def load_text(text: str, name: str) -> tuple[Any, Source]:
-    loader = None
+    """The value in a YAML text, and where each key was written. Raises: ConfigError: with the line."""
+    source = Source(name)
     try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
+        node = yaml.compose(text, _Loader)
+        return (None if node is None else _Builder(source).build(node, ())), source
     except yaml.YAMLError as error:
         raise _syntax_error(error, text, name) from None
-    except _TooMuch as error:
-        what, line = error.args
-        raise ConfigError("", what, f"{name}:{line}") from None
+    except ConfigError:
+        raise
     except (ValueError, OverflowError) as error:  # A number in a directive or an escape.
-        line = "" if loader is None else f":{loader.line + 1}"
-        raise ConfigError("", f"not readable as YAML: {error}", f"{name}{line}") from None
-    finally:
-        if loader is not None:
-            loader.dispose()
-    source = Source(name)
-    if node is None:
-        return None, source
-    return _Builder(source).build(node, ()), source
+        raise ConfigError("", f"not readable as YAML: {error}", name) from None
+    except RecursionError:
+        raise ConfigError("", "nested too deeply, or an alias refers to the value it stands in", name) from None
 
 
 def parse_value(text: str, name: str) -> Any:
@@ -169,54 +135,32 @@ def parse_value(text: str, name: str) -> Any:
 
 
 class _Builder:
-    """Turns a node graph into values, counting what aliases and merges expand to."""
+    """Turns a node graph into values."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.count = 0
-        self.characters = 0
-        self.open: set[int] = set()
 
     def build(self, node: yaml.Node, path: Path_) -> Any:
-        self._check(node, path)
-        self.open.add(id(node))
+        if node.tag not in _PLAIN_TAGS[type(node)]:
+            tag = node.tag.replace(_TAG, "!!")[:100]
+            raise self._error(
+                node, path, f"the tag {tag} is not allowed here; an experiment file holds plain data only"
+            )
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return self._sequence(node, path)
         try:
-            if isinstance(node, yaml.MappingNode):
-                return self._mapping(node, path)
-            if isinstance(node, yaml.SequenceNode):
-                return self._sequence(node, path)
-            assert isinstance(node, yaml.ScalarNode)
-            return self._scalar(node, path)
-        finally:
-            self.open.discard(id(node))
+            return _SCALARS[node.tag](node.value)
+        except (KeyError, ValueError):
+            kind = node.tag.replace(_TAG, "!!")
+            raise self._error(node, path, f"{shown(node.value)} cannot be read as {kind}") from None
 
     def _error(self, node: yaml.Node, path: Path_, message: str) -> ConfigError:
         return ConfigError(dotted(path), message, self._place(node))
 
     def _place(self, node: yaml.Node) -> str:
         return f"{self.source.name}:{node.start_mark.line + 1}"
-
-    def _check(self, node: yaml.Node, path: Path_) -> None:
-        self.count += 1
-        if node.tag not in _PLAIN_TAGS[type(node)]:
-            tag = node.tag.replace(_TAG, "!!")
-            tag = tag if len(tag) <= 100 else shown(tag)
-            message = f"the tag {tag} is not allowed here; an experiment file holds plain data only"
-            raise self._error(node, path, message)
-        if id(node) in self.open:
-            raise self._error(node, path, "an alias refers to the value it stands in")
-        if self.count > MAX_VALUES:
-            raise self._error(node, path, f"aliases expand to more than {MAX_VALUES:,} values")
-        if len(path) > MAX_DEPTH:
-            raise self._error(node, path[:3], f"nested deeper than {MAX_DEPTH} levels")
-
-    def _record(self, path: Path_, node: yaml.Node) -> None:
-        self._spend(len(self.source.record(path, self._place(node))), node)
-
-    def _spend(self, characters: int, node: yaml.Node) -> None:
-        self.characters += characters
-        if self.characters > MAX_TEXT:
-            raise self._error(node, (), f"aliases expand to more than {MAX_TEXT:,} characters")
 
     def _mapping(self, node: yaml.MappingNode, path: Path_) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -234,7 +178,7 @@ class _Builder:
                 name, _, said = str(key).partition(":")
                 raise self._error(key_node, own, f"a blank is missing behind the colon: write `{name}: {said}`")
             if not _is_merge(key_node):
-                self._record(own, key_node)
+                self.source.record(own, self._place(key_node))
                 values[key] = self.build(value_node, own)
         return values
 
@@ -252,24 +196,14 @@ class _Builder:
         if key is None or isinstance(key, float | bool):
             hint = " (quote it if it is a name)" if isinstance(key, float | bool) else ""
             raise self._error(node, path, f"a key must be text{hint}")
-        if len(str(key)) > MAX_KEY:
-            raise self._error(node, path, f"the key {shown(key)} is longer than {MAX_KEY} characters")
         return str(key)
 
     def _sequence(self, node: yaml.SequenceNode, path: Path_) -> list[Any]:
         values = []
         for i, item in enumerate(node.value):
-            self._record((*path, i), item)
+            self.source.record((*path, i), self._place(item))
             values.append(self.build(item, (*path, i)))
         return values
-
-    def _scalar(self, node: yaml.ScalarNode, path: Path_) -> Any:
-        self._spend(len(node.value), node)
-        try:
-            return _SCALARS[node.tag](node.value)
-        except (KeyError, ValueError):
-            kind = node.tag.replace(_TAG, "!!")
-            raise self._error(node, path, f"{shown(node.value)} cannot be read as {kind}") from None
 
 
 def _is_merge(key: yaml.Node) -> bool:
@@ -316,21 +250,15 @@ def _syntax_error(error: yaml.YAMLError, text: str, name: str) -> ConfigError:
         place = f"{name}:{text.count(chr(10), 0, error.position) + 1}"
         return ConfigError("", f"the character with code {error.character} is not allowed in YAML", place)
     context, opened, mark = (getattr(error, part, None) for part in ("context", "context_mark", "problem_mark"))
-    problem, lines = getattr(error, "problem", None) or str(error), text.splitlines()
+    problem, lines = shown(getattr(error, "problem", None) or str(error), _MOST_SAID), text.splitlines()
     if opened and (mark is None or mark.line >= len(lines)):  # What is not closed is told where it opens.
-        mark = opened
-    if context and (mark is opened or isinstance(error, yaml.composer.ComposerError)):
-        problem = f"{context}, {problem}"
-    problem = problem if len(problem) <= _MOST_SAID else shown(problem, _MOST_SAID)
+        mark, problem = opened, f"{context}, {problem}"
     if mark is None:
         return ConfigError("", f"not readable as YAML: {problem}", name)
     line = lines[mark.line] if mark.line < len(lines) else ""
-    if "\t" in line[: mark.column + 1] or "'\\t'" in problem:
+    message = f"not readable as YAML: {problem}, at column {mark.column + 1}: {line.strip()[:80]!r}"
+    if "\t" in line[: mark.column + 1]:
         message = "a tab stands in this line; YAML is indented, and spaced, with spaces"
-    elif "could not determine a constructor" in problem:
-        message = "tags that construct objects are not allowed"
-    else:
-        message = f"not readable as YAML: {problem}, at column {mark.column + 1}: {line.strip()[:80]!r}"
     return ConfigError("", message, f"{name}:{mark.line + 1}")
 
 
@@ -359,15 +287,6 @@ def apply_overrides(experiments: Mapping[str, Any], source: Source, overrides: I
             _set(result[name], path, copy.deepcopy(value), text)
             _record(source, name, path, text)
     return result
-
-
-def override_values(overrides: Iterable[str]) -> list[dict[str, Any]]:
-    """Each override's value under the last part of its key: ``{"env": "mine:Game"}`` of ``config.env=mine:Game``."""
-    found = []
-    for text in overrides:
-        path, _, value = text.partition("=")
-        found.append({path.strip().rpartition(".")[2].rpartition(":")[2]: parse_value(value, f"--set {text}")})
-    return found
 
 
 def _parse(text: str, experiments: Mapping[str, Any]) -> tuple[list[str], Any, str | None]:
@@ -416,7 +335,8 @@ def _may_be_type(path: list[str]) -> bool:
     section = next((place for place, name in enumerate(path) if name in SECTIONS), len(path))
     each = {known.key: known for known in walk(SECTIONS[path[section]])} if section < len(path) else {}
     option = each.get(".".join(path[section + 1 :]))
-    return len(path) > 2 and (option is None or (option.group is not None and tag_of(option.group) is not None))
+    tagged = option is not None and (option.parts or (option.group is not None and tag_of(option.group) is not None))
+    return len(path) > 2 and (option is None or bool(tagged))
 
 
 def _length_of_key(section: Mapping[str, Any], path: list[str]) -> int:
@@ -439,16 +359,10 @@ _OPTIONAL_NAMES = (
 def read_experiments(path: str, overrides: Iterable[str] = ()) -> list[ExperimentSpec]:
     """Read the experiments of a file. Raises: ConfigError: with file and line.
 
-    ``path`` is a ``.yaml``, ``.yml`` or ``.py`` file (which is run), or the http(s) address of a YAML file, which may
-    set only what :mod:`.fetched` lets it. ``overrides`` are ``--set`` texts and may set anything.
+    ``path`` is a ``.yaml``, ``.yml`` or ``.py`` file (which is run); ``overrides`` are ``--set`` texts.
     """
     plain = path.removeprefix("file://")
-    if is_remote(plain):
-        experiments, source = load_file(plain)
-        for spec in make_specs(experiments, source):
-            refuse_code(spec)
-        return make_specs(apply_overrides(experiments, source, overrides), source)
-    if plain.endswith(".py"):
+    if plain.endswith(".py") and not is_uri(plain):
         return [_read_python(plain, overrides)]
     if not plain.endswith((".yaml", ".yml")) and expanded(plain).is_file():
         raise ConfigError("", f"{path} has no known ending; experiment files end in .yaml, .yml or .py")

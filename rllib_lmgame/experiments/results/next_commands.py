@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
+from itertools import pairwise
 from pathlib import Path
 
+from rllib_lmgame.algorithms.checkpoints.unpickling import TRUST_FLAG
+from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.results.outcome import TrialSummary
 
 _EVALUATED = "--episodes 512 --split test"
@@ -21,14 +24,36 @@ def next_commands(best: TrialSummary, *, own: bool, plays: bool = True, stopped:
     if best.checkpoint:
         checkpoint = shlex.quote(best.checkpoint)
         how = (f" {_EVALUATED}" + " --env GAME" * (not plays)) * own
-        lines.append(f"Evaluate it:    {_program('rllib')} evaluate {checkpoint}{how}")
+        trust = f" {TRUST_FLAG}" * (not own or _names_code(best.checkpoint))
+        lines.append(f"Evaluate it:    {_program('rllib')} evaluate {checkpoint}{how}{trust}")
         game = "" if plays else "GAME "
-        lines += [f"Watch it play:  {_program('rllib')} play {game}--checkpoint {checkpoint}"] if own else []
+        lines += [f"Watch it play:  {_program('rllib')} play {game}--checkpoint {checkpoint}{trust}"] if own else []
     return [
         *lines,
-        *([f"Train on:       raise its `stop`, then {resume_command()}"] if stopped else []),
+        *([f"Train on:       raise {_stops()} {resume_command()}"] if stopped else []),
         f"TensorBoard:    {_program('tensorboard')} --logdir {shlex.quote(str(Path(best.path).parent))}",
     ]
+
+
+def _names_code(checkpoint: str) -> bool:
+    """Whether a checkpoint of this run is refused without the flag, e.g. for a game by its import path."""
+    from rllib_lmgame.evaluation.saved_config import read_config
+
+    try:
+        read_config(Path(checkpoint), trust=False)
+    except ConfigError:
+        return True
+    except CheckpointError:  # The commands say what is wrong.
+        pass
+    return False
+
+
+def _stops() -> str:
+    """Where it says when a run stops: on this command line, which goes before the file, or in the file."""
+    given = sys.argv[1:]
+    flags = [f"{flag} {value}" for flag, value in pairwise(given) if flag in ("--stop", "-s")]
+    flags += [f"--set {value}" for flag, value in pairwise(given) if flag == "--set" and value.startswith("stop")]
+    return f"`{'`, `'.join(flags)}` in" if flags else "its `stop`, then"
 
 
 def resume_command() -> str:

@@ -60,6 +60,11 @@ class Interruption:
         """Make Tune end its loop."""
         self.stopped.set()
 
+    def end_at_once(self) -> None:
+        """End this experiment, whose configuration is wrong, before anything of it is saved."""
+        self.misconfigured = True
+        self.stop_now()
+
     def begin_experiment(self) -> None:
         """What was wrong with the configuration of another experiment ends that one alone."""
         if self.misconfigured:

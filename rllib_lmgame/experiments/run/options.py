@@ -12,7 +12,7 @@ class RunOptions:
     """What the user says of a run beside its experiments.
 
     Attributes:
-        trust_checkpoint: Go on also with an experiment that no run of this user started.
+        trust_checkpoint: Resume also an experiment that others can have written.
         verbosity: 0: one line per iteration; 1: Tune's own output and what workers print; 2: debug output.
         address: Ray cluster to join; ``None``: this machine's, else a new one.
         num_cpus, num_gpus, object_store_memory: To declare in a new cluster (memory in bytes);

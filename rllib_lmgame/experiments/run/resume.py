@@ -16,11 +16,11 @@ from typing import Any
 from ray.tune import Callback
 
 from rllib_lmgame.base.errors import CheckpointError
+from rllib_lmgame.base.group import values_of
 from rllib_lmgame.base.json_files import write_json_to
 from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.stopping import stopping_criteria
 from rllib_lmgame.experiments.spec import STOPS, ExperimentOptions, ExperimentSpec, dotted
-from rllib_lmgame.settings.schema import values_of
 
 SETTINGS_FILE = "settings.json"
 _MAY_CHANGE = {*STOPS, "max_failures", "callbacks", "report", "storage_path"}
@@ -101,8 +101,7 @@ class Resumption(Callback):
         if self._error is not None:
             raise self._error
         if not self._trials:
-            why = "though their files look whole (an earlier version may have written them)"
-            refusal = f"the saved trials could not be taken over, {why}; -v shows Ray's own message"
+            refusal = "the saved trials could not be taken over; -v shows Ray's own message"
             raise CheckpointError("; ".join(filter(None, (refusal, self._ways_on()))))
 
 

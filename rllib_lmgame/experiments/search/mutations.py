@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import describe
 from rllib_lmgame.experiments.search.spaces import (
     DISTRIBUTIONS,
     GRID,
@@ -21,8 +22,6 @@ from rllib_lmgame.experiments.search.spaces import (
     to_tune,
 )
 from rllib_lmgame.experiments.spec import dotted
-from rllib_lmgame.settings.schema import describe
-from rllib_lmgame.settings.trust import is_number
 
 MUTATIONS = "hyperparam_mutations"
 WHERE = f"scheduler.{MUTATIONS}"
@@ -44,13 +43,6 @@ def mutated_points(config: Mapping[str, Any], mutations: Any) -> Iterator[dict[s
         _check_start(config, path)
         whole = _put(whole, path, {"choice": value} if isinstance(value, list) else value)
     return sample_points(whole)
-
-
-def mutated_alone(point: Mapping[str, Any], mutations: Any) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Each list of a mutation by key, and the configuration with each of its values; lists of numbers are left out."""
-    for path, values in _ends(mutations):
-        if isinstance(values, list) and not all(is_number(value) for value in values):
-            yield dotted((WHERE, *path)), [_put(point, path, value) for value in values]
 
 
 def mutated_key(path: str, mutations: Any) -> str:

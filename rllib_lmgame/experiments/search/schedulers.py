@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.group import describe
 from rllib_lmgame.experiments.search.exploits import giving
 from rllib_lmgame.experiments.search.mutations import MUTATIONS, tune_mutations
-from rllib_lmgame.settings.schema import describe
 
 ALIASES = {
     "asha": "async_hyperband",

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.plugin import asking, import_path
+from rllib_lmgame.base.schedule import is_meant_as_schedule
 from rllib_lmgame.experiments.spec import dotted
-from rllib_lmgame.settings.schedules import is_meant_as_schedule
-from rllib_lmgame.settings.schema import describe
 
 Path = tuple[str | int, ...]
 GRID = "grid_search"

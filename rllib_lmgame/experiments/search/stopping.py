@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.telemetry.metrics import DATA_EPOCHS, RATES
+from rllib_lmgame.telemetry.metrics import DATA_EPOCHS
 
 if TYPE_CHECKING:
     from rllib_lmgame.experiments.spec import ExperimentOptions
@@ -37,25 +37,15 @@ _RISING = frozenset({"training_iteration", "ppo_iteration", "supervised_steps", 
 _COUNTER = re.compile(r"(.*/)?num_(episodes|((env|agent|module)_steps_(sampled|trained)))_lifetime")
 
 
-def check_stopping_number(setting: str, metric: str, number: float, *, ours: bool) -> str | None:
-    """Refuse a number to stop at that is passed at once or never; returns a notice if it only seems unreachable.
-
-    ``ours``: only this package and RLlib report numbers. Raises: ConfigError: as far as the metric's name tells.
-    """
-    key = f"{setting}.{metric}"
+def check_stopping_number(setting: str, metric: str, number: float) -> None:
+    """Refuse a number that counters pass at once or never. Raises: ConfigError: as far as the metric's name tells."""
     if metric in _RISING or _COUNTER.fullmatch(metric):
         if setting == "stop_below":
-            raise ConfigError(key, f"{metric} only grows; use `stop`")
+            raise ConfigError(f"{setting}.{metric}", f"{metric} only grows; use `stop`")
         if number <= 0:
-            raise ConfigError(key, f"must be greater than 0, which the first result exceeds, got {number:g}")
-    elif not RATES.isdisjoint(metric.split("/")):
-        stops = setting == "stop"
-        if not (0 < number <= 1 if stops else 0 <= number < 1):
-            if not ours:
-                return f"{key}: if this is a share between 0 and 1, the first result reaches {number:g} or none does"
-            allowed = "greater than 0, at most 1" if stops else "at least 0, less than 1"
-            raise ConfigError(key, f"{metric} lies between 0 and 1: must be {allowed}, got {number:g}")
-    return None
+            raise ConfigError(
+                f"{setting}.{metric}", f"must be greater than 0, which the first result exceeds, got {number:g}"
+            )
 
 
 def stopping_criteria(options: ExperimentOptions) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.text import first_line
-from rllib_lmgame.settings.schema import describe
 
 _EXTRA_KEYS = {
     *("multiagent", "train_batch_size_per_learner", "model_config", "rl_module_spec", "learner_class", "callbacks"),
@@ -32,7 +32,7 @@ def check_stock_config(defaults: Any, values: Mapping[str, Any]) -> None:
         _check_type(key, value, known.get(key))
     if values.get("framework", "torch") != "torch":
         raise ConfigError("framework", f"RLlib's new API stack runs on torch only, got {values['framework']!r}")
-    check_environment(values.get("env"))
+    check_environment(values.get("env"), values.get("env_config"))
 
 
 def _check_type(key: str, value: Any, default: Any) -> None:
@@ -55,14 +55,16 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def check_environment(env: Any) -> None:
-    """Raise :class:`ConfigError` if a stock algorithm's environment is registered nowhere."""
+def check_environment(env: Any, env_config: Any = None) -> None:
+    """Raise :class:`ConfigError` if a stock algorithm's environment is registered nowhere, or not with such options."""
     if env is None:
         raise ConfigError("env", "missing; name the environment, e.g. `env: CartPole-v1`")
     if not isinstance(env, str):
         return
     import gymnasium
     from ray.tune.registry import ENV_CREATOR, _global_registry
+
+    from rllib_lmgame.envs.registry import check_gymnasium_arguments
 
     if _global_registry.contains(ENV_CREATOR, env) or env.startswith(("ale_py:", "external")):
         return
@@ -72,3 +74,5 @@ def check_environment(env: Any) -> None:
         gymnasium.spec(env)
     except gymnasium.error.Error as error:
         raise ConfigError("env", first_line(error)) from None
+    if isinstance(env_config, Mapping):
+        check_gymnasium_arguments(env, env_config)

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from rllib_lmgame.inference.engines.text_ends import TextEnds
-from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, SamplingSpec
 from rllib_lmgame.settings.sections.inference import InferenceOptions
-
-
-@dataclass(slots=True)
-class Finished:
-    """A reply that ended in the last step: int32 ids, float32 log-probabilities, why it ended, and float32
-    log-probabilities of all that its tokens were chosen among.
-    """
-
-    request_id: str
-    response_ids: np.ndarray
-    logprobs: np.ndarray
-    stop_reason: StopReason
-    choice_logprobs: np.ndarray | None = None
 
 
 class Core(ABC):
@@ -62,8 +46,8 @@ class Core(ABC):
         """Whether a request is queued or running."""
 
     @abstractmethod
-    def step(self) -> Sequence[Finished]:
-        """Advance every running request by one token; the replies that ended."""
+    def step(self) -> Sequence[Generation]:
+        """Advance every running request by one token; the replies that ended, without ``policy_version``."""
 
     @abstractmethod
     def load(self, state: Mapping[str, Any]) -> None:

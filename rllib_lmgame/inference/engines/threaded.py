@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -265,16 +266,7 @@ class ThreadedEngine:
                 continue
             version = self._version if adapter is None else self._adapter_versions[adapter]
             self._stats.generated_tokens += len(reply.response_ids)
-            batches.setdefault(on_done, []).append(
-                Generation(
-                    reply.request_id,
-                    reply.response_ids,
-                    reply.logprobs,
-                    reply.stop_reason,
-                    version,
-                    choice_logprobs=reply.choice_logprobs,
-                )
-            )
+            batches.setdefault(on_done, []).append(replace(reply, policy_version=version))
         for on_done, generations in batches.items():
             _deliver(on_done, generations)
 

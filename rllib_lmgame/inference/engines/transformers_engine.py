@@ -17,11 +17,11 @@ import numpy as np
 import torch
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.inference.engines.core import Core, Finished
+from rllib_lmgame.inference.engines.core import Core
 from rllib_lmgame.inference.engines.sampling import draw, processed_logprobs
 from rllib_lmgame.inference.engines.slot_cache import SlotCache
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.protocol import ChoiceCursor, EngineStats, GenerationRequest, StopReason
+from rllib_lmgame.inference.protocol import ChoiceCursor, EngineStats, Generation, GenerationRequest, StopReason
 from rllib_lmgame.inference.registry import TRANSFORMERS
 from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
 from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
@@ -130,7 +130,7 @@ class TransformersCore(Core):
     def has_work(self) -> bool:
         return bool(self._waiting or self._running or self._to_score)
 
-    def step(self) -> Sequence[Finished]:
+    def step(self) -> Sequence[Generation]:
         """Score replies, else prefill what waits, if there is room, else advance every running reply by one token."""
         if self._to_score:
             return self._score(self._next(self._to_score, len(self._to_score)))
@@ -197,7 +197,7 @@ class TransformersCore(Core):
             batch.append(queue.popleft())
         return batch
 
-    def _score(self, batch: Sequence[GenerationRequest]) -> list[Finished]:
+    def _score(self, batch: Sequence[GenerationRequest]) -> list[Generation]:
         """One pass over whole prompts and replies, padded on the right, where no token sees it."""
         whole = [[*r.prompt_ids, *(r.scored or ())] for r in batch]
         ids = np.zeros((len(batch), max(map(len, whole)) - 1), np.int64)
@@ -222,11 +222,11 @@ class TransformersCore(Core):
             logprobs = chosen.log_softmax(-1).gather(1, targets[:, None])[:, 0].cpu().numpy()
         ends = np.cumsum([len(r.scored or ()) for r in batch])[:-1]
         return [
-            Finished(r.request_id, np.array(r.scored, np.int32), part, StopReason.EOS)
+            Generation(r.request_id, np.array(r.scored, np.int32), part, StopReason.EOS)
             for r, part in zip(batch, np.split(logprobs, ends), strict=True)
         ]
 
-    def _forward(self, rows: list[Running], new_ids: list[list[int]], starts: list[int]) -> list[Finished]:
+    def _forward(self, rows: list[Running], new_ids: list[list[int]], starts: list[int]) -> list[Generation]:
         """Feed ``new_ids`` of each row from position ``starts`` on, and sample one token per row."""
         counts = np.array([len(ids) for ids in new_ids])
         width, length = int(counts.max()), max(start + len(ids) for start, ids in zip(starts, new_ids, strict=True))
@@ -272,7 +272,7 @@ class TransformersCore(Core):
             states = values.backbone(**inputs, past_key_values=theirs).last_hidden_state[rows, positions]
         return values.added_to(logits, states)
 
-    def _sample(self, rows: list[Running], logits: torch.Tensor) -> list[Finished]:
+    def _sample(self, rows: list[Running], logits: torch.Tensor) -> list[Generation]:
         specs = [r.request.sampling for r in rows]
         allowed = [r.cursor.allowed(r.ids) if r.cursor else None for r in rows]
         logprobs = processed_logprobs(logits, specs, allowed)
@@ -292,7 +292,7 @@ class TransformersCore(Core):
                 self._release(row)
                 ids, numbers = np.array(row.ids, np.int32), np.array(row.logprobs, np.float32)
                 among = None if row.cursor is None else np.array(row.among, np.float32)
-                finished.append(Finished(row.request.request_id, ids, numbers, reason, among))
+                finished.append(Generation(row.request.request_id, ids, numbers, reason, choice_logprobs=among))
         return finished
 
     def _ended(self, row: Running) -> StopReason | None:

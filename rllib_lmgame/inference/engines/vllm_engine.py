@@ -27,12 +27,13 @@ import numpy as np
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.text import first_line
-from rllib_lmgame.inference.engines.core import Core, Finished, tied_embeddings
+from rllib_lmgame.inference.engines.core import Core, tied_embeddings
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.protocol import (
     ChoiceCursor,
     EngineDeadError,
     EngineStats,
+    Generation,
     GenerationRequest,
     SamplingSpec,
     StopReason,
@@ -158,7 +159,7 @@ class VLLMCore(Core):
     def has_work(self) -> bool:
         return bool(self._running) or self._client.engine_core.scheduler.has_requests()
 
-    def step(self) -> Sequence[Finished]:
+    def step(self) -> Sequence[Generation]:
         finished, ended = [], []
         for output in self._client.get_output().outputs:
             reply = self._running.get(output.request_id)
@@ -560,13 +561,13 @@ _STOP_REASONS = {"stop": StopReason.EOS, "length": StopReason.MAX_TOKENS}
 
 def _finished(
     request_id: str, ids: list[int], logprobs: list[float], reason: str, among: list[float] | None
-) -> Finished:
+) -> Generation:
     if reason not in _STOP_REASONS:
         raise EngineDeadError(f"vLLM ended request {request_id!r} with {reason!r}")
-    return Finished(
+    return Generation(
         request_id,
         np.array(ids, np.int32),
         np.array(logprobs, np.float32),
         _STOP_REASONS[reason],
-        None if among is None else np.array(among, np.float32),
+        choice_logprobs=None if among is None else np.array(among, np.float32),
     )

@@ -130,7 +130,7 @@ class EngineGroup:
         if not isinstance(model, str):
             model = SharedModel.share(model)
         if options.num_threads == AUTO and not options.on_gpu:
-            options = dataclasses.replace(options, num_threads=threads_here(options.num_engines))
+            options = options.model_copy(update={"num_threads": threads_here(options.num_engines)})
         first = EngineSpec(name, model, options, context_length, seed, version, trust_remote_code, tokenizer)
         specs = [dataclasses.replace(first, name=f"{name}-{i}", seed=seed + i) for i in range(options.num_engines)]
         actor_options = [_actor_options(spec, i, placement_group, bundle_indices) for i, spec in enumerate(specs)]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from rllib_lmgame.base.group import Group, option
 from rllib_lmgame.learners.advantages.inputs import (
     AdvantageInputs,
     Estimator,
@@ -14,11 +13,9 @@ from rllib_lmgame.learners.advantages.inputs import (
     next_values,
     token_gae,
 )
-from rllib_lmgame.settings.schema import option
 
 
-@dataclass(eq=False)
-class GAE(Estimator):
+class GAE(Group, Estimator):
     """``A_t = r_t + gamma V_{t+1} - V_t + gamma lambda A_{t+1}``, from token to token (arXiv 1506.02438).
 
     VAPO's lambda (arXiv 2504.05118) grows with the ``l`` tokens of a trajectory: ``max(0, 1 - 1 / (alpha l))``.
@@ -29,11 +26,12 @@ class GAE(Estimator):
         None,
         "alpha of VAPO (2504.05118): lambda of a trajectory of l tokens is 1 - 1 / (alpha l), at least 0. Null takes "
         "`lambda`.",
-        above=0,
+        gt=0,
     )
 
-    def __post_init__(self) -> None:
-        self.reads = ("gamma", "lam") if self.length_adaptive is None else ("gamma",)
+    @property
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("gamma", "lam") if self.length_adaptive is None else ("gamma",)
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
         if self.length_adaptive is None:
@@ -71,8 +69,7 @@ def _turn_advantages(inputs: AdvantageInputs, lam: float) -> np.ndarray:
     return discounted_sums(deltas, inputs.gamma * lam, ranges)
 
 
-@dataclass(eq=False)
-class BilevelGAE(Estimator):
+class BilevelGAE(Group, Estimator):
     """At the last token of a turn GAE from turn end to turn end; before it GAE inside the turn, from token to token
     (RAGEN, arXiv 2504.20073; VAGEN, arXiv 2510.16907).
 
@@ -83,8 +80,8 @@ class BilevelGAE(Estimator):
     reply does not dilute what comes after it.
     """
 
-    turn_gamma: float | None = option(None, "Discount per turn; null takes `gamma`, which then is both.", low=0, high=1)
-    turn_lambda: float | None = option(None, "Lambda per turn; null takes `lambda`.", low=0, high=1)
+    turn_gamma: float | None = option(None, "Discount per turn; null takes `gamma`, which then is both.", ge=0, le=1)
+    turn_lambda: float | None = option(None, "Lambda per turn; null takes `lambda`.", ge=0, le=1)
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
         turn_lambda = inputs.lam if self.turn_lambda is None else self.turn_lambda

@@ -6,12 +6,12 @@ out; one that is alone in its group has advantage 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from rllib_lmgame.base.group import Group, option
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, Estimator, discounted_sums
-from rllib_lmgame.settings.schema import option
 
 ROUNDING = 1e-6
 """A mean of returns no larger than this, as a multiple of the mean of their sizes, is what rounding left."""
@@ -38,13 +38,12 @@ class GroupRelative(Estimator):
         raise NotImplementedError
 
 
-@dataclass(eq=False)
-class GRPO(GroupRelative):
+class GRPO(Group, GroupRelative):
     """``(R - mean) / (std + epsilon)`` of the group; ``std`` over its number less one, as TRL and verl have it
     (DeepSeekMath, arXiv 2402.03300, sec. 4.1.2).
     """
 
-    std_epsilon: float = option(1e-6, "Added to the deviation.", above=0)
+    std_epsilon: float = option(1e-6, "Added to the deviation.", gt=0)
 
     def of_trajectories(self, returns: np.ndarray, groups: np.ndarray, episodes: np.ndarray) -> np.ndarray:
         centred = returns - group_means(returns, groups)
@@ -89,8 +88,7 @@ class MaxRL(GroupRelative):
 EPISODES, STEPS = AVERAGES = ("episodes", "steps")
 
 
-@dataclass(eq=False)
-class GiGPO(Estimator):
+class GiGPO(Group, Estimator):
     """``A_episode + w A_step``: ``grpo``'s, and the return from a turn on (``gamma`` per turn) against that of the
     group's turns before which the player saw the same text (GiGPO, arXiv 2505.10978).
 
@@ -98,7 +96,7 @@ class GiGPO(Estimator):
     which nobody else saw that text has 0. ``F`` is the deviation (over the number less one) plus ``std_epsilon``, or 1.
     """
 
-    step_weight: float = option(1.0, "`w`.", low=0)
+    step_weight: float = option(1.0, "`w`.", ge=0)
     average: str = option(
         EPISODES,
         "What the mean and deviation of `A_episode` are over: `episodes` (the paper's eq. 3), or `steps` (its code's "
@@ -106,12 +104,12 @@ class GiGPO(Estimator):
         choices=AVERAGES,
     )
     divide_by_std: bool = option(True, "Whether `F` is the deviation; else 1.")
-    std_epsilon: float = option(1e-6, "Added to the deviation.", above=0)
+    std_epsilon: float = option(1e-6, "Added to the deviation.", gt=0)
 
-    needs_groups = True
-    needs_critic = False
-    reads = ("gamma",)
-    own_scale = True
+    needs_groups: ClassVar[bool] = True
+    needs_critic: ClassVar[bool] = False
+    reads: ClassVar[tuple[str, ...]] = ("gamma",)
+    own_scale: ClassVar[bool] = True
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
         of_turns = self._of_episodes(inputs) + self.step_weight * self._of_steps(inputs)

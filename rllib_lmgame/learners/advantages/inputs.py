@@ -6,14 +6,14 @@ import inspect
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.plugin import asking
 from rllib_lmgame.settings.plugins import ESTIMATORS, check_call, made
-from rllib_lmgame.settings.schema import describe
 from rllib_lmgame.settings.sections.token_ppo import BASELINE_DECAY, GROUP, NORMALIZE_MODES
 
 if TYPE_CHECKING:
@@ -128,8 +128,7 @@ def advantage_inputs(
 ) -> AdvantageInputs:
     """Inputs of a batch whose ``values``, ``old_logprobs`` and ``bootstrap_values`` are filled. All learners must call.
 
-    ``batch`` has the rows of one policy, or is :data:`~rllib_lmgame.learners.data.batching.NO_ROWS`;
-    ``with_reference``: its ``ref_logprobs`` is filled too.
+    ``batch`` has the rows of one policy; ``with_reference``: its ``ref_logprobs`` is filled too.
     """
     role_names, roles = _over_all(batch.roles, batch.role, ranks)
     game_names, games = _over_all(batch.games, batch.game, ranks)
@@ -297,39 +296,36 @@ def discounted_sums(terms: np.ndarray, factor: float | np.ndarray, offsets: np.n
     return sums
 
 
-_TAKES = (
-    "an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.inputs): write "
-    "`def estimator(inputs)` and read `inputs.rewards`, `inputs.values`, `inputs.bootstrap`, `inputs.offsets`, "
-    "`inputs.gamma`, `inputs.lam` where these were six arguments before"
-)
+_TAKES = "an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.inputs)"
 
 
 class Estimator:
     """From what is known of an update to the advantage of each of its action tokens.
 
     A user's own may be a function, or an object or class with those attributes below that it needs. Of a class every
-    policy gets an object of its own; its arguments or dataclass fields are its options, checked by their annotations.
+    policy gets an object of its own; the options of a class that is a :class:`~rllib_lmgame.base.group.Group`, or its
+    arguments, are checked by their annotations.
     """
 
-    needs_critic: bool = True
+    needs_critic: ClassVar[bool] = True
     """It reads ``values`` or ``bootstrap``: there is a value function."""
 
-    needs_groups: bool = False
+    needs_groups: ClassVar[bool] = False
     """It compares the trajectories of a group, which stay together on their way through learners and minibatches."""
 
-    needs_reference: bool = False
+    needs_reference: ClassVar[bool] = False
     """``ref_logprobs`` is filled also without a KL penalty."""
 
-    own_scale: bool = False
+    own_scale: ClassVar[bool] = False
     """Its advantages are used as they are unless ``normalize_advantages`` is set."""
 
-    keeps_baseline: bool = False
+    keeps_baseline: ClassVar[bool] = False
     """It remembers a mean of scaled rewards, so that ``reward_scale`` follows no schedule."""
 
-    state_rollouts: int = 0
+    state_rollouts: ClassVar[int] = 0
     """Rollouts from every state in which a trained player acted, whose mean return is in ``turn_values``."""
 
-    reads: tuple[str, ...] = ("gamma", "lam")
+    reads: ClassVar[tuple[str, ...]] = ("gamma", "lam")
     """Those of ``gamma``, ``lam`` and ``baseline_decay`` that it reads: who sets another is told it has no effect."""
 
     def __call__(self, inputs: AdvantageInputs, /) -> np.ndarray:
@@ -376,7 +372,6 @@ def resolve_estimator(choice: str | Mapping[str, Any]) -> Estimator:
     key = ESTIMATORS.key
     name, options = ESTIMATORS.split(choice)
     found = ESTIMATORS.find(name)
-    ESTIMATORS.check_belongs(name, options)
     if inspect.isclass(found):
         found = made(found, name, key, options)
     elif options:

@@ -28,7 +28,7 @@ class RoleBaseline(Estimator):
         self.baselines: dict[tuple[str, str], float] = {}
         """By game and role; in rewards scaled by :attr:`reward_scales`."""
         self.reward_scales: dict[str, float] = {}
-        """By game, of the last batch; none before any, or restored from a checkpoint that does not say."""
+        """By game, of the last batch; none before any."""
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
         self._follow_scales(inputs)
@@ -63,16 +63,14 @@ class RoleBaseline(Estimator):
 
     def get_state(self) -> dict[str, Any]:
         baselines = [[*name, value] for name, value in sorted(self.baselines.items())]
-        return {"baselines": baselines} | ({"reward_scales": dict(self.reward_scales)} if self.reward_scales else {})
+        return {"baselines": baselines, "reward_scales": dict(self.reward_scales)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.baselines = {
             (str(game), str(role)): number_of(value, f"the baseline of {role} in {game}")
             for game, role, value in state["baselines"]
         }
-        scales = state.get("reward_scales") or dict.fromkeys(
-            (game for game, _ in self.baselines if "reward_scale" in state), state.get("reward_scale")
-        )
         self.reward_scales = {
-            str(game): number_of(scale, f"reward_scales of {game}", above=0) for game, scale in scales.items()
+            str(game): number_of(scale, f"reward_scales of {game}", above=0)
+            for game, scale in state.get("reward_scales", {}).items()
         }

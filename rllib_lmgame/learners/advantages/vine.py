@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from rllib_lmgame.base.group import Group, option
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, Estimator, next_values
-from rllib_lmgame.settings.schema import option
 
 
-@dataclass(eq=False)
-class Vine(Estimator):
+class Vine(Group, Estimator):
     """``A_u = R_u + gamma V_{u+1} - V_u`` of turn ``u``, ``gamma`` per turn (VinePPO, arXiv 2410.01679).
 
     ``V`` is the mean return of rollouts from the state before the turn, by the policy that played it. After the last
     turn it is 0, also where the trajectory was cut short: rollouts from earlier states end there too.
     """
 
-    rollouts: int = option(9, "Rollouts from each state; the paper's number.", low=1)
+    rollouts: int = option(9, "Rollouts from each state; the paper's number.", ge=1)
 
-    needs_critic = False
-    reads = ("gamma",)
+    needs_critic: ClassVar[bool] = False
+    reads: ClassVar[tuple[str, ...]] = ("gamma",)
 
-    def __post_init__(self) -> None:
-        self.state_rollouts = self.rollouts
+    @property
+    def state_rollouts(self) -> int:  # type: ignore[override]
+        return self.rollouts
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
         """Advantages, float32 ``[A]``. Raises: ValueError: Nobody has played from the states."""

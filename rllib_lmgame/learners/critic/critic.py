@@ -175,15 +175,13 @@ class Critic:
 
     # Units of the values.
 
-    def prepare(
-        self, batch: TokenBatch | None, inputs: AdvantageInputs, estimator: Estimator, *, normalize: bool
-    ) -> None:
+    def prepare(self, batch: TokenBatch, inputs: AdvantageInputs, estimator: Estimator, *, normalize: bool) -> None:
         """Turn the recorded outputs of the head into rewards, in place. All learners must call.
 
         ``inputs`` are views of the arrays of ``batch``; with ``normalize`` its returns first go into the statistics.
         """
-        raw = None if batch is None else (batch.values, batch.bootstrap_values)
-        if raw is not None and normalize and not self.units.trivial:
+        raw = batch.values, batch.bootstrap_values
+        if normalize and not self.units.trivial:
             raw = (raw[0].copy(), raw[1].copy())  # They are turned twice.
         self._to_rewards(batch, raw)
         if normalize:
@@ -192,9 +190,9 @@ class Critic:
             self.units.observe(inputs, returns, head_is_new=zero)
             self._to_rewards(batch, raw)  # A game met for the first time has units only now.
 
-    def token_units(self, batch: TokenBatch | None, pack: PackedBatch, device: torch.device) -> TokenUnits | None:
+    def token_units(self, batch: TokenBatch, pack: PackedBatch, device: torch.device) -> TokenUnits | None:
         """Units at the action tokens of a micro-batch; ``None`` where values are plain rewards."""
-        if self.units.trivial or batch is None:
+        if self.units.trivial:
             return None
         return self.units.at(batch.games, batch.game[batch.trajectory[pack.token_slot]], device)
 
@@ -205,8 +203,8 @@ class Critic:
             weight, bias = (tensor.double() for tensor in self._engine.value_output())
             self._engine.set_value_output((weight / factor).float(), ((bias - offset) / factor).float())
 
-    def _to_rewards(self, batch: TokenBatch | None, raw: tuple[np.ndarray, np.ndarray] | None) -> None:
-        if batch is None or raw is None or self.units.trivial:
+    def _to_rewards(self, batch: TokenBatch, raw: tuple[np.ndarray, np.ndarray]) -> None:
+        if self.units.trivial:
             return
         values, bootstraps = raw
         cut = np.flatnonzero(batch.needs_bootstrap)

@@ -11,7 +11,8 @@ import numpy as np
 
 from rllib_lmgame.inference.protocol import AllowedTokens
 from rllib_lmgame.learners.data.prompts import PromptOrder, Segments, micro_batches, segments_of, unshared
-from rllib_lmgame.learners.data.rows import Row, assign_balanced
+from rllib_lmgame.learners.data.rows import RowLayout, assign_balanced, name_of, take_out_forced
+from rllib_lmgame.rollouts.records import Trajectory
 
 if TYPE_CHECKING:
     import torch
@@ -152,7 +153,7 @@ class TokenBatch:
         turn_weight: float32 ``[U]``; what the supervised loss of its tokens counts.
         roles, games: Names, sorted; ``role`` and ``game`` are int32 ``[N]`` indices into them.
         group: int64 ``[N]``; equal for trajectories of one game, seed and role, in order of appearance.
-        episodes, trajectory_ids: Id of the episode, and int64 ``Row.trajectory``, of each trajectory.
+        episodes, trajectory_ids: Of each trajectory the episode's id, and int64 its number among those given.
         trajectory_offsets: int64 ``[N + 1]``; as ``turn_offsets``.
         needs_bootstrap: bool ``[N]``.
         old_logprobs, values, ref_logprobs, teacher_logprobs, advantages, returns: float32 ``[A]``; filled later.
@@ -165,6 +166,7 @@ class TokenBatch:
         row_lengths, row_trajectory: int64 ``[R]``; tokens of each row that are read, and its trajectory. Nobody needs
             what stands behind the token that predicts the last one of a row that is learned, unless its last state has
             a value.
+        context_cuts: Rows that lack the head of their context because of ``max_row_tokens``.
     """
 
     rollout_logprobs: np.ndarray
@@ -196,6 +198,7 @@ class TokenBatch:
     bootstrap_values: np.ndarray
     row_lengths: np.ndarray
     row_trajectory: np.ndarray
+    context_cuts: int
     _ids: np.ndarray
     _row_starts: np.ndarray
     _row_bootstrap: np.ndarray
@@ -210,56 +213,109 @@ class TokenBatch:
     shown: np.ndarray = field(default_factory=_none)
 
     @classmethod
-    def from_rows(cls, rows: Sequence[Row], *, observations: bool = False) -> TokenBatch:
-        """The batch of these rows of one module, as ``build_rows`` orders them, each trajectory with all of its rows.
+    def empty(cls) -> TokenBatch:
+        """Of a learner without rows, which takes part in an update for the others' sake."""
+        numbers = ("rewards", "rollout_logprobs", "turn_value", "turn_weight", "bootstrap_values", *_FILLED_LATER)
+        arrays = {each.name: np.zeros(0, np.float32 if each.name in numbers else np.int64) for each in fields(cls)}
+        offsets = ("trajectory_offsets", "turn_offsets", "_row_actions", "_row_observed", "_allowed_offsets")
+        flags = dict.fromkeys(("needs_bootstrap", "_row_bootstrap"), np.zeros(0, bool))
+        names: dict[str, Any] = {"roles": (), "games": (), "episodes": (), "context_cuts": 0}
+        return cls(**{**arrays, **dict.fromkeys(offsets, np.zeros(1, np.int64)), **flags, **names})
+
+    @classmethod
+    def from_trajectories(
+        cls,
+        trajectories: Sequence[Trajectory],
+        *,
+        max_row_tokens: int,
+        reward_scale: float = 1.0,
+        observations: bool = False,
+    ) -> TokenBatch:
+        """The rows of trajectories of one module; none of those without a token to learn.
 
         With ``observations`` the game's text is learned too.
 
-        Raises: ValueError: no rows, a trajectory's are not adjacent, or one begins with a sampled token.
+        Raises: ValueError: as :class:`~rllib_lmgame.learners.data.rows.RowLayout`; an infinite or NaN reward.
         """
-        if not rows:
-            raise ValueError("a token batch needs at least one row")
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        starts = np.cumsum(lengths) - lengths
-        mask = _sampled(rows, starts)
-        trajectory_ids, row_trajectory = _adjacent_groups(
-            np.fromiter((row.trajectory for row in rows), np.int64, len(rows))
+        layout = RowLayout(max_row_tokens)
+        for index, trajectory in enumerate(trajectories):
+            if any(turn.has_choice for turn in trajectory.turns):
+                layout.add(index, trajectory, _scale_of(trajectory, reward_scale))
+        if not layout.rows:
+            return cls.empty()
+        segments, logprobs, versions, turns, earned, observed = zip(*layout.segments, strict=True)
+        sizes = np.fromiter(map(len, segments), np.int64, len(segments))
+        ids = np.concatenate(segments, dtype=np.int32, casting="unsafe")
+        ends, owners, needs = zip(*layout.rows, strict=True)
+        stops, bootstraps = np.cumsum(sizes)[np.array(ends) - 1], np.array(needs)
+        starts = np.concatenate([[0], stops[:-1]])
+        said = _observed(segments, observed) if observations else np.zeros(len(ids), bool)
+        said[starts] = False
+        numbers, row_trajectory = np.unique(owners, return_inverse=True)
+        played = [trajectories[number] for number in numbers.tolist()]
+
+        # Of sampled tokens; forced ones are then taken out.
+        sampled = np.array([each is not None for each in logprobs])
+        replies, position = sizes[sampled], np.flatnonzero(np.repeat(sampled, sizes))
+        row = np.searchsorted(stops, position, side="right")
+        rewards = np.zeros(len(position))
+        rewards[np.cumsum(replies) - 1] = np.array(earned)[sampled]
+        _check_rewards(rewards, row_trajectory[row], played)
+        counts, allowed_ids = _allowed(played, len(position))
+        kept = counts != 1
+        take_out_forced(rewards, row_trajectory[row], ~kept)
+        allowed_ids = allowed_ids[np.repeat(kept, counts)]
+        position, row, rewards, counts = (each[kept] for each in (position, row, rewards, counts))
+        of_tokens = (np.repeat(np.array(each, np.int32)[sampled], replies)[kept] for each in (versions, turns))
+        policy_version, turn = of_tokens
+
+        # Of rows; those that have no token to learn any more are taken out.
+        per_row, lengths = np.bincount(row, minlength=len(stops)), stops - starts
+        learned = bootstraps | (per_row > 0)
+        if not learned.all():
+            ids, said = ids[np.repeat(learned, lengths)], said[np.repeat(learned, lengths)]
+            position = position - np.cumsum(np.where(learned, 0, lengths))[row]
+            columns = (per_row, lengths, bootstraps, row_trajectory)
+            per_row, lengths, bootstraps, row_trajectory = (each[learned] for each in columns)
+            starts = np.cumsum(lengths) - lengths
+        row_actions = np.concatenate([[0], np.cumsum(per_row)])
+        observed_position = np.flatnonzero(said)
+        row_observed = np.concatenate([[0], np.cumsum(np.add.reduceat(said.astype(np.int64), starts))])
+        last, last_observed = (
+            np.append(places, 0)[bounds[1:] - 1] - starts
+            for places, bounds in ((position, row_actions), (observed_position, row_observed))
         )
-        count = len(trajectory_ids)
-        position = np.flatnonzero(mask)
-        row_actions = np.concatenate([[0], np.cumsum(np.add.reduceat(mask.astype(np.int64), starts))])
-        per_row = np.diff(row_actions)
-        row_bootstrap = np.fromiter((row.needs_bootstrap for row in rows), bool, len(rows))
-        needs_bootstrap = np.bincount(row_trajectory[row_bootstrap], minlength=count) > 0
-        read = np.where(per_row > 0, np.append(position, 0)[row_actions[1:] - 1] - starts, 1)
-        observed, row_observed = _observed(rows, starts) if observations else (_none(), np.zeros(len(rows) + 1, int))
-        last = np.append(observed, 0)[row_observed[1:] - 1] - starts
-        read = np.where(np.diff(row_observed) > 0, np.maximum(read, last), read)
-        per_trajectory = np.bincount(row_trajectory, weights=per_row, minlength=count).astype(np.int64)
-        counts, allowed_ids = _allowed(rows, per_row)
-        trajectory = np.repeat(row_trajectory, per_row).astype(np.int32)
-        firsts = [rows[i] for i in np.searchsorted(row_trajectory, np.arange(count)).tolist()]
+        read = np.where(per_row > 0, last, 1)
+        read = np.where(np.diff(row_observed) > 0, np.maximum(read, last_observed), read)
+        whose = np.repeat(row_trajectory, per_row).astype(np.int32)
+        per_trajectory = np.bincount(row_trajectory, weights=per_row, minlength=len(played)).astype(np.int64)
+        known = [each for each in logprobs if each is not None]
+        filled_later: dict[str, Any] = {name: np.full(len(position), np.nan, np.float32) for name in _FILLED_LATER}
         return cls(
-            **_action_columns(rows, position),
-            trajectory=trajectory,
-            **_turns(firsts, trajectory, np.concatenate([row.turn for row in rows])[position]),
-            **_labels(firsts),
-            trajectory_ids=trajectory_ids,
+            rollout_logprobs=np.concatenate(known, dtype=np.float32, casting="unsafe")[kept],
+            rewards=rewards,
+            policy_version=policy_version,
+            trajectory=whose,
+            **_of_turns(played, whose, turn, reward_scale),
+            **_labels(played),
+            **filled_later,
+            trajectory_ids=numbers,
             trajectory_offsets=np.concatenate([[0], np.cumsum(per_trajectory)]),
-            needs_bootstrap=needs_bootstrap,
-            bootstrap_values=np.zeros(count, np.float32),
-            row_lengths=np.where(row_bootstrap, lengths, read),
+            needs_bootstrap=np.bincount(row_trajectory[bootstraps], minlength=len(played)) > 0,
+            bootstrap_values=np.zeros(len(played), np.float32),
+            row_lengths=np.where(bootstraps, lengths, read),
             row_trajectory=row_trajectory,
-            _ids=np.concatenate([row.input_ids for row in rows]),
+            context_cuts=layout.context_cuts,
+            _ids=ids,
             _row_starts=starts,
-            _row_bootstrap=row_bootstrap,
+            _row_bootstrap=bootstraps,
             _action_position=position,
             _row_actions=row_actions,
             _allowed_ids=allowed_ids,
             _allowed_offsets=np.concatenate([[0], np.cumsum(counts)]),
-            _observed_position=observed,
+            _observed_position=observed_position,
             _row_observed=row_observed,
-            temperature=_temperatures(firsts),
+            temperature=_temperatures(played),
         )
 
     @property
@@ -444,87 +500,67 @@ def _side_by_side(lengths: Sequence[int], max_tokens: int) -> list[slice]:
     return [*runs, slice(start, len(lengths))] if lengths else runs
 
 
-class _NoRows:
-    num_tokens = 0
-    roles: tuple[str, ...] = ()
-    games: tuple[str, ...] = ()
-    episodes: tuple[str, ...] = ()
-    trajectory_offsets = turn_offsets = np.zeros(1, np.int64)
-    role = game = group = trajectory = turn_observation = policy_version = np.zeros(0, np.int64)
-    needs_bootstrap = np.zeros(0, bool)
-
-    def __getattr__(self, name: str) -> np.ndarray:
-        return np.zeros(0, np.float32)
+def _observed(segments: Sequence[np.ndarray], observed: Sequence[np.ndarray | None]) -> np.ndarray:
+    """Which tokens of all rows are the game's text, bool ``[T]``."""
+    none = (np.zeros(len(ids), bool) if each is None else each for ids, each in zip(segments, observed, strict=True))
+    return np.concatenate([*none])
 
 
-NO_ROWS: Any = _NoRows()
-"""The batch of a learner without rows of a policy."""
+def _scale_of(trajectory: Trajectory, reward_scale: float) -> float:
+    """The factor on a trajectory's rewards: its game's own, or everybody's."""
+    return reward_scale if trajectory.reward_scale is None else trajectory.reward_scale
 
 
-def _allowed(rows: Sequence[Row], actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many ids each action token was chosen among (0: the whole vocabulary), and these ids end to end."""
-    allowed = AllowedTokens.joined([(row.allowed, n) for row, n in zip(rows, actions.tolist(), strict=True)])
-    if allowed is None:
-        return np.zeros(int(actions.sum()), np.int64), np.zeros(0, np.int32)
-    return allowed.counts, allowed.ids
+def _allowed(played: Sequence[Trajectory], tokens: int) -> tuple[np.ndarray, np.ndarray]:
+    """How many ids each sampled token was chosen among (0: the whole vocabulary), and these ids end to end."""
+    replies = [turn for each in played for turn in each.turns if len(turn.response_ids)]
+    found = AllowedTokens.joined([(turn.allowed, len(turn.response_ids)) for turn in replies])
+    return (np.zeros(tokens, np.int32), np.zeros(0, np.int32)) if found is None else (found.counts, found.ids)
 
 
-def _sampled(rows: Sequence[Row], starts: np.ndarray) -> np.ndarray:
-    """The loss masks of all rows, end to end; a row that begins with a sampled token is refused."""
-    mask = np.concatenate([row.loss_mask for row in rows])
-    if mask[starts].any():
+def _check_rewards(rewards: np.ndarray, owner: np.ndarray, played: Sequence[Trajectory]) -> None:
+    bad = np.flatnonzero(~(np.abs(rewards) <= np.finfo(np.float32).max))
+    if len(bad):
         raise ValueError(
-            f"row {int(np.flatnonzero(mask[starts])[0])} begins with a sampled token, which nothing predicts; rows "
-            "need a prompt"
+            f"{name_of(played[owner[bad[0]]])} has a reward that is not finite ({rewards[bad[0]]}); "
+            "rewards must be numbers"
         )
-    return mask
 
 
-def _observed(rows: Sequence[Row], starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Places of the game's text in all rows end to end, int64, and how many lie before each row, int64 ``[R + 1]``."""
-    mask = np.concatenate([np.zeros(len(row), bool) if row.observed is None else row.observed for row in rows])
-    counts = np.add.reduceat(mask.astype(np.int64), starts)
-    return np.flatnonzero(mask), np.concatenate([[0], np.cumsum(counts)])
-
-
-def _action_columns(rows: Sequence[Row], position: np.ndarray) -> dict[str, Any]:
-    given = {
-        name: np.concatenate([getattr(row, name) for row in rows])[position]
-        for name in ("rollout_logprobs", "rewards", "policy_version")
-    }
-    return given | {name: np.full(len(position), np.nan, np.float32) for name in _FILLED_LATER}
-
-
-def _turns(trajectories: Sequence[Row], trajectory: np.ndarray, turn: np.ndarray) -> dict[str, Any]:
+def _of_turns(
+    played: Sequence[Trajectory], trajectory: np.ndarray, turn: np.ndarray, reward_scale: float
+) -> dict[str, Any]:
+    """Columns over replies; ``trajectory`` and ``turn`` say whose each action token is."""
     changes = (np.diff(trajectory) != 0) | (np.diff(turn) != 0)
     begins = np.flatnonzero(np.concatenate([[True], changes])) if len(turn) else _none()
-    first = np.concatenate([[0], np.cumsum([len(row.observations) for row in trajectories])])
-    place = first[trajectory[begins]] + turn[begins]
+    owners = trajectory[begins].tolist()
+    turns = [played[n].turns[number] for n, number in zip(owners, turn[begins].tolist(), strict=True)]
+    scales = [_scale_of(each, reward_scale) for each in played]
     return {
         "turn_offsets": np.append(begins, len(turn)),
-        "turn_observation": np.concatenate([row.observations for row in trajectories])[place],
-        "turn_value": np.concatenate([row.state_values for row in trajectories])[place],
-        "turn_weight": np.concatenate([row.weights for row in trajectories])[place],
+        "turn_observation": np.array([each.observation for each in turns], np.int64),
+        "turn_value": np.array([each.value * scales[n] for each, n in zip(turns, owners, strict=True)], np.float32),
+        "turn_weight": np.array([each.weight for each in turns], np.float32),
     }
 
 
-def _labels(trajectories: Sequence[Row]) -> dict[str, Any]:
-    roles, games = (tuple(sorted({getattr(row, name) for row in trajectories})) for name in ("role", "game"))
-    keys = [(row.game, row.group, row.role) if row.group else number for number, row in enumerate(trajectories)]
+def _labels(played: Sequence[Trajectory]) -> dict[str, Any]:
+    roles, games = (tuple(sorted({getattr(each, name) for each in played})) for name in ("role", "game"))
+    keys = [(each.game, each.group, each.role) if each.group else number for number, each in enumerate(played)]
     groups: dict[Any, int] = {}
     return {
         "roles": roles,
         "games": games,
-        "role": np.array([roles.index(row.role) for row in trajectories], np.int32),
-        "game": np.array([games.index(row.game) for row in trajectories], np.int32),
+        "role": np.array([roles.index(each.role) for each in played], np.int32),
+        "game": np.array([games.index(each.game) for each in played], np.int32),
         "group": np.array([groups.setdefault(key, len(groups)) for key in keys]),
-        "episodes": tuple(row.episode for row in trajectories),
+        "episodes": tuple(each.episode_id for each in played),
     }
 
 
-def _temperatures(trajectories: Sequence[Row]) -> np.ndarray:
+def _temperatures(played: Sequence[Trajectory]) -> np.ndarray:
     """Each trajectory's own temperature that log-probabilities are taken at; greedy sampling counts as 1."""
-    found = np.array([row.temperature for row in trajectories], np.float32)
+    found = np.array([np.nan if each.temperature is None else each.temperature for each in played], np.float32)
     return _none() if np.isnan(found).all() else np.where(found == 0, np.float32(1), found)
 
 
@@ -532,12 +568,3 @@ def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """``concatenate([arange(s, s + n) for s, n in zip(starts, lengths)])``."""
     ends = np.cumsum(lengths)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
-
-
-def _adjacent_groups(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct ids in order of appearance, and for each entry the index of its id among them."""
-    first = np.concatenate([[True], ids[1:] != ids[:-1]])
-    groups = ids[first]
-    if len(np.unique(groups)) != len(groups):
-        raise ValueError("rows of one trajectory must be adjacent")
-    return groups, np.cumsum(first) - 1

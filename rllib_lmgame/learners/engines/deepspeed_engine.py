@@ -17,10 +17,10 @@ import torch
 import torch.distributed as dist
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError
+from rllib_lmgame.base.group import describe, unknown_key
 from rllib_lmgame.learners.engines.torch_engine import GuardedAdamW, StepResult
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.policies.model.rl_module import BASE, LanguageModelRLModule
-from rllib_lmgame.settings.schema import describe, unknown_key
 
 _TAG = "state"
 _MOST_PER_BUCKET = 500_000_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 
 from rllib_lmgame.learners.engines.torch_engine import UpdateEngine
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
+from rllib_lmgame.policies.model.network import PolicyNetwork
 from rllib_lmgame.settings.sections.token_ppo import EMA, REFRESH, ReferenceOptions
 
 
@@ -24,7 +23,7 @@ class Reference:
 
     def __init__(
         self,
-        module: LanguageModelRLModule,
+        module: PolicyNetwork,
         options: ReferenceOptions,
         ranks: Ranks,
         weights: Mapping[str, torch.Tensor],
@@ -47,8 +46,8 @@ class Reference:
         return nullcontext()
 
     def forward(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """Outputs of a pass through it, as of :meth:`LanguageModelRLModule.forward_train`."""
-        return self.module.forward_train(batch)
+        """Outputs of a pass through it, as of the network's own."""
+        return self.module(batch)  # type: ignore[no-any-return]
 
     @contextmanager
     def tensors(self) -> Iterator[Mapping[str, torch.Tensor]]:
@@ -106,22 +105,13 @@ class AdapterReference(Reference):
             return self._engine.forward(batch)
 
 
-def frozen_copy(
-    module: LanguageModelRLModule, weights: Mapping[str, Any], device: torch.device | str
-) -> LanguageModelRLModule:
+def frozen_copy(module: PolicyNetwork, weights: Mapping[str, Any], device: torch.device | str) -> PolicyNetwork:
     """A copy of the policy that is never trained, without a value function, made of complete tensors by their names.
 
     It is complete on every learner, whatever partitioning the policy has.
     """
-    config: dict[str, Any] = dict(module.model_config)  # type: ignore[arg-type]
-    config["options"] = dataclasses.replace(module.options, gradient_checkpointing=False)
-    config |= {"model_dir": module.model_dir, "critic": False, "action_values": None}
-    copy = LanguageModelRLModule(
-        observation_space=module.observation_space,
-        action_space=module.action_space,
-        inference_only=False,
-        model_config=config,
-    )
+    options = module.options.model_copy(update={"gradient_checkpointing": False})
+    copy = PolicyNetwork(options, module.model_dir, on_gpu=module.on_gpu, critic=False)
     copy.load_hf_state(weights)
     copy.requires_grad_(False)
     copy.to(device=device, dtype=next(module.parameters()).dtype)

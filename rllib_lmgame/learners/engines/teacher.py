@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.policies.model.files import model_directory
-from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
+from rllib_lmgame.policies.model.network import PolicyNetwork
 from rllib_lmgame.settings.sections.teacher import KEY, TeacherOptions
 
 
@@ -20,24 +19,19 @@ class Teacher:
     Raises: ConfigError: it does not suit the policy.
     """
 
-    def __init__(self, policy: LanguageModelRLModule, options: TeacherOptions, device: torch.device | str) -> None:
+    def __init__(self, policy: PolicyNetwork, options: TeacherOptions, device: torch.device | str) -> None:
         dtype = str(next(policy.parameters()).dtype).removeprefix("torch.")
-        own = dataclasses.replace(
-            policy.options,
-            model=options.model,
-            dtype=policy.options.dtype if dtype == "float32" else dtype,  # Beside adapters, or as DeepSpeed has it.
-            lora=None,
-            value_model="shared",
-            gradient_checkpointing=False,
-            trust_remote_code=options.trust_remote_code,
+        own = policy.options.model_copy(
+            update={
+                "model": options.model,
+                "dtype": policy.options.dtype if dtype == "float32" else dtype,
+                "lora": None,
+                "value_model": "shared",
+                "gradient_checkpointing": False,
+                "trust_remote_code": options.trust_remote_code,
+            }
         )
-        config: dict[str, Any] = dict(policy.model_config)  # type: ignore[arg-type]
-        self.module = LanguageModelRLModule(
-            observation_space=policy.observation_space,
-            action_space=policy.action_space,
-            inference_only=False,
-            model_config={**config, "options": own, "model_dir": model_directory(options.model, KEY), "critic": False},
-        )
+        self.module = PolicyNetwork(own, model_directory(options.model, KEY), on_gpu=policy.on_gpu, critic=False)
         known, needed = (each.language_model.config.get_text_config().vocab_size for each in (self.module, policy))
         if known < needed:
             raise ConfigError(KEY, f"{options.model} knows {known} tokens, the policy {needed}")
@@ -54,5 +48,5 @@ class Teacher:
     def logprobs(self, inputs: Mapping[str, Any]) -> torch.Tensor:
         """Of a micro-batch's action tokens, float32 ``[A]``; ``inputs`` as of the policy's own pass."""
         flags = {"with_entropy": False, "with_values": False}
-        found: torch.Tensor = self.module.forward_train({**inputs, **flags})["logprobs"]
+        found: torch.Tensor = self.module({**inputs, **flags})["logprobs"]
         return found

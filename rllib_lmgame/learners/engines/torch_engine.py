@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -17,8 +17,10 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.storage import follow_umask
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.settings.sections.token_ppo import LEAST_VALUE_LR, TokenPPOOptions
+
+if TYPE_CHECKING:
+    from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 
 POLICY, VALUE_HEAD, VALUE_BACKBONE = PARTS = ("policy", "value_head", "value_backbone")
 """Parts of a module that may have learning rates of their own."""

@@ -2,7 +2,6 @@
 
 from rllib_lmgame.learners.objectives.action_values import ActionValueObjective
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective, resolve_objective
-from rllib_lmgame.learners.objectives.policy_losses import PolicyLoss, PolicyTerms, resolve_policy_loss
 from rllib_lmgame.learners.objectives.ppo import PPOObjective
 from rllib_lmgame.learners.objectives.preferences import PreferenceObjective
 from rllib_lmgame.learners.objectives.supervised import SupervisedObjective
@@ -13,10 +12,7 @@ __all__ = [
     "ModuleUpdate",
     "Objective",
     "PPOObjective",
-    "PolicyLoss",
-    "PolicyTerms",
     "PreferenceObjective",
     "SupervisedObjective",
     "resolve_objective",
-    "resolve_policy_loss",
 ]

@@ -47,8 +47,8 @@ class ActionValueObjective(SupervisedObjective):
 
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:
         settings = super().adapted(settings)
-        critic = replace(settings.ppo.critic, lr=self.lr, backbone_lr=None, grad_clip=None)
-        return replace(settings, ppo=replace(settings.ppo, critic=critic))
+        critic = settings.ppo.critic.model_copy(update={"lr": self.lr, "backbone_lr": None, "grad_clip": None})
+        return replace(settings, ppo=settings.ppo.model_copy(update={"critic": critic}))
 
     def forward_flags(self, update: ModuleUpdate) -> dict[str, Any]:
         held = self.options.policy_weight == 0
@@ -60,7 +60,7 @@ class ActionValueObjective(SupervisedObjective):
     def record(
         self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: Mapping[str, Any]
     ) -> None:
-        if update.batch is None or not pack.num_actions:
+        if not pack.num_actions:
             return
         if isinstance(self.options, ExpectileValueOptions):
             last = out["last_v"].detach().float().cpu().numpy()
@@ -71,8 +71,6 @@ class ActionValueObjective(SupervisedObjective):
     def prepare(self, update: ModuleUpdate) -> None:
         """What the values of the minibatch are to become; NaN where it has no token."""
         batch, gamma = update.batch, self.options.gamma
-        if batch is None:
-            return
         offsets, rewards = batch.trajectory_offsets, batch.rewards
         if not isinstance(self.options, TargetValueOptions):
             batch.returns[:] = discounted_sums(rewards, gamma, offsets)

@@ -31,7 +31,7 @@ import torch
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.learners.advantages import advantage_inputs, monte_carlo_returns
 from rllib_lmgame.learners.critic.critic import Critic, TokenUnits
-from rllib_lmgame.learners.data.batching import NO_ROWS, MinibatchSize, PackedBatch, TokenBatch, dummy_batch
+from rllib_lmgame.learners.data.batching import MinibatchSize, PackedBatch, TokenBatch, dummy_batch
 from rllib_lmgame.learners.engines.torch_engine import (
     PARTS,
     POLICY,
@@ -58,7 +58,7 @@ class ModuleUpdate:
     """One update of one module, as its objective sees it.
 
     Attributes:
-        batch: The rows; ``None`` on a learner that has none and takes part for the others' sake.
+        batch: The rows; none on a learner that takes part for the others' sake.
         meter: Collects the figures.
         ranks: All learners of the update.
         reference_logprobs: Log-probabilities of a micro-batch's action tokens under the frozen reference model, float32
@@ -77,7 +77,7 @@ class ModuleUpdate:
 
     module_id: str
     settings: LearnerSettings
-    batch: TokenBatch | None
+    batch: TokenBatch
     meter: UpdateMeter
     ranks: Ranks
     reference_logprobs: Callable[[Mapping[str, Any]], torch.Tensor]
@@ -103,8 +103,6 @@ class ModuleUpdate:
 
     def column(self, pack: PackedBatch, name: str, like: torch.Tensor) -> torch.Tensor:
         """A flat array at the action tokens of ``pack``, on the device of ``like``."""
-        if self.batch is None or pack.num_actions == 0:
-            return torch.zeros(pack.num_actions, device=like.device)
         return torch.from_numpy(getattr(self.batch, name)[pack.token_slot]).to(like.device, non_blocking=True)
 
     def value_units(self, pack: PackedBatch, like: torch.Tensor) -> TokenUnits | None:
@@ -181,8 +179,9 @@ class Objective:
         All learners take part.
         """
         settings = update.settings
-        rows = NO_ROWS if update.batch is None else update.batch
-        return monte_carlo_returns(advantage_inputs(rows, gamma=settings.gamma, lam=settings.lam, ranks=update.ranks))
+        return monte_carlo_returns(
+            advantage_inputs(update.batch, gamma=settings.gamma, lam=settings.lam, ranks=update.ranks)
+        )
 
     def forward_flags(self, update: ModuleUpdate) -> dict[str, Any]:
         """Arguments of the forward pass with gradient."""
@@ -303,8 +302,7 @@ class UpdateLoop:
         """Whether there is anything to learn; it is noted where there is not."""
         if self.objective.has_gradient(self.update):
             return True
-        observed = 0 if self.update.batch is None else self.update.batch.num_observed
-        if self._observation_weight and self.update.ranks.max(observed) > 0:
+        if self._observation_weight and self.update.ranks.max(self.update.batch.num_observed) > 0:
             return True
         self.update.meter.before |= {WITHOUT_GRADIENT: 1.0, "policy_loss": 0.0, "total_loss": 0.0}
         return False
@@ -341,16 +339,11 @@ class UpdateLoop:
         return float(self.update.ranks.max(self._computed(packs) + repeated)) <= settings.microbatch_tokens
 
     def _minibatches(self, rng: np.random.Generator, one_pass: bool) -> list[list[PackedBatch]]:
-        ppo, batch = self.update.settings.ppo, self.update.batch
-        if batch is None:
-            return [[] for _ in range(ppo.num_minibatches)]
-        limit = self._one_pass_tokens if one_pass else self._pack_tokens
-        whole_groups = self.objective.needs_groups(self.update.settings)
-        return batch.minibatches(
-            ppo.num_minibatches,
+        return self.update.batch.minibatches(
+            self.update.settings.ppo.num_minibatches,
             rng,
-            limit,
-            whole_groups=whole_groups,
+            self._one_pass_tokens if one_pass else self._pack_tokens,
+            whole_groups=self.objective.needs_groups(self.update.settings),
             batched=self._batched,
             repeat_cost=self._repeat_cost,
         )
@@ -360,8 +353,7 @@ class UpdateLoop:
         return sum(pack.batched_tokens if self._batched else pack.num_tokens for pack in packs)
 
     def _all_rows(self, limit: int) -> list[PackedBatch]:
-        batch = self.update.batch
-        return batch.microbatches(limit, batched=self._batched, repeat_cost=self._repeat_cost) if batch else []
+        return self.update.batch.microbatches(limit, batched=self._batched, repeat_cost=self._repeat_cost)
 
     @property
     def _pack_tokens(self) -> int:
@@ -390,8 +382,7 @@ class UpdateLoop:
     def _ask_reference(self) -> None:
         for pack, inputs in self._passes(self._all_rows(self._pack_tokens)):
             said = self.update.reference_logprobs(inputs)
-            if self.update.batch is not None:
-                self.update.batch.put(pack, ref_logprobs=said.float().cpu().numpy())
+            self.update.batch.put(pack, ref_logprobs=said.float().cpu().numpy())
         self.objective.asked_reference(self.update)
 
     @torch.no_grad()
@@ -405,8 +396,7 @@ class UpdateLoop:
     def _fit_critic(self, critic: Critic) -> None:
         """In place of optimizer steps: a pass that sums up the features of the value head, and its fit."""
         settings, objective = self.update.settings, self.objective
-        batch = self.update.batch or NO_ROWS
-        inputs = advantage_inputs(batch, gamma=settings.gamma, lam=settings.lam, ranks=self.update.ranks)
+        inputs = advantage_inputs(self.update.batch, gamma=settings.gamma, lam=settings.lam, ranks=self.update.ranks)
         sums = critic.begin_fit(inputs, objective.critic_targets(self.update), self.device)
         packs = self._all_rows(self._pack_tokens)
         update = replace(self.update, minibatch=self._size_of(packs))  # Of all rows: its loss is a figure alone.
@@ -477,8 +467,7 @@ class UpdateLoop:
 
     def _size_of(self, minibatch: Sequence[PackedBatch]) -> MinibatchSize:
         """What a minibatch has on all learners."""
-        batch = self.update.batch
-        return MinibatchSize(*self.update.ranks.sum(batch.size_of(minibatch) if batch else [0.0] * 5).tolist())
+        return MinibatchSize(*self.update.ranks.sum(self.update.batch.size_of(minibatch)).tolist())
 
     def _count_step(self, skipped: bool, critic_alone: bool) -> None:
         limit = self.update.settings.ppo.max_nan_steps

@@ -16,20 +16,12 @@ import numpy as np
 import torch
 
 from rllib_lmgame.learners import advantages as adv
-from rllib_lmgame.learners.data.batching import NO_ROWS, MinibatchSize, PackedBatch, TokenBatch
+from rllib_lmgame.learners.data.batching import MinibatchSize, PackedBatch, TokenBatch
 from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
+from rllib_lmgame.learners.losses.policy import MAX_LOG_RATIO, PolicyTerms, token_losses
 from rllib_lmgame.learners.metrics import explained_variance, moments
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective
-from rllib_lmgame.learners.objectives.policy_losses import (
-    MAX_LOG_RATIO,
-    TURN,
-    PolicyTerms,
-    kl_penalty,
-    penalised,
-    resolve_policy_loss,
-    token_losses,
-    value_loss,
-)
+from rllib_lmgame.learners.objectives.policy_losses import kl_penalty, penalised, value_loss
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import ESTIMATORS, POLICY_LOSSES
@@ -133,23 +125,19 @@ def ratio_of(gap: np.ndarray, batch: TokenBatch, level: str) -> np.ndarray:
     return np.exp(np.clip(gap, -MAX_LOG_RATIO, MAX_LOG_RATIO))
 
 
-def importance_metrics(found: ImportanceWeights | None, batch: TokenBatch | None, ranks: Ranks) -> dict[str, float]:
+def importance_metrics(found: ImportanceWeights, batch: TokenBatch, ranks: Ranks) -> dict[str, float]:
     """Means over the learned tokens of all learners, who take part: weight, truncated, masked, and absolute ``gap``."""
-    sums = np.zeros(1 + len(NAMES))
-    if found is not None and batch is not None:
-        gap = np.abs(batch.old_logprobs.astype(np.float64) - batch.rollout_logprobs)
-        columns = (np.ones(len(gap)), found.weights, found.capped, found.masked, gap)
-        sums[:] = [np.sum(column[batch.kept]) for column in columns]
-    count, *totals = ranks.sum(sums).tolist()
+    gap = np.abs(batch.old_logprobs.astype(np.float64) - batch.rollout_logprobs)
+    columns = (np.ones(len(gap)), found.weights, found.capped, found.masked, gap)
+    count, *totals = ranks.sum([np.sum(column[batch.kept]) for column in columns]).tolist()
     return {name: total / max(count, 1.0) for name, total in zip(NAMES, totals, strict=True)}
 
 
 def weigh_tokens(update: ModuleUpdate) -> None:
     """Fill ``sequence`` and ``loss_weights`` of a batch."""
     ppo, batch = update.settings.ppo, update.batch
-    if batch is not None:
-        batch.sequence = batch.stretches(resolve_policy_loss(ppo.policy_loss.type).sequence or TURN)
-        batch.loss_weights = token_weights(batch, ppo.aggregation.type, ppo.aggregation.length)
+    batch.sequence = batch.stretches(ppo.policy_loss.sequence)
+    batch.loss_weights = token_weights(batch, ppo.aggregation.type, ppo.aggregation.length)
 
 
 def correct_for_sampler(update: ModuleUpdate, pack: PackedBatch | None = None) -> None:
@@ -157,12 +145,9 @@ def correct_for_sampler(update: ModuleUpdate, pack: PackedBatch | None = None) -
 
     Of the whole batch with their figures; then all learners call.
     """
-    ppo, batch, found = update.settings.ppo, update.batch, None
-    if batch is not None:
-        tokens = ALL if pack is None else pack.token_slot
-        to_sampler = resolve_policy_loss(ppo.policy_loss.type).to_sampler
-        found = importance_weights(batch, ppo.importance, to_sampler=to_sampler, tokens=tokens)
-        batch.importance_weights[tokens] = found.weights
+    ppo, batch, tokens = update.settings.ppo, update.batch, ALL if pack is None else pack.token_slot
+    found = importance_weights(batch, ppo.importance, to_sampler=ppo.policy_loss.to_sampler, tokens=tokens)
+    batch.importance_weights[tokens] = found.weights
     if pack is None:
         update.meter.before |= importance_metrics(found, batch, update.ranks)
 
@@ -174,15 +159,14 @@ def distil(update: ModuleUpdate, teacher: TeacherOptions) -> None:
     gradient is that of KL(policy || teacher) of each token by itself, as with a discount of 0. It is on-policy
     distillation as verl and tinker have it; GKD (2306.13649) takes the divergence of whole distributions.
     """
+    batch = update.batch
     if update.ask_teacher is not None:
         with update.ranks.all_or_none():
-            if update.batch is not None:
-                update.batch.teacher_logprobs = update.ask_teacher(update.batch)
-    batch = update.batch or NO_ROWS
+            if batch.num_rows:
+                batch.teacher_logprobs = update.ask_teacher(batch)
     gap = batch.old_logprobs.astype(np.float64) - batch.teacher_logprobs
-    if update.batch is not None:
-        game = update.batch.advantages if teacher.game else 0.0
-        update.batch.advantages = (game - teacher.coefficient * gap).astype(np.float32)
+    game = batch.advantages if teacher.game else 0.0
+    batch.advantages = (game - teacher.coefficient * gap).astype(np.float32)
     update.meter.before["teacher_kl"] = moments(gap, update.ranks)["mean"]
 
 
@@ -190,8 +174,6 @@ def learned_from(
     update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]
 ) -> tuple[PackedBatch, Mapping[str, torch.Tensor]]:
     """The action tokens of a micro-batch that are learned from, with their outputs of the forward pass."""
-    if update.batch is None:
-        return pack, out
     keep = update.batch.kept[pack.token_slot]
     if keep.all():
         return pack, out
@@ -222,7 +204,7 @@ class PPOObjective(Objective):
         """Fill ``old_logprobs`` and, where they are used, ``values``, ``bootstrap_values`` and ``ref_logprobs``."""
         ref = update.reference_logprobs(inputs) if self._wants_reference(update.settings) else None
         teacher = None if update.teacher_logprobs is None else update.teacher_logprobs(inputs)
-        if update.batch is None or pack.num_actions + len(pack.bootstrap_slot) == 0:
+        if pack.num_actions + len(pack.bootstrap_slot) == 0:
             return
         columns = {"old_logprobs": out["logprobs"]}
         if self.needs_critic(update.settings):
@@ -270,8 +252,7 @@ class PPOObjective(Objective):
         weigh_tokens(update)
         if not update.streams:
             correct_for_sampler(update)
-        if update.batch is not None:
-            update.batch.advantages, update.batch.returns = normal, returns.astype(np.float32)
+        update.batch.advantages, update.batch.returns = normal, returns.astype(np.float32)
         if settings.teacher is not None:
             distil(update, settings.teacher)
         meter.before |= {f"advantage_{name}": value for name, value in moments(raw, ranks).items()}
@@ -290,8 +271,7 @@ class PPOObjective(Objective):
             return True
         if type(self) is not PPOObjective or settings.ppo.policy_loss.type not in POLICY_LOSSES:
             return True
-        advantages = (update.batch or NO_ROWS).advantages
-        return bool(update.ranks.max(np.abs(advantages).max(initial=0.0)) > 0.0)
+        return bool(update.ranks.max(np.abs(update.batch.advantages).max(initial=0.0)) > 0.0)
 
     def critic_targets(self, update: ModuleUpdate) -> np.ndarray:
         """The returns that the estimator and the value loss are about, float32 ``[A]``, behind :meth:`prepare`."""
@@ -311,7 +291,7 @@ class PPOObjective(Objective):
         settings, meter = update.settings, update.meter
         pack, out = learned_from(update, pack, out)
         ppo, logprobs, batch = settings.ppo, out["logprobs"], update.batch
-        if batch is not None and len(batch.shown) and batch.shown[pack.token_slot].any():
+        if len(batch.shown) and batch.shown[pack.token_slot].any():
             batch.put(pack, entropies=out["entropy"].detach().float().cpu().numpy())
         old = update.column(pack, "old_logprobs", logprobs)
         policy, sums = self._policy_loss(update, pack, logprobs, old)
@@ -341,20 +321,14 @@ class PPOObjective(Objective):
     def _policy_loss(
         self, update: ModuleUpdate, pack: PackedBatch, logprobs: torch.Tensor, old_logprobs: torch.Tensor
     ) -> tuple[Any, Any]:
-        options = update.settings.ppo.policy_loss
-        chosen = resolve_policy_loss(options.type)
-        low, high = chosen.bounds(options.low, options.high)
         terms = PolicyTerms(
             logprobs=logprobs,
             old_logprobs=old_logprobs,
             rollout_logprobs=update.column(pack, "rollout_logprobs", logprobs),
             advantages=update.column(pack, "advantages", logprobs),
             sequence=update.column(pack, "sequence", logprobs).long(),
-            clip_low=low,
-            clip_high=high,
-            dual_clip=options.dual,
         )
-        loss, sums = token_losses(options.type, chosen, terms)
+        loss, sums = token_losses(update.settings.ppo.policy_loss, terms)
         return loss * update.column(pack, "importance_weights", logprobs), sums
 
     def _value_loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
@@ -393,7 +367,7 @@ class PPOObjective(Objective):
         """What is recorded of the batch, with a penalty in the rewards if that is its place. All learners take part."""
         settings = update.settings
         inputs = adv.advantage_inputs(
-            update.batch or NO_ROWS,
+            update.batch,
             gamma=settings.gamma,
             lam=settings.lam,
             ranks=update.ranks,

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from rllib_lmgame.learners.data.batching import NO_ROWS, PackedBatch, TokenBatch
+from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.engines.torch_engine import POLICY
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective
 from rllib_lmgame.learners.settings import LearnerSettings
@@ -103,7 +103,7 @@ class PreferenceObjective(Objective):
         if not self.loss_options.asks_reference:
             return False
         known = update.reference_known if self.of_files else {}
-        batch, missing = update.batch or NO_ROWS, 0
+        batch, missing = update.batch, 0
         for name, (a, b) in zip(batch.episodes, pairwise(batch.trajectory_offsets), strict=True):
             if name in known and len(known[name]) == b - a:
                 batch.ref_logprobs[a:b] = known[name]
@@ -114,8 +114,7 @@ class PreferenceObjective(Objective):
     def asked_reference(self, update: ModuleUpdate) -> None:
         """The reference has said what it gives all tokens; later a pair may come to another learner."""
         if self.of_files:
-            batch = update.batch or NO_ROWS
-            bounds = pairwise(batch.trajectory_offsets)
+            batch, bounds = update.batch, pairwise(update.batch.trajectory_offsets)
             own = {name: batch.ref_logprobs[a:b].copy() for name, (a, b) in zip(batch.episodes, bounds, strict=True)}
             for said in update.ranks.gathered(own):
                 update.reference_known.update(said)
@@ -126,7 +125,7 @@ class PreferenceObjective(Objective):
     def record(
         self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: Mapping[str, Any]
     ) -> None:
-        if update.batch is not None and pack.num_actions:
+        if pack.num_actions:
             now = out["logprobs"].detach().float().cpu().numpy()
             self._recorded.append((pack.token_slot, now))
             if update.meter.first_minibatch and not self.of_files:
@@ -134,7 +133,7 @@ class PreferenceObjective(Objective):
 
     def prepare(self, update: ModuleUpdate) -> None:
         """What each token's log-probability counts in the loss of the minibatch that was recorded."""
-        batch = update.batch or NO_ROWS
+        batch = update.batch
         slots, logprobs = map(np.concatenate, zip(_NOTHING, *self._recorded, strict=True))
         self._recorded = []
         numbers, which = np.unique(batch.trajectory[slots], return_inverse=True)

@@ -153,7 +153,7 @@ class ChatFormat:
 
     def _for_program(self) -> ChatFormat:
         other = copy.copy(self)
-        other.options = replace(self.options, **PLAIN)
+        other.options = self.options.model_copy(update=PLAIN)
         other.reply_format = reply_format(other.options)
         other._reply_cache, other._choice_cache, other._of_games, other.structures = {}, {}, {}, {}
         other.prefill_ids, other.reply_prefix = [], self._opened_reasoning(self.pieces.tail)
@@ -164,7 +164,7 @@ class ChatFormat:
     def with_options(self, **changes: Any) -> ChatFormat:
         """The same with other limits of a reply (``max_tokens_per_turn``, ``max_tokens_per_episode``)."""
         other = copy.copy(self)
-        other.options, other._of_games = replace(self.options, **changes), {}
+        other.options, other._of_games = self.options.model_copy(update=changes), {}
         return other
 
     def encode(self, text: str) -> list[int]:

@@ -106,10 +106,19 @@ def main() -> None:
     """The process that renders: reads the job, writes the texts as its last line."""
     answers = os.dup(1)
     os.dup2(2, 1)  # What a package prints while it is imported is no answer.
-    from transformers.utils.chat_template_utils import render_jinja_template
+    import transformers.utils.chat_template_utils  # noqa: F401 -- before the limits
 
     template, jobs, variables, more_s = pickle.load(sys.stdin.buffer)
     _limit_this_process(more_s)
+    found = rendered_here(template, jobs, variables)
+    with open(answers, "w", encoding="ascii") as file:
+        file.write(f"\n{json.dumps(found)}\n")
+
+
+def rendered_here(template: str, jobs: Sequence[Job], variables: Mapping[str, Any]) -> tuple[Rendered, ...]:
+    """The same in this process, without limits."""
+    from transformers.utils.chat_template_utils import render_jinja_template
+
     found = []
     for messages, own in jobs:
         try:
@@ -121,8 +130,7 @@ def main() -> None:
         except Exception as error:
             said = str(error)[:1000].encode(errors="backslashreplace").decode()
             found.append(Rendered("", said or type(error).__name__))
-    with open(answers, "w", encoding="ascii") as file:
-        file.write(f"\n{json.dumps(found)}\n")
+    return tuple(found)
 
 
 def _text_problem(text: str) -> str:

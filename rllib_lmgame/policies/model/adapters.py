@@ -24,13 +24,13 @@ import torch
 from torch import nn
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError
+from rllib_lmgame.base.group import build, given
 from rllib_lmgame.base.json_files import mapping_of, read_mapping
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of, unique_state
 from rllib_lmgame.policies.model.files import ADAPTER_DIRECTORY, ADAPTER_FILES, weight_files
 from rllib_lmgame.policies.model.loading import IncompleteModelError, whole_model
-from rllib_lmgame.settings.schema import build, given
 from rllib_lmgame.settings.sections.language_model import ALL_LINEAR, LoraOptions
 
 CONFIG_FILE, WEIGHTS_FILE = ADAPTER_FILES

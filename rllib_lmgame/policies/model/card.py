@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.base.group import as_mapping, declared
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.messages import MessageConversation
 from rllib_lmgame.policies.model.pretrained import PRETRAINED
-from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 CARD_FILE = "README.md"
@@ -118,8 +118,8 @@ class Played:
 
 def model_card(options: LanguageModelOptions, played: Played) -> str:
     """The card's text. Settings, perhaps a stranger's, are one-line ASCII literals of Python, not Markdown or code."""
-    carded = {field.name for field in fields(options) if field.metadata["carded"]}
-    said = {key: value for key, value in as_mapping(options).items() if key in carded}
+    known = declared(LanguageModelOptions)
+    said = {key: value for key, value in as_mapping(options).items() if known[key].says["carded"]}
     return _CARD.format(
         origin="".join(f"{key}: {value}\n" for key, value in origin_of(options.model).items()),
         constrained=_CONSTRAINED if played.legal_moves_only else "",

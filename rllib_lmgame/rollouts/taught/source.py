@@ -17,7 +17,7 @@ from rllib_lmgame.policies.chat.template import TemplateError
 from rllib_lmgame.policies.chat.transcripts import LearntTurn, TranscriptWriter
 from rllib_lmgame.rollouts.episodes import episode_of_texts
 from rllib_lmgame.rollouts.log.replay import RecordedSession, Table, recorded_session, replay
-from rllib_lmgame.rollouts.records import Trajectory, Turn, played_parts, trajectory_of
+from rllib_lmgame.rollouts.records import Trajectory, Turn, played_parts, turns_of
 from rllib_lmgame.rollouts.taught.files import Numbered, files_of, records_of
 from rllib_lmgame.rollouts.taught.formats import AUTO, LOG, Taught, form_of, read_record
 from rllib_lmgame.rollouts.taught.selection import Facts, choose
@@ -214,8 +214,7 @@ class TaughtEpisodes(Conversations):
 
 def _size(part: Any) -> int:
     """What a seat's episode takes, in tokens; a reply has a number of four bytes beside each."""
-    turns = trajectory_of(part).turns
-    return OF_EPISODE + sum(OF_REPLY + len(turn.prompt_ids) + 2 * len(turn.response_ids) for turn in turns)
+    return OF_EPISODE + sum(OF_REPLY + len(turn.prompt_ids) + 2 * len(turn.response_ids) for turn in turns_of(part))
 
 
 Conversation = Taught | tuple[str, RecordedSession]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import Group, build, option
 from rllib_lmgame.base.json_files import parse
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import first_line
-from rllib_lmgame.settings.schema import build, option
 
 KEY = "config.language_model.demonstrations"
 MOST = 64
@@ -19,14 +18,13 @@ MOST_LISTED = 100 * MOST
 MAX_BYTES = 4_000_000
 
 
-@dataclass(frozen=True)
-class Demonstration:
+class Demonstration(Group):
     """One turn: what a player saw, and the reply that was right."""
 
     observation: str = option("", "What the player saw, as the game says it.")
     action: str = option("", "What it answered, without tags.")
     think: str | None = option(None, "Its reasoning, where `think` is on.")
-    turns_left: int | None = option(None, "Turns it had left, for `turn_note`.", low=0)
+    turns_left: int | None = option(None, "Turns it had left, for `turn_note`.", ge=0)
     game: str = option("", "Game it belongs to; empty: all.")
     role: str = option("", "Role it belongs to; empty: all.")
     level: str = option("", "Level it is from, as a game says `info['level']`; it is then not played.")

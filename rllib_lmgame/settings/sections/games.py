@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import REQUIRED, Group, Holds, Scheduled, build, declared, given, option, value_at
+from rllib_lmgame.base.schedule import ScheduleOptions, without_schedules
 from rllib_lmgame.settings.placeholders import check_placeholders
-from rllib_lmgame.settings.schedules import ScheduleOptions, without_schedules
-from rllib_lmgame.settings.schema import REQUIRED, Holds, build, declared, given, option, value_at
 from rllib_lmgame.settings.sections.language_model import TALK, LanguageModelOptions, TalkOptions
 from rllib_lmgame.settings.trust import is_name
 
@@ -20,13 +18,12 @@ _NAME = re.compile(r"(?!\d+$)[\w-]{1,100}")
 _OF_TRAINING = ("group_size", "format_penalty", "reward_scale")
 
 
-@dataclass(frozen=True)
-class GameConfig:
+class GameConfig(Group):
     """One game to be played. What it says itself goes before what is said for all games."""
 
     env: str = option(REQUIRED, "Id of the game, or `package.module:Class`.")
     env_config: dict[str, Any] = option({}, "Its options, see [games](games.md).")
-    weight: float = option(1.0, "Share of the episodes, relative to the other games.", low=0, schedulable=True)
+    weight: Scheduled[float] = option(1.0, "Share of the episodes, relative to the other games.", ge=0)
     name: str | None = option(
         None,
         "Its name in metrics, tables, logs and schedules; null: its id. It tells several entries of one id apart.",
@@ -42,21 +39,20 @@ class GameConfig:
         None,
         "How many of the iteration's episodes are of this game, instead of a share by `weight`. In an evaluation, "
         "in place of `evaluation_duration`.",
-        low=1,
-        high=1e6,
+        ge=1,
+        le=1e6,
     )
     group_size: int | None = option(
-        None, "In place of `text_rollouts.group_size`; games that share by `weight` have one size.", low=1, high=100_000
+        None, "In place of `text_rollouts.group_size`; games that share by `weight` have one size.", ge=1, le=100_000
     )
-    temperature: float | None = option(
+    temperature: Scheduled[float | None] = option(
         None,
         "In place of `inference.temperature`. In an evaluation, in place of `evaluation_config.temperature` "
         "(0 is greedy).",
-        low=0,
-        schedulable=True,
+        ge=0,
     )
-    format_penalty: float | None = option(None, "In place of `text_rollouts.format_penalty`.", high=0, schedulable=True)
-    reward_scale: float | None = option(None, "In place of `text_rollouts.reward_scale`.", above=0, high=1e6)
+    format_penalty: Scheduled[float | None] = option(None, "In place of `text_rollouts.format_penalty`.", le=0)
+    reward_scale: float | None = option(None, "In place of `text_rollouts.reward_scale`.", gt=0, le=1e6)
 
     @property
     def key(self) -> str:
@@ -76,7 +72,7 @@ class GameConfig:
     def evaluated(self, temperature: float | None) -> GameConfig:
         """A training game in an evaluation, which may have a ``temperature`` of its own, and says how many episodes."""
         own = self.temperature if temperature is None else None
-        return dataclasses.replace(self, temperature=own, episodes=None, group_size=None)
+        return self.model_copy(update={"temperature": own, "episodes": None, "group_size": None})
 
     def sampled_at(self, temperature: float | None) -> float | None:
         """The temperature of replies in this game, where ``temperature`` is that of all games."""

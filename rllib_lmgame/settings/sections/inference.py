@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from rllib_lmgame.base.group import Group, Scheduled, option
 from rllib_lmgame.base.threads import AUTO, MOST_THREADS, threads_here
 from rllib_lmgame.settings.plugins import ENGINES
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 
 CPU_KV_CACHE_MIB = 256
@@ -16,47 +15,45 @@ ADAPTER_ARGUMENTS = ("enable_lora", "max_loras", "max_cpu_loras", "max_lora_rank
 """vLLM's arguments that ``adapters: true`` sets."""
 
 
-@dataclass(frozen=True)
-class InferenceOptions:
+class InferenceOptions(Group):
     """The ``inference`` section. The same keys serve CPU and GPU."""
 
     engine: str = option("vllm", f"{ENGINES.listed()} of a class or an `EngineEntry`.", stranger=is_name)
-    num_engines: int = option(1, "Engine replicas per trained language model.", low=1, high=10_000)
-    num_cpus_per_engine: float = option(1, "CPUs reserved per engine.", low=0)
+    num_engines: int = option(1, "Engine replicas per trained language model.", ge=1, le=10_000)
+    num_cpus_per_engine: float = option(1, "CPUs reserved per engine.", ge=0)
     num_gpus_per_engine: float = option(
-        0, "GPUs reserved per engine; with tensor parallelism as many as `tensor_parallel_size`.", low=0
+        0, "GPUs reserved per engine; with tensor parallelism as many as `tensor_parallel_size`.", ge=0
     )
-    tensor_parallel_size: int = option(1, "GPUs one model is split over.", low=1, high=1_024)
+    tensor_parallel_size: int = option(1, "GPUs one model is split over.", ge=1, le=1_024)
     dtype: str = option(
         "auto",
         "Numerics of the engine; `auto` is float32 on a CPU and what the model is stored in on a GPU.",
         choices=("auto", "float32", "bfloat16", "float16"),
     )
-    gpu_memory_utilization: float = option(0.9, "Share of GPU memory the engine may take.", above=0, high=1)
+    gpu_memory_utilization: float = option(0.9, "Share of GPU memory the engine may take.", gt=0, le=1)
     kv_cache_memory_mb: int | None = option(
-        None, f"Size of the key-value cache in MiB; null lets the engine choose ({CPU_KV_CACHE_MIB} on CPU).", low=1
+        None, f"Size of the key-value cache in MiB; null lets the engine choose ({CPU_KV_CACHE_MIB} on CPU).", ge=1
     )
-    max_num_seqs: int = option(256, "Most sequences generated at once.", low=1, high=65_536)
-    max_num_batched_tokens: int | None = option(None, "Most tokens in one engine step.", low=1, high=20_000_000)
+    max_num_seqs: int = option(256, "Most sequences generated at once.", ge=1, le=65_536)
+    max_num_batched_tokens: int | None = option(None, "Most tokens in one engine step.", ge=1, le=20_000_000)
     enable_prefix_caching: bool = option(True, "Reuse the key-value cache of shared prefixes.")
     enforce_eager: bool | None = option(None, "No CUDA graphs or compilation; null: true on CPU, false on GPU.")
     num_threads: int | Literal["auto"] = option(
         AUTO,
         "CPU threads of each engine (CPU only). `auto` divides the trial's cores among its engines; a small model has "
         "one: see [threads](clusters.md#threads).",
-        low=1,
-        high=MOST_THREADS,
+        ge=1,
+        le=MOST_THREADS,
     )
     sleep_during_update: bool = option(False, "Give GPU memory to a colocated learner while it trains.")
-    temperature: float = option(1.0, "Sampling temperature while training; 0 is greedy.", low=0, schedulable=True)
-    top_p: float = option(
+    temperature: Scheduled[float] = option(1.0, "Sampling temperature while training; 0 is greedy.", ge=0)
+    top_p: Scheduled[float] = option(
         1.0,
         "Nucleus sampling; below 1 the learner's log-probabilities are those of another distribution.",
-        above=0,
-        high=1,
-        schedulable=True,
+        gt=0,
+        le=1,
     )
-    top_k: int = option(0, "Sample from the k most likely tokens; 0 is off.", low=0, schedulable=True)
+    top_k: Scheduled[int] = option(0, "Sample from the k most likely tokens; 0 is off.", ge=0)
     weight_transport: str = option(
         "object_store", "How new weights reach the engines.", choices=("object_store", "nccl", "ipc")
     )
@@ -65,8 +62,8 @@ class InferenceOptions:
         "One base in an engine, and an adapter for each policy and league member: "
         "[`language_model.lora`](lora.md#one-base-in-an-engine).",
     )
-    request_timeout_s: float = option(600.0, "Longest wait for one reply.", above=0)
-    start_timeout_s: float = option(900.0, "Longest wait for an engine to come up.", above=0)
+    request_timeout_s: float = option(600.0, "Longest wait for one reply.", gt=0)
+    start_timeout_s: float = option(900.0, "Longest wait for an engine to come up.", gt=0)
     engine_kwargs: dict[str, Any] = option(
         {}, "Passed to the engine as they are, e.g. vLLM's `AsyncEngineArgs`.", stranger=False
     )

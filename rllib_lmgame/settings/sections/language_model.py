@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from pydantic import create_model, model_validator
+
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import Group, Holds, Scheduled, build, declared, describe, option
 from rllib_lmgame.base.storage import with_whole_paths
 from rllib_lmgame.settings.placeholders import check_placeholders
 from rllib_lmgame.settings.plugins import REPLY_FORMATS
-from rllib_lmgame.settings.schema import Holds, build, declared, describe, option
 from rllib_lmgame.settings.sections.demonstrations import Demonstration, is_shown, read_demonstrations
 from rllib_lmgame.settings.trust import is_hub_id, is_name, is_template
 
@@ -28,36 +28,35 @@ HUGGING_FACE = "hf:"
 """Before a model's name or directory, where it stands among other things."""
 
 
-@dataclass(frozen=True)
-class TinyModelOptions:
+class TinyModelOptions(Group):
     """Shape of the tiny model; the defaults have 0.36 M parameters."""
 
-    hidden_size: int = option(96, "Width.", low=8, high=65_536)
-    num_layers: int = option(3, "Transformer layers.", low=1, high=1_024)
+    hidden_size: int = option(96, "Width.", ge=8, le=65_536)
+    num_layers: int = option(3, "Transformer layers.", ge=1, le=1_024)
     num_heads: int = option(
         3,
         "Attention heads; `hidden_size / num_heads` must be a head size of the engine (vLLM on CPU: 32, 64, 96, ...).",
-        low=1,
-        high=1_024,
+        ge=1,
+        le=1_024,
     )
-    num_kv_heads: int | None = option(None, "Key-value heads; null takes `num_heads`.", low=1)
-    intermediate_size: int = option(256, "Width of the feed-forward layers.", low=8, high=1e6)
+    num_kv_heads: int | None = option(None, "Key-value heads; null takes `num_heads`.", ge=1)
+    intermediate_size: int = option(256, "Width of the feed-forward layers.", ge=8, le=1e6)
     vocab_size: int = option(
         320,
         "Most tokens in the vocabulary: 256 bytes first, then numbered marks of boards and words of the games, at "
         "least half of what is left for the words.",
-        low=272,
-        high=1e6,
+        ge=272,
+        le=1e6,
     )
-    max_position_embeddings: int = option(4096, "Longest sequence.", low=64, high=20_000_000)
+    max_position_embeddings: int = option(4096, "Longest sequence.", ge=64, le=20_000_000)
     tie_word_embeddings: bool = option(True, "One matrix for input embedding and output head.")
     initializer_range: float | None = option(
         None,
         "Deviation of the initial weights; null: `hidden_size ** -0.5` (a narrow model learns several times "
         "faster than with 0.02).",
-        above=0,
+        gt=0,
     )
-    seed: int = option(0, "Seed of the initial weights.", low=0)
+    seed: int = option(0, "Seed of the initial weights.", ge=0)
 
 
 AGREED = "OK."
@@ -66,13 +65,12 @@ AGREED = "OK."
 ALL_LINEAR = "all-linear"
 
 
-@dataclass(frozen=True)
-class LoraOptions:
+class LoraOptions(Group):
     """``language_model.lora``: adapters beside frozen weights, as PEFT knows them."""
 
-    r: int = option(16, "Rank of an adapter.", low=1, high=4_096, carded=False)
-    alpha: int = option(32, "An adapter's output is multiplied by `alpha / r`.", low=1, high=65_536, carded=False)
-    dropout: float = option(0.0, "Of what goes into adapters, in passes that train.", low=0, below=1, carded=False)
+    r: int = option(16, "Rank of an adapter.", ge=1, le=4_096, carded=False)
+    alpha: int = option(32, "An adapter's output is multiplied by `alpha / r`.", ge=1, le=65_536, carded=False)
+    dropout: float = option(0.0, "Of what goes into adapters, in passes that train.", ge=0, lt=1, carded=False)
     target_modules: str | list[str] = option(
         ALL_LINEAR,
         "What gets adapters: `all-linear` (all linear layers but the head), or the ends of their names: "
@@ -93,8 +91,7 @@ class LoraOptions:
     )
 
 
-@dataclass(frozen=True)
-class LanguageModelOptions:
+class LanguageModelOptions(Group):
     """The ``language_model`` section."""
 
     model: str = option(
@@ -136,7 +133,7 @@ class LanguageModelOptions:
         carded=False,
     )
     value_hidden_size: int | None = option(
-        None, "Width of the value head's hidden layer; null takes the model's width.", low=1, high=65_536, carded=False
+        None, "Width of the value head's hidden layer; null takes the model's width.", ge=1, le=65_536, carded=False
     )
     freeze_backbone_for_value: bool = option(
         False, "Stop the value loss from reaching a shared backbone.", carded=False
@@ -211,32 +208,32 @@ class LanguageModelOptions:
         "`history_window` turns.",
         choices=("keep", "strip_think", "window"),
     )
-    history_window: int = option(1, "Turns shown (with `history: window`), the current one included.", low=1)
-    max_tokens_per_turn: int = option(128, "Longest reply, in tokens.", low=1, schedulable=True)
-    min_tokens_per_turn: int | None = option(
+    history_window: int = option(1, "Turns shown (with `history: window`), the current one included.", ge=1)
+    max_tokens_per_turn: Scheduled[int] = option(128, "Longest reply, in tokens.", ge=1)
+    min_tokens_per_turn: Scheduled[int | None] = option(
         None,
         "Room the context must have for a reply; else the episode is truncated. null: `max_tokens_per_turn`, so that "
         "no reply is cut for want of context. Less lets a model that reasons use more of it.",
-        low=1,
-        schedulable=True,
+        ge=1,
     )
-    max_tokens_per_episode: int | None = option(
+    max_tokens_per_episode: Scheduled[int | None] = option(
         None,
         "Most reply tokens one player may write in one episode. Where they do not suffice for another reply, "
         "that is its end.",
-        low=1,
-        schedulable=True,
+        ge=1,
     )
-    context_length: int = option(2048, "Longest prompt plus reply, in tokens.", low=8, high=20_000_000)
+    context_length: int = option(2048, "Longest prompt plus reply, in tokens.", ge=8, le=20_000_000)
 
     @property
     def least_room(self) -> int:
         """Tokens the context must have left for a reply."""
         return self.max_tokens_per_turn if self.min_tokens_per_turn is None else self.min_tokens_per_turn
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _read(self) -> LanguageModelOptions:
         check_placeholders(self.turn_note, ("turns_left",), "config.language_model.turn_note")
         object.__setattr__(self, "demonstrations", read_demonstrations(self.demonstrations))
+        return self
 
     def shown(self, game: str, role: str) -> list[Demonstration]:
         """Demonstrations for one role of a game."""
@@ -250,7 +247,7 @@ class LanguageModelOptions:
     def in_game(self, game: str) -> LanguageModelOptions:
         """The same with the demonstrations of one game alone, which are then those of all."""
         own = [{**entry, "game": ""} for entry in self.turns if entry.get("game", "") in ("", game)]
-        return dataclasses.replace(self, demonstrations=own) if own else self
+        return self.model_copy(update={"demonstrations": own}) if own else self
 
     @property
     def turns(self) -> list[dict[str, Any]]:
@@ -277,20 +274,16 @@ TALK = (
 )
 """What is said to a model and read of it, which each game can have of its own."""
 
-TalkOptions: Any = dataclasses.make_dataclass(
+TalkOptions: Any = create_model(  # type: ignore[call-overload]
     "TalkOptions",
-    [
-        (each.field.name, each.hint, dataclasses.field(default=each.default, metadata=each.says))
-        for key, each in declared(LanguageModelOptions).items()
-        if key in TALK
-    ],
-    namespace={"__module__": __name__, "__doc__": "Those of :data:`TALK` among the options of a language model."},
-    frozen=True,
+    __base__=Group,
+    __module__=__name__,
+    __doc__="Those of :data:`TALK` among the options of a language model.",
+    **{each.name: (each.hint, each.field) for key, each in declared(LanguageModelOptions).items() if key in TALK},
 )
 
 
-@dataclass(frozen=True)
-class PlayerOptions:
+class PlayerOptions(Group):
     """One entry of the ``policies`` section: who plays under this name."""
 
     player: str = option(
@@ -326,7 +319,7 @@ def read_policies(value: Any) -> dict[str, PlayerOptions]:
         own = with_whole_paths(LanguageModelOptions, player.language_model)
         if isinstance(own.get("demonstrations"), str):  # So that a checkpoint keeps them.
             own = {**own, "demonstrations": read_demonstrations(own["demonstrations"])}
-        found[_policy_name(name)] = dataclasses.replace(player, language_model=own)
+        found[_policy_name(name)] = player.model_copy(update={"language_model": own})
     return found
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from rllib_lmgame.base.group import NAMED, Group, Holds, option, tag
 from rllib_lmgame.settings.plugins import MATCHMAKERS
-from rllib_lmgame.settings.schema import NAMED, Holds, option, tag
 from rllib_lmgame.settings.sections.exploiters import ExploiterOptions, check_exploiters
 from rllib_lmgame.settings.trust import is_name
 
@@ -20,28 +19,25 @@ def is_league(seats: Any) -> bool:
     return LEAGUE in (seats, seats.get("type") if isinstance(seats, Mapping) else None)
 
 
-@dataclass(frozen=True)
-class MatchmakingOptions:
+class MatchmakingOptions(Group):
     """``league.matchmaking``: which members are met."""
 
     type: str = tag(
         "pfsp_var", f"[Matchmaker](parts.md#matchmakers-of-a-league): {MATCHMAKERS.listed()}.", stranger=is_name
     )
-    power: float = option(2.0, "The exponent.", low=0, of=("pfsp_hard",))
+    power: float = option(2.0, "The exponent.", ge=0, of=("pfsp_hard",))
 
 
-@dataclass(frozen=True)
-class ForgottenOptions:
+class ForgottenOptions(Group):
     """``league.forgotten``: members that were beaten once and no longer are."""
 
     share: float = option(
-        0.15, "Share of the matches against them. Where there are none these go to `matchmaking`.", above=0, high=1
+        0.15, "Share of the matches against them. Where there are none these go to `matchmaking`.", gt=0, le=1
     )
-    below: float = option(0.7, "Win rate from which a member counts as beaten.", low=0, high=1)
+    below: float = option(0.7, "Win rate from which a member counts as beaten.", ge=0, le=1)
 
 
-@dataclass(frozen=True)
-class LeagueOptions:
+class LeagueOptions(Group):
     """The ``league`` section of ``LMGamePPO``: past versions of the learning policies as opponents.
 
     Snapshots of the policies that learn become *members*, which never change. Every episode is a match: of a policy
@@ -50,7 +46,7 @@ class LeagueOptions:
     """
 
     matchmaking: MatchmakingOptions = option(MatchmakingOptions(), "Which members are met.")
-    self_play_share: float = option(0.35, "Share of the matches of a policy against itself.", low=0, high=1)
+    self_play_share: float = option(0.35, "Share of the matches of a policy against itself.", ge=0, le=1)
     forgotten: ForgottenOptions | None = option(
         ForgottenOptions(),
         "Matches against [members that were beaten once and no longer are](leagues.md#forgotten-members); null: none.",
@@ -59,39 +55,39 @@ class LeagueOptions:
         10,
         "PPO iterations from one snapshot of a policy to the next. The weights that PPO starts from are one in any "
         "case. null: `snapshot_win_rate` alone decides.",
-        low=1,
+        ge=1,
     )
     snapshot_win_rate: float | None = option(
         None,
         "Take a snapshot when the policy's mean win rate against all members is higher than this; null: never for "
         "that reason.",
-        low=0,
-        high=1,
+        ge=0,
+        le=1,
     )
     snapshot_min_games: int = option(
         64,
         "Games against its latest snapshot (decayed) before `snapshot_win_rate` is looked at; of an exploiter, against "
         "its policy.",
-        low=1,
+        ge=1,
     )
     averaged_snapshots: bool = option(
         False, "Members are the averaged weights (`token_ppo.ema_decay`) instead of those that are trained."
     )
     max_members: int = option(
-        32, "Most members; one leaves for every further one. The latest never leaves.", low=1, high=100_000
+        32, "Most members; one leaves for every further one. The latest never leaves.", ge=1, le=100_000
     )
     leaves: str = option(
         "oldest", "Who leaves: the `oldest` member, or the `most_beaten` one.", choices=("oldest", "most_beaten")
     )
     payoff_decay: float = option(
-        0.9, "Factor on the results so far before those of an iteration are added.", low=0, high=1
+        0.9, "Factor on the results so far before those of an iteration are added.", ge=0, le=1
     )
     opponent_engines: int = option(
         1,
         "Engines that hold members, one each at a time: as many members at most are met in one iteration. They need "
         "resources as those of `inference` do. With `inference.adapters` they are adapters in these.",
-        low=1,
-        high=10_000,
+        ge=1,
+        le=10_000,
     )
     exploiters: dict[str, Any] = option(
         {},

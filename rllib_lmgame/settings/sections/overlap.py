@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from rllib_lmgame.settings.schema import option
+from rllib_lmgame.base.group import Group, option
 
 
-@dataclass(frozen=True)
-class OverlapOptions:
+class OverlapOptions(Group):
     """The ``overlap`` section: rollouts and updates at the same time."""
 
     max_staleness: int = option(
         0,
         "Iterations that are played ahead while one is trained on: no token is older by more updates. 0: playing and "
         "updating take turns.",
-        low=0,
-        high=64,
+        ge=0,
+        le=64,
     )

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from rllib_lmgame.settings.schema import option, tag
+from rllib_lmgame.base.group import Group, Scheduled, option, tag
 from rllib_lmgame.settings.sections.supervised import MESSAGES
 from rllib_lmgame.settings.trust import is_data_set, is_number
 
 SIGMOID, IPO, HINGE, SIMPO, KTO = LOSSES = ("sigmoid", "ipo", "hinge", "simpo", "kto")
 
 
-@dataclass(frozen=True)
-class PreferenceLossOptions:
+class PreferenceLossOptions(Group):
     """``dpo.loss``."""
 
     type: str = tag(
@@ -23,14 +21,14 @@ class PreferenceLossOptions:
         choices=LOSSES,
     )
     label_smoothing: float = option(
-        0.0, "Share of pairs that are taken to be the wrong way round.", low=0, below=0.5, of=(SIGMOID,)
+        0.0, "Share of pairs that are taken to be the wrong way round.", ge=0, lt=0.5, of=(SIGMOID,)
     )
     reference_free: bool = option(False, "Compare with nothing instead of the reference.", of=(SIGMOID, IPO, HINGE))
     margin: float = option(
-        0.5, "Distance `gamma` that the chosen one is to have, in what `beta` makes of it.", low=0, of=(SIMPO,)
+        0.5, "Distance `gamma` that the chosen one is to have, in what `beta` makes of it.", ge=0, of=(SIMPO,)
     )
-    chosen_weight: float = option(1.0, "What a good trajectory counts.", low=0, of=(KTO,))
-    rejected_weight: float = option(1.0, "What a bad trajectory counts.", low=0, of=(KTO,))
+    chosen_weight: float = option(1.0, "What a good trajectory counts.", ge=0, of=(KTO,))
+    rejected_weight: float = option(1.0, "What a bad trajectory counts.", ge=0, of=(KTO,))
 
     @property
     def pairs(self) -> bool:
@@ -47,14 +45,13 @@ OF_PAIRS = ("format", "rejected", "on_overlong", "shuffle_seed", "epochs", "pair
 """Options that are about what is read of ``data``."""
 
 
-@dataclass(frozen=True)
-class DPOOptions:
+class DPOOptions(Group):
     """The ``dpo`` section: what is compared, and how."""
 
     loss: PreferenceLossOptions = option(PreferenceLossOptions(), "What is made of a comparison.")
-    beta: float = option(0.1, "How much a difference to the reference counts.", above=0, schedulable=True)
-    sft_weight: float = option(
-        0.0, "Weight of the chosen trajectory's own mean cross-entropy beside it (RPO).", low=0, schedulable=True
+    beta: Scheduled[float] = option(0.1, "How much a difference to the reference counts.", gt=0)
+    sft_weight: Scheduled[float] = option(
+        0.0, "Weight of the chosen trajectory's own mean cross-entropy beside it (RPO).", ge=0
     )
     data: str | list[str] | None = option(
         None,
@@ -80,13 +77,13 @@ class DPOOptions:
         "starts.",
         choices=("drop", "error"),
     )
-    shuffle_seed: int | None = option(0, "Seed of the order, another one in each pass; null: as in the files.", low=0)
-    epochs: float | None = option(None, "Passes over the data, then the run is done; null: without end.", above=0)
+    shuffle_seed: int | None = option(0, "Seed of the order, another one in each pass; null: as in the files.", ge=0)
+    epochs: float | None = option(None, "Passes over the data, then the run is done; null: without end.", gt=0)
     pairs_per_iteration: int = option(
-        64, "Pairs (with `kto`: trajectories) of the files in an iteration.", low=1, high=100_000
+        64, "Pairs (with `kto`: trajectories) of the files in an iteration.", ge=1, le=100_000
     )
-    reward_gap: float = option(
-        0.1, "Least difference of the returns of a pair, in points of the game.", above=0, schedulable=True
+    reward_gap: Scheduled[float] = option(
+        0.1, "Least difference of the returns of a pair, in points of the game.", gt=0
     )
     chosen_min: float | None = option(
         None,

@@ -10,27 +10,26 @@ import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.results import is_metric
-from rllib_lmgame.settings.plugins import MEASURES
-from rllib_lmgame.settings.schedules import ScheduleOptions, check_numbers, check_points, is_schedule, read_schedule
-from rllib_lmgame.settings.schema import (
+from rllib_lmgame.base.group import (
     LISTED,
     NAMED,
+    Group,
     Holds,
-    Limits,
+    Scheduled,
     check_value,
     declared,
-    leaves,
     limits,
     option,
     values_of,
 )
+from rllib_lmgame.base.results import is_metric
+from rllib_lmgame.base.schedule import ScheduleOptions, check_numbers, check_points, is_schedule, read_schedule
+from rllib_lmgame.settings.plugins import MEASURES
 from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.language_model import PlayerOptions
 from rllib_lmgame.settings.trust import is_name, is_number
@@ -54,73 +53,68 @@ _EXTRA_KEYS = (
 """Valid though not attributes: translated by RLlib, or put there by Tune."""
 
 
-@dataclass(frozen=True)
-class RLlibOptions:
+class RLlibOptions(Group):
     """RLlib's own keys that act here, with this package's defaults; what else ``PPOConfig`` knows is taken, too."""
 
     env: str | None = option(
         None, "Game: an id of `rllib games list`, or `package.module:Class`. `games` takes several.", stranger=False
     )
     env_config: dict[str, Any] = option({}, "Options of the game, see [games](games.md).", stranger=False)
-    seed: int | None = option(0, "Seed of levels, initial weights and the order of minibatches.", low=0)
+    seed: int | None = option(0, "Seed of levels, initial weights and the order of minibatches.", ge=0)
     num_env_runners: int = option(
-        0, "Processes that play games; 0 plays in the algorithm's own process.", low=0, high=10_000
+        0, "Processes that play games; 0 plays in the algorithm's own process.", ge=0, le=10_000
     )
     num_envs_per_env_runner: int = option(
-        64, "Games one env runner plays at once, each in a coroutine of its own.", low=1, high=100_000
+        64, "Games one env runner plays at once, each in a coroutine of its own.", ge=1, le=100_000
     )
-    num_cpus_per_env_runner: float = option(1, "CPUs reserved per env runner.", low=0)
-    num_gpus_per_env_runner: float = option(0, "GPUs reserved per env runner.", low=0)
-    num_cpus_for_main_process: float = option(1, "CPUs reserved for the algorithm's own process.", low=0)
-    num_learners: int = option(0, "Learner processes; 0 trains in the algorithm's own process.", low=0, high=10_000)
-    num_cpus_per_learner: int | float | Literal["auto"] = option("auto", "CPUs reserved per learner.", low=0)
+    num_cpus_per_env_runner: float = option(1, "CPUs reserved per env runner.", ge=0)
+    num_gpus_per_env_runner: float = option(0, "GPUs reserved per env runner.", ge=0)
+    num_cpus_for_main_process: float = option(1, "CPUs reserved for the algorithm's own process.", ge=0)
+    num_learners: int = option(0, "Learner processes; 0 trains in the algorithm's own process.", ge=0, le=10_000)
+    num_cpus_per_learner: int | float | Literal["auto"] = option("auto", "CPUs reserved per learner.", ge=0)
     num_gpus_per_learner: float = option(
-        0, "GPUs reserved per learner; a fraction leaves room for an engine on the same GPU.", low=0
+        0, "GPUs reserved per learner; a fraction leaves room for an engine on the same GPU.", ge=0
     )
-    lr: float | list[list[float]] = option(
+    lr: Scheduled[float | list[list[float]]] = option(
         1e-6,
         "Learning rate, or a schedule `[[environment steps, value], ...]` that begins at step 0.",
-        above=0,
-        schedulable=True,
+        gt=0,
     )
-    gamma: float = option(
+    gamma: Scheduled[float] = option(
         1.0,
         "Discount, per action token or per turn, as the [estimator](parts.md#advantage-estimators) takes it.",
-        low=0,
-        high=1,
-        schedulable=True,
+        ge=0,
+        le=1,
     )
-    lambda_: float = option(0.95, "GAE's lambda, likewise.", low=0, high=1, schedulable=True)
-    num_epochs: int = option(1, "Passes over the episodes of an iteration.", low=1, high=10_000, schedulable=True)
-    grad_clip: float | None = option(1.0, "Bound on the global gradient norm; null is off.", above=0)
+    lambda_: Scheduled[float] = option(0.95, "GAE's lambda, likewise.", ge=0, le=1)
+    num_epochs: Scheduled[int] = option(1, "Passes over the episodes of an iteration.", ge=1, le=10_000)
+    grad_clip: float | None = option(1.0, "Bound on the global gradient norm; null is off.", gt=0)
     grad_clip_by: str = option(
         "global_norm",
         "What `grad_clip` bounds; language models take `global_norm` alone.",
         choices=("global_norm", "norm", "value"),
     )
-    vf_loss_coeff: float = option(0.2, "Weight of the value loss.", low=0, schedulable=True)
-    entropy_coeff: float | list[list[float]] = option(
-        0.001, "Weight of the entropy bonus, or a schedule.", low=0, schedulable=True
+    vf_loss_coeff: Scheduled[float] = option(0.2, "Weight of the value loss.", ge=0)
+    entropy_coeff: Scheduled[float | list[list[float]]] = option(
+        0.001, "Weight of the entropy bonus, or a schedule.", ge=0
     )
-    kl_coeff: float = option(
-        0.001, "Initial weight of the penalty `token_ppo.kl`; RLlib adapts it to `kl_target`.", low=0, schedulable=True
+    kl_coeff: Scheduled[float] = option(
+        0.001, "Initial weight of the penalty `token_ppo.kl`; RLlib adapts it to `kl_target`.", ge=0
     )
     kl_target: float = option(
-        0.01, "The coefficient is raised by half above twice this KL, and halved below half of it.", above=0
+        0.01, "The coefficient is raised by half above twice this KL, and halved below half of it.", gt=0
     )
     evaluation_interval: int | None = option(
-        None, "Training iterations between evaluations; null evaluates never.", low=0
+        None, "Training iterations between evaluations; null evaluates never.", ge=0
     )
-    evaluation_duration: int = option(128, "Episodes of every evaluation game.", low=1, high=1_000_000)
+    evaluation_duration: int = option(128, "Episodes of every evaluation game.", ge=1, le=1_000_000)
     evaluation_num_env_runners: int = option(
-        0, "Processes that play evaluation games; 0 plays where training games are played.", low=0, high=10_000
+        0, "Processes that play evaluation games; 0 plays where training games are played.", ge=0, le=10_000
     )
-    sample_timeout_s: float | None = option(
-        3600.0, "Longest wait for the env runners of one round, in seconds.", above=0
-    )
-    evaluation_sample_timeout_s: float | None = option(3600.0, "The same of an evaluation.", above=0)
+    sample_timeout_s: float | None = option(3600.0, "Longest wait for the env runners of one round, in seconds.", gt=0)
+    evaluation_sample_timeout_s: float | None = option(3600.0, "The same of an evaluation.", gt=0)
     restart_failed_env_runners: bool = option(True, "Start a lost env runner again.")
-    delay_between_env_runner_restarts_s: float = option(1.0, "Pause before that, in seconds.", low=0)
+    delay_between_env_runner_restarts_s: float = option(1.0, "Pause before that, in seconds.", ge=0)
 
 
 _SEATS = """Who takes which seat:
@@ -137,8 +131,7 @@ others take turns.
 - `package.module:function`."""
 
 
-@dataclass(frozen=True)
-class EvaluationOptions:
+class EvaluationOptions(Group):
     """Keys of ``evaluation_config``: what evaluation can have of its own. The last four are RLlib's."""
 
     games: list[Any] | None = option(
@@ -151,9 +144,9 @@ class EvaluationOptions:
         f"[Measures](monitoring.md#evaluations): {MEASURES.listed()}, or `{{type: against, player: solver}}`.",
         stranger=False,
     )
-    temperature: float | None = option(None, "Sampling temperature; null is that of training.", low=0)
+    temperature: float | None = option(None, "Sampling temperature; null is that of training.", ge=0)
     at_start: bool = option(False, "Also evaluate before the first update, as result 0.")
-    samples: int = option(1, "Episodes on each level; `pass_at_k` counts levels with a success among them.", low=1)
+    samples: int = option(1, "Episodes on each level; `pass_at_k` counts levels with a success among them.", ge=1)
     best: str | None = option(
         None,
         "Metric of an evaluation; the checkpoint with the best value so far is kept as `best` in the trial's "
@@ -163,12 +156,12 @@ class EvaluationOptions:
     best_order: str = option("max", "Whether a high or a low value of it is good.", choices=("max", "min"))
     explore: bool | None = option(None, "`false` plays greedily.")
     num_envs_per_env_runner: int | None = option(
-        None, "Games one evaluation env runner plays at once; null: as in training.", low=1, high=100_000
+        None, "Games one evaluation env runner plays at once; null: as in training.", ge=1, le=100_000
     )
-    num_cpus_per_env_runner: float | None = option(None, "CPUs reserved per evaluation env runner, likewise.", low=0)
-    num_gpus_per_env_runner: float | None = option(None, "GPUs, likewise.", low=0)
+    num_cpus_per_env_runner: float | None = option(None, "CPUs reserved per evaluation env runner, likewise.", ge=0)
+    num_gpus_per_env_runner: float | None = option(None, "GPUs, likewise.", ge=0)
     custom_resources_per_env_runner: dict[str, float] | None = option(
-        None, "Ray's custom resources, likewise.", low=0, stranger=False
+        None, "Ray's custom resources, likewise.", ge=0, stranger=False
     )
 
     @property
@@ -194,8 +187,7 @@ def is_seating(value: Any) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class OtherOptions:
+class OtherOptions(Group):
     """Keys of ``config`` that are neither sections nor RLlib's, and ``evaluation_config``."""
 
     policies: list[Any] | dict[str, Any] | None = option(
@@ -215,10 +207,10 @@ class OtherOptions:
     deepspeed: dict[str, Any] | bool | None = option(None, "DeepSpeed's own configuration.", stranger=False)
 
 
-FIELDS = {key: each.field for key, each in declared(RLlibOptions).items()}
+FIELDS = declared(RLlibOptions)
 """Key -> its declaration."""
 
-SCHEDULED_KEYS = tuple(key for key, field in FIELDS.items() if field.metadata["schedulable"])
+SCHEDULED_KEYS = tuple(key for key, each in FIELDS.items() if each.scheduled)
 """Those that may follow a schedule during a run."""
 
 FLAT_KEYS = (*FIELDS, *declared(OtherOptions), "lambda_", "callbacks")
@@ -237,7 +229,7 @@ WITHOUT_EFFECT = {
     "model": "set language_model",
     "num_gpus": "set num_gpus_per_learner, and inference.num_gpus_per_engine for the engines",
     "clip_rewards": "set text_rollouts.reward_scale",
-    "learner_class": "set token_ppo.policy_loss to a loss of your own, or write an algorithm (writing-an-algorithm.md)",
+    "learner_class": "set token_ppo.policy_loss to a loss of your own, or write an algorithm (docs/extending.md)",
     "optimizer": "the optimizer is AdamW; set lr, token_ppo.adam_betas and token_ppo.weight_decay",
     "log_gradients": "learners/<policy>/grad_norm is always there",
     "custom_evaluation_function": "set evaluation_config.measures to a measure of your own",
@@ -395,13 +387,9 @@ def rllib_words() -> frozenset[str]:
     ).union(_EXTRA_KEYS)
 
 
-def key_rule(key: str) -> tuple[Any, Limits]:
+def key_rule(key: str) -> tuple[Any, Mapping[str, Any]]:
     """Type of a number among RLlib's keys, and its limits in a schedule; a learning rate may fall to 0 there."""
-    return (
-        (float, limits(low=0))
-        if key in ("lr", "entropy_coeff")
-        else (leaves(RLlibOptions)[key].hint, FIELDS[key].metadata)
-    )
+    return (float, limits(ge=0)) if key in ("lr", "entropy_coeff") else (FIELDS[key].hint, FIELDS[key].says)
 
 
 def schedule_of(key: str, value: Any) -> ScheduleOptions:
@@ -419,7 +407,7 @@ def check_rllib_key(key: str, value: Any, default: Any = None) -> Any:
             raise ConfigError(path, f"cannot change during a run; of RLlib's keys {', '.join(SCHEDULED_KEYS)} can")
         if isinstance(value, list | tuple) and key in ("lr", "entropy_coeff"):
             return _check_schedule(value, path)
-        return check_value(value, leaves(RLlibOptions)[key].hint, FIELDS[key].metadata, path)
+        return check_value(value, FIELDS[key].hint, FIELDS[key].says, path)
     if isinstance(default, bool) and not isinstance(value, bool):
         return check_value(value, bool, {}, path)
     is_number = isinstance(default, int | float) and not isinstance(default, bool)
@@ -466,7 +454,7 @@ def _check_schedule(value: Sequence[Any], path: str) -> Sequence[Any]:
         raise ConfigError(path, "a schedule must begin at step 0")
     check_points(value, path)
     for position, (_, at_step) in enumerate(value):
-        check_value(at_step, float, limits(low=0), f"{path}[{position}]")
+        check_value(at_step, float, limits(ge=0), f"{path}[{position}]")
     if len(value) < 2:
         raise ConfigError(path, f"a schedule has two points or more; for a constant write {value[0][1]:g}")
     return value

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from rllib_lmgame.settings.schema import REQUIRED, given, option, tag
+from rllib_lmgame.base.group import REQUIRED, Group, Scheduled, given, option, tag
 from rllib_lmgame.settings.trust import is_data_set, is_name, is_number
 
 
-@dataclass(frozen=True)
-class StopOptions:
+class StopOptions(Group):
     """``warm_start.stop_at``: validation episodes, and what of them ends the stage; without a bound they only tell."""
 
     success: float | None = option(
-        None, "Success rate that is high enough; not where trained policies play only each other.", above=0, high=1
+        None, "Success rate that is high enough; not where trained policies play only each other.", gt=0, le=1
     )
-    invalid_rate: float | None = option(None, "Share of invalid actions that is low enough.", low=0, high=1)
-    every: int = option(100, "Optimizer steps between validations.", low=1)
-    episodes: int = option(256, "Validation episodes.", low=1, high=1e6)
+    invalid_rate: float | None = option(None, "Share of invalid actions that is low enough.", ge=0, le=1)
+    every: int = option(100, "Optimizer steps between validations.", ge=1)
+    episodes: int = option(256, "Validation episodes.", ge=1, le=1e6)
 
 
 MESSAGES = ("agentgym", "sharegpt", "messages", "prompt_completion")
@@ -37,8 +35,7 @@ OF_DATA = (
 """Options of a supervised stage that are about what is read of its ``data``."""
 
 
-@dataclass(frozen=True)
-class SupervisedOptions:
+class SupervisedOptions(Group):
     """The ``warm_start`` section of ``LMGamePPO`` and the ``supervised`` section of ``LMGameSFT``.
 
     Supervised learning on episodes of an expert: the loss is taken on reply tokens, and on others only if asked.
@@ -75,8 +72,8 @@ class SupervisedOptions:
     top_share: float | None = option(
         None,
         "Share of the conversations of each game that is learnt from: those of the highest returns.",
-        above=0,
-        high=1,
+        gt=0,
+        le=1,
     )
     one_per_level: str | None = option(
         None,
@@ -89,31 +86,31 @@ class SupervisedOptions:
         choices=("none", "return"),
     )
     validation_share: float = option(
-        0.0, "Share of the data that is held out; its loss is `validation_loss`.", low=0, below=1
+        0.0, "Share of the data that is held out; its loss is `validation_loss`.", ge=0, lt=1
     )
     epochs: float | None = option(
-        None, "Passes over the data; `max_steps` ends it earlier only where it is written.", above=0, high=1e6
+        None, "Passes over the data; `max_steps` ends it earlier only where it is written.", gt=0, le=1e6
     )
-    shuffle_seed: int | None = option(0, "Seed of the order, another one in each pass; null: as in the files.", low=0)
-    episodes_per_step: int = option(32, "Episodes in one optimizer step.", low=1, high=100_000)
-    steps_per_iteration: int = option(50, "Optimizer steps per training iteration.", low=1, high=100_000)
-    max_steps: int = option(1000, "Most optimizer steps.", low=1)
+    shuffle_seed: int | None = option(0, "Seed of the order, another one in each pass; null: as in the files.", ge=0)
+    episodes_per_step: int = option(32, "Episodes in one optimizer step.", ge=1, le=100_000)
+    steps_per_iteration: int = option(50, "Optimizer steps per training iteration.", ge=1, le=100_000)
+    max_steps: int = option(1000, "Most optimizer steps.", ge=1)
     stop_at: StopOptions | None = option(
         None, "Validations, and what in them ends it earlier; without a bound they only tell."
     )
     test_episodes: int = option(
         0,
         "Held-out test episodes played before and after this stage, for the report at the end; 0 plays none.",
-        low=0,
-        high=1e6,
+        ge=0,
+        le=1e6,
     )
-    lr: float = option(2e-3, "Learning rate.", above=0)
-    lr_warmup_steps: int = option(50, "Optimizer steps of linear warm-up.", low=0)
+    lr: float = option(2e-3, "Learning rate.", gt=0)
+    lr_warmup_steps: int = option(50, "Optimizer steps of linear warm-up.", ge=0)
     observation_weight: float = option(
         0.0,
         "What the mean cross-entropy of [the game's text](algorithms.md#learning-what-the-game-says) behind the first "
         "prompt counts beside that of replies; 0 leaves it out.",
-        low=0,
+        ge=0,
     )
 
     def last_step(self, conversations: int) -> int:
@@ -139,8 +136,7 @@ def spare_groups(groups: int, oversample: float) -> int:
     return max(0, math.ceil(oversample * groups - 1e-9) - groups)
 
 
-@dataclass(frozen=True)
-class ConstantGroupsOptions:
+class ConstantGroupsOptions(Group):
     """``data_selection.constant_groups``."""
 
     type: str = tag(
@@ -149,33 +145,28 @@ class ConstantGroupsOptions:
         "case.",
         choices=("keep", "drop"),
     )
-    max_refill: int = option(
+    max_refill: Scheduled[int] = option(
         0,
         "Rounds, at most, in which further levels are played in their place, until there are as many others as an "
         "iteration has groups.",
-        low=0,
-        high=1_000,
-        schedulable=True,
+        ge=0,
+        le=1_000,
         of=("drop",),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class OverlongOptions:
+class OverlongOptions(Group):
     """``data_selection.overlong``: what long replies lose (DAPO's soft punishment)."""
 
-    tokens: int = option(
-        REQUIRED, "A reply of more tokens than this loses `penalty` of its reward.", low=1, schedulable=True
-    )
-    buffer: int = option(0, "The penalty grows from 0 over as many tokens before that.", low=0, schedulable=True)
-    penalty: float = option(1.0, "The penalty, in points of the game before `reward_scale`.", above=0, schedulable=True)
+    tokens: Scheduled[int] = option(REQUIRED, "A reply of more tokens than this loses `penalty` of its reward.", ge=1)
+    buffer: Scheduled[int] = option(0, "The penalty grows from 0 over as many tokens before that.", ge=0)
+    penalty: Scheduled[float] = option(1.0, "The penalty, in points of the game before `reward_scale`.", gt=0)
 
 
 COMPARED = ("group", "batch", "game", "role")
 
 
-@dataclass(frozen=True)
-class NormalizeRewardsOptions:
+class NormalizeRewardsOptions(Group):
     """``data_selection.normalize_rewards``."""
 
     type: str = tag(
@@ -187,16 +178,14 @@ class NormalizeRewardsOptions:
     deviation: bool = option(True, "Divide by the deviation; else only centre.", of=COMPARED)
 
 
-@dataclass(frozen=True)
-class DataSelectionOptions:
+class DataSelectionOptions(Group):
     """The ``data_selection`` section: what becomes of the episodes between play and update."""
 
-    keep_groups: float = option(
+    keep_groups: Scheduled[float] = option(
         1.0,
         "Share of the groups that is trained on: those whose returns differ most among the episodes of the group.",
-        above=0,
-        high=1,
-        schedulable=True,
+        gt=0,
+        le=1,
     )
     constant_groups: ConstantGroupsOptions = option(
         ConstantGroupsOptions(), "What becomes of groups whose episodes all have the same return."
@@ -206,13 +195,12 @@ class DataSelectionOptions:
         NormalizeRewardsOptions(),
         "Give returns mean 0 and deviation 1 before advantages are estimated, of each policy for itself.",
     )
-    oversample: float = option(
+    oversample: Scheduled[float] = option(
         1.0,
         "Start so many times the groups (episodes, where `group_size` is 1) that an iteration needs, of every game. "
         "The rollout ends when enough have finished; what is in play is left behind.",
-        low=1,
-        high=10,
-        schedulable=True,
+        ge=1,
+        le=10,
     )
 
     @property

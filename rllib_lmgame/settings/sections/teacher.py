@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from rllib_lmgame.settings.schema import REQUIRED, option
+from rllib_lmgame.base.group import REQUIRED, Group, Scheduled, option
 from rllib_lmgame.settings.sections.language_model import ENDPOINT
 from rllib_lmgame.settings.trust import is_name
 
 KEY = "config.teacher.model"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TeacherOptions:
+class TeacherOptions(Group):
     """The ``teacher`` section: a model that judges each token the policy has sampled."""
 
     model: str = option(
@@ -22,12 +19,11 @@ class TeacherOptions:
         path=True,
         stranger=is_name,
     )
-    coefficient: float = option(
+    coefficient: Scheduled[float] = option(
         1.0,
         "What a token's advantage loses for each nat that its log-probability under the policy is above that under the "
         "teacher.",
-        above=0,
-        schedulable=True,
+        gt=0,
     )
     game: bool = option(True, "The advantages of the game's rewards count beside it; else the teacher alone does.")
     trust_remote_code: bool = option(False, "Run the code that the teacher's directory brings along.", stranger=False)

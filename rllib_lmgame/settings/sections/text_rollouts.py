@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from rllib_lmgame.base.group import Group, Scheduled, option
 from rllib_lmgame.base.threads import AUTO
-from rllib_lmgame.settings.schema import option
 
 CALL_LIMIT_S = 60.0
 """Of one call into a game."""
@@ -18,28 +17,26 @@ CHECK_LIMIT_S = 900.0
 """Of all checks of a game together."""
 
 
-@dataclass(frozen=True)
-class TextRolloutOptions:
+class TextRolloutOptions(Group):
     """The ``text_rollouts`` section."""
 
-    episodes_per_iteration: int = option(
-        64, "Complete episodes played per training iteration, over all env runners.", low=1, high=1e6, schedulable=True
+    episodes_per_iteration: Scheduled[int] = option(
+        64, "Complete episodes played per training iteration, over all env runners.", ge=1, le=1e6
     )
     group_size: int = option(
         1,
         "Games started from the same seed (same level): a group, which an advantage estimator may compare.",
-        low=1,
-        high=100_000,
+        ge=1,
+        le=100_000,
     )
     episode_timeout_s: float = option(
-        1800.0, "Wall-clock limit of one episode; a slower one is dropped and counted.", above=0
+        1800.0, "Wall-clock limit of one episode; a slower one is dropped and counted.", gt=0
     )
-    env_step_timeout_s: float = option(CALL_LIMIT_S, "Wall-clock limit of one `reset` or `step` of a game.", above=0)
-    format_penalty: float = option(
+    env_step_timeout_s: float = option(CALL_LIMIT_S, "Wall-clock limit of one `reset` or `step` of a game.", gt=0)
+    format_penalty: Scheduled[float] = option(
         0.0,
         "Reward of a reply without a readable answer, beside the game's own penalty for an invalid action.",
-        high=0,
-        schedulable=True,
+        le=0,
     )
     bootstrap_turn_limit: bool = option(
         False,
@@ -56,9 +53,7 @@ class TextRolloutOptions:
         "Constrain replies to the legal moves, where the game lists some. Log-probabilities, entropy and KL are among "
         "the allowed tokens; tokens without an alternative are not trained on.",
     )
-    reward_scale: float = option(
-        1.0, "Factor on rewards in training (not in metrics).", above=0, high=1e6, schedulable=True
-    )
+    reward_scale: Scheduled[float] = option(1.0, "Factor on rewards in training (not in metrics).", gt=0, le=1e6)
     deterministic: bool | Literal["auto"] = option(
         AUTO,
         "Per-request seeds, a fixed order and fixed numbers of threads, so that a run, also a resumed one, repeats bit "
@@ -72,5 +67,5 @@ class TextRolloutOptions:
         choices=("sample", "all", "off"),
     )
     max_failed_rounds: int = option(
-        3, "Rounds in a row without a single finished episode before the run ends with an error.", low=1
+        3, "Rounds in a row without a single finished episode before the run ends with an error.", ge=1
     )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from rllib_lmgame.base.group import REQUIRED, Group, Scheduled, option, tag
 from rllib_lmgame.base.threads import AUTO, MOST_THREADS
-from rllib_lmgame.settings.plugins import LOSSES, OBJECTIVES, POLICY_LOSSES
-from rllib_lmgame.settings.schema import REQUIRED, arguments, option, tag
+from rllib_lmgame.settings.plugins import OBJECTIVES, POLICY_LOSSES
 from rllib_lmgame.settings.trust import is_name
 
 WARMUP_STEPS_AFTER_SUPERVISION = 20
@@ -38,7 +37,7 @@ NORMALIZE_MODES = ("batch", GROUP, "game", "role", "center_role", "none")
 MONTE_CARLO = "monte_carlo"
 LOSS, REWARD = KL_PLACES = ("loss", "reward")
 KL_ESTIMATORS = ("k1", "k2", "k3")
-"""Estimates of a divergence (:func:`~rllib_lmgame.learners.objectives.policy_losses.kl_estimate`)."""
+"""Estimates of a divergence (:func:`~rllib_lmgame.learners.losses.policy.kl_estimate`)."""
 KL_GRADIENTS = ("k2", "k3")
 """Those whose gradient the penalty in the loss may have; that of ``k1`` is zero in expectation."""
 INITIAL, EMA, REFRESH = REFERENCE_TYPES = ("initial", "ema", "refresh")
@@ -46,8 +45,7 @@ FIT, GRADIENT = WARMUP_TYPES = ("fit", "gradient")
 POPART, NONE = "popart", "none"
 
 
-@dataclass(frozen=True)
-class EstimatorOptions:
+class EstimatorOptions(Group, extra="allow"):
     """``token_ppo.advantage_estimator``: a name, or one with options of its own."""
 
     type: str = tag(
@@ -56,24 +54,21 @@ class EstimatorOptions:
         "stand beside it: `{type: gae, length_adaptive: 0.05}`.",
         stranger=is_name,
     )
-    baseline_decay: float = option(
+    baseline_decay: Scheduled[float] = option(
         BASELINE_DECAY,
         "With every batch `baseline = decay * baseline + (1 - decay) * the batch's mean return`.",
-        low=0,
-        high=1,
-        schedulable=True,
+        ge=0,
+        le=1,
         of=("rae", "role_baseline"),
     )
-    arguments: dict[str, Any] = arguments()
 
     @property
     def choice(self) -> str | dict[str, Any]:
         """The name, or a mapping of it and the arguments of the estimator's class."""
-        return {"type": self.type, **self.arguments} if self.arguments else self.type
+        return {"type": self.type, **self.model_extra} if self.model_extra else self.type
 
 
-@dataclass(frozen=True, kw_only=True)
-class WarmupOptions:
+class WarmupOptions(Group):
     """``token_ppo.critic.warmup``."""
 
     type: str = tag(
@@ -82,18 +77,16 @@ class WarmupOptions:
         "([how](algorithms.md#the-critic)), nothing else changes. `gradient`: optimizer steps, on all of it.",
         choices=WARMUP_TYPES,
     )
-    iterations: int = option(REQUIRED, "Iterations in which only the value function is trained.", low=1)
-    lr: float | None = option(
+    iterations: int = option(REQUIRED, "Iterations in which only the value function is trained.", ge=1)
+    lr: Scheduled[float | None] = option(
         None,
         "Learning rate of the value head in these iterations; null takes `critic.lr`.",
-        above=0,
-        schedulable=True,
+        gt=0,
         of=(GRADIENT,),
     )
 
 
-@dataclass(frozen=True)
-class CriticOptions:
+class CriticOptions(Group):
     """``token_ppo.critic``: the value function."""
 
     target: str = option(
@@ -109,56 +102,25 @@ class CriticOptions:
         "`vf_loss` and `clip` are in these units, [advantages are not](algorithms.md#the-value-loss).",
         choices=(POPART, NONE),
     )
-    lr: float | None = option(
+    lr: Scheduled[float | None] = option(
         None,
         f"Learning rate of the value head; null takes `lr` of `config`, but at least {LEAST_VALUE_LR:g} (0 where that "
         "is 0): at the rates of large models a head would hardly move.",
-        above=0,
-        schedulable=True,
+        gt=0,
     )
     backbone_lr: float | None = option(
-        None, "Learning rate of its own backbone (`value_model: separate`); null takes `lr` of `config`.", above=0
+        None, "Learning rate of its own backbone (`value_model: separate`); null takes `lr` of `config`.", gt=0
     )
-    clip: float | None = option(None, "Clip of a value's change; null is off.", above=0, schedulable=True)
-    grad_clip: float | None = option(
+    clip: Scheduled[float | None] = option(None, "Clip of a value's change; null is off.", gt=0)
+    grad_clip: Scheduled[float | None] = option(
         None,
         "Bound on the gradient norm of its own parameters (its head, and a separate backbone); `grad_clip` of "
         "`config` is that of the rest. null: one norm for all. Not with ZeRO or half precision.",
-        above=0,
-        schedulable=True,
+        gt=0,
     )
 
 
-@dataclass(frozen=True)
-class PolicyLossOptions:
-    """``token_ppo.policy_loss``: a name, or one with its bounds."""
-
-    type: str = tag("clip", f"[Policy loss](parts.md#policy-losses): {POLICY_LOSSES.listed()}.", stranger=is_name)
-    low: float | None = option(
-        None,
-        "Ratio clip below 1 (`dppo`: how far a probability may fall); null is what suits the loss, 0.2 for `clip`.",
-        above=0,
-        high=1,
-        schedulable=True,
-        of=tuple(name for name, bounds in LOSSES.items() if bounds.low is not None),
-    )
-    high: float | None = option(
-        None,
-        "Ratio clip above 1 (`dppo`: how far a probability may rise); null is what suits the loss, 0.28 for `clip`.",
-        above=0,
-        schedulable=True,
-    )
-    dual: float | None = option(
-        None,
-        "Bound on the loss of bad tokens with a large ratio; null is off.",
-        above=1,
-        schedulable=True,
-        of=tuple(name for name, bounds in LOSSES.items() if bounds.dual),
-    )
-
-
-@dataclass(frozen=True)
-class AggregationOptions:
+class AggregationOptions(Group):
     """``token_ppo.aggregation``."""
 
     type: str = tag(
@@ -167,34 +129,30 @@ class AggregationOptions:
         "is always the mean over tokens.",
         choices=AGGREGATIONS,
     )
-    length: int | None = option(
+    length: Scheduled[int | None] = option(
         None,
         "Tokens of the longest trajectory, or another constant in their place.",
-        low=1,
-        schedulable=True,
+        ge=1,
         of=(CONSTANT_LENGTH,),
         needed=True,
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class BandOptions:
+class BandOptions(Group):
     """``token_ppo.importance.band``: `{low: 0.5, high: 5}` with `cap: 5` is IcePop."""
 
-    low: float = option(REQUIRED, "Tokens whose ratio of learner to sampler is less are left out.", low=0, high=1)
-    high: float = option(REQUIRED, "Tokens whose ratio is more are left out.", low=1)
+    low: float = option(REQUIRED, "Tokens whose ratio of learner to sampler is less are left out.", ge=0, le=1)
+    high: float = option(REQUIRED, "Tokens whose ratio is more are left out.", ge=1)
     level: str = option("token", "What the ratio is of, as `importance.level`.", choices=IMPORTANCE_LEVELS)
 
 
-@dataclass(frozen=True)
-class ImportanceOptions:
+class ImportanceOptions(Group):
     """``token_ppo.importance``: weights between sampler and learner."""
 
-    cap: float | None = option(
+    cap: Scheduled[float | None] = option(
         2.0,
         "Cap of the truncated importance weight; null: no weights. Without part in `policy_loss: dppo`.",
-        above=0,
-        schedulable=True,
+        gt=0,
     )
     level: str = option(
         "token",
@@ -205,22 +163,19 @@ class ImportanceOptions:
     band: BandOptions | None = option(None, "Tokens outside are left out of the policy loss; null is off.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class EntropyOptions:
+class EntropyOptions(Group):
     """``token_ppo.entropy``: the bonus's coefficient follows a target."""
 
-    target: float = option(
+    target: Scheduled[float] = option(
         REQUIRED,
         "Entropy per token, in nats, that the bonus keeps up. Its coefficient begins as `entropy_coeff`, and after "
         "every update `c = max(0, c + rate * (target - entropy))`.",
-        above=0,
-        schedulable=True,
+        gt=0,
     )
-    rate: float = option(0.005, "How fast the coefficient follows.", above=0, schedulable=True)
+    rate: Scheduled[float] = option(0.005, "How fast the coefficient follows.", gt=0)
 
 
-@dataclass(frozen=True)
-class ReferenceOptions:
+class ReferenceOptions(Group):
     """``token_ppo.kl.reference``."""
 
     type: str = tag(
@@ -230,13 +185,12 @@ class ReferenceOptions:
         choices=REFERENCE_TYPES,
     )
     decay: float = option(
-        0.99, "After every update `reference = decay * reference + (1 - decay) * weights`.", above=0, below=1, of=(EMA,)
+        0.99, "After every update `reference = decay * reference + (1 - decay) * weights`.", gt=0, lt=1, of=(EMA,)
     )
-    every: int = option(100, "Updates after which the reference is the present policy again.", low=1, of=(REFRESH,))
+    every: int = option(100, "Updates after which the reference is the present policy again.", ge=1, of=(REFRESH,))
 
 
-@dataclass(frozen=True)
-class KLOptions:
+class KLOptions(Group):
     """``token_ppo.kl``: the penalty to a reference model, weighted by `kl_coeff`.
 
     The coefficient `c` is in the unit of the advantages. Where these are not divided by their deviation
@@ -263,11 +217,10 @@ class KLOptions:
         choices=KL_GRADIENTS,
         of=(LOSS,),
     )
-    coeff_range: float = option(
+    coeff_range: Scheduled[float] = option(
         100.0,
         "The adaptive coefficient stays between `kl_coeff` divided by this and `kl_coeff` times this.",
-        low=1,
-        schedulable=True,
+        ge=1,
     )
     schedule: list[list[float]] | None = option(
         None, "Coefficient as `[[iteration, value], ...]`, linear in between, instead of RLlib's adaptive one."
@@ -280,8 +233,7 @@ class KLOptions:
         return self.estimator or ("k3" if self.in_ == LOSS else "k1")
 
 
-@dataclass(frozen=True)
-class TokenPPOOptions:
+class TokenPPOOptions(Group):
     """The ``token_ppo`` section."""
 
     advantage_estimator: EstimatorOptions = option(EstimatorOptions(), "What a reply was worth.")
@@ -293,14 +245,15 @@ class TokenPPOOptions:
         "only. null: `none` if the [estimator](algorithms.md#scale) has an own scale, else `batch`.",
         choices=NORMALIZE_MODES,
     )
-    advantage_std_floor: float = option(
+    advantage_std_floor: Scheduled[float] = option(
         0.01,
         "Advantages are divided by their deviation, or by this where it is smaller (in units of scaled rewards): "
         "where all returns are equal, what is left is the value function's error.",
-        above=0,
-        schedulable=True,
+        gt=0,
     )
-    policy_loss: PolicyLossOptions = option(PolicyLossOptions(), "What is made of the ratio to the policy that played.")
+    policy_loss: Annotated[Any, POLICY_LOSSES] = option(
+        "clip", f"[Policy loss](parts.md#policy-losses): {POLICY_LOSSES.listed()}; options of its own stand beside it."
+    )
     aggregation: AggregationOptions = option(AggregationOptions(), "How losses of tokens are averaged.")
     importance: ImportanceOptions | None = option(
         ImportanceOptions(), "Weights between sampler and learner; null: none."
@@ -315,33 +268,31 @@ class TokenPPOOptions:
         0.0,
         "What the mean cross-entropy of [the game's text](algorithms.md#learning-what-the-game-says) behind the first "
         "prompt counts beside the policy loss; 0 leaves it out.",
-        low=0,
+        ge=0,
     )
     max_logprob_gap: float | None = option(
         0.5,
         "A policy's first update (also after a resume) with `logprob_gap_mean` above this, or NaN, ends the run: "
         "sampler and learner compute different models. Numerics differ by hundredths. Null goes on.",
-        above=0,
+        gt=0,
     )
-    staleness_limit: int | None = option(
+    staleness_limit: Scheduled[int | None] = option(
         None,
         "Tokens sampled by weights more updates old than this are left out of the loss; null keeps all. They "
         "count in advantages, and `stale_fraction` says how many there were.",
-        low=0,
-        schedulable=True,
+        ge=0,
     )
-    num_minibatches: int = option(
+    num_minibatches: Scheduled[int] = option(
         1,
         "Optimizer steps per epoch; fewer where each learner has fewer episodes (groups, where they are compared).",
-        low=1,
-        high=10_000,
-        schedulable=True,
+        ge=1,
+        le=10_000,
     )
     max_tokens_per_microbatch: int | Literal["auto"] | None = option(
         AUTO,
         "Tokens computed in one pass. `auto` (or null): a power of two up to 8192 whose activations fit [what is "
         "free](gpu.md#micro-batches). A checkpoint keeps the number.",
-        low=LEAST_TOKENS,
+        ge=LEAST_TOKENS,
         always=True,
     )
     share_prompts: bool = option(
@@ -351,32 +302,32 @@ class TokenPPOOptions:
         always=True,
     )
     max_row_tokens: int | None = option(
-        None, "Longest row; null takes the policy's `context_length`.", low=8, always=True
+        None, "Longest row; null takes the policy's `context_length`.", ge=8, always=True
     )
     num_threads: int | Literal["auto"] | None = option(
         AUTO,
         "CPU threads of each learner. `auto` divides the trial's cores among its learners, a small model has one "
         "([threads](clusters.md#threads)); null: RLlib's `num_cpus_per_learner`, as `auto` on GPUs.",
-        low=1,
-        high=MOST_THREADS,
+        ge=1,
+        le=MOST_THREADS,
         always=True,
     )
-    head_chunk_tokens: int = option(4096, "Tokens whose logits are held at once.", low=1, always=True)
-    weight_decay: float = option(0.0, "AdamW weight decay.", low=0, always=True)
+    head_chunk_tokens: int = option(4096, "Tokens whose logits are held at once.", ge=1, always=True)
+    weight_decay: float = option(0.0, "AdamW weight decay.", ge=0, always=True)
     adam_betas: tuple[float, float] = option((0.9, 0.95), "AdamW betas.", always=True)
     lr_warmup_steps: int | None = option(
         None,
         "Optimizer steps of linear warm-up, counted from the policy's first one on; null is "
         f"{WARMUP_STEPS_AFTER_SUPERVISION} behind a warm start, else 0.",
-        low=0,
+        ge=0,
     )
     ema_decay: float | None = option(
-        None, "Average the weights over iterations with this decay, for evaluation and export.", above=0, below=1
+        None, "Average the weights over iterations with this decay, for evaluation and export.", gt=0, lt=1
     )
     max_nan_steps: int = option(
         10,
         "Skipped optimizer steps (non-finite gradients) in a row before the run ends with an error.",
-        low=1,
+        ge=1,
         always=True,
     )
 

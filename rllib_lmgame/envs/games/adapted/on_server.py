@@ -8,16 +8,16 @@ import sys
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
+from rllib_lmgame.base.http_client import Broken, Late, NoAnswer, Reply, Unreachable, ask
 from rllib_lmgame.base.step_timer import WaitedTooLong, waiting
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.endpoints.secrecy import gives_away
 from rllib_lmgame.envs.contract.base import GameError, TextGameOptions
 from rllib_lmgame.envs.support.replies import WholeReplyGame
-from rllib_lmgame.settings.schema import option
 
 CHECK_S = 10.0
 """Seconds that a server has to answer before a run."""
@@ -37,6 +37,10 @@ class Wrong(Exception):
     """What the server did, in words that follow its address."""
 
 
+class BrokeOff(Wrong):
+    """The connection broke; the server may have heard the request."""
+
+
 def patiently(ask: Callable[[], T], where: str, retries: int) -> T:
     """What is answered, asked for again while the server is full or not there. Raises: WaitedTooLong."""
     problem = ""
@@ -50,6 +54,20 @@ def patiently(ask: Callable[[], T], where: str, retries: int) -> T:
                 problem = str(error)
     tries = f" (asked {retries + 1} times)" if retries else ""
     raise WaitedTooLong(f"{where} {problem}{tries}")
+
+
+async def answer_of(http: Any, method: str, url: str, timeout_s: float, **how: Any) -> Reply:
+    """An answer over HTTP. Raises: NotNow: the server is not there; Wrong: there is no whole answer."""
+    try:
+        return await ask(http, method, url, timeout_s, MOST_BYTES, **how)
+    except Unreachable as error:
+        raise NotNow(f"is not there ({error})") from None
+    except Broken as error:
+        raise BrokeOff(f"broke off: {error}") from None
+    except Late:
+        raise Wrong(f"gave no whole answer in timeout_s={timeout_s:g}") from None
+    except NoAnswer as error:
+        raise Wrong(str(error)) from None
 
 
 TOKEN = "Environment variable that holds the token of the server; null: it needs none."
@@ -79,27 +97,27 @@ def read_token(variable: str | None) -> str | None:
     return token
 
 
-@dataclass(frozen=True)
 class OnServerOptions(TextGameOptions):
     """``env_config`` of environments on servers."""
 
-    max_turns: int = option(100, "Replies per episode; the server may end it before.", low=1)
-    invalid_action_penalty: float = option(0.0, "Reward of a reply that is no action of the environment.", high=0)
+    max_turns: int = option(100, "Replies per episode; the server may end it before.", ge=1)
+    invalid_action_penalty: float = option(0.0, "Reward of a reply that is no action of the environment.", le=0)
     max_invalid_actions: int | None = option(
-        None, "Such replies in a row that end the episode; null never ends it.", low=1
+        None, "Such replies in a row that end the episode; null never ends it.", ge=1
     )
     token_variable: str | None = option(None, TOKEN)
     rules: str = option("", "What players are told, beside what the environment shows.")
     success_above: float = option(
         0.0, "Where the environment gives no `info.success`: an episode is a success if its return is above this."
     )
-    timeout_s: float = option(600.0, "Longest time for one message; then the episode is dropped.", above=0, high=86_400)
-    retries: int = option(10, "Times a session is asked for again of a server that is full or not there.", high=100)
+    timeout_s: float = option(600.0, "Longest time for one message; then the episode is dropped.", gt=0, le=86_400)
+    retries: int = option(10, "Times a session is asked for again of a server that is full or not there.", le=100)
 
 
 class OnServerGame(WholeReplyGame):
     """An environment on a server: a level is a number that the server is told."""
 
+    solver_wins = False
     Options: ClassVar[type[TextGameOptions]] = OnServerOptions
     slow_calls = True  # the server is a process of its own
     replayable = False  # nobody here knows what it does
@@ -162,10 +180,6 @@ class OnServerGame(WholeReplyGame):
     @property
     def finished(self) -> bool:
         return self._over
-
-    @property
-    def solver_wins(self) -> bool:
-        return False
 
     def _begin(self, answer: Any) -> None:
         """Keep what the server says of a new episode. Raises: GameError."""

@@ -15,7 +15,6 @@ import re
 import string
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,11 +22,11 @@ import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import MAX_TEXT, InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.mathematics.math_reasoning.expressions import read_expression
 from rllib_lmgame.envs.support.datasets import readable
 from rllib_lmgame.envs.support.replies import AnswerGame
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 
 DATASET_SEED = 20_250_601
@@ -54,16 +53,15 @@ You have {tries}. The right answer gives 1, a partly right one less."""
 _shared_state = threading.Lock()
 
 
-@dataclass(frozen=True)
 class ReasoningGymOptions(TextGameOptions):
     """``env_config`` of ReasoningGym."""
 
-    max_turns: int = option(1, "Tries.", low=1)
+    max_turns: int = option(1, "Tries.", ge=1)
     task: str = option("leg_counting", "Name of the generator, one of those of `reasoning_gym`.", stranger=is_name)
     task_config: dict[str, Any] = option(
         {}, "Settings of the generator, as its own configuration names them (without `seed` and `size`)."
     )
-    size: int = option(2_000, "Levels to draw from, all splits together.", low=30)
+    size: int = option(2_000, "Levels to draw from, all splits together.", ge=30)
 
 
 class ReasoningGym(AnswerGame):
@@ -115,9 +113,6 @@ class ReasoningGym(AnswerGame):
             else str(self._entry["question"])
         )
 
-    def legal_actions(self) -> tuple[str, ...]:
-        return ()
-
     def read_move(self, text: str) -> str:
         if not text:
             raise InvalidAction("the reply is empty.")
@@ -152,11 +147,7 @@ class ReasoningGym(AnswerGame):
 
 
 def make_tasks(task: str, config: dict[str, Any], size: int) -> Any:
-    """A data set of Reasoning Gym.
-
-    Raises:
-        ConfigError: for an unknown task, or settings it does not take.
-    """
+    """A data set of Reasoning Gym. Raises: ConfigError: for an unknown task, or settings it does not take."""
     if task not in DATASETS:
         hint = did_you_mean(task, DATASETS, "known: " + ", ".join(sorted(DATASETS)))
         raise ConfigError("env_config.task", f"unknown task {task!r}; {hint}")

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract import read_word
 from rllib_lmgame.envs.games.dilemmas.repeated import RepeatedGame, RepeatedOptions
 from rllib_lmgame.envs.games.dilemmas.strategies import STRATEGIES
 from rllib_lmgame.envs.support.payoffs import cooperation_rate, social_welfare
-from rllib_lmgame.settings.schema import option
 
 Matrix = Mapping[tuple[str, str], float]
 """(own action, the other's) -> own pay-off; both players have the same."""
 
 
-@dataclass(frozen=True)
 class StrategyOptions(RepeatedOptions):
     """``env_config`` of a game whose expert plays one of the known strategies."""
 

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract import TextParallelOptions, Variant
 from rllib_lmgame.envs.games.dilemmas.matrix_game import Matrix, MatrixGame, StrategyOptions
-from rllib_lmgame.settings.schema import option
 
 COOPERATE, DEFECT = "cooperate", "defect"
 
 
-@dataclass(frozen=True)
 class IteratedPrisonersDilemmaOptions(StrategyOptions):
     """``env_config`` of the iterated prisoner's dilemma."""
 
-    temptation: float = option(5.0, "Pay-off of defecting while the other cooperates.", low=0)
-    reward: float = option(3.0, "Pay-off of each where both cooperate.", low=0)
-    punishment: float = option(1.0, "Pay-off of each where both defect.", low=0)
-    sucker: float = option(0.0, "Pay-off of cooperating while the other defects.", low=0)
+    temptation: float = option(5.0, "Pay-off of defecting while the other cooperates.", ge=0)
+    reward: float = option(3.0, "Pay-off of each where both cooperate.", ge=0)
+    punishment: float = option(1.0, "Pay-off of each where both defect.", ge=0)
+    sucker: float = option(0.0, "Pay-off of cooperating while the other defects.", ge=0)
 
 
 class IteratedPrisonersDilemma(MatrixGame):
@@ -43,7 +41,6 @@ class IteratedPrisonersDilemma(MatrixGame):
     """
 
     variants = (Variant("lmgame/IteratedPrisonersDilemma-v0", (0.0, 50.0)),)
-    metadata: ClassVar[dict[str, Any]] = {"name": "iterated_prisoners_dilemma_v0", "render_modes": ["ansi"]}
     Options: ClassVar[type[TextParallelOptions]] = IteratedPrisonersDilemmaOptions
     options: IteratedPrisonersDilemmaOptions
     actions = (COOPERATE, DEFECT)

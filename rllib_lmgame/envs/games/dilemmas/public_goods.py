@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract import TextParallelOptions, Variant, read_word
 from rllib_lmgame.envs.games.dilemmas.repeated import RepeatedGame, RepeatedOptions
 from rllib_lmgame.envs.support.payoffs import social_welfare
-from rllib_lmgame.settings.schema import option
 
 
-@dataclass(frozen=True)
 class PublicGoodsOptions(RepeatedOptions):
     """``env_config`` of the public goods game."""
 
-    players: int = option(4, "Players.", low=3, high=20)
-    endowment: int = option(20, "Tokens that everybody gets in each round, to keep or to give.", low=1, high=1_000)
+    players: int = option(4, "Players.", ge=3, le=20)
+    endowment: int = option(20, "Tokens that everybody gets in each round, to keep or to give.", ge=1, le=1_000)
     multiplier: float = option(
-        1.6, "What is given is multiplied by this and shared out; more than 1 and less than `players`.", above=1
+        1.6, "What is given is multiplied by this and shared out; more than 1 and less than `players`.", gt=1
     )
 
 
@@ -47,7 +45,6 @@ class PublicGoods(RepeatedGame):
     """
 
     variants = (Variant("lmgame/PublicGoods-v0", (1.7, 22.0)),)
-    metadata: ClassVar[dict[str, Any]] = {"name": "public_goods_v0", "render_modes": ["ansi"]}
     Options: ClassVar[type[TextParallelOptions]] = PublicGoodsOptions
     options: PublicGoodsOptions
     forfeit_eliminates = True

@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract import TextParallelGame, TextParallelOptions, quoted
-from rllib_lmgame.settings.schema import option
 
 LONGEST_MESSAGE = 500
 """Characters: those of all others in a large group must fit into an observation."""
@@ -19,15 +18,14 @@ TOLERANCE = 1e-9
 """Sums of pay-offs are compared with this slack."""
 
 
-@dataclass(frozen=True)
 class RepeatedOptions(TextParallelOptions):
     """``env_config`` keys of every game of rounds."""
 
-    rounds: int = option(10, "Rounds with pay-offs.", low=1, high=10_000)
-    chat_turns: int = option(0, "Messages everybody writes before each round, all at once.", low=0, high=20)
-    chat_length: int = option(200, "Characters of a message that the others see.", low=1, high=LONGEST_MESSAGE)
+    rounds: int = option(10, "Rounds with pay-offs.", ge=1, le=10_000)
+    chat_turns: int = option(0, "Messages everybody writes before each round, all at once.", ge=0, le=20)
+    chat_length: int = option(200, "Characters of a message that the others see.", ge=1, le=LONGEST_MESSAGE)
     max_turns: int | None = option(
-        None, "Replies per player, messages included, after which the game is cut short; null: it is never.", low=1
+        None, "Replies per player, messages included, after which the game is cut short; null: it is never.", ge=1
     )
 
 
@@ -65,8 +63,7 @@ class RepeatedGame(TextParallelGame):
     def read_choice(self, agent: str, text: str) -> Any:
         """The decision that ``text`` says.
 
-        Raises:
-            InvalidAction: if it says none, several, or one that is not allowed.
+        Raises: InvalidAction: if it says none, several, or one that is not allowed.
         """
 
     @abstractmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
 
 from rllib_lmgame.envs.contract.base import Variant
 from rllib_lmgame.envs.games.dilemmas.matrix_game import Matrix, MatrixGame
@@ -34,7 +33,6 @@ class RockPaperScissors(MatrixGame):
     """
 
     variants = (Variant("lmgame/RockPaperScissors-v0", (-10.7, 10.0)),)
-    metadata: ClassVar[dict[str, Any]] = {"name": "rock_paper_scissors_v0", "render_modes": ["ansi"]}
     zero_sum = True
     forfeit_adds = False  # Who is left has won, whatever the score.
     actions = HANDS

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract import TextParallelOptions, Variant
 from rllib_lmgame.envs.games.dilemmas.matrix_game import Matrix, MatrixGame, StrategyOptions
-from rllib_lmgame.settings.schema import option
 
 STAG, HARE = "stag", "hare"
 
 
-@dataclass(frozen=True)
 class StagHuntOptions(StrategyOptions):
     """``env_config`` of the stag hunt."""
 
-    stag: float = option(4.0, "Pay-off of each where both hunt the stag.", low=0)
-    hare: float = option(3.0, "Pay-off of hunting the hare, whatever the other does.", low=0)
-    alone: float = option(0.0, "Pay-off of hunting the stag alone.", low=0)
+    stag: float = option(4.0, "Pay-off of each where both hunt the stag.", ge=0)
+    hare: float = option(3.0, "Pay-off of hunting the hare, whatever the other does.", ge=0)
+    alone: float = option(0.0, "Pay-off of hunting the stag alone.", ge=0)
 
 
 class StagHunt(MatrixGame):
@@ -45,7 +43,6 @@ class StagHunt(MatrixGame):
     """
 
     variants = (Variant("lmgame/StagHunt-v0", (0.0, 40.0)),)
-    metadata: ClassVar[dict[str, Any]] = {"name": "stag_hunt_v0", "render_modes": ["ansi"]}
     Options: ClassVar[type[TextParallelOptions]] = StagHuntOptions
     options: StagHuntOptions
     actions = (STAG, HARE)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
+
+from pydantic import model_validator
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract import InvalidAction, TextAECGame, TextAECOptions, Variant, read_word
 from rllib_lmgame.envs.games.duels.connect_four_search import Grid, best_columns
-from rllib_lmgame.settings.schema import option
 
 FAST_DEPTH = 6
 """A search this deep answers within a tenth of a second or so on the usual board."""
@@ -25,15 +26,14 @@ AS_SQUARES = (
 )
 
 
-@dataclass(frozen=True)
 class ConnectFourOptions(TextAECOptions):
     """``env_config`` of ConnectFour."""
 
-    rows: int = option(6, "Rows.", low=1, high=12)
-    columns: int = option(7, "Columns.", low=1, high=9)
-    connect: int = option(4, "Stones in a line that win.", low=2)
+    rows: int = option(6, "Rows.", ge=1, le=12)
+    columns: int = option(7, "Columns.", ge=1, le=9)
+    connect: int = option(4, "Stones in a line that win.", ge=2)
     expert_depth: int = option(
-        4, "Moves the expert (`solver`, `minimax`) looks ahead, its own next one included.", low=1, high=42
+        4, "Moves the expert (`solver`, `minimax`) looks ahead, its own next one included.", ge=1, le=42
     )
     numbered_marks: bool = option(
         False,
@@ -41,12 +41,14 @@ class ConnectFourOptions(TextAECOptions):
         "row (`Y41 T42`, `_43`), each of which is one token to a tiny model.",
     )
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _lines_fit(self) -> Self:
         if self.connect > max(self.rows, self.columns):
             raise ConfigError(
                 "env_config.connect",
                 f"is {self.connect}, and no line is so long on {self.columns} columns and {self.rows} rows",
             )
+        return self
 
 
 class ConnectFour(TextAECGame):
@@ -70,11 +72,6 @@ class ConnectFour(TextAECGame):
     """
 
     variants = (Variant("lmgame/ConnectFour-v0", (-5.3, 1.0)),)
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "connect_four_v0",
-        "is_parallelizable": False,
-        "render_modes": ["ansi"],
-    }
     Options: ClassVar[type[TextAECOptions]] = ConnectFourOptions
     options: ConnectFourOptions
     seats: ClassVar[Mapping[str, str]] = {"X": "first", "O": "second"}

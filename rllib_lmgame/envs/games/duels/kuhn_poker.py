@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract import GameState, TextAECOptions, TextTreeGame, Variant
-from rllib_lmgame.settings.schema import option
 
 History = tuple[str, ...]
 """Actions since the deal, in order."""
@@ -27,11 +27,10 @@ The highest card among those who have not folded takes all chips.
 Reply with one word: check, bet, call or fold."""
 
 
-@dataclass(frozen=True)
 class KuhnPokerOptions(TextAECOptions):
     """``env_config`` of Kuhn poker."""
 
-    players: int = option(2, "Players.", low=2, high=3)
+    players: int = option(2, "Players.", ge=2, le=3)
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,6 @@ class KuhnPoker(TextTreeGame):
     """
 
     variants = (Variant("lmgame/KuhnPoker-v0", (-2.4, 2.0)),)
-    metadata: ClassVar[dict[str, Any]] = {"name": "kuhn_poker_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     Options: ClassVar[type[TextAECOptions]] = KuhnPokerOptions
     options: KuhnPokerOptions
     position: KuhnState

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar
 
 from rllib_lmgame.envs.contract import GameState, TextTreeGame, Variant
 from rllib_lmgame.envs.support.equilibrium import Odds, equilibrium_odds
@@ -119,11 +118,6 @@ class LeducPoker(TextTreeGame):
     """
 
     variants = (Variant("lmgame/LeducPoker-v0", (-13.8, 13.0)),)
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "leduc_poker_v0",
-        "is_parallelizable": False,
-        "render_modes": ["ansi"],
-    }
     position: LeducState
 
     @property

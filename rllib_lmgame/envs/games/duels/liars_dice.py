@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract import GameState, TextAECOptions, TextTreeGame, Variant
 from rllib_lmgame.envs.support.equilibrium import Odds, equilibrium_odds
-from rllib_lmgame.settings.schema import option
 
 LIAR = "liar"
 MOST_BIDS_OF_EXPERT = 12
@@ -27,12 +27,11 @@ Who says liar ends the game, and wins if the last bid is false; else the bidder 
 Reply with a bid such as 1-2, or with the word liar."""
 
 
-@dataclass(frozen=True)
 class LiarsDiceOptions(TextAECOptions):
     """``env_config`` of Liar's Dice."""
 
-    dice: int = option(1, "Dice of each player.", low=1, high=5)
-    sides: int = option(6, "Sides of a die; the highest counts as every face.", low=2, high=6)
+    dice: int = option(1, "Dice of each player.", ge=1, le=5)
+    sides: int = option(6, "Sides of a die; the highest counts as every face.", ge=2, le=6)
 
 
 @dataclass(frozen=True)
@@ -108,11 +107,6 @@ class LiarsDice(TextTreeGame):
     """
 
     variants = (Variant("lmgame/LiarsDice-v0", (-2.5, 1.0)),)
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "liars_dice_v0",
-        "is_parallelizable": False,
-        "render_modes": ["ansi"],
-    }
     Options: ClassVar[type[TextAECOptions]] = LiarsDiceOptions
     options: LiarsDiceOptions
     position: LiarsDiceState

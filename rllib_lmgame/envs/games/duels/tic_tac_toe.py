@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract import InvalidAction, TextAECGame, TextAECOptions, Variant, read_word
-from rllib_lmgame.settings.schema import option
 
 CELLS = "123456789"
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
@@ -18,7 +17,6 @@ Three marks of one player in a row, a column or a diagonal win; a full board is 
 An empty cell shows its number, 1 to 9; reply with the number of the cell you mark."""
 
 
-@dataclass(frozen=True)
 class TicTacToeOptions(TextAECOptions):
     """``env_config`` of TicTacToe."""
 
@@ -43,11 +41,6 @@ class TicTacToe(TextAECGame):
     """
 
     variants = (Variant("lmgame/TicTacToe-v0", (-2.1, 1.0)),)
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "tic_tac_toe_v0",
-        "is_parallelizable": False,
-        "render_modes": ["ansi"],
-    }
     Options: ClassVar[type[TextAECOptions]] = TicTacToeOptions
     options: TicTacToeOptions
     seats: ClassVar[Mapping[str, str]] = {"X": "first", "O": "second"}

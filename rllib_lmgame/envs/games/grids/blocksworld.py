@@ -7,14 +7,13 @@ import itertools
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import level_digest, split_few
-from rllib_lmgame.settings.schema import option
 
 Stacks = tuple[int, ...]
 """Support of block 1, 2, ...: a block's number, or 0 for the table."""
@@ -38,16 +37,15 @@ LEGENDS = {
 }
 
 
-@dataclass(frozen=True)
 class BlocksworldOptions(TextGameOptions):
     """``env_config`` of Blocksworld."""
 
-    max_turns: int = option(11, "Replies per episode.", low=1)
-    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", low=1)
-    max_actions: int | None = option(20, "Moves per episode; null is no limit.", low=1)
-    invalid_action_penalty: float = option(-5.0, "Reward of a reply that cannot be read.", high=0)
-    num_blocks: int = option(3, "Blocks.", low=2, high=6)
-    min_distance: int = option(1, "Moves the shortest solution has at least.", low=1)
+    max_turns: int = option(11, "Replies per episode.", ge=1)
+    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", ge=1)
+    max_actions: int | None = option(20, "Moves per episode; null is no limit.", ge=1)
+    invalid_action_penalty: float = option(-5.0, "Reward of a reply that cannot be read.", le=0)
+    num_blocks: int = option(3, "Blocks.", ge=2, le=6)
+    min_distance: int = option(1, "Moves the shortest solution has at least.", ge=1)
     observation: str = option("text", "Sentences, the list of supports, or a drawing.", choices=("text", "1d", "2d"))
 
 
@@ -80,9 +78,7 @@ class Blocksworld(TextGame):
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         chosen = self.options
-        budget = chosen.max_turns * chosen.max_actions_per_turn
-        self._budget = budget if chosen.max_actions is None else min(budget, chosen.max_actions)
-        if chosen.min_distance > min(self._budget, 2 * chosen.num_blocks - 2):
+        if chosen.min_distance > min(self.moves_in_all, 2 * chosen.num_blocks - 2):
             raise ConfigError(
                 "env_config.min_distance",
                 f"no level of {chosen.num_blocks} blocks needs {chosen.min_distance} moves within the budget; lower it",
@@ -91,12 +87,11 @@ class Blocksworld(TextGame):
     @property
     def rules(self) -> str:
         chosen = self.options
-        total = "" if chosen.max_actions is None else f" and {chosen.max_actions} moves in all"
         return RULES.format(
             blocks=chosen.num_blocks,
             moves=self.moves_rule(("(move 2 to 0)", "(move 1 to 2)")),
             turns=chosen.max_turns,
-            total=total,
+            total=self.total_rule(),
             legend=LEGENDS[chosen.observation],
         )
 
@@ -106,10 +101,12 @@ class Blocksworld(TextGame):
 
     def levels(self, rng: random.Random) -> Iterator[tuple[Stacks, Stacks]]:
         chosen = self.options
-        tight = chosen.min_distance > 1 or self._budget < 2 * chosen.num_blocks - 2
+        tight = chosen.min_distance > 1 or self.moves_in_all < 2 * chosen.num_blocks - 2
         while True:
             start, goal = random_stacks(rng, chosen.num_blocks), random_stacks(rng, chosen.num_blocks)
-            if start != goal and (not tight or chosen.min_distance <= len(shortest_moves(start, goal)) <= self._budget):
+            if start != goal and (
+                not tight or chosen.min_distance <= len(shortest_moves(start, goal)) <= self.moves_in_all
+            ):
                 yield start, goal
 
     def level_key(self, level: tuple[Stacks, Stacks]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
@@ -14,8 +13,8 @@ from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
-from rllib_lmgame.settings.schema import option
 
 GOAL_REWARD = 1.0
 MAX_MAPS_TRIED = 10_000
@@ -32,15 +31,14 @@ There are {turns} turns{total}. Reaching the goal gives 1.{slippery}"""
 SLIPPERY = "\nThe ice is slippery: one time in three each you go where you want, or to one side or the other of it."
 
 
-@dataclass(frozen=True)
 class FrozenLakeOptions(TextGameOptions):
     """``env_config`` of FrozenLake."""
 
-    max_turns: int = option(10, "Replies per episode.", low=1)
-    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", low=1)
-    max_actions: int | None = option(20, "Moves per episode; null is no limit.", low=1)
-    size: int = option(4, "Rows and columns of the lake.", low=2, high=10)
-    frozen_probability: float = option(0.8, "Probability that a cell is ice and not a hole.", above=0, high=1)
+    max_turns: int = option(10, "Replies per episode.", ge=1)
+    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", ge=1)
+    max_actions: int | None = option(20, "Moves per episode; null is no limit.", ge=1)
+    size: int = option(4, "Rows and columns of the lake.", ge=2, le=10)
+    frozen_probability: float = option(0.8, "Probability that a cell is ice and not a hole.", gt=0, le=1)
     is_slippery: bool = option(False, "Slip to one side or the other two times in three.")
 
 
@@ -70,10 +68,9 @@ class FrozenLake(TextGame):
     @property
     def rules(self) -> str:
         chosen = self.options
-        total = "" if chosen.max_actions is None else f" and {chosen.max_actions} moves in all"
         slippery = SLIPPERY if chosen.is_slippery else ""
         return RULES.format(
-            moves=self.moves_rule(("Right", "Down")), turns=chosen.max_turns, total=total, slippery=slippery
+            moves=self.moves_rule(("Right", "Down")), turns=chosen.max_turns, total=self.total_rule(), slippery=slippery
         )
 
     @property
@@ -86,8 +83,7 @@ class FrozenLake(TextGame):
 
     def levels(self, rng: random.Random) -> Iterator[tuple[str, ...]]:
         chosen = self.options
-        budget = chosen.max_turns * chosen.max_actions_per_turn
-        budget = budget if chosen.max_actions is None else min(budget, chosen.max_actions)
+        budget = self.moves_in_all
         if 2 * (chosen.size - 1) > budget:
             raise ConfigError(
                 "env_config.max_actions",

@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import level_digest, split_few
-from rllib_lmgame.settings.schema import option
 
 Place = tuple[int, int]
 """Row and column, from 0 at the top left."""
@@ -62,23 +61,22 @@ class Level(NamedTuple):
     start: Place
 
 
-@dataclass(frozen=True)
 class MazeOptions(TextGameOptions):
     """``env_config`` of Maze."""
 
-    max_turns: int = option(100, "Replies per episode.", low=1)
-    invalid_action_penalty: float = option(UNKNOWN_ACTION_REWARD, "Reward of a reply that is no move.", high=0)
+    max_turns: int = option(100, "Replies per episode.", ge=1)
+    invalid_action_penalty: float = option(UNKNOWN_ACTION_REWARD, "Reward of a reply that is no move.", le=0)
     max_invalid_actions: int | None = option(
         None,
         "Invalid actions in a row that end the episode as a forfeit; null never ends it (a forfeit would be "
         "cheaper than a long way).",
-        low=1,
+        ge=1,
     )
     map: str = option("double_t", "Two fixed maps, or a new maze for every level.", choices=(*MAPS, "random"))
     dim_maze: tuple[int, int] = option((9, 9), "Rows and columns of random mazes, walls included (odd, 5 to 41 each).")
     observation: str = option("position", "Coordinates and walls, or the walls alone.", choices=tuple(SEEN))
     history: int = option(
-        0, "Earlier moves shown in the observation, each with the walls that were seen then.", low=0, high=100
+        0, "Earlier moves shown in the observation, each with the walls that were seen then.", ge=0, le=100
     )
     show_map: bool = option(False, "Begin the rules with a map of the maze (without the player).")
 
@@ -122,8 +120,6 @@ class Maze(TextGame):
                 raise ConfigError(
                     "env_config.dim_maze", f"rows and columns must be odd and 5 to 41, got {list(chosen.dim_maze)}"
                 )
-        budget = chosen.max_turns * chosen.max_actions_per_turn
-        self._budget = budget if chosen.max_actions is None else min(budget, chosen.max_actions)
         self._level: Level | None = None
 
     @property
@@ -134,7 +130,7 @@ class Maze(TextGame):
             seen=SEEN[chosen.observation] + LEGEND * chosen.show_map,
             several=f" Up to {per_turn} moves per reply, joined by ||." if per_turn > 1 else "",
             turns=chosen.max_turns,
-            total="" if chosen.max_actions is None else f" and {chosen.max_actions} moves in all",
+            total=self.total_rule(),
         )
         fixed = chosen.map in MAPS and chosen.show_map
         return rules + "\n" + drawing(*MAPS[chosen.map]) if fixed else rules
@@ -158,7 +154,7 @@ class Maze(TextGame):
             rows = carved(rng, *self.options.dim_maze)
             goal, start = rng.sample(free_places(rows), 2)
             failed += 1
-            if distances(rows, goal)[start] <= self._budget:
+            if distances(rows, goal)[start] <= self.moves_in_all:
                 failed = 0
                 yield Level(rows, goal, start)
         raise ConfigError("env_config.max_turns", "random mazes of this size take more steps than the budget; raise it")
@@ -225,7 +221,9 @@ class Maze(TextGame):
     def _fixed_levels(self) -> list[Level]:
         """All levels of a fixed map that can be solved within the budget."""
         rows, goal = MAPS[self.options.map]
-        return [Level(rows, goal, start) for start, steps in distances(rows, goal).items() if 0 < steps <= self._budget]
+        return [
+            Level(rows, goal, start) for start, steps in distances(rows, goal).items() if 0 < steps <= self.moves_in_all
+        ]
 
     @cached_property
     def _few_splits(self) -> dict[str, str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.grids.sokoban_rooms import Distances, Level, bits, carve, directions, inner_cells, move
-from rllib_lmgame.settings.schema import option
 
 MAX_ROOMS_TRIED = 5_000
 MIN_FREE_SHARE = 0.4
@@ -36,20 +35,19 @@ CELL_NAMES = ("wall", "floor", "target", "box on target", "box", "player", "play
 TARGET, BOX_ON_TARGET, BOX, PLAYER, PLAYER_ON_TARGET = range(2, 7)
 
 
-@dataclass(frozen=True)
 class SokobanOptions(TextGameOptions):
     """``env_config`` of Sokoban."""
 
-    max_turns: int = option(6, "Replies per episode.", low=1)
-    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", low=1)
-    max_actions: int | None = option(10, "Moves per episode; null is no limit.", low=1)
+    max_turns: int = option(6, "Replies per episode.", ge=1)
+    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", ge=1)
+    max_actions: int | None = option(10, "Moves per episode; null is no limit.", ge=1)
     dim_room: tuple[int, int] = option(
         (6, 6), "Rows and columns of the room, border included (4 to 12 each, not both 4)."
     )
-    num_boxes: int = option(1, "Boxes and targets.", low=1, high=2)
-    min_distance: int = option(3, "Moves the shortest solution has at least.", low=1)
+    num_boxes: int = option(1, "Boxes and targets.", ge=1, le=2)
+    min_distance: int = option(3, "Moves the shortest solution has at least.", ge=1)
     max_distance: int | None = option(
-        None, "Moves the shortest solution has at most; null is what the budget allows, 20 at most.", low=1
+        None, "Moves the shortest solution has at most; null is what the budget allows, 20 at most.", ge=1
     )
     show_grid: bool = option(
         True, "Show the room as rows of symbols; without it coordinates are shown, those of the walls inside included."
@@ -143,7 +141,7 @@ class Sokoban(TextGame):
             ),
             per_reply=self.moves_rule((chosen.moves[0], chosen.moves[3])),
             turns=chosen.max_turns,
-            total="" if chosen.max_actions is None else f" and {chosen.max_actions} moves in all",
+            total=self.total_rule(),
         )
 
     @property
@@ -228,8 +226,7 @@ class Sokoban(TextGame):
     def _longest_solution(self) -> int:
         """Most moves a level may need: what was asked for, within the budget."""
         chosen = self.options
-        budget = chosen.max_turns * chosen.max_actions_per_turn
-        budget = min(budget, budget if chosen.max_actions is None else chosen.max_actions)
+        budget = self.moves_in_all
         longest = min(budget, 20) if chosen.max_distance is None else chosen.max_distance
         if longest > budget:
             raise ConfigError(

@@ -5,19 +5,18 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
 from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
-from rllib_lmgame.envs.games.mathematics.word_problems import FAMILIES, MAX_STEPS, WordProblem, word_problem
 from rllib_lmgame.envs.support.answers import TAIL, number_text, read_number
 from rllib_lmgame.envs.support.datasets import once_per_file, readable
 from rllib_lmgame.envs.support.json_stream import stream_records
 from rllib_lmgame.envs.support.published import PublishedLevels
 from rllib_lmgame.envs.support.replies import AnswerGame
-from rllib_lmgame.settings.schema import option
+from rllib_lmgame.envs.synthetic.word_problems import FAMILIES, MAX_STEPS, WordProblem, word_problem
 from rllib_lmgame.settings.trust import is_data_set, is_name
 
 RIGHT_REWARD, WRONG_REWARD = 10.0, -0.1
@@ -28,11 +27,10 @@ commas and a unit or currency do no harm.
 You have {tries}. The right number gives 10, a wrong one costs 0.1."""
 
 
-@dataclass(frozen=True)
 class GSM8KOptions(TextGameOptions):
     """``env_config`` of GSM8K."""
 
-    max_turns: int = option(1, "Tries.", low=1)
+    max_turns: int = option(1, "Tries.", ge=1)
     steps: tuple[int, int] = option(
         (2, 4), f"Fewest and most calculations a problem takes, 1 to {MAX_STEPS}; not used with `data`."
     )
@@ -116,9 +114,6 @@ class GSM8K(PublishedLevels, AnswerGame):
             return "Correct."
         return self._problem.question if self._given is None else MISS
 
-    def legal_actions(self) -> tuple[str, ...]:
-        return ()
-
     def read_move(self, text: str) -> Fraction:
         return read_number(text)
 
@@ -139,8 +134,7 @@ class GSM8K(PublishedLevels, AnswerGame):
 def check_story_options(steps: tuple[int, int], steps_key: str, families: tuple[str, ...], families_key: str) -> None:
     """Check the options that choose made-up word problems.
 
-    Raises:
-        ConfigError: for a range that is empty or too wide, or an unknown family.
+    Raises: ConfigError: for a range that is empty or too wide, or an unknown family.
     """
     low, high = steps
     if not 1 <= low <= high <= MAX_STEPS:
@@ -157,11 +151,7 @@ def check_story_options(steps: tuple[int, int], steps_key: str, families: tuple[
 
 @once_per_file
 def load_problems(path: str) -> tuple[WordProblem, ...]:
-    """Problems of a file in the form of GSM8K.
-
-    Raises:
-        ConfigError: names file and line of what is wrong.
-    """
+    """Problems of a file in the form of GSM8K. Raises: ConfigError: names file and line of what is wrong."""
     problems = tuple(
         _problem(record["question"], record["answer"], where)
         for where, record in stream_records(path, {"question": str, "answer": str})

@@ -15,8 +15,7 @@ def the_action(reply: str, openers: Sequence[str], phrases: Sequence[str]) -> st
     whatever their case and closing punctuation. It must be all of the reply (the same one again does no harm), so that
     nobody has to guess whether "Fine. propose: 2 books" was said or done.
 
-    Raises:
-        InvalidAction: if the reply has no words, or an action is mixed with words or with another action.
+    Raises: InvalidAction: if the reply has no words, or an action is mixed with words or with another action.
     """
     if not any(mark.isalnum() for mark in reply):
         raise InvalidAction("say something.")

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract import TextAECGame, TextAECOptions
 from rllib_lmgame.envs.contract.base import MAX_QUOTED
 from rllib_lmgame.envs.games.talk.transcript import Transcript
-from rllib_lmgame.settings.schema import option
 
 HEARD = f"The other player hears the first {MAX_QUOTED:,} characters of a message."
 
 
-@dataclass(frozen=True)
 class TalkOptions(TextAECOptions):
     """``env_config`` keys of the games of talk."""
 

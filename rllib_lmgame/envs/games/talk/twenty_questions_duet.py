@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions, Variant
 from rllib_lmgame.envs.games.talk.base import TalkGame, TalkOptions
 from rllib_lmgame.envs.games.words.guessing.objects import DEPENDS, NO, YES, object_table
@@ -21,7 +21,6 @@ from rllib_lmgame.envs.games.words.guessing.twenty_questions import (
     still_possible,
     with_article,
 )
-from rllib_lmgame.settings.schema import option
 
 ASKER, ANSWERER = "asker", "answerer"
 QUESTIONS = 20
@@ -44,14 +43,13 @@ Both are paid 1 if the object is found, less {cost} for each question and wrong 
 An answer that is false costs the answerer {penalty:g}."""
 
 
-@dataclass(frozen=True)
 class TwentyQuestionsDuetOptions(TalkOptions):
     """``env_config`` of TwentyQuestionsDuet."""
 
     max_turns: int | None = option(
-        QUESTIONS, "Questions, guesses included, and as many answers; null is no limit.", low=1
+        QUESTIONS, "Questions, guesses included, and as many answers; null is no limit.", ge=1
     )
-    false_answer_penalty: float = option(0.1, "What a false answer costs the answerer.", low=0)
+    false_answer_penalty: float = option(0.1, "What a false answer costs the answerer.", ge=0)
 
 
 class TwentyQuestionsDuet(TalkGame):
@@ -75,11 +73,6 @@ class TwentyQuestionsDuet(TalkGame):
     """
 
     variants = (Variant("lmgame/TwentyQuestionsDuet-v0", (-2.0, 1.0)),)
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "twenty_questions_duet_v0",
-        "is_parallelizable": False,
-        "render_modes": ["ansi"],
-    }
     Options: ClassVar[type[TextAECOptions]] = TwentyQuestionsDuetOptions
     options: TwentyQuestionsDuetOptions
     cooperative: ClassVar[bool] = True

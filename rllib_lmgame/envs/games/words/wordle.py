@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import (
     SPLITS,
@@ -25,7 +25,6 @@ from rllib_lmgame.envs.contract.splits import (
     split_of,
 )
 from rllib_lmgame.envs.support.datasets import package_lines
-from rllib_lmgame.settings.schema import option
 
 GREY, YELLOW, GREEN = 0, 1, 2
 COLOURS = ("grey", "yellow", "green")
@@ -42,18 +41,17 @@ each letter of the word answers for one letter of the guess).
 There are {turns} guesses; a reply that is no such word takes one too. A wrong guess costs 1, the right one nothing."""
 
 
-@dataclass(frozen=True)
 class WordleOptions(TextGameOptions):
     """``env_config`` of Wordle."""
 
-    max_turns: int = option(6, "Guesses per episode; a bad word takes one too.", low=1)
-    invalid_action_penalty: float = option(-1.0, "Reward of a reply that is no word of the right length.", high=0)
+    max_turns: int = option(6, "Guesses per episode; a bad word takes one too.", ge=1)
+    invalid_action_penalty: float = option(-1.0, "Reward of a reply that is no word of the right length.", le=0)
     max_invalid_actions: int | None = option(
-        None, "Bad words in a row that end the episode as a forfeit; null never ends it.", low=1
+        None, "Bad words in a row that end the episode as a forfeit; null never ends it.", ge=1
     )
-    word_length: int = option(5, "Letters of the word.", low=3, high=5)
+    word_length: int = option(5, "Letters of the word.", ge=3, le=5)
     num_words: int | None = option(
-        None, "Words that may be hidden, a fixed choice of the list; null takes all.", low=len(SPLITS)
+        None, "Words that may be hidden, a fixed choice of the list; null takes all.", ge=len(SPLITS)
     )
     listed_only: bool = option(
         False, "Take only guesses that are on the list of words; otherwise any letters may be guessed."

@@ -4,6 +4,7 @@ whether two are the same.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -174,6 +175,15 @@ def same_answer(given: Answer, gold: Answer, tolerance: Fraction = Fraction(0)) 
     compare = _Comparison(tolerance)
     readings = (*given.readings, *_concluded(given))
     return any(compare.same(one, other) for one in readings for other in gold.readings)
+
+
+def numbers_of(answer: Answer) -> Reals | None:
+    """The real numbers that an answer describes by intervals or by conditions on a variable that stands alone."""
+    for reading in answer.readings:
+        if isinstance(reading, Reals | Relation | Items):
+            with contextlib.suppress(UnreadableError):
+                return _reals(reading)
+    return None
 
 
 def is_worked_out(answer: Answer, concluded: bool = False) -> bool:

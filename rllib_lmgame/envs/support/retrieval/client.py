@@ -4,8 +4,8 @@
 2. A search ends within its time limit, with passages or with :class:`RetrieverError`, however slowly bytes may come.
 3. Statuses 500, 502, 503 and 504 and broken connections are tried again, ever later, while there is time. Other
    statuses and answers that are none are not.
-4. A query that the server refuses (400, 422) or fails at (500) fails its own search alone. The others of the request
-   are asked again without it, and get their passages as soon as these are there.
+4. A query that the server refuses (400, 422) or fails at (500) fails its own search alone: each query of such a request
+   is asked again by itself.
 5. No redirect is followed, no proxy asked, no cookie kept.
 """
 
@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -40,10 +40,6 @@ SHOWN = 200
 
 class RetrieverError(WaitedTooLong):
     """A search got no answer that can be used."""
-
-
-Found = list[Passage] | RetrieverError
-"""What one query found, or why nothing can be said of it."""
 
 
 def passages_of(answer: Any, queries: int) -> list[list[Passage]]:
@@ -95,27 +91,13 @@ class _Batch:
 
 
 @dataclass(frozen=True)
-class _Form:
-    """How the server is asked, and until when.
+class _Asking:
+    """The client that asks, for how many results, until when, and whether faults that may pass are waited for."""
 
-    Attributes:
-        single: One query a request.
-        parts: Places of the queries of each request.
-        ends: Time of the event loop.
-        patient: Faults that may pass are waited for.
-    """
-
-    batch: _Batch
-    single: bool
-    parts: Sequence[range]
-    session: Any = None
-    ends: float = 0.0
-    patient: bool = True
-
-    def body(self, places: range) -> dict[str, Any]:
-        queries = [self.batch.queries[place] for place in places]
-        asked: dict[str, Any] = {"query": queries[0]} if self.single else {"queries": queries}
-        return {**asked, "topk": self.batch.topk, "return_scores": True}
+    http: Any
+    topk: int
+    ends: float
+    patient: bool
 
 
 class HttpRetriever:
@@ -155,7 +137,7 @@ class HttpRetriever:
         """
         try:
             batch = _Batch(topk, ["capital"], [Future()])
-            self._ask(batch, patient=False)
+            asyncio.run(self._ask(batch, patient=False))
             batch.found[0].result()
         except RetrieverError as error:
             start = "`rllib retriever` starts one; a slow one needs more `retriever_timeout_s`"
@@ -198,64 +180,67 @@ class HttpRetriever:
             with self._lock:
                 del self._open[batch.topk]
         try:
-            self._ask(batch)
+            asyncio.run(self._ask(batch))
         except BaseException as error:
             batch.fail(error)
 
-    def _ask(self, batch: _Batch, patient: bool = True) -> None:
-        """Ask, and tell what each query found; of a server that is not known yet, in one form after another."""
-        whole, alone = [range(len(batch.queries))], [range(place, place + 1) for place in range(len(batch.queries))]
-        together, singly = _Form(batch, False, whole, patient=patient), _Form(batch, True, alone, patient=patient)
-        apart = [replace(together, parts=alone)] if len(alone) > 1 else []
-        found: list[Found] = []
-        for form in {None: [together, singly, *apart], False: [together, *apart], True: [singly]}[self._single]:
-            found = asyncio.run(self._ask_as(form))
-            if any(isinstance(each, list) for each in found):
-                self._single = form.single
-            if not all(isinstance(each, _RefusedError) for each in found):
-                break
-        for told, each in zip(batch.found, found, strict=True):
-            if isinstance(each, RetrieverError):
-                told.set_exception(each)
-
-    async def _ask_as(self, form: _Form) -> list[Found]:
-        """What each query found in this form."""
-        import aiohttp
+    async def _ask(self, batch: _Batch, patient: bool = True) -> None:
+        """Ask in one request, and tell what each query found; each query by itself where that is refused."""
+        from rllib_lmgame.base import http_client
 
         ends = asyncio.get_running_loop().time() + self._limit_s
-        options: dict[str, Any] = {"timeout": aiohttp.ClientTimeout(), "cookie_jar": aiohttp.DummyCookieJar()}
-        async with aiohttp.ClientSession(trust_env=False, **options) as session:
-            form = replace(form, session=session, ends=ends)
-            found = await asyncio.gather(*(self._answer(form, places) for places in form.parts))
-        return [each for part in found for each in part]
+        async with http_client.client() as http:
+            asking = _Asking(http, batch.topk, ends, patient)
+            forms: tuple[bool, ...] = (True,)
+            if not self._single:
+                try:
+                    found = await self._answer(asking, batch.queries, single=False)
+                except _RefusedError as error:
+                    failed = isinstance(error, _FailedError) or self._single is False
+                    forms = (False,) if failed else (True, False)
+                else:
+                    self._single = False
+                    for told, passages in zip(batch.found, found, strict=True):
+                        told.set_result(passages)
+                    return
+            pairs = zip(batch.queries, batch.found, strict=True)
+            await asyncio.gather(*(self._ask_alone(asking, query, told, forms) for query, told in pairs))
 
-    async def _answer(self, form: _Form, places: range, broken: bool = False) -> list[Found]:
-        """What the queries of these places found.
+    async def _ask_alone(
+        self, asking: _Asking, query: str, told: Future[list[Passage]], forms: tuple[bool, ...]
+    ) -> None:
+        """Ask for one query in these forms, ``{"query": ...}`` or ``{"queries": [...]}``, and tell what it found."""
+        problems: list[str] = []
+        for single in forms:
+            try:
+                (found,) = await self._answer(asking, [query], single)
+            except _RefusedError as error:
+                problems.append(str(error))
+            except RetrieverError as error:
+                return told.set_exception(error)
+            else:
+                self._single = single
+                return told.set_result(found)
+        return told.set_exception(RetrieverError("; ".join(problems)))
 
-        Args:
-            broken: The server has failed at them beside others: if it fails again, each half is asked for itself.
-        """
-        wait_s = FIRST_WAIT_S
+    async def _answer(self, asking: _Asking, queries: Sequence[str], single: bool) -> list[list[Passage]]:
+        """What each query found. Raises: RetrieverError; _RefusedError: each by itself might find something."""
+        body = {"query": queries[0]} if single else {"queries": queries}
+        wait_s, failed = FIRST_WAIT_S, False
         while True:
             try:
-                async with asyncio.timeout_at(form.ends):
-                    answer = await _attempt(form.session, self.url, form.body(places))
-                found = [passages[: form.batch.topk] for passages in self._read(*answer, len(places))]
-                for place, passages in zip(places, found, strict=True):
-                    form.batch.found[place].set_result(passages)
-                return list(found)
+                async with asyncio.timeout_at(asking.ends):
+                    sent = {**body, "topk": asking.topk, "return_scores": True}
+                    status, content = await _attempt(asking.http, self.url, sent)
+                return [passages[: asking.topk] for passages in self._read(status, content, len(queries))]
             except TimeoutError:
-                return [RetrieverError(f"{self.shown} gave no answer within {self._limit_s:g} s")] * len(places)
-            except RetrieverError as error:
-                return [error] * len(places)
+                raise RetrieverError(f"{self.shown} gave no answer within {self._limit_s:g} s") from None
             except _PassingError as error:
-                if broken and error.status == FAILED and len(places) > 1:
-                    half = len(places) // 2
-                    parts = (self._answer(form, part, broken=True) for part in (places[:half], places[half:]))
-                    return [each for part in await asyncio.gather(*parts) for each in part]
-                if not form.patient or asyncio.get_running_loop().time() + wait_s >= form.ends:
-                    return [RetrieverError(f"{self.shown}: {error}")] * len(places)
-                broken = error.status == FAILED
+                if failed and error.status == FAILED and len(queries) > 1:
+                    raise _FailedError(str(error)) from None
+                if not asking.patient or asyncio.get_running_loop().time() + wait_s >= asking.ends:
+                    raise RetrieverError(f"{self.shown}: {error}") from None
+                failed = error.status == FAILED
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
@@ -287,24 +272,23 @@ class _RefusedError(RetrieverError):
     """The server takes no such request."""
 
 
+class _FailedError(_RefusedError):
+    """The server fails at several queries together."""
+
+
 async def _attempt(session: Any, url: str, body: dict[str, Any]) -> tuple[int, bytes]:
-    import aiohttp
+    from rllib_lmgame.base import http_client
 
     try:
-        async with session.post(url, json=body, allow_redirects=False) as response:
-            content = bytearray()
-            async for part in response.content.iter_chunked(1 << 16):
-                content += part
-                if len(content) > MOST_BYTES:
-                    raise RetrieverError(f"the retriever sent more than {MOST_BYTES:,} bytes")
-            if response.status in PASSING:
-                raise _PassingError(f"answered HTTP {response.status}: {_shown(content)}", response.status)
-            return response.status, bytes(content)
-    except (aiohttp.ClientError, OSError) as error:
-        if isinstance(error, TimeoutError):
-            raise
-        raise _PassingError(f"no answer: {printable(one_line(str(error) or type(error).__name__))[:SHOWN]}") from None
+        reply = await http_client.ask(session, "POST", url, None, MOST_BYTES, json=body)
+    except http_client.TooLong as error:
+        raise RetrieverError(f"the retriever {error}") from None
+    except http_client.NoAnswer as error:
+        raise _PassingError(f"no answer: {printable(one_line(str(error)))[:SHOWN]}") from None
+    if reply.status in PASSING:
+        raise _PassingError(f"answered HTTP {reply.status}: {_shown(reply.content)}", reply.status)
+    return reply.status, reply.content
 
 
-def _shown(content: bytes | bytearray) -> str:
+def _shown(content: bytes) -> str:
     return printable(one_line(content[: 4 * SHOWN].decode("utf-8", "replace")))[:SHOWN]

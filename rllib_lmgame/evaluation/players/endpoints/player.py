@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from rllib_lmgame.algorithms.demonstrations import with_demonstrations
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import as_mapping, build
 from rllib_lmgame.endpoints.address import read_address
 from rllib_lmgame.endpoints.client import Answer, ConversationTooLong, EndpointClient, EndpointError
 from rllib_lmgame.endpoints.settings import EndpointOptions
@@ -20,7 +21,6 @@ from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.players import Player, sampled_in
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, OutOfTokens, Seat
-from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
@@ -94,7 +94,7 @@ class EndpointPlayer(Player):
         )
 
     def identity(self) -> dict[str, Any]:
-        model = dataclasses.asdict(self.model)
+        model = as_mapping(self.model)
         return {**super().identity(), "language_model": model, "request": {**self.sampling, **self.endpoint.request}}
 
     def counts(self) -> dict[str, int]:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract import InvalidAction, TextGame, TextGameOptions
-from rllib_lmgame.settings.schema import option
 
 
-@dataclass(frozen=True)
 class GuessNumberOptions(TextGameOptions):
     """``env_config`` of GuessNumber."""
 
-    max_turns: int = option(8, "Replies per episode.", low=1)
-    highest: int = option(100, "The number lies between 1 and this one.", low=10, high=1000)
+    max_turns: int = option(8, "Replies per episode.", ge=1)
+    highest: int = option(100, "The number lies between 1 and this one.", ge=10, le=1000)
 
 
 class GuessNumber(TextGame):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract import InvalidAction, TextAECGame, TextAECOptions
-from rllib_lmgame.settings.schema import option
 
 
-@dataclass(frozen=True)
 class TakeStonesOptions(TextAECOptions):
     """``env_config`` of TakeStones."""
 
-    stones: int = option(12, "Stones on the heap at first.", low=2, high=50)
+    stones: int = option(12, "Stones on the heap at first.", ge=2, le=50)
 
 
 class TakeStones(TextAECGame):

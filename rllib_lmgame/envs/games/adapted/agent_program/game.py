@@ -5,29 +5,27 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.endpoints.completions import ChatReply, ChatRequest, RequestError
 from rllib_lmgame.envs.contract.base import MAX_TEXT, GameError, InvalidAction, TextGame, TextGameOptions
 from rllib_lmgame.envs.games.adapted.agent_program.programs import Host, ProgramProblem, Run, host_of
-from rllib_lmgame.settings.schema import option
 
 RETURNED = ("reward", "success", "measures", "category")
 """What a program may return by name."""
 
 
-@dataclass(frozen=True)
 class AgentProgramOptions(TextGameOptions):
     """``env_config`` of agent programs."""
 
     max_turns: int = option(
-        100, "Completions per episode; a program that asks for more is ended, and the episode is cut short.", low=1
+        100, "Completions per episode; a program that asks for more is ended, and the episode is cut short.", ge=1
     )
-    invalid_action_penalty: float = option(0.0, "No reply is invalid; the program says what it is worth.", high=0)
-    max_invalid_actions: int | None = option(None, "Likewise.", low=1)
+    invalid_action_penalty: float = option(0.0, "No reply is invalid; the program says what it is worth.", le=0)
+    max_invalid_actions: int | None = option(None, "Likewise.", ge=1)
     program: str | None = option(None, "The program; `agent:package.module:function` says it.")
     options: dict[str, Any] = option({}, "What the program finds as `task.options`.")
     success_above: float = option(
@@ -48,6 +46,7 @@ class AgentProgram(TextGame):
     Options: ClassVar[type[TextGameOptions]] = AgentProgramOptions
     slow_calls = True  # the program is a process of its own
     replayable = False  # nobody here knows what it does
+    solver_wins = False
     options: AgentProgramOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
@@ -178,10 +177,6 @@ class AgentProgram(TextGame):
 
     def measures(self) -> Mapping[str, float]:
         return self._measures
-
-    @property
-    def solver_wins(self) -> bool:
-        return False
 
     def close(self) -> None:
         """End the program."""

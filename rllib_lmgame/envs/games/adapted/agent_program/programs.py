@@ -122,7 +122,7 @@ def endpoint() -> tuple[ChatEndpoint, str]:
     """The endpoint of this process, and its address."""
     with _lock:
         if os.getpid() not in _endpoints:
-            chats = ChatEndpoint(MODEL, unknown="no such token: its episode may be over")
+            chats = ChatEndpoint(MODEL)
             port = waited_for(_serve(chats.app()))
             _endpoints[os.getpid()] = (chats, f"http://127.0.0.1:{port}/v1")
         return _endpoints[os.getpid()]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.base.step_timer import WaitedTooLong
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction, TextGameOptions, invalid_rule
@@ -20,21 +20,19 @@ from rllib_lmgame.envs.games.adapted.on_server import TOKEN, read_token
 from rllib_lmgame.envs.support.addresses import check_address
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame
-from rllib_lmgame.settings.schema import option
 
 TIMED_OUT = "TimeoutError"
 """WebArena's observation where a page never loads."""
 
 
-@dataclass(frozen=True)
 class AgentGymOptions(TextGameOptions):
     """``env_config`` of games on AgentGym's servers."""
 
     task: str = option("textcraft", "The task; `agentgym:TASK` says it.", choices=tuple(TASKS))
-    max_turns: int = option(20, "Replies per episode; each task has AgentGym's number.", low=1)
-    invalid_action_penalty: float = option(0.0, "Reward of a reply without an action.", high=0)
+    max_turns: int = option(20, "Replies per episode; each task has AgentGym's number.", ge=1)
+    invalid_action_penalty: float = option(0.0, "Reward of a reply without an action.", le=0)
     max_invalid_actions: int | None = option(
-        None, "Replies in a row without an action that end the episode; null never ends it.", low=1
+        None, "Replies in a row without an action that end the episode; null never ends it.", ge=1
     )
     url: str | None = option(None, "Where the server is: `http://HOST:PORT`. Maze and Wordle add their own paths.")
     token_variable: str | None = option(None, TOKEN)
@@ -61,8 +59,8 @@ class AgentGymOptions(TextGameOptions):
         "[evaluations](../evaluation.md) have a row for each.",
         path=True,
     )
-    timeout_s: float = option(600.0, "Longest time for one request; then the episode is dropped.", above=0, high=86_400)
-    retries: int = option(10, "Times a request is sent again that the server was too busy for, or not there.", high=100)
+    timeout_s: float = option(600.0, "Longest time for one request; then the episode is dropped.", gt=0, le=86_400)
+    retries: int = option(10, "Times a request is sent again that the server was too busy for, or not there.", le=100)
 
 
 class AgentGym(ListedLevels, WholeReplyGame):
@@ -79,6 +77,7 @@ class AgentGym(ListedLevels, WholeReplyGame):
     Options: ClassVar[type[TextGameOptions]] = AgentGymOptions
     slow_calls = True  # the server is a process of its own
     replayable = False  # nobody here knows what it does
+    solver_wins = False
     options: AgentGymOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
@@ -242,10 +241,6 @@ class AgentGym(ListedLevels, WholeReplyGame):
     @property
     def finished(self) -> bool:
         return self._over
-
-    @property
-    def solver_wins(self) -> bool:
-        return False
 
     def close(self) -> None:
         """Give the session back; it is closed if the server knows how."""

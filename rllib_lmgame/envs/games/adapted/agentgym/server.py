@@ -2,17 +2,15 @@
 
 Guarantees (each has a test):
 
-1. A request takes at most ``timeout_s``, however slowly bytes come, and an answer at most :data:`MOST_BYTES`.
+1. A request takes at most ``timeout_s``, however slowly bytes come, and an answer has a bounded size.
 2. A request is sent again, ``retries`` times, if the server says 503; also if the connection breaks, unless it was a
    step, which may have been taken.
 3. A status other than 200, ``{"error": ...}``, a time-out or an answer of another form is a
    :class:`~rllib_lmgame.envs.contract.base.GameError` that names the address. A server that is not there or too busy
    is a :class:`~rllib_lmgame.base.step_timer.WaitedTooLong`: no level is to blame.
-4. A session is closed when its game is, and at the end of the process. What a killed process left open is closed by the
-   next one on its machine that opens a session (:mod:`.left_open`).
+4. A session is closed when its game is, and at the end of a process that is not killed.
 5. No two games of a process share a session, also where a server gives one out twice, or begins to count anew.
-6. A token is sent to the address alone, and stands in no message and no file. What a killed process left open on a
-   server with a token is closed by one that plays there with it, and otherwise left to that server's own limits.
+6. A token is sent to the address alone, and stands in no message.
 
 Requests run in one thread with an event loop of its own. Whoever makes one waits in the thread of the call.
 """
@@ -35,11 +33,19 @@ import aiohttp
 
 from rllib_lmgame.base import json_files
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.step_timer import WaitedTooLong, waiting
-from rllib_lmgame.base.text import in_words, shown
+from rllib_lmgame.base.http_client import Reply, client
+from rllib_lmgame.base.text import shown
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.envs.games.adapted.agentgym.left_open import LeftOpen
-from rllib_lmgame.envs.games.adapted.on_server import CHECK_S, LONGEST_PAUSE_S, MOST_BYTES, refusal, without
+from rllib_lmgame.envs.games.adapted.on_server import (
+    CHECK_S,
+    BrokeOff,
+    NotNow,
+    Wrong,
+    answer_of,
+    patiently,
+    refusal,
+    without,
+)
 from rllib_lmgame.envs.support.loop_thread import submitted, waited_for
 
 CLOSING_S = 5.0
@@ -52,15 +58,6 @@ SLOW_S = 60.0
 """For so long nobody waits for a server to close sessions that has not closed one in time."""
 
 _BUSY = 503
-CLOSE = "/close"
-
-
-class _Unreachable(Exception):
-    """Nothing was sent: there is no such server now."""
-
-
-class _Broken(Exception):
-    """The connection broke."""
 
 
 @dataclass
@@ -121,9 +118,7 @@ class Server:
         """Ask whether it is there. Raises: ConfigError: says how it is started."""
         try:
             waited_for(_ask("GET", self._root, None, min(self.timeout_s, CHECK_S), self.token))
-        except TimeoutError:
-            raise ConfigError("env_config.url", f"{self.url} does not answer; {self._how}") from None
-        except (_Unreachable, _Broken, ValueError) as error:
+        except (NotNow, Wrong) as error:
             raise ConfigError("env_config.url", f"no server answers at {self.url} ({error}); {self._how}") from None
 
     def take(self, session: Session, *, closes: bool, limited: bool) -> bool:
@@ -143,13 +138,11 @@ class Server:
             held.names.add(session.name)
             held.token = self.token
             session.start = held.start
-        asker = _the_asker()
-        if anew:
-            asker.left_open.forget(self.url + CLOSE)
-        if closes:
-            asker.left_open.add(self.url + CLOSE, session.fields)
-            for url, body in asker.left_open.take_over():
-                submitted(_quietly(url, body))
+            if anew:
+                for key in [key for key in _open if key[0] == self.url]:
+                    del _open[key]
+            if closes:
+                _open[self.url, session.name] = session.fields
         return True
 
     def knows(self, session: Session) -> bool:
@@ -161,12 +154,12 @@ class Server:
         """Give a session back: it is closed as far as the server does so, in seconds at most."""
         with _lock:
             held = _held.setdefault(self.url, _Held())
-            if held.start == session.start:
-                held.names.discard(session.name)
-        asker, url = _the_asker(), self.url + CLOSE
-        if not self.knows(session) or not asker.left_open.remove(url, session.fields):
-            return
-        done = submitted(_quietly(url, session.fields))
+            if held.start != session.start:
+                return
+            held.names.discard(session.name)
+            if _open.pop((self.url, session.name), None) is None:
+                return
+        done = submitted(_close(self.url, session.fields))
         if _slow.get(self.url, 0.0) > time.monotonic():
             return
         try:
@@ -184,7 +177,8 @@ class Server:
         return f"start one with: {self.start} --host 127.0.0.1 --port {urlsplit(self.url).port or 80}"
 
     def _answer(self, method: str, path: str, body: Mapping[str, Any] | None, *, once: bool = False) -> Any:
-        status, content = self._attempts(method, path, body, once)
+        reply = self._attempts(method, path, body, once)
+        status, content = reply.status, reply.content
         try:
             answer = json_files.parse(content)
         except ValueError:
@@ -198,32 +192,24 @@ class Server:
             raise self._error(path, f"answers {f'status {status}: ' * (status != 200)}{shown(why, 300)}")
         return answer
 
-    def _attempts(self, method: str, path: str, body: Mapping[str, Any] | None, once: bool) -> tuple[int, bytes]:
-        """Status and content after as many tries as it takes and are allowed."""
-        problem = ""
-        for attempt in range(self.retries + 1):
-            if attempt:
-                with waiting():
-                    time.sleep(min(LONGEST_PAUSE_S, 0.1 * 2 ** (attempt - 1)))
+    def _attempts(self, method: str, path: str, body: Mapping[str, Any] | None, once: bool) -> Reply:
+        """The answer after as many tries as it takes and are allowed."""
+
+        def asked() -> Reply:
             try:
-                with waiting():
-                    status, content = waited_for(_ask(method, f"{self.url}{path}", body, self.timeout_s, self.token))
-            except TimeoutError:
-                raise self._error(path, f"gave no whole answer in timeout_s={self.timeout_s:g}") from None
-            except _Unreachable as error:
-                problem = f"no server answers at {self.url} ({error}); {self._how}"
-            except _Broken as error:
-                if once:
-                    raise self._error(path, f"broke off: {error}") from None
-                problem = f"{self.url}{path.partition('?')[0]} broke off: {error}"
-            except ValueError as error:
-                raise self._error(path, str(error)) from None
-            else:
-                if status != _BUSY:
-                    return status, content
-                problem = f"{self.url}{path.partition('?')[0]} is busy (503)"
-        tries = f" {self.retries + 1} times" if self.retries else ""
-        raise WaitedTooLong(f"{problem}{tries and f' (asked{tries})'}")
+                reply = waited_for(_ask(method, f"{self.url}{path}", body, self.timeout_s, self.token))
+            except BrokeOff as error:
+                raise error if once else NotNow(str(error)) from None
+            except NotNow as error:
+                raise NotNow(f"{error}; {self._how}") from None
+            if reply.status == _BUSY:
+                raise NotNow("is busy (503)")
+            return reply
+
+        try:
+            return patiently(asked, f"{self.url}{path.partition('?')[0]}", self.retries)
+        except Wrong as error:
+            raise self._error(path, str(error)) from None
 
     def _error(self, path: str, problem: str) -> GameError:
         return GameError(f"{self.url}{path.partition('?')[0]} {without(self.token, problem)}")
@@ -236,109 +222,55 @@ def _said(content: bytes) -> str:
 # -- the thread that asks ---------------------------------------------------------------------------------------------
 
 
-class _Asker:
-    """The client in the loop of this process."""
-
-    def __init__(self) -> None:
-        self.client: aiohttp.ClientSession | None = None
-        self.left_open = LeftOpen()
-
-    def session(self) -> aiohttp.ClientSession:
-        """Only in the loop."""
-        if self.client is None:
-            self.client = aiohttp.ClientSession(
-                # A connection that the server is about to close would lose a step. Names are remembered: at the end of
-                # the process nobody can be asked any more.
-                connector=aiohttp.TCPConnector(limit=0, force_close=True, ttl_dns_cache=None),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"Accept-Encoding": "identity"},
-                auto_decompress=False,
-                trust_env=False,
-            )
-        return self.client
-
-
 _lock = threading.Lock()
-_asker: _Asker | None = None
+_open: dict[tuple[str, str], dict[str, Any]] = {}
+"""Sessions that are to be closed, by address and name."""
+_client: aiohttp.ClientSession | None = None
 _slow: dict[str, float] = {}
 """Servers that did not close a session in time -> until when nobody waits for them to close others."""
-
-
-def _the_asker() -> _Asker:
-    global _asker
-    with _lock:
-        if _asker is None:
-            _asker = _Asker()
-            atexit.register(_close_all)
-        return _asker
-
-
-_of_parents: list[_Asker] = []
+_of_parents: list[aiohttp.ClientSession | None] = []
 """Kept, since a client that goes without being closed complains of it."""
 
 
 def _forget() -> None:
     """A forked child has none of its parent's threads, and must not close its sessions."""
-    global _asker, _lock
-    if _asker is not None:
-        _asker.left_open.abandon()
-        _of_parents.append(_asker)
-    _asker, _lock = None, threading.Lock()
+    global _client, _lock
+    _of_parents.append(_client)
+    _client, _lock = None, threading.Lock()
     _held.clear()
+    _open.clear()
 
 
 os.register_at_fork(after_in_child=_forget)
 
 
-async def _ask(
-    method: str, url: str, body: Mapping[str, Any] | None, limit_s: float, token: str | None
-) -> tuple[int, bytes]:
-    """Status and content of one answer. Raises: TimeoutError, _Unreachable, _Broken; ValueError: it is too long."""
-    content = bytearray()
+async def _ask(method: str, url: str, body: Mapping[str, Any] | None, limit_s: float, token: str | None) -> Reply:
+    """One answer. Raises: NotNow, Wrong."""
+    global _client
+    if _client is None:
+        # A connection that the server is about to close would lose a step. Names are remembered: at the end of the
+        # process nobody can be asked any more.
+        _client = client(connector=aiohttp.TCPConnector(limit=0, force_close=True, ttl_dns_cache=None))
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    limit = aiohttp.ClientTimeout(total=None)
-    client = _the_asker().session()
-    try:
-        async with asyncio.timeout(limit_s):
-            async with client.request(
-                method, url, json=body, headers=headers, timeout=limit, allow_redirects=False
-            ) as response:
-                async for part in response.content.iter_any():
-                    content += part
-                    if len(content) > MOST_BYTES:
-                        raise ValueError(f"answers more than {MOST_BYTES:,} bytes")
-                return response.status, bytes(content)
-    except aiohttp.ClientConnectorError as error:
-        code = getattr(getattr(error, "os_error", None), "errno", None) or 0
-        raise _Unreachable(os.strerror(code) if code > 0 else in_words(error)) from None
-    except aiohttp.InvalidURL as error:
-        raise _Unreachable(in_words(error)) from None
-    except (aiohttp.ClientError, OSError) as error:
-        if isinstance(error, TimeoutError):
-            raise
-        raise _Broken(in_words(error)) from None
+    return await answer_of(_client, method, url, limit_s, json=body, headers=headers)
 
 
-async def _quietly(url: str, body: Mapping[str, Any]) -> None:
-    """Ask, whatever comes of it."""
-    with contextlib.suppress(TimeoutError, _Unreachable, _Broken, ValueError):
-        held = _held.get(url.removesuffix(CLOSE))
-        await _ask("POST", url, body, CLOSING_S, None if held is None else held.token)
+async def _close(url: str, session: Mapping[str, Any]) -> None:
+    """Close a session, whatever comes of it."""
+    with contextlib.suppress(NotNow, Wrong):
+        held = _held.get(url)
+        await _ask("POST", f"{url}/close", session, CLOSING_S, None if held is None else held.token)
 
 
+@atexit.register
 def _close_all() -> None:
-    """At the end of the process."""
-    asker = _asker
-    if asker is None:  # A forked child has none.
-        return
-    left: list[Future[Any]] = [submitted(_quietly(url, body)) for url, body in asker.left_open.remaining()]
-    if asker.client is not None:
-        left.append(submitted(_after(tuple(left), asker.client)))
+    left: list[Future[Any]] = [submitted(_close(url, session)) for (url, _), session in _open.items()]
+    if _client is not None:
+        left.append(submitted(_after(tuple(left), _client)))
     wait(left, CLOSING_S)
-    asker.left_open.end()
 
 
-async def _after(requests: Sequence[Future[Any]], client: aiohttp.ClientSession) -> None:
+async def _after(requests: Sequence[Future[Any]], http: aiohttp.ClientSession) -> None:
     """Close the client once the requests are through."""
     await asyncio.gather(*map(asyncio.wrap_future, requests), return_exceptions=True)
-    await client.close()
+    await http.close()

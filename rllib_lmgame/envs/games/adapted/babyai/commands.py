@@ -49,8 +49,7 @@ class Plan:
 def plan_of(command: str, sight: Sight, carrying: Any) -> Plan:
     """The engine's actions for a command.
 
-    Raises:
-        InvalidAction: if it is no command, or cannot be done here and now.
+    Raises: InvalidAction: if it is no command, or cannot be done here and now.
     """
     if command in PRIMITIVES:
         return _primitive(command, sight, carrying)
@@ -85,11 +84,7 @@ def _primitive(command: str, sight: Sight, carrying: Any) -> Plan:
 
 
 def object_plan(verb: str, seen: Seen, sight: Sight, carrying: Any) -> Plan:
-    """The plan of a command that names an object.
-
-    Raises:
-        InvalidAction: if it cannot be done here and now.
-    """
+    """The plan of a command that names an object. Raises: InvalidAction: if it cannot be done here and now."""
     way = sight.way_to_face(seen.ahead, seen.right)
     if way is None:
         raise InvalidAction(f"you see no free way to the {seen.name}.")

@@ -6,18 +6,17 @@ import contextlib
 import io
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import gymnasium
 import minigrid  # noqa: F401  (registers the levels)
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.adapted.babyai.bot import Step, bot_walk, longest_command, pose_of
 from rllib_lmgame.envs.games.adapted.babyai.commands import Plan, all_commands, plan_of
 from rllib_lmgame.envs.games.adapted.babyai.sight import Seen, Sight
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 
 PREFIX = "BabyAI-"
@@ -32,16 +31,9 @@ LEVELS = (
 """The 39 levels, by number from 1; those of other sizes are chosen by name."""
 
 SMALL_LEVELS = (
-    "GoToRedBallGrey",
-    "GoToRedBall",
-    "GoToRedBallNoDists",
-    "GoToObj",
-    "GoToLocal",
-    "PickupLoc",
-    "PickupDist",
-    "OpenRedDoor",
-    "OpenDoor",
-)
+    "GoToRedBallGrey", "GoToRedBall", "GoToRedBallNoDists", "GoToObj", "GoToLocal", "PickupLoc", "PickupDist",
+    "OpenRedDoor", "OpenDoor",
+)  # fmt: skip
 """Levels of one room, or of doors in sight, that the expert solves within 20 replies."""
 
 WALL_SIDES = ((0, "ahead"), (3, "to your left"), (1, "to your right"))
@@ -70,11 +62,10 @@ class Level(NamedTuple):
     key: str
 
 
-@dataclass(frozen=True)
 class BabyAIOptions(TextGameOptions):
     """``env_config`` of BabyAI."""
 
-    max_turns: int = option(20, "Replies per episode.", low=1)
+    max_turns: int = option(20, "Replies per episode.", ge=1)
     show_legal_actions: bool = option(True, "End each observation with the legal actions.")
     level: int | str = option(
         "GoToLocal", "Level by name (as `GoToLocal`, `GoToLocalS5N2`) or number (1 to 39).", stranger=is_name
@@ -105,6 +96,7 @@ class BabyAI(TextGame):
     variants = (Variant("lmgame/BabyAI-v0", (-1.4, 1.0)),)
     extra = "babyai"
     Options: ClassVar[type[TextGameOptions]] = BabyAIOptions
+    rules_text = RULES
     options: BabyAIOptions
     _sight: Sight
     _commands: list[tuple[str, Plan]] | None
@@ -119,10 +111,6 @@ class BabyAI(TextGame):
         self._reward = 0.0
         self._walk: list[Step] | None = None
         self._walks = self._failures = 0
-
-    @property
-    def rules(self) -> str:
-        return RULES.format(turns=self.options.max_turns)
 
     @property
     def success(self) -> bool:
@@ -236,8 +224,7 @@ class BabyAI(TextGame):
 def level_name(level: int | str) -> str:
     """Id of a level in ``minigrid``.
 
-    Raises:
-        ConfigError: if there is no such level; the message names the nearest one.
+    Raises: ConfigError: if there is no such level; the message names the nearest one.
     """
     known = {
         name.removeprefix(PREFIX).rsplit("-v", 1)[0]: name for name in gymnasium.registry if name.startswith(PREFIX)

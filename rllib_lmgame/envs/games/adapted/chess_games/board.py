@@ -36,8 +36,7 @@ def read_chess_move(board: chess.Board, text: str) -> chess.Move:
 
     A move number before it, marks like ``!`` after it and a missing ``+`` do no harm.
 
-    Raises:
-        InvalidAction: if it says no legal move, or one that could be two.
+    Raises: InvalidAction: if it says no legal move, or one that could be two.
     """
     said = text.strip().strip("\"'`").strip()[:40]
     numbered = MOVE_NUMBER.match(said)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,11 +11,11 @@ import chess
 import numpy as np
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
 from rllib_lmgame.envs.games.adapted.chess_games.game import ChessGame, ChessGameOptions
 from rllib_lmgame.envs.games.adapted.chess_games.opponents import Opponent, RandomOpponent
 from rllib_lmgame.envs.games.adapted.chess_games.tablebase import NO_MATE, table
-from rllib_lmgame.settings.schema import option
 
 PIECES = {"queen": chess.QUEEN, "rook": chess.ROOK}
 LONGEST_MATE = {"queen": 10, "rook": 16}
@@ -32,16 +31,15 @@ class Squares(NamedTuple):
     other: int
 
 
-@dataclass(frozen=True)
 class ChessEndgamesOptions(ChessGameOptions):
     """``env_config`` of ChessEndgames."""
 
     piece: str = option(
         "both", "What White has beside its king; `both` lets the seed decide.", choices=("queen", "rook", "both")
     )
-    min_mate: int = option(1, "Moves the shortest mate has at least.", low=1, high=16)
+    min_mate: int = option(1, "Moves the shortest mate has at least.", ge=1, le=16)
     max_mate: int = option(
-        16, "Moves the shortest mate has at most (10 is the longest with the queen, 16 with the rook).", low=1, high=16
+        16, "Moves the shortest mate has at most (10 is the longest with the queen, 16 with the rook).", ge=1, le=16
     )
     defender: str = option(
         "perfect", "The lone king resists as long as it can, or moves at random.", choices=("perfect", "random")
@@ -99,7 +97,7 @@ class ChessEndgames(ChessGame):
         return TableDefender() if self.options.defender == "perfect" else RandomOpponent()
 
     @property
-    def solver_wins(self) -> bool:
+    def solver_wins(self) -> bool:  # type: ignore[override]
         return self.options.max_turns >= self.options.max_mate
 
     def levels(self, rng: random.Random) -> Iterator[Squares]:

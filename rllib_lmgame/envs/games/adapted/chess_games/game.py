@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import chess
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.adapted.chess_games.board import drawing, read_chess_move, san_moves, uci_moves
 from rllib_lmgame.envs.games.adapted.chess_games.opponents import (
@@ -21,7 +21,6 @@ from rllib_lmgame.envs.games.adapted.chess_games.opponents import (
     RandomOpponent,
 )
 from rllib_lmgame.envs.games.adapted.chess_games.search import MATERIAL, best_move, is_drawn
-from rllib_lmgame.settings.schema import option
 
 WIN, LOSS, DRAW = 1.0, -1.0, 0.0
 EXPERT_DEPTH = OPPONENT_DEPTH = 2
@@ -41,13 +40,12 @@ BOARD_LEGEND = (
 )
 
 
-@dataclass(frozen=True)
 class ChessGameOptions(TextGameOptions):
     """``env_config`` of all chess games."""
 
-    max_turns: int = option(400, "Replies per episode.", low=1)
-    max_actions_per_turn: int = option(1, "Moves per reply: one, since the opponent answers each.", low=1, high=1)
-    invalid_action_penalty: float = option(-1.0, "Reward of an illegal move.", high=0)
+    max_turns: int = option(400, "Replies per episode.", ge=1)
+    max_actions_per_turn: int = option(1, "Moves per reply: one, since the opponent answers each.", ge=1, le=1)
+    invalid_action_penalty: float = option(-1.0, "Reward of an illegal move.", le=0)
     observation: str = option(
         "both", "The position as a FEN, as a drawn board, or both.", choices=("fen", "board", "both")
     )
@@ -62,6 +60,7 @@ class ChessGame(TextGame):
     """What Chess and its endgames share: the board, reading moves, results."""
 
     Options: ClassVar[type[TextGameOptions]] = ChessGameOptions
+    solver_wins = False
     options: ChessGameOptions
     title: ClassVar[str]
 
@@ -129,10 +128,6 @@ class ChessGame(TextGame):
     def success(self) -> bool:
         return self._board.is_checkmate() and self._board.turn != self._colour
 
-    @property
-    def solver_wins(self) -> bool:
-        return False
-
     def close(self) -> None:
         """End the opponent's process, if it has one."""
         self.opponent.close()
@@ -166,7 +161,6 @@ class ChessGame(TextGame):
         return "A draw by repetition or the fifty-move rule."
 
 
-@dataclass(frozen=True)
 class ChessOptions(ChessGameOptions):
     """``env_config`` of Chess."""
 
@@ -176,20 +170,20 @@ class ChessOptions(ChessGameOptions):
         "program Stockfish.",
         choices=("random", "greedy", "alpha_beta", "stockfish"),
     )
-    opponent_depth: int | None = option(None, "Plies that `alpha_beta` looks ahead; null is 2.", low=1, high=4)
+    opponent_depth: int | None = option(None, "Plies that `alpha_beta` looks ahead; null is 2.", ge=1, le=4)
     engine_path: str = option(
         "stockfish",
         "Program of the opponent `stockfish`: a name on PATH or in /usr/games, or a path; it must speak UCI.",
         path=True,
     )
-    engine_nodes: int = option(10_000, "Positions that `stockfish` may look at per move.", low=1)
-    engine_skill: int | None = option(None, "`Skill Level` of `stockfish`; null is full strength.", low=0, high=20)
+    engine_nodes: int = option(10_000, "Positions that `stockfish` may look at per move.", ge=1)
+    engine_skill: int | None = option(None, "`Skill Level` of `stockfish`; null is full strength.", ge=0, le=20)
     engine_elo: int | None = option(None, "Elo that `stockfish` limits itself to, from 1350; null is no limit.")
     colour: str = option(
         "white", "Side of the player; `random` lets the seed decide.", choices=("white", "black", "random")
     )
     opening_plies: int = option(
-        4, "Random half-moves before play begins, so that games differ; 0 is the usual start.", low=0, high=20
+        4, "Random half-moves before play begins, so that games differ; 0 is the usual start.", ge=0, le=20
     )
 
 

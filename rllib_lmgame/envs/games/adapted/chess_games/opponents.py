@@ -6,11 +6,9 @@ import asyncio
 import contextlib
 import random
 import shutil
-import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
-from functools import cache
 from typing import Any, TypeVar
 
 import chess
@@ -19,6 +17,7 @@ import chess.engine
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.chess_games.search import MATE, best_move, evaluate
+from rllib_lmgame.envs.support.loop_thread import submitted
 
 ENGINE_TIMEOUT_S = 30.0
 """Longest an engine may take to start, or for a move."""
@@ -169,23 +168,9 @@ class EngineOpponent(Opponent):
         return engine
 
 
-@cache
-def _event_loop() -> asyncio.AbstractEventLoop:
-    """Where this process talks to its engines. The thread is a daemon: an engine that nobody closed must not keep the
-    process alive.
-    """
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="chess engines", daemon=True).start()
-    return loop
-
-
 def _wait(call: Coroutine[Any, Any, T], timeout_s: float) -> T:
-    """The result of a call to an engine.
-
-    Raises:
-        TimeoutError: if it does not come in time.
-    """
-    future = asyncio.run_coroutine_threadsafe(call, _event_loop())
+    """The result of a call to an engine. Raises: TimeoutError: if it does not come in time."""
+    future = submitted(call)
     try:
         return future.result(timeout_s)
     except TimeoutError:

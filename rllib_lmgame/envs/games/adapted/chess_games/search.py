@@ -106,8 +106,7 @@ def best_move(board: chess.Board, depth: int) -> chess.Move:
     """The move alpha-beta finds best, looking ``depth`` plies ahead; the same one whenever the position (with its past)
     is the same.
 
-    Raises:
-        ValueError: if there is no legal move.
+    Raises: ValueError: if there is no legal move.
     """
     best, highest = None, -2 * MATE
     for move in ordered_moves(board):

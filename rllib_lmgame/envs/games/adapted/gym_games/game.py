@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,8 +13,8 @@ import numpy as np
 from gymnasium import spaces
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions, Variant
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 
 MAX_STARTS_TRIED = 3_000
@@ -40,11 +39,10 @@ class Level(NamedTuple):
     first: str
 
 
-@dataclass(frozen=True)
 class GymTextOptions(TextGameOptions):
     """``env_config`` of Gymnasium environments."""
 
-    max_turns: int = option(100, "Replies per episode.", low=1)
+    max_turns: int = option(100, "Replies per episode.", ge=1)
     env_id: str = option(
         "FrozenLake-v1", "Id of the Gymnasium environment (`module:Id-v0` imports the module first).", stranger=is_name
     )
@@ -141,7 +139,7 @@ class GymTextGame(TextGame):
             actions=f"Actions: {', '.join(self._names)}." if self._names else "Reply with any text.",
             several=f"Up to {per_turn} actions per reply, joined by {SEPARATOR}. " if per_turn > 1 else "",
             turns=chosen.max_turns,
-            total="" if chosen.max_actions is None else f" and {chosen.max_actions} actions in all",
+            total=self.total_rule("action"),
         )
 
     @property
@@ -243,11 +241,7 @@ class GymTextGame(TextGame):
         self._last_reward = 0.0
 
     def _made(self) -> Any:
-        """The environment.
-
-        Raises:
-            ConfigError: if there is no such environment, or it cannot be played in text.
-        """
+        """The environment. Raises: ConfigError: if there is no such environment, or it cannot be played in text."""
         chosen = self.options
         try:
             env = gymnasium.make(chosen.env_id, disable_env_checker=True, **chosen.env_kwargs)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
 from rllib_lmgame.envs.games.adapted.gym_games.game import GymTextGame, GymTextOptions
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 
 STANDS = ("R", "G", "Y", "B")
@@ -25,19 +24,18 @@ a draw gives 0."""
 STICK, HIT = "Stick", "Hit"
 
 
-@dataclass(frozen=True)
 class TaxiOptions(GymTextOptions):
     """``env_config`` of Taxi."""
 
-    invalid_action_penalty: float = option(-10.0, "Reward of a reply that cannot be read.", high=0)
+    invalid_action_penalty: float = option(-10.0, "Reward of a reply that cannot be read.", le=0)
     max_invalid_actions: int | None = option(
         None,
         "Invalid actions in a row that end the episode as a forfeit; null never ends it (a forfeit would be "
         "cheaper than driving).",
-        low=1,
+        ge=1,
     )
-    max_turns: int = option(12, "Replies per episode.", low=1)
-    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", low=1)
+    max_turns: int = option(12, "Replies per episode.", ge=1)
+    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", ge=1)
     env_id: str = option("Taxi-v3", "Id of the Gymnasium environment.", stranger=is_name)
     action_names: tuple[str, ...] | None = option(
         ("South", "North", "East", "West", "Pickup", "Dropoff"), "Words for the actions.", stranger=True
@@ -75,14 +73,13 @@ class Taxi(GymTextGame):
         return "\n".join((*rows, said))
 
 
-@dataclass(frozen=True)
 class BlackjackOptions(GymTextOptions):
     """``env_config`` of Blackjack."""
 
     invalid_action_penalty: float = option(
-        -1.0, "Reward of a reply that cannot be read (as much as a lost hand: bad ones are not thrown away).", high=0
+        -1.0, "Reward of a reply that cannot be read (as much as a lost hand: bad ones are not thrown away).", le=0
     )
-    max_turns: int = option(20, "Replies per episode.", low=1)
+    max_turns: int = option(20, "Replies per episode.", ge=1)
     env_id: str = option("Blackjack-v1", "Id of the Gymnasium environment.", stranger=is_name)
     action_names: tuple[str, ...] | None = option((STICK, HIT), "Words for the actions.", stranger=True)
     rules: str = option(BLACKJACK_RULES, "What a player is told about the game.", stranger=True)
@@ -104,11 +101,8 @@ class Blackjack(GymTextGame):
     """
 
     variants = (Variant("lmgame/Blackjack-v0", (-14.0, 1.0)),)
+    solver_wins = False
     Options: ClassVar[type[TextGameOptions]] = BlackjackOptions
-
-    @property
-    def solver_wins(self) -> bool:
-        return False
 
     def view(self) -> str:
         total, dealer, usable = (int(part) for part in self._seen)

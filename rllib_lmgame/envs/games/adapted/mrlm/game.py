@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rllib_lmgame.base import json_files
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.base.step_timer import WaitedTooLong
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.envs.contract.base import MAX_TEXT, GameError, TextGameOptions
 from rllib_lmgame.envs.games.adapted.mrlm.connection import Connection
 from rllib_lmgame.envs.games.adapted.mrlm.protocol import writable
 from rllib_lmgame.envs.games.adapted.on_server import CHECK_S, OnServerGame, OnServerOptions, read_token
-from rllib_lmgame.settings.schema import option
 
 PORT = 50051
 _ADDRESS = re.compile(r"(?P<id>.+)@(?P<host>[\w.-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?", re.ASCII)
@@ -27,7 +26,6 @@ Told = list[tuple[str, str]]
 """Messages of a conversation: role and text."""
 
 
-@dataclass(frozen=True)
 class MRLMOptions(OnServerOptions):
     """``env_config`` of environments on servers of MRLM."""
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 import pyspiel
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions, TextTreeGame, Variant
 from rllib_lmgame.envs.games.adapted.open_spiel.loading import load_game, shows_information_state
 from rllib_lmgame.envs.games.adapted.open_spiel.state import SpielState, read_action
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 
 TEXTS = {
@@ -30,7 +29,6 @@ Reply with one of the legal actions, word for word."""
 AT_ONCE = " Players choose at the same time: nobody learns what the others have chosen before all have."
 
 
-@dataclass(frozen=True)
 class OpenSpielOptions(TextAECOptions):
     """``env_config`` of OpenSpiel's games."""
 
@@ -74,7 +72,6 @@ class OpenSpielGame(TextTreeGame):
 
     variants = (Variant("lmgame/OpenSpiel-v0", (-13.9, 13.0), players="1-10"),)
     extra = "open_spiel"
-    metadata: ClassVar[dict[str, Any]] = {"name": "open_spiel_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     Options: ClassVar[type[TextAECOptions]] = OpenSpielOptions
     options: OpenSpielOptions
     position: SpielState

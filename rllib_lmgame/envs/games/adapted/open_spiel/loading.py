@@ -25,8 +25,7 @@ def load_game(name: str, parameters: Mapping[str, Any]) -> Any:
         name: Short name, as ``leduc_poker``, or with parameters as OpenSpiel writes them, ``leduc_poker(players=3)``.
         parameters: Parameters by name.
 
-    Raises:
-        ConfigError: if there is no such game or parameter, or it cannot be played here; the message says why.
+    Raises: ConfigError: if there is no such game or parameter, or it cannot be played here; the message says why.
     """
     short, bracket, _ = name.partition("(")
     if short not in pyspiel.registered_names():

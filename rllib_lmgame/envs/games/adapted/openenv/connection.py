@@ -28,10 +28,19 @@ from typing import Any
 import aiohttp
 
 from rllib_lmgame.base import json_files
+from rllib_lmgame.base.http_client import client
 from rllib_lmgame.base.step_timer import waiting
 from rllib_lmgame.base.text import in_words, shown
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction
-from rllib_lmgame.envs.games.adapted.on_server import MOST_BYTES, NotNow, Wrong, patiently, refusal, without
+from rllib_lmgame.envs.games.adapted.on_server import (
+    MOST_BYTES,
+    NotNow,
+    Wrong,
+    answer_of,
+    patiently,
+    refusal,
+    without,
+)
 from rllib_lmgame.envs.support.loop_thread import submitted, waited_for
 
 CLOSING_S = 5.0
@@ -100,25 +109,12 @@ class Connection:
     # -- in the loop --------------------------------------------------------------------------------------------------
 
     async def _get(self, path: str) -> Any:
+        async with client(self._headers) as http:
+            reply = await answer_of(http, "GET", self.url + path, self.timeout_s)
+        if reply.status != 200:
+            raise Wrong(refusal(reply.status))
         try:
-            async with (
-                asyncio.timeout(self.timeout_s),
-                aiohttp.ClientSession(headers=self._headers, trust_env=False) as http,
-                http.get(self.url + path, allow_redirects=False) as response,
-            ):
-                content = bytearray()
-                async for part in response.content.iter_any():
-                    content += part
-                    if len(content) > MOST_BYTES:
-                        raise Wrong(f"answers more than {MOST_BYTES:,} bytes")
-        except TimeoutError:
-            raise NotNow(f"gave no answer in timeout_s={self.timeout_s:g}") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise NotNow(f"is not there ({in_words(error)})") from None
-        if response.status != 200:
-            raise Wrong(refusal(response.status))
-        try:
-            return json_files.parse(bytes(content))
+            return json_files.parse(reply.content)
         except ValueError:
             raise Wrong("answers what is no JSON") from None
 
@@ -146,9 +142,7 @@ class Connection:
     async def _connect(self) -> None:
         stays = aiohttp.TraceConfig()
         stays.on_request_redirect.append(_refuse_redirect)
-        self._http = aiohttp.ClientSession(
-            headers=self._headers, trust_env=False, cookie_jar=aiohttp.DummyCookieJar(), trace_configs=[stays]
-        )
+        self._http = client(self._headers, trace_configs=[stays])
         try:
             self._socket = await self._http.ws_connect(f"{self.url}/ws", max_msg_size=MOST_BYTES)
         except aiohttp.WSServerHandshakeError as error:

@@ -9,19 +9,18 @@ from typing import Any, ClassVar
 
 from rllib_lmgame.base import json_files
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.base.step_timer import WaitedTooLong
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction, TextGameOptions
 from rllib_lmgame.envs.games.adapted.on_server import CHECK_S, OnServerGame, OnServerOptions, read_token
 from rllib_lmgame.envs.games.adapted.openenv.connection import Connection
 from rllib_lmgame.envs.support.addresses import check_address
-from rllib_lmgame.settings.schema import option
 
 SEEDS, TASKS = "seeds", "tasks"
 _KINDS: Mapping[str, Any] = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
 
 
-@dataclass(frozen=True)
 class OpenEnvOptions(OnServerOptions):
     """``env_config`` of environments on servers of OpenEnv."""
 
@@ -33,7 +32,7 @@ class OpenEnvOptions(OnServerOptions):
         "server's own splits (`split` and `index` of `reset`).",
         choices=(SEEDS, TASKS),
     )
-    num_tasks: int = option(512, "With `tasks`: how many a split has.", low=1, high=2**20)
+    num_tasks: int = option(512, "With `tasks`: how many a split has.", ge=1, le=2**20)
 
 
 class OpenEnv(OnServerGame):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.adapted.sci_world.simulator import (
     TASKS,
@@ -18,7 +18,6 @@ from rllib_lmgame.envs.games.adapted.sci_world.simulator import (
     solution,
     splits_of,
 )
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 
 ANY = "any"
@@ -39,14 +38,13 @@ you are paid what each reply adds to it.
 There are {turns} turns."""
 
 
-@dataclass(frozen=True)
 class SciWorldOptions(TextGameOptions):
     """``env_config`` of SciWorld."""
 
     max_turns: int = option(
         20,
         "Replies per episode. Many tasks need more: the simulator's own paths take up to some hundred actions.",
-        low=1,
+        ge=1,
     )
     task: str | int = option(
         ANY, "One of the 30 types of task by name or number (0 to 29), or `any`: the seed decides.", stranger=is_name
@@ -79,7 +77,7 @@ class SciWorld(TextGame):
     Horizon: 20 replies (AgentGym-RL). The task's end, reached or failed, ends it.
     Levels: variations of 30 types of task; the splits are the simulator's own training, development and test
         variations.
-    Speed: below 1,000 replies a second, because every reply is simulated in a Java process (docs/results/games.md);
+    Speed: below 1,000 replies a second, because every reply is simulated in a Java process (benchmarks/games.py);
         starting it takes seconds.
     Solver: the simulator's own path, from the start of a task, which does not always fit into 20 replies.
     """
@@ -88,6 +86,8 @@ class SciWorld(TextGame):
     extra = "sciworld"
     Options: ClassVar[type[TextGameOptions]] = SciWorldOptions
     slow_calls = True  # the simulator is a process of its own
+    solver_wins = False
+    rules_text = RULES
     options: SciWorldOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
@@ -96,10 +96,6 @@ class SciWorld(TextGame):
         self._simplifications = "easy" if self.options.easy else ""
         require_java()
         self._simulator: Simulator | None = None
-
-    @property
-    def rules(self) -> str:
-        return RULES.format(turns=self.options.max_turns)
 
     @property
     def simulator(self) -> Simulator:
@@ -168,10 +164,6 @@ class SciWorld(TextGame):
     def finished(self) -> bool:
         return self._completed
 
-    @property
-    def solver_wins(self) -> bool:
-        return False
-
     def expert_action(self) -> str | None:
         """The next action of the simulator's own path; after all of them, waiting."""
         ahead = iter(solution(*self._level, self._simplifications))
@@ -188,11 +180,7 @@ class SciWorld(TextGame):
 
 
 def task_name(task: str | int) -> str:
-    """The type of task a name or number means.
-
-    Raises:
-        ConfigError: if there is none.
-    """
+    """The type of task a name or number means. Raises: ConfigError: if there is none."""
     if isinstance(task, str) and task.isascii() and task.isdigit():
         task = int(task)
     if isinstance(task, int):

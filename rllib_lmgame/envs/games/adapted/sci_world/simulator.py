@@ -100,8 +100,7 @@ class Simulator:
     """One laboratory. Simulators share a Java process, which is started with the first and stopped with the last of
     them.
 
-    Raises:
-        MissingDependencyError: without Java.
+    Raises: MissingDependencyError: without Java.
     """
 
     def __init__(self) -> None:
@@ -220,11 +219,7 @@ def _leave(java: JavaProcess, user: int) -> None:
 
 
 def require_java() -> None:
-    """Check that there is Java.
-
-    Raises:
-        MissingDependencyError: otherwise, saying what to install.
-    """
+    """Check that there is Java. Raises: MissingDependencyError: otherwise, saying what to install."""
     home = os.environ.get("JAVA_HOME")
     if not (home and (Path(home) / "bin" / "java").exists()) and shutil.which("java") is None:
         raise MissingDependencyError(INSTALL_JAVA)

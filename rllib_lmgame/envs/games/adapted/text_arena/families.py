@@ -15,68 +15,22 @@ from rllib_lmgame.base.errors import ConfigError, nearest
 
 SOLO = frozenset(
     [
-        "Bandit",
-        "Blackjack",
-        "Countdown",
-        "Crosswords",
-        "Cryptarithm",
-        "FifteenPuzzle",
-        "FrozenLake",
-        "Game2048",
-        "GuessTheNumber",
-        "LightsOut",
-        "LogicPuzzle",
-        "Mastermind",
-        "Minesweeper",
-        "PegJump",
-        "RushHour",
-        "Secretary",
-        "Set",
-        "Slitherlink",
-        "Sokoban",
-        "Sudoku",
-        "ThreeCardMonte",
-        "TowerOfHanoi",
+        "Bandit", "Blackjack", "Countdown", "Crosswords", "Cryptarithm", "FifteenPuzzle", "FrozenLake", "Game2048",
+        "GuessTheNumber", "LightsOut", "LogicPuzzle", "Mastermind", "Minesweeper", "PegJump", "RushHour", "Secretary",
+        "Set", "Slitherlink", "Sokoban", "Sudoku", "ThreeCardMonte", "TowerOfHanoi",
     ]
-)
+)  # fmt: skip
 """Families for one player."""
 
 PLAYERS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(
         [
-            "Alquerque",
-            "Battleship",
-            "Breakthrough",
-            "Chopsticks",
-            "ColonelBlotto",
-            "ConnectFour",
-            "Crusade",
-            "GameOfPureStrategy",
-            "GermanWhist",
-            "HighSociety",
-            "IndianPoker",
-            "IteratedMatchingPennies",
-            "IteratedPrisonersDilemma",
-            "IteratedRockPaperScissors",
-            "IteratedTwoThirdsAverage",
-            "IteratedUltimatumGame",
-            "LinesOfAction",
-            "MemoryGame",
-            "NewRecruit",
-            "Nim",
-            "Othello",
-            "PigDice",
-            "QuantumTicTacToe",
-            "SimpleBlindAuction",
-            "SimpleNegotiation",
-            "SimpleTak",
-            "SpiteAndMalice",
-            "Stratego",
-            "Tak",
-            "TicTacToe",
-            "TruthAndDeception",
-            "UltimateTicTacToe",
-            "WildTicTacToe",
+            "Alquerque", "Battleship", "Breakthrough", "Chopsticks", "ColonelBlotto", "ConnectFour", "Crusade",
+            "GameOfPureStrategy", "GermanWhist", "HighSociety", "IndianPoker", "IteratedMatchingPennies",
+            "IteratedPrisonersDilemma", "IteratedRockPaperScissors", "IteratedTwoThirdsAverage",
+            "IteratedUltimatumGame", "LinesOfAction", "MemoryGame", "NewRecruit", "Nim", "Othello", "PigDice",
+            "QuantumTicTacToe", "SimpleBlindAuction", "SimpleNegotiation", "SimpleTak", "SpiteAndMalice", "Stratego",
+            "Tak", "TicTacToe", "TruthAndDeception", "UltimateTicTacToe", "WildTicTacToe",
         ],
         (2, 2),
     ),
@@ -95,7 +49,7 @@ PLAYERS: dict[str, tuple[int, int]] = {
     "ThreePlayerGOPS": (3, 3),
     "ThreePlayerIPD": (3, 3),
     "ThreePlayerTicTacToe": (3, 3),
-}
+}  # fmt: skip
 """Families for several players: fewest and most."""
 
 REFUSED: dict[str, str] = {
@@ -104,15 +58,8 @@ REFUSED: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "Codenames",
-            "DontSayIt",
-            "Hangman",
-            "LetterAuction",
-            "SpellingBee",
-            "WordChains",
-            "WordLadder",
-            "WordSearch",
-            "Wordle",
+            "Codenames", "DontSayIt", "Hangman", "LetterAuction", "SpellingBee", "WordChains", "WordLadder",
+            "WordSearch", "Wordle",
         ),
         "it downloads word lists",
     ),
@@ -126,7 +73,7 @@ REFUSED: dict[str, str] = {
     "KuhnPoker": "its bets cost no chips; lmgame/KuhnPoker-v0 is the game",
     "Klondike": "its source is no valid Python",
     "TwoDollar": "it says the state of the talks where only its own loop reads it",
-}
+}  # fmt: skip
 """Families that cannot be played, and why."""
 
 VERSIONS = ("-raw", "-train")
@@ -147,8 +94,7 @@ def playable(solo: bool) -> list[str]:
 def check_env_id(env_id: str, solo: bool) -> str:
     """The family of an id.
 
-    Raises:
-        ConfigError: if there is no such id, or it cannot be played here; the message says why.
+    Raises: ConfigError: if there is no such id, or it cannot be played here; the message says why.
     """
     where = "env_config.env_id"
     if env_id not in ENV_REGISTRY or env_id.endswith(VERSIONS):

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import GameError, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.turns import TextAECGame, TextAECOptions
 from rllib_lmgame.envs.games.adapted.text_arena.families import PLAYERS, check_env_id
 from rllib_lmgame.envs.games.adapted.text_arena.match import Match, set_up
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 
 SEEDS_TRIED = 400
@@ -23,16 +22,15 @@ a move without brackets is
 put in brackets for you."""
 
 
-@dataclass(frozen=True)
 class TextArenaOptions(TextGameOptions):
     """``env_config`` of TextArena."""
 
     env_id: str = option(
         "LightsOut-v0", "TextArena's environment for one player, as `Sudoku-v0-easy`.", stranger=is_name
     )
-    max_turns: int = option(200, "Replies per episode; most environments end earlier by limits of their own.", low=1)
+    max_turns: int = option(200, "Replies per episode; most environments end earlier by limits of their own.", ge=1)
     max_actions_per_turn: int = option(
-        1, "Moves per reply: one, since the environment reads the reply as a whole.", low=1, high=1
+        1, "Moves per reply: one, since the environment reads the reply as a whole.", ge=1, le=1
     )
     history: bool = option(
         False, "Show everything since the start every time, not only what is new since the last reply."
@@ -57,6 +55,7 @@ class TextArenaGame(TextGame):
     variants = (Variant("lmgame/TextArena-v0", (-13.4, 1.0)),)
     extra = "textarena"
     Options: ClassVar[type[TextGameOptions]] = TextArenaOptions
+    solver_wins = False
     options: TextArenaOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
@@ -106,19 +105,14 @@ class TextArenaGame(TextGame):
     def success(self) -> bool:
         return self._match.done and self._match.rewards[0] >= 1.0
 
-    @property
-    def solver_wins(self) -> bool:
-        return False
 
-
-@dataclass(frozen=True)
 class TextArenaMatchOptions(TextAECOptions):
     """``env_config`` of TextArenaMatch."""
 
     env_id: str = option(
         "TicTacToe-v0", "TextArena's environment for several players, as `ConnectFour-v0`.", stranger=is_name
     )
-    players: int | None = option(None, "Players; null is the fewest the environment takes.", low=2, high=15)
+    players: int | None = option(None, "Players; null is the fewest the environment takes.", ge=2, le=15)
     history: bool = option(
         False, "Show everything since the start every time, not only what is new since the last reply."
     )

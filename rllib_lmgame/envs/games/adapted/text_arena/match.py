@@ -71,8 +71,7 @@ class Match:
         """At the end: what TextArena gives every player; of Bandit, which pays the regret, 1 for the best button and
         minus the regret for another.
 
-        Raises:
-            GameError: if it gives something that is no number.
+        Raises: GameError: if it gives something that is no number.
         """
         given = self._state.rewards or {}
         try:
@@ -88,8 +87,7 @@ class Match:
         Where others hear it, it is made one line, since some environments repeat a player's words inside messages of
         their own.
 
-        Raises:
-            InvalidAction: if TextArena does not accept it.
+        Raises: InvalidAction: if TextArena does not accept it.
         """
         if self._players > 1:
             text = one_line(text)

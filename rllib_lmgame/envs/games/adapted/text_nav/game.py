@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import split_few
 from rllib_lmgame.envs.games.adapted.text_nav.house import House, HousePlan
 from rllib_lmgame.envs.games.adapted.text_nav.story import HOUSE, Story, StoryFile, house_of, need_alfworld, story_files
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
-from rllib_lmgame.settings.schema import option
 
 GOAL_REWARD = 1.0
 
@@ -30,25 +29,23 @@ FEW = 100
 """Fewer files than that are split one by one."""
 
 
-@dataclass(frozen=True)
 class TextNavOptions(TextGameOptions):
     """``env_config`` of TextNav."""
 
-    max_turns: int = option(20, "Replies per episode.", low=1)
+    max_turns: int = option(20, "Replies per episode.", ge=1)
     observation: str = option(
         "full",
         "The whole house and what one carries, or the room one is in and what came of the last command.",
         choices=("full", "partial"),
     )
-    rooms: int = option(4, "Rooms of the house.", low=2, high=12)
-    objects: int = option(6, "Things in the house, furniture included.", low=1, high=20)
-    quest_length: int = option(4, "Commands the errand takes; a house may allow only a shorter one.", low=1, high=8)
-    brief_errand: bool = option(False, "Name the end of the errand alone, not every step.")
+    rooms: int = option(4, "Rooms of the house.", ge=2, le=12)
+    objects: int = option(6, "Things in the house, furniture included.", ge=1, le=20)
+    quest_length: int = option(4, "Commands the errand takes; a house may allow only a shorter one.", ge=1, le=8)
     houses: int = option(
         500,
         "Different houses; the seed chooses one. Each is generated once per process and kept.",
-        low=30,
-        high=100_000,
+        ge=30,
+        le=100_000,
     )
     files: str | None = option(
         None,
@@ -115,9 +112,7 @@ class TextNav(ListedLevels):
     def made_up(self, rng: random.Random) -> Iterator[HousePlan]:
         chosen = self.options
         while True:
-            yield HousePlan(
-                rng.randrange(chosen.houses), chosen.rooms, chosen.objects, chosen.quest_length, chosen.brief_errand
-            )
+            yield HousePlan(rng.randrange(chosen.houses), chosen.rooms, chosen.objects, chosen.quest_length)
 
     def level_key(self, level: HousePlan | StoryFile) -> str:
         if isinstance(level, StoryFile):

@@ -35,14 +35,12 @@ class HousePlan:
         rooms: Rooms.
         objects: Things, furniture included.
         quest_length: Commands the errand takes.
-        brief: Whether the errand names its end alone, not the way there.
     """
 
     seed: int
     rooms: int
     objects: int
     quest_length: int
-    brief: bool
 
 
 @lru_cache(HOUSES_KEPT)
@@ -58,7 +56,6 @@ def generated(plan: HousePlan) -> tuple[Game, Inform7Game]:
     options = TextWorldOptions()
     options.kb = KnowledgeBase.default()  # Parsing a fresh one takes two seconds.
     options.nb_rooms, options.nb_objects, options.quest_length = plan.rooms, plan.objects, plan.quest_length
-    options.grammar.only_last_action = plan.brief
     options.seeds = plan.seed
     game = make_game(options)
     return game, Inform7Game(game)

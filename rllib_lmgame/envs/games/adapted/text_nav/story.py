@@ -71,8 +71,7 @@ def story_files(where: str) -> list[StoryFile]:
     the other JSON files of ALFWorld's folders. Of these games those are left out that ALFWorld leaves out of its
     evaluations: with parts it does not support, and without a solution.
 
-    Raises:
-        ConfigError: if there is none.
+    Raises: ConfigError: if there is none.
     """
     root = expanded(where)
     if root.is_file():
@@ -121,15 +120,20 @@ def need_alfworld(games: list[StoryFile]) -> None:
 
 
 def house_of(path: str) -> House:
-    """The house of a ``.json`` file.
-
-    Raises:
-        GameError: if the file holds none.
-    """
+    """The house of a ``.json`` file. Raises: GameError: if the file holds none."""
     try:
         return House(path)
     except Exception as error:
         raise _broken(path, first_line(error)) from error
+
+
+def _evaluated(symbol: Any, context: dict[str, Any] | None = None) -> list[Any]:
+    """``EvalSymbol.derive`` of TextWorld 1.7, which writes to ``locals()``: Python 3.13 no longer takes that."""
+    from textworld.envs.pddl import textgen
+
+    return [
+        textgen.TerminalSymbol(eval(symbol.expression, vars(textgen), dict((context or symbol.context)["variables"])))
+    ]
 
 
 class Story:
@@ -138,8 +142,7 @@ class Story:
     Args:
         path: The file.
 
-    Raises:
-        GameError: if it is no game, or cut short.
+    Raises: GameError: if it is no game, or cut short.
     """
 
     def __init__(self, path: str) -> None:
@@ -148,7 +151,9 @@ class Story:
         wrappers = []
         if path.endswith(PDDL):
             from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
+            from textworld.envs.pddl import textgen
 
+            textgen.EvalSymbol.derive = _evaluated
             wrappers = [AlfredDemangler]
         try:
             made_here = TWInform7.compatible(path)
@@ -209,8 +214,7 @@ def _told(text: str) -> str:
 def _check_story(path: str) -> None:
     """Check the length and the sum in the header of a story: the interpreter ends the process where they are wrong.
 
-    Raises:
-        GameError: if they are.
+    Raises: GameError: if they are.
     """
     try:
         content = Path(path).read_bytes()

@@ -5,20 +5,21 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.data_sets.places import beside, is_named
 from rllib_lmgame.envs.contract.base import GameError, TextGameOptions, Variant
-from rllib_lmgame.envs.games.code.bird.schemas import filled
-from rllib_lmgame.envs.games.code.bird.tasks import Task, generated_tasks, read_tasks
+from rllib_lmgame.envs.games.code.bird.tasks import Task, read_tasks
 from rllib_lmgame.envs.support.published import PublishedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame, as_block, only_block
+from rllib_lmgame.envs.synthetic.database_questions import generated_questions
+from rllib_lmgame.envs.synthetic.databases import filled
 from rllib_lmgame.sandbox.queries.database import Database, QueryLimits, QueryResult, same_rows
 from rllib_lmgame.sandbox.queries.pool import SqlPool, sql_pool
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_data_set
 
 GOLD_LIMITS = QueryLimits(seconds=30.0, rows=100_000, bytes=32 * 2**20)
@@ -41,16 +42,15 @@ SEVERAL_TRIES = (
 )
 
 
-@dataclass(frozen=True)
 class BIRDOptions(TextGameOptions):
     """``env_config`` of BIRD."""
 
-    max_turns: int = option(1, "Tries.", low=1)
-    invalid_action_penalty: float = option(-0.5, "Reward of a reply without an SQL block.", high=0)
+    max_turns: int = option(1, "Tries.", ge=1)
+    invalid_action_penalty: float = option(-0.5, "Reward of a reply without an SQL block.", le=0)
     max_invalid_actions: int | None = option(
-        1, "Replies in a row without an SQL block that end the episode; null never ends it.", low=1
+        1, "Replies in a row without an SQL block that end the episode; null never ends it.", ge=1
     )
-    query_seconds: float = option(2.0, "Seconds of processor time a query may take.", above=0, high=60)
+    query_seconds: float = option(2.0, "Seconds of processor time a query may take.", gt=0, le=60)
     data: str | None = option(
         None,
         "File of questions in BIRD's form (JSON or Parquet), or `data:bird`; null plays questions about generated "
@@ -119,7 +119,8 @@ class BIRD(PublishedLevels, WholeReplyGame):
         return self._tasks
 
     def made_up(self, rng: random.Random) -> Iterator[Task]:
-        return (task for task in generated_tasks(rng) if self._ask(filled(task.db_id).database, task.sql).rows)
+        tasks = (Task(*parts) for parts in generated_questions(rng))
+        return (task for task in tasks if self._ask(filled(task.db_id).database, task.sql).rows)
 
     def level_key(self, level: Task) -> str:
         return f"bird\0{level.db_id}\0{level.question}\0{level.sql}"
@@ -136,9 +137,6 @@ class BIRD(PublishedLevels, WholeReplyGame):
     def board(self) -> str:
         question = f"[DB schema:\n{self._schema()}] {self._task.question}"
         return f"{question}\n\n{self._said}" if self._said else question
-
-    def legal_actions(self) -> tuple[str, ...]:
-        return ()
 
     def read_move(self, text: str) -> str:
         return only_block(text, LANGUAGES)

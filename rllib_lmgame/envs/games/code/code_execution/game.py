@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
-from rllib_lmgame.envs.games.code.code_execution.problems import Problem, case_text, generated_problems, read_problems
+from rllib_lmgame.envs.games.code.code_execution.generated import generated_problems
+from rllib_lmgame.envs.games.code.code_execution.problems import Problem, case_text, read_problems
 from rllib_lmgame.envs.support.published import PublishedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame, as_block, only_block
 from rllib_lmgame.sandbox.judging import Answer, Answers, call_function, run_tests, same
 from rllib_lmgame.sandbox.limits import MEBIBYTE, Limits
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_data_set
 
 SYNTAX_CREDIT = 0.05
@@ -36,15 +36,14 @@ SEVERAL_TRIES = (
 )
 
 
-@dataclass(frozen=True)
 class CodeExecutionOptions(TextGameOptions):
     """``env_config`` of CodeExecution."""
 
-    max_turns: int = option(3, "Tries.", low=1, high=5)
+    max_turns: int = option(3, "Tries.", ge=1, le=5)
     run_seconds: int = option(
-        3, "Seconds of processor time a program may use for all tests of a try together.", low=1, high=60
+        3, "Seconds of processor time a program may use for all tests of a try together.", ge=1, le=60
     )
-    memory_megabytes: int = option(512, "Memory a program may use.", low=64, high=8192)
+    memory_megabytes: int = option(512, "Memory a program may use.", ge=64, le=8192)
     data: str | None = option(
         None,
         "File of problems in HumanEval's or MBPP's form (JSON or Parquet), or `data:humaneval`, `data:mbpp`, and with "
@@ -122,9 +121,6 @@ class CodeExecution(PublishedLevels, WholeReplyGame):
 
     def board(self) -> str:
         return f"{self._problem.statement}\n\n{self._said}" if self._said else self._problem.statement
-
-    def legal_actions(self) -> tuple[str, ...]:
-        return ()
 
     def read_move(self, text: str) -> str:
         return only_block(text, LANGUAGES)

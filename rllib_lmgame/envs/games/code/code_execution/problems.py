@@ -1,31 +1,20 @@
-"""Programming problems: from the families of this package, or read from HumanEval's and MBPP's files."""
+"""Programming problems, read from the files of HumanEval and MBPP."""
 
 from __future__ import annotations
 
 import ast
-import random
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.envs.games.code.code_execution import numbers, sequences, texts
 from rllib_lmgame.envs.games.code.code_execution.evalplus import with_stand_in
-from rllib_lmgame.envs.games.code.code_execution.families import FAMILIES, signature_of, source_of
 from rllib_lmgame.envs.support.datasets import check_fields, once_per_file
 from rllib_lmgame.envs.support.json_stream import stream_records
 
-MODULES = (numbers, sequences, texts)
-"""Importing them fills ``FAMILIES``."""
-
-PUBLIC_TESTS, HIDDEN_TESTS, MAX_DRAWS = 3, 12, 200
-MOST_ALIKE = 8
-"""Cases with the same result, so that a program that always returns it does not pass most tests."""
 DATA = "env_config.data"
 HUMANEVAL: dict[str, type | tuple[type, ...]] = {"prompt": str, "test": str, "entry_point": str}
 MBPP: dict[str, type | tuple[type, ...]] = {"test_list": list}
+BUILTINS: tuple[Any, ...] = (set, sorted, list, tuple, len, abs, round, dict, str, int, float, sum, isinstance, type)
 
 
 @dataclass(frozen=True)
@@ -63,35 +52,6 @@ class Problem:
     prelude: str = ""
 
 
-def generated_problems(rng: random.Random) -> Iterator[Problem]:
-    """Endless problems of this package's families; every family equally often."""
-    names = sorted(FAMILIES)
-    while True:
-        name = rng.choice(names)
-        yield make_problem(name, tuple(rng.choice(FAMILIES[name].choices()).items()))
-
-
-@cache
-def make_problem(name: str, parameters: tuple[tuple[str, Any], ...]) -> Problem:
-    """The problem of a family for given parameters; its cases depend on nothing else."""
-    family, values = FAMILIES[name], dict(parameters)
-    chance = random.Random(f"code {name} {parameters}")
-    cases: dict[str, Case] = {}
-    results: Counter[str] = Counter()
-    for _ in range(MAX_DRAWS):
-        arguments = tuple(maker(chance) for maker in family.inputs)
-        case = Case(arguments, family.function(*arguments, **values))
-        if repr(arguments) not in cases and results[repr(case.expected)] < MOST_ALIKE:
-            cases[repr(arguments)] = case
-            results[repr(case.expected)] += 1
-        if len(cases) == PUBLIC_TESTS + HIDDEN_TESTS:
-            break
-    public, hidden = list(cases.values())[:PUBLIC_TESTS], list(cases.values())[PUBLIC_TESTS:]
-    shown = "\n".join(f"    {case_text(name, case)}" for case in public)
-    statement = f"{signature_of(name, values)}\n\n{family.text.format(**values)}\nExamples:\n{shown}"
-    return Problem(f"{name} {values}", name, statement, source_of(name, values), tuple(public), tuple(hidden))
-
-
 def case_text(entry: str, case: Case) -> str:
     """A case as Python would check it."""
     return f"{entry}({', '.join(map(repr, case.arguments))}) == {case.expected!r}"
@@ -104,8 +64,7 @@ def read_problems(path: str) -> tuple[Problem, ...]:
     ``prompt``, ``test_list``, ``code``, ``test_setup_code`` or ``test_imports``, ``challenge_test_list``. EvalPlus adds
     a ``test`` to these, which then counts in place of the lists.
 
-    Raises:
-        ConfigError: names the file, the line and what is wrong with it.
+    Raises: ConfigError: names the file, the line and what is wrong with it.
     """
     problems = tuple(
         _mbpp(record, where) if "test_list" in record else _human_eval(record, where)
@@ -166,23 +125,7 @@ def _function_of(test: str, where: str) -> str:
         ]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ConfigError(DATA, f"{where}: the first test is not Python: {test[:80]!r}") from error
-    builtins = {
-        "set",
-        "sorted",
-        "list",
-        "tuple",
-        "len",
-        "abs",
-        "round",
-        "dict",
-        "str",
-        "int",
-        "float",
-        "sum",
-        "isinstance",
-        "type",
-    }
     for name in calls:
-        if name not in builtins:
+        if name not in {function.__name__ for function in BUILTINS}:
             return name
     raise ConfigError(DATA, f"{where}: the first test calls no function: {test[:80]!r}")

@@ -20,8 +20,7 @@ def calculate(expression: str) -> str:
     """Value of an expression of numbers, ``+ - * / // % **`` and parentheses, with Python's precedence; whole numbers
     exactly, others to twelve significant digits.
 
-    Raises:
-        CalculatorError: for anything else, division by zero, and numbers beyond all reason.
+    Raises: CalculatorError: for anything else, division by zero, and numbers beyond all reason.
     """
     if len(expression) > MAX_LENGTH:
         raise CalculatorError(f"the expression is longer than {MAX_LENGTH} characters")

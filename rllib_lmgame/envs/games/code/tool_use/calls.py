@@ -32,8 +32,7 @@ class ToolCall:
 def read_call(text: str) -> ToolCall:
     """The one call in a reply. ``arguments`` may also be a text that holds JSON, as some chat templates write it.
 
-    Raises:
-        InvalidAction: says what is missing, or that there are two different calls.
+    Raises: InvalidAction: says what is missing, or that there are two different calls.
     """
     calls = {call.text(): call for call in map(_call, _candidates(text))}
     if not calls:

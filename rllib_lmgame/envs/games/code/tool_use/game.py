@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.code.tool_use.calls import ToolCall, read_call
+from rllib_lmgame.envs.games.code.tool_use.generated import generated_tasks
 from rllib_lmgame.envs.games.code.tool_use.own_tools import OwnToolbox, own_tools
 from rllib_lmgame.envs.games.code.tool_use.tasks import (
     Task,
     calculator,
-    generated_tasks,
     load_tasks,
     read_file,
     same_call,
     search,
     submit,
-)
+)  # fmt: skip
 from rllib_lmgame.envs.games.code.tool_use.tools import TOOLS, Toolbox, check_arguments, shortened
 from rllib_lmgame.envs.support.answers import same_answer
 from rllib_lmgame.envs.support.datasets import readable
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame
-from rllib_lmgame.settings.schema import option
 
 LISTED_PATHS = 16
 
@@ -37,11 +36,10 @@ The same between <tool_call> and </tool_call> is understood too. The tools:
 There are {turns} turns. Submitting the right answer gives 1, a wrong one 0."""
 
 
-@dataclass(frozen=True)
 class ToolUseOptions(TextGameOptions):
     """``env_config`` of ToolUse."""
 
-    max_turns: int = option(8, "Replies per episode.", low=2)
+    max_turns: int = option(8, "Replies per episode.", ge=2)
     functions: tuple[str, ...] = option(
         (), "Functions that are tools too, as `package.module:function`; annotations and defaults say what they take."
     )
@@ -51,7 +49,7 @@ class ToolUseOptions(TextGameOptions):
     )
     own_only: bool = option(False, "Offer `functions` and `mcp` alone, with `submit`; needs `data`.")
     tool_limit_s: float = option(
-        20.0, "Seconds that one of these may take; the episode of one that takes longer is dropped.", above=0
+        20.0, "Seconds that one of these may take; the episode of one that takes longer is dropped.", gt=0
     )
     data: str | None = option(
         None,

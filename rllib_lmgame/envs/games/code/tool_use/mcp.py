@@ -53,8 +53,7 @@ class McpServer:
         command: The program and its arguments.
         limit_s: Of each request.
 
-    Raises:
-        McpError: if it does not start, or is no such server.
+    Raises: McpError: if it does not start, or is no such server.
     """
 
     def __init__(self, command: Sequence[str], limit_s: float) -> None:

@@ -88,8 +88,7 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
 def tool_of(path: str) -> OwnTool:
     """The function at an import path as a tool: its name, the first line of its docstring, its signature.
 
-    Raises:
-        ConfigError: if there is none, or it takes what a call cannot give.
+    Raises: ConfigError: if there is none, or it takes what a call cannot give.
     """
     function = import_path(path, FUNCTIONS_KEY)
     if not callable(function):
@@ -126,8 +125,7 @@ def _schema(hint: Any) -> dict[str, Any]:
 def tools_of_server(command: tuple[str, ...], limit_s: float) -> tuple[OwnTool, ...]:
     """What a server lists; it is asked once per process.
 
-    Raises:
-        ConfigError: if it is not there, hangs, or answers nonsense.
+    Raises: ConfigError: if it is not there, hangs, or answers nonsense.
     """
     try:
         with McpServer(command, limit_s) as server:
@@ -151,8 +149,7 @@ def tools_of_server(command: tuple[str, ...], limit_s: float) -> tuple[OwnTool, 
 def own_tools(functions: Sequence[str], mcp: Sequence[str], limit_s: float, taken: Sequence[str]) -> dict[str, OwnTool]:
     """All tools of one's own by their names.
 
-    Raises:
-        ConfigError: for one that cannot be used, or a name that is ``taken`` or given twice.
+    Raises: ConfigError: for one that cannot be used, or a name that is ``taken`` or given twice.
     """
     found: dict[str, OwnTool] = {}
     listed = [(FUNCTIONS_KEY, tool_of(path)) for path in functions]
@@ -177,8 +174,7 @@ class OwnToolbox:
     def use(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Result of a call, or what the tool raised.
 
-        Raises:
-            GameError: the tool takes longer than the limit, or its server fails: no fault of the player.
+        Raises: GameError: the tool takes longer than the limit, or its server fails: no fault of the player.
         """
         function = self._tools[name].function
         if function is not None:

@@ -55,11 +55,7 @@ def shortened(result: str) -> str:
 
 
 def check_arguments(call: ToolCall) -> dict[str, str]:
-    """The arguments of a call, as texts.
-
-    Raises:
-        InvalidAction: for arguments that the tool does not take.
-    """
+    """The arguments of a call, as texts. Raises: InvalidAction: for arguments that the tool does not take."""
     tool = TOOLS[call.name]
     if set(call.arguments) != set(tool.arguments):
         wanted = ", ".join(f'"{name}"' for name in tool.arguments) or "no arguments"

@@ -11,12 +11,12 @@ from functools import lru_cache
 from typing import ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import ALL
 from rllib_lmgame.envs.games.crafting.textcraft.minecraft import load_minecraft
 from rllib_lmgame.envs.games.crafting.textcraft.planning import CraftLevel, first_plan, goal_splits, make_level, plan
 from rllib_lmgame.envs.games.crafting.textcraft.recipes import Recipe, RecipeBook, own_recipes
-from rllib_lmgame.settings.schema import option
 
 MAX_AMOUNT = 999
 MAX_LENGTH = 500
@@ -34,13 +34,12 @@ A name such as planks stands for any item of its kind, for example birch planks.
 You have {turns} turns. Crafting the goal gives 1."""
 
 
-@dataclass(frozen=True)
 class TextCraftOptions(TextGameOptions):
     """``env_config`` of TextCraft."""
 
-    max_turns: int = option(30, "Replies per episode.", low=1)
+    max_turns: int = option(30, "Replies per episode.", ge=1)
     depth: tuple[int, int] = option((1, 4), "Fewest and most crafts that lie one upon another below the goal.")
-    distractors: int = option(10, "Crafting commands shown beside the needed ones.", low=0, high=30)
+    distractors: int = option(10, "Crafting commands shown beside the needed ones.", ge=0, le=30)
     repeat_commands: bool = option(
         False, "Show the crafting commands and the goal in every observation instead of the first alone."
     )
@@ -78,6 +77,7 @@ class TextCraft(TextGame):
 
     variants = (Variant("lmgame/TextCraft-v0", (-2.1, 1.0)),)
     Options: ClassVar[type[TextGameOptions]] = TextCraftOptions
+    rules_text = RULES
     options: TextCraftOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
@@ -85,10 +85,6 @@ class TextCraft(TextGame):
         chosen = self.options
         self._book = own_recipes() if chosen.recipes is None else load_minecraft(chosen.recipes)
         self._goals, self._splits = _goals(chosen.recipes, chosen.depth, chosen.max_turns)
-
-    @property
-    def rules(self) -> str:
-        return RULES.format(turns=self.options.max_turns)
 
     @property
     def success(self) -> bool:

@@ -31,8 +31,7 @@ class _Malformed(Exception):
 def load_minecraft(folder: str) -> RecipeBook:
     """The recipes of a folder, subfolders included; read once per process.
 
-    Raises:
-        ConfigError: if the folder does not exist or holds no crafting recipe, or for a malformed file, by name.
+    Raises: ConfigError: if the folder does not exist or holds no crafting recipe, or for a malformed file, by name.
     """
     root = Path(folder).expanduser()
     if not root.is_dir():

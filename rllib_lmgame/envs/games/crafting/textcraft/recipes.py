@@ -122,8 +122,7 @@ def parse_recipes(lines: Iterable[str]) -> RecipeBook:
     """Recipes in the notation of this package: ``4 stick = 2 planks`` is a recipe, ``planks: oak planks, birch planks``
     a tag.
 
-    Raises:
-        ValueError: names the line that is neither.
+    Raises: ValueError: names the line that is neither.
     """
     recipes, tags = [], {}
     for line in lines:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.grids.tetris.board import (
     DOWN,
@@ -26,7 +26,6 @@ from rllib_lmgame.envs.games.grids.tetris.board import (
     wide,
 )
 from rllib_lmgame.envs.games.grids.tetris.search import best_drop, first_line
-from rllib_lmgame.settings.schema import option
 
 Spawn = tuple[int, int]
 """Number of the piece in its set, and the column of its left edge when it appears."""
@@ -57,19 +56,18 @@ PIECES_SAID = {
 }
 
 
-@dataclass(frozen=True)
 class TetrisOptions(TextGameOptions):
     """``env_config`` of Tetris."""
 
-    max_turns: int = option(11, "Replies per episode.", low=1)
-    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", low=1)
-    max_actions: int | None = option(40, "Moves per episode; null is no limit.", low=1)
-    rows: int = option(4, "Rows of the board.", low=2, high=30)
-    columns: int = option(4, "Columns of the board.", low=2, high=20)
+    max_turns: int = option(11, "Replies per episode.", ge=1)
+    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", ge=1)
+    max_actions: int | None = option(40, "Moves per episode; null is no limit.", ge=1)
+    rows: int = option(4, "Rows of the board.", ge=2, le=30)
+    columns: int = option(4, "Columns of the board.", ge=2, le=20)
     pieces: str = option("singles", "Pieces of one, two or four cells.", choices=tuple(SHAPES))
     allow_rotation: bool = option(False, "Add the move Rotate (a quarter clockwise).")
     gravity: bool = option(False, "The piece falls by one row after every move that is not Down.")
-    goal_lines: int = option(1, "Rows to clear.", low=1)
+    goal_lines: int = option(1, "Rows to clear.", ge=1)
 
 
 class Tetris(TextGame):
@@ -139,8 +137,6 @@ class Tetris(TextGame):
         self._by_name = {move.lower(): move for move in moves}
         self._shapes = SHAPES[chosen.pieces]
         self._searched = chosen.rows * chosen.columns <= MAX_CELLS_SEARCHED and chosen.pieces != "tetrominoes"
-        budget = chosen.max_turns * chosen.max_actions_per_turn
-        self._budget = budget if chosen.max_actions is None else min(budget, chosen.max_actions)
 
     @property
     def rules(self) -> str:
@@ -155,7 +151,7 @@ class Tetris(TextGame):
             else "The piece falls only when you say Down.",
             per_reply=self.moves_rule(("Left", "Down", "Down")),
             turns=chosen.max_turns,
-            total="" if chosen.max_actions is None else f" and {chosen.max_actions} moves in all",
+            total=self.total_rule(),
             goal="a row" if chosen.goal_lines == 1 else f"{chosen.goal_lines} rows",
         )
 
@@ -180,7 +176,8 @@ class Tetris(TextGame):
                 yield level
         raise ConfigError(
             "env_config.max_actions",
-            f"found no pieces that clear a row of this board in {self._budget} moves; raise it, or take fewer columns",
+            f"found no pieces that clear a row of this board in {self.moves_in_all} moves; raise it, or take "
+            "fewer columns",
         )
 
     def level_key(self, level: tuple[Spawn, ...]) -> str:
@@ -274,6 +271,6 @@ class Tetris(TextGame):
         capacity = self.options.rows * self.options.columns // self._cells()
         spawns = tuple(itertools.starmap(self._random_spawn, itertools.repeat((rng,), capacity)))
         found = first_line((0,) * self.options.rows, self._rules, [self._spawned(spawn) for spawn in spawns])
-        if found is None or len(found[0]) > self._budget:
+        if found is None or len(found[0]) > self.moves_in_all:
             return None
         return spawns[: found[1]]

@@ -24,13 +24,8 @@ MAX_BOARDS = 3_000
 """Boards a search looks at before it gives up."""
 
 LANDING_WEIGHT, LINE_WEIGHT, ROW_CHANGE_WEIGHT, COLUMN_CHANGE_WEIGHT, HOLE_WEIGHT, WELL_WEIGHT = (
-    -4.500,
-    3.418,
-    -3.218,
-    -9.349,
-    -7.899,
-    -3.386,
-)
+    -4.500, 3.418, -3.218, -9.349, -7.899, -3.386,
+)  # fmt: skip
 """Weights of the features of Pierre Dellacherie's player as El-Tetris (Islam El-Ashi, 2011) has tuned them. They are
 the height the piece comes to lie at, cleared lines, changes between empty and filled along the rows and down the
 columns, holes, and the depths of wells summed."""

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.mathematics.gsm8k import MISS
 from rllib_lmgame.envs.games.mathematics.math_problems.loader import MathProblem, load_problems
-from rllib_lmgame.envs.games.mathematics.math_problems.made import made_problem
 from rllib_lmgame.envs.support.answers import TAIL
 from rllib_lmgame.envs.support.mathematics.results import Answer, is_worked_out, read_answer, same_answer
 from rllib_lmgame.envs.support.published import PublishedLevels
 from rllib_lmgame.envs.support.replies import AnswerGame
-from rllib_lmgame.settings.schema import option
+from rllib_lmgame.envs.synthetic.math_problems import made_problem
 from rllib_lmgame.settings.trust import is_data_set
 
 RULES = """You solve problems of mathematics. Think, then reply with the final answer alone, worked out, in plain text \
@@ -24,11 +23,10 @@ or LaTeX: a number, an expression, a point, a set, an interval, a matrix, an equ
 You have {tries}. The right answer gives 1."""
 
 
-@dataclass(frozen=True)
 class MathProblemsOptions(TextGameOptions):
     """``env_config`` of MathProblems."""
 
-    max_turns: int = option(1, "Tries.", low=1)
+    max_turns: int = option(1, "Tries.", ge=1)
     data: str | None = option(
         None,
         "File of problems, or `data:math500`, `data:amc23`, `data:aime24`, `data:aime25`, `data:minerva`, "
@@ -39,8 +37,8 @@ class MathProblemsOptions(TextGameOptions):
     tolerance: float = option(
         0.0,
         "Relative error that a number may have; 0 compares exactly (`minerva` is scored with 0.01).",
-        low=0,
-        high=0.1,
+        ge=0,
+        le=0.1,
     )
     worked_out: bool = option(
         True, "Where the answer is a plain number, a reply that leaves sums, products or powers to be done is invalid."
@@ -89,7 +87,8 @@ class MathProblems(PublishedLevels, AnswerGame):
 
     def made_up(self, rng: random.Random) -> Iterator[MathProblem]:
         while True:
-            yield made_problem(rng)
+            question, answer = made_problem(rng)
+            yield MathProblem(question, read_answer(answer), answer)
 
     def level_key(self, level: MathProblem) -> str:
         return f"math_problems {level.question}"
@@ -105,9 +104,6 @@ class MathProblems(PublishedLevels, AnswerGame):
         if self._solved:
             return "Correct."
         return MISS if self._missed else self._problem.question
-
-    def legal_actions(self) -> tuple[str, ...]:
-        return ()
 
     def read_move(self, text: str) -> Answer:
         answer = read_answer(text)

@@ -45,11 +45,7 @@ class MathProblem:
 
 @once_per_file
 def load_problems(path: str) -> tuple[MathProblem, ...]:
-    """Problems of a file.
-
-    Raises:
-        ConfigError: names file and record of what is wrong.
-    """
+    """Problems of a file. Raises: ConfigError: names file and record of what is wrong."""
     found = tuple(_problem(record, where) for where, record in stream_records(path, {}, KEY))
     if not found:
         raise ConfigError(KEY, f"{path} holds no problems; expected records with `problem` and `answer`")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
 from rllib_lmgame.envs.games.mathematics.math_reasoning.problems import (
     HINTS,
@@ -18,7 +18,6 @@ from rllib_lmgame.envs.games.mathematics.math_reasoning.problems import (
     make_problem,
 )
 from rllib_lmgame.envs.support.replies import AnswerGame
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 
 RULES = """You solve problems of mathematics. Reply with the result alone, worked out:
@@ -29,11 +28,10 @@ x < 0 or x > 7);
 Powers are written ^, roots sqrt(). You have {tries}. The right result gives 1."""
 
 
-@dataclass(frozen=True)
 class MathReasoningOptions(TextGameOptions):
     """``env_config`` of MathReasoning."""
 
-    max_turns: int = option(3, "Tries.", low=1, high=3)
+    max_turns: int = option(3, "Tries.", ge=1, le=3)
     difficulty: tuple[int, int] = option((1, 3), f"Easiest and hardest level of the problems, 1 to {MAX_LEVEL}.")
     families: tuple[str, ...] = option(
         (), f"Kinds of problems, of {', '.join(MAKERS)}; empty for all but one_step.", stranger=is_name
@@ -100,9 +98,6 @@ class MathReasoning(AnswerGame):
             if self._missed
             else self._problem.question
         )
-
-    def legal_actions(self) -> tuple[str, ...]:
-        return ()
 
     def read_move(self, text: str) -> bool:
         """Whether the reply is right: what a reply says depends on what is asked for."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from rllib_lmgame.envs.games.mathematics.math_reasoning.solutions import Formula, Number, Range, Roots, Solution, Values
-from rllib_lmgame.envs.games.mathematics.word_problems import FAMILIES as STORIES
-from rllib_lmgame.envs.games.mathematics.word_problems import word_problem
 from rllib_lmgame.envs.support.answers import number_text
+from rllib_lmgame.envs.synthetic.word_problems import FAMILIES as STORIES
+from rllib_lmgame.envs.synthetic.word_problems import word_problem
 
 MAX_LEVEL = 5
 ONE_STEP = ((30, 9), (99, 12), (999, 30), (9999, 99), (99999, 999))

@@ -10,21 +10,20 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.games.mathematics.math_reasoning.expressions import (
+    MAX_LENGTH,
     Expression,
     equal,
     plain_text,
     read_expression,
-    sympy_module,
 )
 from rllib_lmgame.envs.support.answers import number_text, read_number
+from rllib_lmgame.envs.support.mathematics.results import numbers_of, read_answer
 
 MAX_PARTS = 8
 OR = re.compile(r"\s*(?:\bor\b|\band\b|[,;\n|])\s*", re.IGNORECASE)
-RELATION = re.compile(r"(<=|>=|=<|=>|<|>)")
 
 
 class Solution(ABC):
@@ -159,7 +158,14 @@ class Range(Solution):
         return self.condition
 
     def is_right(self, reply: str) -> bool:
-        return bool(_numbers_that(plain_text(reply), self.variable) == _numbers_that(self.condition, self.variable))
+        if len(reply) > MAX_LENGTH:
+            raise InvalidAction("the answer is too long; give the result alone.")
+        plain = re.sub(r"\|+", " or ", re.sub(rf"^\s*{self.variable}\s+in\b", "", reply))
+        plain = re.sub(r"\binf(?:inity)?\b", "∞", plain, flags=re.IGNORECASE)
+        given = None if re.search(rf"\b(?!{self.variable})[a-zA-Z]\b", plain) else numbers_of(read_answer(plain))
+        if given is None:
+            raise InvalidAction(f"give the solutions like {self.variable} < a, or a < {self.variable} <= b.")
+        return given == numbers_of(read_answer(self.condition))
 
 
 def _covers(these: list[Expression], those: list[Expression]) -> bool:
@@ -180,81 +186,3 @@ def _after_equals(part: str, variable: str) -> str:
     if match is None:
         raise InvalidAction(f"write {variable} alone on the left and its value on the right.")
     return match[2]
-
-
-def _numbers_that(text: str, variable: str) -> Any:
-    """The set of real numbers that a condition or a union of intervals describes, as a sympy set."""
-    sympy = sympy_module()
-    parts = [
-        part
-        for part in re.split(r"\bor\b|\|", re.sub(rf"^\s*{variable}\s+in\b", "", text), flags=re.IGNORECASE)
-        if part.strip()
-    ]
-    if not 0 < len(parts) <= MAX_PARTS:
-        raise InvalidAction(f"give the solutions like {variable} < a, or a < {variable} <= b.")
-    intervals = [_interval(part, variable) for part in parts]
-    return sympy.Union(
-        *(
-            _condition(part, variable) if interval is None else interval
-            for part, interval in zip(parts, intervals, strict=True)
-        )
-    )
-
-
-def _interval(text: str, variable: str) -> Any:
-    """The interval that ``text`` is, or ``None`` if it is written in another way."""
-    text = re.sub(rf"^\s*{variable}\s+in\b", "", text).strip()
-    if text[:1] not in ("(", "[") or text[-1:] not in (")", "]") or RELATION.search(text):
-        return None
-    ends = re.split("[,;]", text[1:-1])
-    if len(ends) != 2:
-        raise InvalidAction("an interval has two ends.")
-    low, high = (_end(end) for end in ends)
-    return sympy_module().Interval(low, high, left_open=text[0] == "(", right_open=text[-1] == ")")
-
-
-def _end(text: str) -> Any:
-    sympy = sympy_module()
-    name = text.strip().lower().removeprefix("+")
-    if name.lstrip("-") in ("oo", "inf", "infinity"):
-        return -sympy.oo if name.startswith("-") else sympy.oo
-    return _bound(text)
-
-
-def _bound(text: str) -> Any:
-    """A rational number."""
-    value = read_expression(text, "").value
-    if not value.is_Rational:
-        raise InvalidAction("a bound must be a whole number, a decimal or a fraction.")
-    return value
-
-
-def _condition(text: str, variable: str) -> Any:
-    """Numbers that meet all comparisons joined by ``and`` or commas; each is ``x < a`` or a chain ``a < x <= b``."""
-    sympy = sympy_module()
-    found = sympy.S.Reals
-    parts = re.split(r"\band\b|,|;", text, flags=re.IGNORECASE)
-    if len(parts) > MAX_PARTS:
-        raise InvalidAction("there are too many conditions.")
-    for part in parts:
-        sides = RELATION.split(part)
-        if len(sides) not in (3, 5):
-            raise InvalidAction(f"give the solutions like {variable} < a, or a < {variable} <= b.")
-        for left, relation, right in zip(sides[::2], sides[1::2], sides[2::2], strict=False):
-            found = found.intersect(_half_line(left.strip(), relation, right.strip(), variable))
-    return found
-
-
-def _half_line(left: str, relation: str, right: str, variable: str) -> Any:
-    """Numbers on one side of a bound."""
-    sympy = sympy_module()
-    if (left == variable) == (right == variable):
-        raise InvalidAction(f"write {variable} alone on one side of each comparison.")
-    below = ("<" in relation) == (left == variable)
-    bound = _bound(right if left == variable else left)
-    strict = "=" not in relation
-    return (
-        sympy.Interval(-sympy.oo, bound, right_open=strict)
-        if below
-        else sympy.Interval(bound, sympy.oo, left_open=strict)
-    )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions, Variant
 from rllib_lmgame.envs.games.talk.actions import the_action
 from rllib_lmgame.envs.games.talk.base import HEARD, TalkGame, TalkOptions
@@ -16,7 +16,6 @@ from rllib_lmgame.envs.games.words.car_dealer.buyer import PERSONAS
 from rllib_lmgame.envs.games.words.car_dealer.market import Car, Market, random_market, seller_reward
 from rllib_lmgame.envs.games.words.car_dealer.prices import dollars
 from rllib_lmgame.envs.support.bargaining import joint_share
-from rllib_lmgame.settings.schema import option
 
 SELLER, BUYER = "seller", "buyer"
 LMRL, SURPLUS = "lmrl", "surplus"
@@ -38,11 +37,10 @@ REWARD_RULES = {
 }
 
 
-@dataclass(frozen=True)
 class CarDealerDuetOptions(TalkOptions):
     """``env_config`` of CarDealerDuet."""
 
-    max_turns: int | None = option(15, "Replies per player, after which there is no sale; null is no limit.", low=2)
+    max_turns: int | None = option(15, "Replies per player, after which there is no sale; null is no limit.", ge=2)
     reward: str = option(
         LMRL,
         "`lmrl`: after LMRL-Gym, whose seller is paid for a high price and punished for no sale. `surplus`: what each "
@@ -81,11 +79,6 @@ class CarDealerDuet(TalkGame):
     """
 
     variants = (Variant("lmgame/CarDealerDuet-v0", (-2.6, 1.75)),)
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "car_dealer_duet_v0",
-        "is_parallelizable": False,
-        "render_modes": ["ansi"],
-    }
     Options: ClassVar[type[TextAECOptions]] = CarDealerDuetOptions
     options: CarDealerDuetOptions
     seats: ClassVar[Mapping[str, str]] = {BUYER: BUYER, SELLER: SELLER}

@@ -30,8 +30,7 @@ def offer_text(car: Car, price: int) -> str:
 def read_offer(text: str, agent: str, cars: Sequence[Car]) -> Offer:
     """The offer that ``toyota suv for $28,500`` makes; the brand alone names the car as well.
 
-    Raises:
-        InvalidAction: if it names no car in stock, no price or several, or anything else stands there.
+    Raises: InvalidAction: if it names no car in stock, no price or several, or anything else stands there.
     """
     example = f"write it as `{offer_text(cars[0], cars[0].msrp)}`"
     match = FORM.fullmatch(text.strip(" .!"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.base.plugin import import_path_or
 from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions, Variant
 from rllib_lmgame.envs.contract.base import MAX_QUOTED
@@ -16,7 +16,6 @@ from rllib_lmgame.envs.games.talk.debate.judging import MAX_WORDS, ModelJudge, R
 from rllib_lmgame.envs.games.talk.debate.topics import CON, PRO, Topic, own_topics, read_topics, splits_of
 from rllib_lmgame.envs.support.asked_models import MODELS, AskedModel, is_model
 from rllib_lmgame.settings.plugins import check_call, made
-from rllib_lmgame.settings.schema import option
 
 SIDES = {"pro": PRO, "con": CON}
 RULES_JUDGE = "rules"
@@ -33,11 +32,10 @@ keywords and empty sentences make a speech worth less."""
 JUDGED_BY_OTHERS = "A judge decides who has made the better case."
 
 
-@dataclass(frozen=True)
 class DebateOptions(TalkOptions):
     """``env_config`` of Debate."""
 
-    speeches: int = option(2, "Speeches of each side.", low=1, high=5)
+    speeches: int = option(2, "Speeches of each side.", ge=1, le=5)
     judge: str = option(
         RULES_JUDGE,
         "`rules`, a language model (`openai:MODEL@URL`, `hf:DIR_OR_ID`, `policy:NAME` of the run), or "
@@ -72,7 +70,6 @@ class Debate(TalkGame):
     """
 
     variants = (Variant("lmgame/Debate-v0", (-1.7, 1.0)),)
-    metadata: ClassVar[dict[str, Any]] = {"name": "debate_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     Options: ClassVar[type[TextAECOptions]] = DebateOptions
     options: DebateOptions
     zero_sum: ClassVar[bool] = True

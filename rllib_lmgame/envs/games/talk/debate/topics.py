@@ -35,8 +35,7 @@ class Topic:
 def parse_topics(lines: Iterable[str], where: str, key: str = "env_config.data") -> tuple[Topic, ...]:
     """Topics written as ``statement | point; point | point; point``, for and against.
 
-    Raises:
-        ConfigError: for a line in another form, a statement that is there twice, or fewer topics than splits.
+    Raises: ConfigError: for a line in another form, a statement that is there twice, or fewer topics than splits.
     """
     topics = []
     for number, line in enumerate(lines, start=1):
@@ -53,11 +52,7 @@ def parse_topics(lines: Iterable[str], where: str, key: str = "env_config.data")
 
 
 def read_topics(path: str, key: str = "env_config.data") -> tuple[Topic, ...]:
-    """Topics of a file of one's own.
-
-    Raises:
-        ConfigError: for a file that cannot be read or has other lines.
-    """
+    """Topics of a file of one's own. Raises: ConfigError: for a file that cannot be read or has other lines."""
     with open_data(path, key) as file:
         return parse_topics(file, path, key)
 

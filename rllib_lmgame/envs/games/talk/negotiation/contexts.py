@@ -86,8 +86,7 @@ def read_contexts(path: str, key: str = "env_config.data") -> tuple[Context, ...
     """Contexts of a published file: two lines each, one per player, of count and value of each kind in turn
     (``selfplay.txt`` of Lewis et al.: ``1 0 1 4 3 2``).
 
-    Raises:
-        ConfigError: for a file that cannot be read, or lines that are no context; the message names file and line.
+    Raises: ConfigError: for a file that cannot be read, or lines that are no context; the message names file and line.
     """
     with open_data(path, key) as file:
         rows = [(number, line.split()) for number, line in enumerate(file, start=1) if line.strip()]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions, Variant
 from rllib_lmgame.envs.games.talk.actions import the_action
 from rllib_lmgame.envs.games.talk.base import HEARD, TalkGame, TalkOptions
@@ -28,7 +28,6 @@ from rllib_lmgame.envs.games.talk.negotiation.shares import (
     share_text,
 )
 from rllib_lmgame.envs.support.bargaining import outcome_measures
-from rllib_lmgame.settings.schema import option
 
 SEALED, OPEN = "sealed", "open"
 
@@ -55,11 +54,10 @@ class Move(NamedTuple):
     share: Share = ()
 
 
-@dataclass(frozen=True)
 class NegotiationOptions(TalkOptions):
     """``env_config`` of Negotiation."""
 
-    max_turns: int | None = option(10, "Replies per player, after which there is no deal; null is no limit.", low=2)
+    max_turns: int | None = option(10, "Replies per player, after which there is no deal; null is no limit.", ge=2)
     protocol: str = option(
         SEALED,
         "`sealed`: the first proposal ends the talk, and the other player makes its own without seeing it; `open`: "
@@ -105,11 +103,6 @@ class Negotiation(TalkGame):
             {"protocol": "open"},
         ),
     )
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "negotiation_v0",
-        "is_parallelizable": False,
-        "render_modes": ["ansi"],
-    }
     Options: ClassVar[type[TextAECOptions]] = NegotiationOptions
     options: NegotiationOptions
     seats: ClassVar[Mapping[str, str]] = {"player_0": "first", "player_1": "second"}

@@ -26,8 +26,7 @@ def proposal_text(share: Share) -> str:
 def read_share(text: str, counts: Share) -> Share:
     """What ``: 2 books, 0 hats, 1 ball`` takes.
 
-    Raises:
-        InvalidAction: if a kind is not named, or twice, if there is not as much, or anything else stands there.
+    Raises: InvalidAction: if a kind is not named, or twice, if there is not as much, or anything else stands there.
     """
     parts = [part.strip(" .") for part in re.split(r",| and ", text.strip(" :."))]
     named = [COUNTED.fullmatch(part) for part in parts if part]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract import InvalidAction, TextAECGame, TextAECOptions, Variant
 from rllib_lmgame.envs.games.teams.hanabi.expert import best_move
 from rllib_lmgame.envs.games.teams.hanabi.table import Card, Held, Move, Rules, Table
-from rllib_lmgame.settings.schema import option
 
 COLOURS = ("red", "yellow", "green", "white", "blue")
 
@@ -29,18 +28,17 @@ deck is empty. The score is the number of cards on the fireworks.
 Reply with one action, for example: play 1, discard 2, tell {other} {colour}, tell {other} 1."""
 
 
-@dataclass(frozen=True)
 class HanabiOptions(TextAECOptions):
     """``env_config`` of Hanabi."""
 
-    players: int = option(2, "Players.", low=2, high=5)
-    colours: int = option(2, "Colours of the cards.", low=1, high=5)
-    ranks: int = option(5, "Ranks of the cards.", low=2, high=5)
+    players: int = option(2, "Players.", ge=2, le=5)
+    colours: int = option(2, "Colours of the cards.", ge=1, le=5)
+    ranks: int = option(5, "Ranks of the cards.", ge=2, le=5)
     hand_size: int | None = option(
-        2, "Cards of each player; null: 5 for two and three players, 4 for more.", low=1, high=5
+        2, "Cards of each player; null: 5 for two and three players, 4 for more.", ge=1, le=5
     )
-    information_tokens: int = option(3, "Information tokens.", low=1, high=8)
-    life_tokens: int = option(1, "Lives.", low=1, high=3)
+    information_tokens: int = option(3, "Information tokens.", ge=1, le=8)
+    life_tokens: int = option(1, "Lives.", ge=1, le=3)
 
 
 class Hanabi(TextAECGame):
@@ -64,7 +62,6 @@ class Hanabi(TextAECGame):
     """
 
     variants = (Variant("lmgame/Hanabi-v0", (-3.7, 1.0)),)
-    metadata: ClassVar[dict[str, Any]] = {"name": "hanabi_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     Options: ClassVar[type[TextAECOptions]] = HanabiOptions
     options: HanabiOptions
     zero_sum = False

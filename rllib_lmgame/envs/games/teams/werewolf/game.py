@@ -51,7 +51,6 @@ class Werewolf(TextAECGame):
     """
 
     variants = (Variant("lmgame/Werewolf-v0", (-5.9, 2.0)),)
-    metadata: ClassVar[dict[str, Any]] = {"name": "werewolf_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     Options: ClassVar[type[TextAECOptions]] = WerewolfOptions
     options: WerewolfOptions
     forfeit_eliminates = True

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract import TextAECOptions
 from rllib_lmgame.envs.games.teams.werewolf.teams import DOCTOR, SEER, WEREWOLF
-from rllib_lmgame.settings.schema import option
 
 RULES = """You play Werewolf with {players} players: {roles}. The werewolves know each other; all other roles \
 are hidden.
@@ -19,20 +18,19 @@ The dead win and lose with their team. After {days} days without a winner the ga
 At night and when you vote, reply with one name, or nobody."""
 
 
-@dataclass(frozen=True)
 class WerewolfOptions(TextAECOptions):
     """``env_config`` of Werewolf."""
 
-    players: int = option(7, "Players.", low=5, high=9)
+    players: int = option(7, "Players.", ge=5, le=9)
     werewolves: int | None = option(
-        None, "How many of them are werewolves, fewer than half; null: 1 of up to 6 players, else 2.", low=1, high=4
+        None, "How many of them are werewolves, fewer than half; null: 1 of up to 6 players, else 2.", ge=1, le=4
     )
     seer: bool = option(True, "One of the village learns each night whether one player is a werewolf.")
     doctor: bool = option(True, "One of the village protects one player each night, itself perhaps.")
     reveal_roles: bool = option(True, "The role of who leaves the game is told to everybody.")
-    talk_rounds: int = option(1, "How often everybody speaks each day before the vote.", low=0, high=5)
-    talk_length: int = option(300, "Characters of a speech that the others hear.", low=1, high=500)
-    max_days: int = option(8, "Days after which a game without a winner is drawn.", low=1, high=50)
+    talk_rounds: int = option(1, "How often everybody speaks each day before the vote.", ge=0, le=5)
+    talk_length: int = option(300, "Characters of a speech that the others hear.", ge=1, le=500)
+    max_days: int = option(8, "Days after which a game without a winner is drawn.", ge=1, le=50)
 
 
 def rules_text(options: WerewolfOptions, roles: Sequence[str]) -> str:

@@ -21,18 +21,8 @@ from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.games.web.browser.sight import elements_of
 
 ON_A_PAGE = (
-    "click",
-    "dblclick",
-    "hover",
-    "focus",
-    "fill",
-    "clear",
-    "press",
-    "select_option",
-    "drag_and_drop",
-    "scroll",
-    "noop",
-)
+    "click", "dblclick", "hover", "focus", "fill", "clear", "press", "select_option", "drag_and_drop", "scroll", "noop",
+)  # fmt: skip
 """Actions within one page."""
 
 ACROSS_PAGES = (*ON_A_PAGE, "goto", "go_back", "go_forward", "new_tab", "tab_close", "tab_focus")
@@ -95,8 +85,7 @@ def read_call(text: str, names: Collection[str]) -> Call:
         text: The reply.
         names: Functions that may be called.
 
-    Raises:
-        InvalidAction: if it is no call of one of them with arguments it takes.
+    Raises: InvalidAction: if it is no call of one of them with arguments it takes.
     """
     name, positional, named = _parsed(text)
     if name not in names:

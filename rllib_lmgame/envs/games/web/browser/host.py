@@ -41,11 +41,7 @@ CLOSE_LIMIT_S = 10.0
 
 
 class Chromium:
-    """A browser process and the thread that drives it.
-
-    Raises:
-        GameError: if it does not start.
-    """
+    """A browser process and the thread that drives it. Raises: GameError: if it does not start."""
 
     def __init__(self, path: str) -> None:
         self._loop: Any = None
@@ -73,8 +69,7 @@ class Chromium:
     def call(self, job: Callable[[], T], limit_s: float) -> T:
         """Run ``job`` in the thread of the browser.
 
-        Raises:
-            TimeoutError: if it is not over in time; it is not ended.
+        Raises: TimeoutError: if it is not over in time; it is not ended.
         """
         answer: Future[T] = Future()
 
@@ -220,8 +215,7 @@ class Pages:
         Args:
             what: The job, for messages.
 
-        Raises:
-            GameError: if it fails or takes too long. The pages are then closed.
+        Raises: GameError: if it fails or takes too long. The pages are then closed.
         """
         if self._held.context is None:
             raise GameError(f"{what}: the pages of this game are closed")

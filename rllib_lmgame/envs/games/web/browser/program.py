@@ -19,8 +19,7 @@ INSTALL_CHROMIUM = (
 def find_chromium() -> str:
     """Path of the browser.
 
-    Raises:
-        MissingDependencyError: if there is none, or ``RLLIB_LMGAME_CHROMIUM`` names no program.
+    Raises: MissingDependencyError: if there is none, or ``RLLIB_LMGAME_CHROMIUM`` names no program.
     """
     named = os.environ.get(VARIABLE)
     if named is not None:

@@ -55,8 +55,7 @@ class Element(NamedTuple):
 def tree_of(page: Page) -> str:
     """The tree of a page, in the thread of the browser.
 
-    Raises:
-        Error: Playwright's, if the page cannot be read or does not stop changing.
+    Raises: Error: Playwright's, if the page cannot be read or does not stop changing.
     """
     for left in reversed(range(TRIES)):
         try:

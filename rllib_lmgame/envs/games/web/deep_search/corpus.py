@@ -7,10 +7,11 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from rllib_lmgame.envs.support.bm25 import BM25
 from rllib_lmgame.envs.support.retrieval.passages import Passage
+from rllib_lmgame.envs.synthetic.world import generated_world
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -90,3 +91,10 @@ def _f1(said: list[str], right: list[str]) -> float:
         return float(said == right)
     shared = (Counter(said) & Counter(right)).total()
     return 2 * shared / (len(said) + len(right))
+
+
+@lru_cache(maxsize=4)
+def generated_corpus(seed: int) -> Corpus:
+    """The invented world of ``seed``; made once per process."""
+    passages, questions = generated_world(seed)
+    return Corpus([Passage(*passage) for passage in passages], [Question(*question) for question in questions])

@@ -5,23 +5,29 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.base.text import one_line
 from rllib_lmgame.data_sets.places import LevelFiles, level_files
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
-from rllib_lmgame.envs.games.web.deep_search.corpus import Corpus, Question, exact_match, f1, holds_answer
+from rllib_lmgame.envs.games.web.deep_search.corpus import (
+    Corpus,
+    Question,
+    exact_match,
+    f1,
+    generated_corpus,
+    holds_answer,
+)
 from rllib_lmgame.envs.games.web.deep_search.loader import load_passages, load_questions
 from rllib_lmgame.envs.games.web.deep_search.retrievers import BM25, E5, Retriever, found_by, retriever_of
-from rllib_lmgame.envs.games.web.deep_search.world import MAX_HOPS, generated_corpus
 from rllib_lmgame.envs.support.datasets import once_per_file, readable
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame
 from rllib_lmgame.envs.support.retrieval.client import HttpRetriever
 from rllib_lmgame.envs.support.retrieval.passages import Passage
-from rllib_lmgame.settings.schema import option
+from rllib_lmgame.envs.synthetic.world import MAX_HOPS
 from rllib_lmgame.settings.trust import is_data_set, is_name
 
 SEARCH, ANSWER = "search", "answer"
@@ -54,23 +60,22 @@ REWARDS = {
 FORMAT = " {share:g} of that is for replies of which all could be read."
 
 
-@dataclass(frozen=True)
 class DeepSearchOptions(TextGameOptions):
     """``env_config`` of DeepSearch."""
 
-    max_turns: int = option(5, "Replies per episode, the answer included.", low=2)
-    top_k: int = option(3, "Passages a search shows.", low=1, high=20)
+    max_turns: int = option(5, "Replies per episode, the answer included.", ge=2)
+    top_k: int = option(3, "Passages a search shows.", ge=1, le=20)
     form: str = option(
         PLAIN, "How actions and results are written: `search_r1` has Search-R1's tags.", choices=(PLAIN, SEARCH_R1)
     )
     reward: str = option("exact_match", "What an answer is worth.", choices=tuple(REWARDS))
     format_reward: float = option(
-        0.0, "Share of the reward that is for an answer without any invalid reply before it.", low=0, high=1
+        0.0, "Share of the reward that is for an answer without any invalid reply before it.", ge=0, le=1
     )
     wrong_answer: str = option("ends", "What the game does at a wrong answer.", choices=tuple(ENDS))
-    min_hops: int = option(1, "Passages a question of the generated world needs at least.", low=1, high=MAX_HOPS)
-    max_hops: int = option(3, "Passages a question of the generated world needs at most.", low=1, high=MAX_HOPS)
-    world_seed: int = option(0, "Which generated world.", low=0)
+    min_hops: int = option(1, "Passages a question of the generated world needs at least.", ge=1, le=MAX_HOPS)
+    max_hops: int = option(3, "Passages a question of the generated world needs at most.", ge=1, le=MAX_HOPS)
+    world_seed: int = option(0, "Which generated world.", ge=0)
     data: str | None = option(
         None,
         "Questions: JSON lines or parquet with `question` and `answer` (or `answers`, `golden_answers`); null makes up "
@@ -94,7 +99,7 @@ class DeepSearchOptions(TextGameOptions):
         path=True,
         stranger=is_data_set,
     )
-    max_passages: int | None = option(None, "Passages read from `corpus` at most, with `bm25`; null reads all.", low=1)
+    max_passages: int | None = option(None, "Passages read from `corpus` at most, with `bm25`; null reads all.", ge=1)
     retriever: str = option(
         BM25,
         "Who searches: `bm25`, `e5`, the address of a [retriever](../search.md), or `package.module:Class` with "
@@ -103,7 +108,7 @@ class DeepSearchOptions(TextGameOptions):
     index: str | None = option(None, "FAISS index of `corpus`, with `e5`.", path=True, stranger=is_data_set)
     encoder: str = option("intfloat/e5-base-v2", "Model that made `index`: hub id or directory.", path=True)
     retriever_timeout_s: float = option(
-        60.0, "Seconds a search at an address may take, attempts again included.", above=0, high=3600
+        60.0, "Seconds a search at an address may take, attempts again included.", gt=0, le=3600
     )
 
 
@@ -332,8 +337,7 @@ def bm25_of(corpus: str, max_passages: int | None) -> Corpus:
 def read_tags(text: str) -> tuple[str, str] | None:
     """Action and text of the one pair of tags in ``text``, whatever stands around it; ``None`` without tags.
 
-    Raises:
-        InvalidAction: for several tags, or one that is not closed.
+    Raises: InvalidAction: for several tags, or one that is not closed.
     """
     opened = list(OPENING.finditer(text))
     if not opened:
@@ -350,8 +354,7 @@ def read_tags(text: str) -> tuple[str, str] | None:
 def read_plain(text: str) -> tuple[str, str] | None:
     """Action and text of ``search[...]``, ``search: ...`` and the same with ``answer``; ``None`` for anything else.
 
-    Raises:
-        InvalidAction: for several actions.
+    Raises: InvalidAction: for several actions.
     """
     if len(PLAIN_OPENING.findall(text)) > 1:
         raise InvalidAction(SEVERAL_ACTIONS)

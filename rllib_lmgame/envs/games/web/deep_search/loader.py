@@ -45,8 +45,7 @@ _PLACE = re.compile(r"(?:(train|test|dev|validation)_)?(\d{1,9})")
 def load_passages(corpus: str, max_passages: int | None) -> list[Passage]:
     """The passages of a file.
 
-    Raises:
-        ConfigError: for a file that cannot be used; the message names file and line (or record).
+    Raises: ConfigError: for a file that cannot be used; the message names file and line (or record).
     """
     passages = [
         passage_of(record, CORPUS_KEY, f"{corpus}, passage {i}")
@@ -61,8 +60,7 @@ def load_questions(files: tuple[str, ...], sets: tuple[str, ...], ids: str | int
     """The questions of files, of certain data sets and AgentGym's numbers if these are named; files that have not
     changed are read once per process.
 
-    Raises:
-        ConfigError: as :func:`load_passages`; or no question is left.
+    Raises: ConfigError: as :func:`load_passages`; or no question is left.
     """
     return _questions_of(files, tuple(map(changed_ns, files)), sets, ids)
 

@@ -48,11 +48,7 @@ def retriever_of(name: str, corpus: str | None, index: str | None, encoder: str,
 
 
 def found_by(retriever: Retriever, query: str, topk: int) -> list[Passage]:
-    """The passages that a retriever finds.
-
-    Raises:
-        RetrieverError: it fails, or gives something else.
-    """
+    """The passages that a retriever finds. Raises: RetrieverError: it fails, or gives something else."""
     try:
         return passages_of(retriever.search([query], topk), 1)[0][:topk]
     except RetrieverError:

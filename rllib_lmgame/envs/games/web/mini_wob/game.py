@@ -6,13 +6,13 @@ import importlib.util
 import os
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from browsergym.miniwob import ALL_MINIWOB_TASKS
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError, did_you_mean
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
 from rllib_lmgame.envs.games.web.browser.actions import ON_A_PAGE, Call, read_call
 from rllib_lmgame.envs.games.web.browser.host import Pages
@@ -20,7 +20,6 @@ from rllib_lmgame.envs.games.web.browser.program import find_chromium
 from rllib_lmgame.envs.games.web.browser.sight import elements_of, listed_actions, tree_of
 from rllib_lmgame.envs.games.web.mini_wob.expert import SOLVED, next_action
 from rllib_lmgame.envs.support.replies import WholeReplyGame
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 
 TASKS = {task.subdomain: task for task in ALL_MINIWOB_TASKS}
@@ -47,11 +46,10 @@ INSTALL_PAGES = (
 )
 
 
-@dataclass(frozen=True)
 class MiniWoBOptions(TextGameOptions):
     """``env_config`` of MiniWoB."""
 
-    max_turns: int = option(10, "Replies per episode.", low=1)
+    max_turns: int = option(10, "Replies per episode.", ge=1)
     tasks: str | tuple[str, ...] = option(
         SOLVABLE,
         "Names of tasks, as `[click-test, enter-text]`; `all` those of BrowserGym, or `solvable`, those that the "
@@ -59,7 +57,7 @@ class MiniWoBOptions(TextGameOptions):
         stranger=is_name,
     )
     page_timeout_s: float = option(
-        15.0, "Longest time a page may take to load or to answer; the episode is then dropped.", above=0, high=600
+        15.0, "Longest time a page may take to load or to answer; the episode is then dropped.", gt=0, le=600
     )
 
 
@@ -95,6 +93,7 @@ class MiniWoB(WholeReplyGame):
     Options: ClassVar[type[TextGameOptions]] = MiniWoBOptions
     slow_calls = True  # the browser is a process of its own
     replayable = False  # pages have clocks and animations
+    rules_text = RULES
     options: MiniWoBOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
@@ -103,10 +102,6 @@ class MiniWoB(WholeReplyGame):
         self._url = pages_url()
         find_chromium()
         self._pages = Pages(self.options.page_timeout_s)
-
-    @property
-    def rules(self) -> str:
-        return RULES.format(turns=self.options.max_turns)
 
     def levels(self, rng: random.Random) -> Iterator[Level]:
         while True:
@@ -179,8 +174,7 @@ class MiniWoB(WholeReplyGame):
 def chosen_tasks(tasks: str | tuple[str, ...]) -> list[str]:
     """The tasks that an option names.
 
-    Raises:
-        ConfigError: if there is no such task; the message names the nearest one.
+    Raises: ConfigError: if there is no such task; the message names the nearest one.
     """
     if tasks == ALL:
         return list(TASKS)
@@ -199,8 +193,7 @@ def chosen_tasks(tasks: str | tuple[str, ...]) -> list[str]:
 def pages_url() -> str:
     """Address of the folder of the tasks' pages, with a slash at its end.
 
-    Raises:
-        MissingDependencyError: if there is none.
+    Raises: MissingDependencyError: if there is none.
     """
     if url := os.environ.get(MINIWOB_URL):
         return url.rstrip("/") + "/"

@@ -7,7 +7,6 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -15,6 +14,7 @@ from playwright.sync_api import Error, Page
 
 from rllib_lmgame.base import json_files
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction, TextGameOptions, invalid_rule
@@ -34,7 +34,6 @@ from rllib_lmgame.envs.games.web.web_arena.tasks import (
 from rllib_lmgame.envs.support.asked_models import AskedModel
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame
-from rllib_lmgame.settings.schema import option
 
 VIEWPORT = {"width": 1280, "height": 720}
 """WebArena's."""
@@ -64,11 +63,10 @@ else any word. If it cannot be done, end with report_infeasible(REASON).
 Doing the task gives 1. There are {turns} turns."""
 
 
-@dataclass(frozen=True)
 class WebArenaOptions(TextGameOptions):
     """``env_config`` of WebArena."""
 
-    max_turns: int = option(30, "Replies per episode; 30 is WebArena's number.", low=1)
+    max_turns: int = option(30, "Replies per episode; 30 is WebArena's number.", ge=1)
     ids: str | int | None = option(
         None,
         "Tasks by their numbers, as `310` or `0-9, 44`. null: all those that can be played and judged here.",
@@ -85,7 +83,7 @@ class WebArenaOptions(TextGameOptions):
         "only tasks that are judged without one.",
     )
     page_timeout_s: float = option(
-        60.0, "Longest time a page may take to load or to answer; the episode is then dropped.", above=0, high=600
+        60.0, "Longest time a page may take to load or to answer; the episode is then dropped.", gt=0, le=600
     )
 
 
@@ -109,6 +107,8 @@ class WebArena(ListedLevels, WholeReplyGame):
     slow_calls = True  # the browser and the sites are processes of their own
     replayable = False  # sites keep what was done to them
     turns_are_tries = True
+    solver_wins = False
+    rules_text = RULES
     options: WebArenaOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
@@ -185,10 +185,6 @@ class WebArena(ListedLevels, WholeReplyGame):
         return f"has {len(self._tasks)} tasks whose sites answer{left}"
 
     @property
-    def rules(self) -> str:
-        return RULES.format(turns=self.options.max_turns)
-
-    @property
     def instructions(self) -> str:
         return f"{self.rules}\n{invalid_rule(self.options, self.options.max_turns)}"
 
@@ -259,10 +255,6 @@ class WebArena(ListedLevels, WholeReplyGame):
     def finished(self) -> bool:
         return self._over
 
-    @property
-    def solver_wins(self) -> bool:
-        return False
-
     def measures(self) -> Mapping[str, float]:
         """``left_sites``: whether a page of another site was opened."""
         return {"left_sites": float(bool(self._end))}
@@ -312,11 +304,7 @@ class WebArena(ListedLevels, WholeReplyGame):
         return wrong
 
     def _look(self) -> None:
-        """See the page in front; a page of another site ends the task.
-
-        Raises:
-            GameError: if a site does not answer.
-        """
+        """See the page in front; a page of another site ends the task. Raises: GameError: if a site does not answer."""
         front, pages = self._pages.page, self._pages.page.context.pages
         for page in pages:
             if page.url.startswith("chrome-error:"):

@@ -64,11 +64,7 @@ def includes(reference: str, said: str, *, alone: bool = False) -> bool:
 
 
 def answer_is_right(task: Task, answer: str, judge: AskedModel | None) -> bool:
-    """``string_match``.
-
-    Raises:
-        GameError: if the judge does not answer, or gives no verdict.
-    """
+    """``string_match``. Raises: GameError: if the judge does not answer, or gives no verdict."""
     if not answer.strip():
         return False
     answer = cleaned(answer)
@@ -134,8 +130,7 @@ def address_of(target: Mapping[str, Any], last: str) -> str:
         target: The target.
         last: Address of the page in front.
 
-    Raises:
-        GameError: if only the site's own interface knows it.
+    Raises: GameError: if only the site's own interface knows it.
     """
     url = str(target["url"])
     if url == LAST:

@@ -90,11 +90,7 @@ def variable_of(site: str) -> str:
 
 
 def site_addresses() -> dict[str, str]:
-    """Addresses of the sites that the environment names.
-
-    Raises:
-        ConfigError: if one is no address.
-    """
+    """Addresses of the sites that the environment names. Raises: ConfigError: if one is no address."""
     named = {site: os.environ.get(variable_of(site), "").strip() for site in SITES}
     return {site: check_address(url, variable_of(site)) for site, url in named.items() if url}
 
@@ -102,8 +98,7 @@ def site_addresses() -> dict[str, str]:
 def read_tasks(sites: Mapping[str, str]) -> tuple[Task, ...]:
     """All tasks by their numbers, the addresses of the ``sites`` put in.
 
-    Raises:
-        MissingDependencyError: if there is no list of them.
+    Raises: MissingDependencyError: if there is no list of them.
     """
     return tuple(_task(raw, sites) for raw in _as_published())
 
@@ -111,8 +106,7 @@ def read_tasks(sites: Mapping[str, str]) -> tuple[Task, ...]:
 def chosen_numbers(ids: str | int, key: str) -> list[int]:
     """The numbers that ``310`` or ``0-9, 44`` names, each once.
 
-    Raises:
-        ConfigError: if it is no such list, or there is no task of a number.
+    Raises: ConfigError: if it is no such list, or there is no task of a number.
     """
     numbers, last = numbers_in(ids, key), len(_as_published()) - 1
     if numbers is None:

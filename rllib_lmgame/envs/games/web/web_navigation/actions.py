@@ -25,11 +25,7 @@ class Action:
 
 
 def read_action(text: str) -> Action:
-    """The action that ``text`` says.
-
-    Raises:
-        InvalidAction: if it says none.
-    """
+    """The action that ``text`` says. Raises: InvalidAction: if it says none."""
     verb, rest = _verb(text.strip())
     if verb == "go_back" and not rest:
         return Action(verb)

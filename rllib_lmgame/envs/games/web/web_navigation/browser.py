@@ -2,47 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
 from urllib.parse import urlencode
 
 from rllib_lmgame.envs.contract.base import InvalidAction
-from rllib_lmgame.envs.games.web.web_navigation.page import (
-    BUTTON,
-    CHECKBOX,
-    COMBOBOX,
-    FIELDS,
-    LINK,
-    OPTION,
-    RADIO,
-    TEXTBOX,
-    TICKED,
-    Element,
-    Page,
-)
+from rllib_lmgame.envs.synthetic.web_site.page import BUTTON, COMBOBOX, LINK, OPTION, TEXTBOX, Element, Page
+from rllib_lmgame.envs.synthetic.web_site.site import SiteBackend
 
 SCREEN = 9_000
 """Characters of the tree that are shown at once; ``scroll`` shows the rest."""
 
 LONGEST_TYPED = 1_000
 LONGEST_HISTORY = 200
-CHECKED = "on"
-
-
-Fields = Sequence[tuple[str, str]]
-"""Names and values of a form, in the order of the page."""
-
-
-class Backend(Protocol):
-    """What answers requests: the site of this package, or a real one."""
-
-    def request(self, method: str, path: str, fields: Fields) -> Page:
-        """The page at ``path`` (after redirects). ``method`` is ``get`` (fields are in the path) or ``post``."""
-        ...
-
-    def local(self, address: str) -> str | None:
-        """Path of an address of this site; ``None`` for any other."""
-        ...
 
 
 class Browser:
@@ -53,7 +23,7 @@ class Browser:
         start: Path of the first page.
     """
 
-    def __init__(self, backend: Backend, start: str) -> None:
+    def __init__(self, backend: SiteBackend, start: str) -> None:
         self._backend = backend
         self._history: list[str] = []
         self.show(backend.request("get", start, ()))
@@ -66,11 +36,7 @@ class Browser:
         self._history = [*self._history[-LONGEST_HISTORY:], page.path]
 
     def visit(self, address: str) -> None:
-        """Go to an address that was typed.
-
-        Raises:
-            InvalidAction: if it is none of this site.
-        """
+        """Go to an address that was typed. Raises: InvalidAction: if it is none of this site."""
         path = self._backend.local(address)
         if path is None:
             raise InvalidAction("goto takes an address of this site, for example goto [/].")
@@ -81,40 +47,22 @@ class Browser:
         self.show(self._backend.request("get", path, ()))
 
     def click(self, number: int) -> None:
-        """Follow a link, press a button, choose an option or tick a box; a click on anything else does nothing.
+        """Follow a link, press a button or choose an option; a click on anything else does nothing.
 
-        Raises:
-            InvalidAction: if there is no such element, or it leads nowhere.
+        Raises: InvalidAction: there is no such element.
         """
         element = self._element(number)
         if element.role == LINK:
-            if element.target is None:
-                raise InvalidAction(
-                    f"the link [{number}] leads nowhere here: to another site, or to scripts, which this browser does "
-                    "not run."
-                )
             self.open(element.target)
-        elif element.role == BUTTON:
-            if element.form is None:
-                raise InvalidAction(
-                    f"the button [{number}] sends nothing: it needs scripts, which this browser does not run."
-                )
-            self._send(element.form, element)
+        elif element.role == BUTTON and element.form is not None:
+            self._send(element.form)
         elif element.role == OPTION and element.owner is not None:
             self._typed[element.owner] = element.value
-        elif element.role == CHECKBOX:
-            self._typed[number] = "" if self.value(number) else element.value or CHECKED
-        elif element.role == RADIO:
-            for place, other in enumerate(self.page.elements, start=1):
-                if (other.role, other.form, other.field) == (RADIO, element.form, element.field):
-                    self._typed[place] = ""
-            self._typed[number] = element.value or CHECKED
 
     def type(self, number: int, text: str, enter: bool) -> None:
         """Replace what stands in a field (in a combobox: choose); with ``enter``, send its form.
 
-        Raises:
-            InvalidAction: if there is no such field, or no such choice.
+        Raises: InvalidAction: if there is no such field, or no such choice.
         """
         element = self._element(number)
         if element.role == COMBOBOX:
@@ -130,14 +78,10 @@ class Browser:
         else:
             raise InvalidAction(f"[{number}] is a {element.role}; type into a textbox.")
         if enter and element.form is not None:
-            self._send(element.form, None)
+            self._send(element.form)
 
     def back(self) -> None:
-        """The page before this one.
-
-        Raises:
-            InvalidAction: if this is the first one.
-        """
+        """The page before this one. Raises: InvalidAction: if this is the first one."""
         if len(self._history) < 2:
             raise InvalidAction("there is no page to go back to.")
         del self._history[-1]
@@ -149,10 +93,7 @@ class Browser:
 
     def value(self, number: int) -> str:
         """What stands in a field now."""
-        element = self.page.elements[number - 1]
-        if number not in self._typed and element.role in TICKED:
-            return (element.value or CHECKED) if element.checked else ""
-        return self._typed.get(number, element.value)
+        return self._typed.get(number, self.page.elements[number - 1].value)
 
     def tree(self) -> str:
         """The part of the page that is on the screen, a line per element: ``[id] role 'name'`` and a field's value."""
@@ -176,26 +117,20 @@ class Browser:
     def _line(self, number: int, element: Element) -> str:
         indent = "" if number == 1 else "\t\t" if element.role == OPTION else "\t"
         line = f"{indent}[{number}] {element.role} '{element.name}'"
-        if element.role in (TEXTBOX, COMBOBOX):
-            return f"{line} value: '{self.value(number)}'"
-        return f"{line} checked: {bool(self.value(number))}" if element.role in TICKED else line
+        return f"{line} value: '{self.value(number)}'" if element.role in (TEXTBOX, COMBOBOX) else line
 
     def _element(self, number: int) -> Element:
         if not 1 <= number <= len(self.page.elements):
             raise InvalidAction(f"there is no element [{number}] on this page.")
         return self.page.elements[number - 1]
 
-    def _send(self, number: int, button: Element | None) -> None:
+    def _send(self, number: int) -> None:
         form = self.page.forms[number]
         fields = list(form.hidden)
         for place, element in enumerate(self.page.elements, start=1):
-            if element.form == number and element.role in FIELDS and element.field:
-                value = self.value(place)
-                if value or element.role not in TICKED:
-                    fields.append((element.field, value))
-        if button is not None and button.field:
-            fields.append((button.field, button.value))
+            if element.form == number and element.role in (TEXTBOX, COMBOBOX):
+                fields.append((element.field, self.value(place)))
         if form.method == "get":
-            self.open(f"{form.action.split('?')[0]}?{urlencode(fields, errors='replace')}")
+            self.open(f"{form.action}?{urlencode(fields, errors='replace')}")
         else:
             self.show(self._backend.request("post", form.action, fields))

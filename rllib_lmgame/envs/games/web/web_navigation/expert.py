@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rllib_lmgame.envs.games.web.web_navigation.browser import Browser
-from rllib_lmgame.envs.games.web.web_navigation.page import BUTTON, COMBOBOX, LINK, OPTION, TEXTBOX
-from rllib_lmgame.envs.games.web.web_navigation.site import Site
-from rllib_lmgame.envs.games.web.web_navigation.tasks import Stage, Task
+from rllib_lmgame.envs.synthetic.web_site.page import BUTTON, COMBOBOX, LINK, OPTION, TEXTBOX
+from rllib_lmgame.envs.synthetic.web_site.site import Site
+from rllib_lmgame.envs.synthetic.web_site.tasks import Stage, Task
 
 HOME = "Home"
 

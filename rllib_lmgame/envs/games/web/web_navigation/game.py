@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.envs.contract.base import SEPARATOR, GameError, TextGameOptions, Variant
+from rllib_lmgame.base.group import option
+from rllib_lmgame.envs.contract.base import SEPARATOR, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.web.web_navigation.actions import Action, read_action
 from rllib_lmgame.envs.games.web.web_navigation.browser import Browser
-from rllib_lmgame.envs.games.web.web_navigation.http_backend import HttpBackend
-from rllib_lmgame.envs.games.web.web_navigation.jobs import Job, RemoteJob, SiteJob
-from rllib_lmgame.envs.games.web.web_navigation.page import BUTTON, LINK, OPTION, TEXTBOX, TICKED
-from rllib_lmgame.envs.games.web.web_navigation.remote import RemoteTask, load_tasks
-from rllib_lmgame.envs.games.web.web_navigation.tasks import FAMILIES
-from rllib_lmgame.envs.support.listed_levels import ListedLevels
-from rllib_lmgame.settings.schema import option
+from rllib_lmgame.envs.games.web.web_navigation.expert import next_action
+from rllib_lmgame.envs.synthetic.web_site.page import BUTTON, LINK, OPTION, TEXTBOX
+from rllib_lmgame.envs.synthetic.web_site.site import SiteBackend, build_site, copy_site
+from rllib_lmgame.envs.synthetic.web_site.tasks import FAMILIES
 from rllib_lmgame.settings.trust import is_name
 
 SITE_SEEDS = 2**31
 MOST_LISTED = 150
 LONGEST_SOLUTION = 10
-UNREACHABLE = 0
 QUOTED = re.compile(r"'([^']{1,200})'")
-LINKED = (LINK, BUTTON, OPTION, *TICKED)
+LINKED = (LINK, BUTTON, OPTION)
 
 RULES = """You use a web site to do what the objective says. A page is shown as its accessibility tree: \
 a line per element, [id] role 'name'.
@@ -40,11 +36,10 @@ The reward is 1 if then the objective is met and nothing else was changed, else 
 stop included."""
 
 
-@dataclass(frozen=True)
 class WebNavigationOptions(TextGameOptions):
     """``env_config`` of WebNavigation."""
 
-    max_turns: int = option(15, "Replies per episode, `stop` included.", low=2)
+    max_turns: int = option(15, "Replies per episode, `stop` included.", ge=2)
     sections: tuple[str, ...] = option(
         ("shop", "forum", "tracker", "cms"), "Sections of the site that tasks are about.", stranger=is_name
     )
@@ -53,16 +48,9 @@ class WebNavigationOptions(TextGameOptions):
         "Families of tasks by name, e.g. `[shop_order, cms_publish]`; null takes all of `sections`.",
         stranger=is_name,
     )
-    url: str | None = option(
-        None, "Root of a running site (WebArena's, for example) to play on instead, `http://host:port`; needs `tasks`."
-    )
-    tasks: str | None = option(None, "Tasks on that site in WebArena's form, JSON lines or a JSON array.", path=True)
-    site: str | None = option(None, "Of those, only tasks whose `sites` are this one, e.g. `shopping`.")
-    timeout_s: float = option(10.0, "Longest time for one page of that site.", above=0, high=600)
-    max_page_bytes: int = option(1_000_000, "Bytes of a page of that site that are read.", low=1_000, high=50_000_000)
 
 
-class WebNavigation(ListedLevels):
+class WebNavigation(TextGame):
     """Do a task on a site of shop, forum, issue tracker and CMS.
 
     Observation: the objective, the address, and the page as an accessibility tree in WebArena's form, ``[12] button
@@ -75,42 +63,23 @@ class WebNavigation(ListedLevels):
     Horizon: 15 replies, ``stop`` included.
     Levels: a site (its products, prices, threads, issues, pages drawn from the seed) and one of 28 families of tasks.
         They are reading (prices, authors, counts, the best or cheapest) and changing (ordering, voting, writing,
-        labelling, assigning, publishing, deleting). ``url`` and ``tasks`` play on a running site over HTTP, without
-        scripts, so only tasks can be played that need none (see ``http_backend.py``); checked are WebArena's
-        ``string_match`` and ``url_match``. The site is the same for all games that are played on it and is not reset
-        between them.
+        labelling, assigning, publishing, deleting). Tasks on WebArena's own sites are `lmgame/WebArena-v0`.
     Solver: goes by the names of links to the page of the task, fills in the form and presses the button.
     """
 
     variants = (Variant("lmgame/WebNavigation-v0", (-1.1, 1.0)),)
     Options: ClassVar[type[TextGameOptions]] = WebNavigationOptions
-    real_levels = ("url", "WebArena's sites (`url`)")
-    lists_levels = "tasks"
+    real_levels = ("", "WebArena's (`lmgame/WebArena-v0`)")
+    rules_text = RULES
     options: WebNavigationOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         self._families = self._chosen_families()
-        self.slow_calls = self.options.url is not None
-        self.replayable = self.options.url is None
-        self._remote: list[RemoteTask] = []
-        if (self.options.url is None) != (self.options.tasks is None):
-            missing, given = ("tasks", "url") if self.options.tasks is None else ("url", "tasks")
-            raise ConfigError(
-                f"env_config.{missing}",
-                f"must be given with {given}: a running site and the tasks on it belong together",
-            )
-        if self.options.tasks is not None:
-            self._remote = load_tasks(self.options.tasks, self._connect(), self.options.site)
-        self.check_split()
-
-    @property
-    def rules(self) -> str:
-        return RULES.format(turns=self.options.max_turns)
 
     @property
     def success(self) -> bool:
-        return self._answer is not None and self._job.solved(self._browser, self._answer)
+        return self._answer is not None and self._task.solved(self._site, self._answer)
 
     @property
     def finished(self) -> bool:
@@ -118,40 +87,32 @@ class WebNavigation(ListedLevels):
 
     @property
     def solver_wins(self) -> bool:
-        return not self._remote and self.options.max_turns >= LONGEST_SOLUTION
+        return self.options.max_turns >= LONGEST_SOLUTION
 
-    @property
-    def listed(self) -> Sequence[RemoteTask]:
-        return self._remote
-
-    def made_up(self, rng: random.Random) -> Iterator[tuple[int, str]]:
+    def levels(self, rng: random.Random) -> Iterator[tuple[int, str]]:
         while True:
             yield rng.randrange(SITE_SEEDS), rng.choice(self._families)
 
-    def level_key(self, level: tuple[int, str] | RemoteTask) -> str:
-        return (
-            f"web_navigation {level.start} {level.intent}"
-            if isinstance(level, RemoteTask)
-            else f"web_navigation {level[0]} {level[1]}"
-        )
+    def level_key(self, level: tuple[int, str]) -> str:
+        return f"web_navigation {level[0]} {level[1]}"
 
-    def start(self, level: tuple[int, str] | RemoteTask) -> None:
-        self._job: Job = RemoteJob(level, self._connect()) if isinstance(level, RemoteTask) else SiteJob(*level)
-        self._browser = Browser(self._job.backend, self._job.start)
+    def start(self, level: tuple[int, str]) -> None:
+        seed, family = level
+        self._task = FAMILIES[family](build_site(seed), random.Random(f"web task {seed} {family}"))
+        self._site = copy_site(self._task.site)
+        self._browser = Browser(SiteBackend(self._site), "/")
         self._answer: str | None = None
-        if self._browser.page.status == UNREACHABLE:
-            raise GameError(f"cannot open {self.options.url}{self._job.start}: {self._browser.page.elements[-1].name}")
 
     def board(self) -> str:
         if self._answer is not None:
-            return f"Objective: {self._job.intent}\nYou stopped with: {self._answer}"
-        return f"Objective: {self._job.intent}\nURL: {self._browser.page.path}\n{self._browser.tree()}"
+            return f"Objective: {self._task.intent}\nYou stopped with: {self._answer}"
+        return f"Objective: {self._task.intent}\nURL: {self._browser.page.path}\n{self._browser.tree()}"
 
     def legal_actions(self) -> tuple[str, ...]:
         """What the page offers, the texts the objective quotes typed into its fields, and an empty ``stop``; anything
         may be typed and answered.
         """
-        return listed_actions(self._browser, self._job.intent)
+        return listed_actions(self._browser, self._task.intent)
 
     def read_move(self, text: str) -> Action:
         return read_action(text)
@@ -164,11 +125,7 @@ class WebNavigation(ListedLevels):
         return 0.0
 
     def expert_action(self) -> str | None:
-        return self._job.expert(self._browser)
-
-    def _connect(self) -> HttpBackend:
-        """The running site, without cookies."""
-        return HttpBackend(self.options.url or "", self.options.timeout_s, self.options.max_page_bytes)
+        return next_action(self._browser, self._site, self._task)
 
     def _chosen_families(self) -> list[str]:
         sections = list(dict.fromkeys(name.split("_")[0] for name in FAMILIES))
@@ -189,8 +146,7 @@ class WebNavigation(ListedLevels):
 def play(browser: Browser, action: Action) -> None:
     """Carry out any action but ``stop``.
 
-    Raises:
-        InvalidAction: if the page has no such element, or the address is none of this site.
+    Raises: InvalidAction: if the page has no such element, or the address is none of this site.
     """
     if action.verb == "click":
         browser.click(action.number)
@@ -209,11 +165,7 @@ def listed_actions(browser: Browser, intent: str) -> tuple[str, ...]:
     quoted = [text for text in QUOTED.findall(intent) if SEPARATOR not in text]
     found = ["stop []"]
     for number, element in enumerate(browser.page.elements, start=1):
-        if (
-            element.role in LINKED
-            and not (element.role == LINK and element.target is None)
-            and not (element.role == BUTTON and element.form is None)
-        ):
+        if element.role in LINKED:
             found.append(f"click [{number}]")
         elif element.role == TEXTBOX:
             found += [f"type [{number}] [{text}]" for text in quoted]

@@ -13,23 +13,9 @@ PAGES_READ = 3
 ATTRIBUTES = "attributes"
 NOT_KEYWORDS = re.compile(r"[^\w\s.'&-]+")
 FILLERS = FUNCTION_WORDS | {
-    "am",
-    "are",
-    "buy",
-    "color",
-    "find",
-    "flavor",
-    "i",
-    "looking",
-    "me",
-    "need",
-    "please",
-    "qualities",
-    "scent",
-    "size",
-    "style",
-    "these",
-}
+    "am", "are", "buy", "color", "find", "flavor", "i", "looking", "me", "need", "please", "qualities", "scent", "size",
+    "style", "these",
+}  # fmt: skip
 
 
 @dataclass

@@ -6,11 +6,12 @@ import json
 import random
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.data_sets.places import beside, is_named, level_files
 from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import TEST, TRAIN, VALIDATION, split_of
@@ -20,7 +21,6 @@ from rllib_lmgame.envs.games.web.webshop.pages import BUY, Page, clickables, cli
 from rllib_lmgame.envs.games.web.webshop.products import Catalogue, Goal, Score, draw_price_limit, score
 from rllib_lmgame.envs.games.web.webshop.shelf import Shelf, catalogue_of
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_data_set
 
 ACTION = re.compile(r"(search|click)\s*\[(.*)\]", re.IGNORECASE | re.DOTALL)
@@ -43,20 +43,18 @@ click[buy now] ends the game: the reward is the share of what was asked for that
 There are {turns} turns{total}."""
 
 
-@dataclass(frozen=True)
 class WebShopOptions(TextGameOptions):
     """``env_config`` of WebShop."""
 
-    max_turns: int = option(11, "Replies per episode.", low=1)
-    max_actions_per_turn: int = option(10, "Moves per reply, joined by `||`; what goes beyond is not played.", low=1)
-    max_actions: int | None = option(30, "Moves per episode; null is no limit.", low=1)
+    max_turns: int = option(11, "Replies per episode.", ge=1)
+    max_actions_per_turn: int = option(10, "Moves per reply, joined by `||`; what goes beyond is not played.", ge=1)
+    max_actions: int | None = option(30, "Moves per episode; null is no limit.", ge=1)
     num_products: int | None = option(
         None,
         f"Products in the shop; null is all of `data`, and {GENERATED:,} in the generated shop.",
-        low=60,
-        high=2_000_000,
+        ge=60,
+        le=2_000_000,
     )
-    catalogue_seed: int = option(0, "Which generated shop.", low=0)
     data: str | None = option(
         None,
         "WebShop's `items_shuffle*.json`, or `data:webshop`, which has the other files too; null generates a shop.",
@@ -112,7 +110,7 @@ class WebShop(ListedLevels):
                 if getattr(chosen, key) is not None:
                     raise ConfigError(f"env_config.{key}", "belongs to a catalogue file; give env_config.data as well")
             self._human = False
-            self._catalogue = generated_catalogue(chosen.num_products or GENERATED, chosen.catalogue_seed)
+            self._catalogue = generated_catalogue(chosen.num_products or GENERATED, 0)
         else:
             data, attributes, goals = self._files(chosen.data)
             self._human = goals is not None
@@ -133,11 +131,10 @@ class WebShop(ListedLevels):
     @property
     def rules(self) -> str:
         chosen = self.options
-        total = "" if chosen.max_actions is None else f" and {chosen.max_actions} actions in all"
         return RULES.format(
             per_reply=self.moves_rule(("click[red]", "click[large]", "click[buy now]"), "action"),
             turns=chosen.max_turns,
-            total=total,
+            total=self.total_rule("action"),
         )
 
     @property

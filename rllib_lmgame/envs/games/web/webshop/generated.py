@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from rllib_lmgame.envs.games.web.webshop.products import Catalogue, Goal, Product, draw_price_limit
-from rllib_lmgame.envs.support.datasets import package_lines
+from rllib_lmgame.envs.support.datasets import package_lines, package_lists
 
 ASIN_CHARACTERS = "0123456789ABCDEFGHJKLMNPQRSTVWXYZ"
 FEWEST_ATTRIBUTES, MOST_ATTRIBUTES, MOST_ASKED = 3, 5, 3
 FEWEST_VALUES, MOST_VALUES = 3, 6
+WORDS = "webshop_words.txt"
 
 
 @dataclass(frozen=True)
@@ -30,25 +31,16 @@ class ProductType:
 
 
 @cache
-def word_lists() -> dict[str, tuple[str, ...]]:
-    """The lists of ``webshop_words.txt`` by name."""
-    pairs = (line.split(":", 1) for line in package_lines("webshop_words.txt"))
-    return {name: tuple(value.strip() for value in values.split(";")) for name, values in pairs}
-
-
-@cache
 def product_types() -> tuple[ProductType, ...]:
     """What the shop has kinds of."""
-    lists = word_lists()
+    lists = package_lists(WORDS)
     kinds = []
     for line in package_lines("webshop_types.txt"):
         path, prices, options, attributes = (part.strip() for part in line.split("|"))
         low, high = map(int, prices.split("-"))
         offered = tuple((name.strip().split("/")[0], lists[f"option/{name.strip()}"]) for name in options.split(","))
         kinds.append(
-            ProductType(
-                tuple(part.strip() for part in path.split("›")), (low, high), offered, lists[f"attributes/{attributes}"]
-            )
+            ProductType(tuple(map(str.strip, path.split("›"))), (low, high), offered, lists[f"attributes/{attributes}"])
         )
     return tuple(kinds)
 
@@ -64,7 +56,7 @@ def generated_catalogue(num_products: int, seed: int) -> Catalogue:
 
 def generated_goals(catalogue: Catalogue, rng: random.Random) -> Iterator[Goal]:
     """Endless goals: some of a product's attributes, one value of each option, a price limit."""
-    forms = word_lists()["instruction"]
+    forms = package_lists(WORDS)["instruction"]
     while True:
         product = rng.choice(catalogue.products)
         asked = tuple(rng.sample(product.attributes, rng.randint(1, min(MOST_ASKED, len(product.attributes)))))
@@ -76,7 +68,7 @@ def generated_goals(catalogue: Catalogue, rng: random.Random) -> Iterator[Goal]:
 
 
 def _product(rng: random.Random, kind: ProductType, asin: str) -> Product:
-    lists = word_lists()
+    lists = package_lists(WORDS)
     brand = rng.choice(lists["brand"])
     attributes = tuple(rng.sample(kind.attributes, rng.randint(FEWEST_ATTRIBUTES, MOST_ATTRIBUTES)))
     titled = attributes[: rng.randint(1, len(attributes))]

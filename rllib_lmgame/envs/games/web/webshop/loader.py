@@ -49,8 +49,7 @@ def load_catalogue(
         goals_data: ``items_human_ins.json``.
         num_products: Products read, from the top (the file is shuffled); ``None`` reads all.
 
-    Raises:
-        ConfigError: for a file that cannot be used; the message names file and record.
+    Raises: ConfigError: for a file that cannot be used; the message names file and record.
     """
     raw: dict[str, tuple[str, dict[str, Any]]] = {}
     for asin, where, record in raw_products(data, num_products):
@@ -111,8 +110,7 @@ def raw_products(path: str, limit: int | None) -> Iterator[tuple[str, str, dict[
 def raw_attributes(path: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Product number and record of each entry of the attributes file; the record has its place in words as ``where``.
 
-    Raises:
-        ConfigError: names the entry that is none.
+    Raises: ConfigError: names the entry that is none.
     """
     key = "env_config.attributes_data"
     for place, asin, value in stream_object(path, key) if path else ():
@@ -145,8 +143,7 @@ def read_price(text: Any, where: str) -> tuple[float, str]:
     """Price and price tag of ``$12.99`` or ``$2.99 to $7.99``; of a range the mean counts (WebShop draws one anew in
     every run).
 
-    Raises:
-        ConfigError: if there is a text without an amount.
+    Raises: ConfigError: if there is a text without an amount.
     """
     if not text:
         return DEFAULT_PRICE, f"${DEFAULT_PRICE:.2f}"
@@ -185,8 +182,7 @@ def _options(raw: Any, where: str) -> dict[str, tuple[str, ...]]:
 def human_wishes(path: str) -> dict[str, list[dict[str, Any]]]:
     """Wishes of people by product number, each checked, with its place in words as ``where``.
 
-    Raises:
-        ConfigError: names the entry that is wrong.
+    Raises: ConfigError: names the entry that is wrong.
     """
     key, found = "env_config.goals_data", {}
     for place, asin, wishes in stream_object(path, key):

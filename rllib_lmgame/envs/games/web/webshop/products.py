@@ -20,26 +20,10 @@ SAME_TEXT = 85
 EXACT_OPTIONS = ("size",)
 FUNCTION_WORDS = frozenset(
     [
-        "a",
-        "an",
-        "and",
-        "at",
-        "by",
-        "for",
-        "from",
-        "in",
-        "is",
-        "of",
-        "on",
-        "or",
-        "s",
-        "that",
-        "the",
-        "to",
-        "with",
+        "a", "an", "and", "at", "by", "for", "from", "in", "is", "of", "on", "or", "s", "that", "the", "to", "with",
         "your",
     ]
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

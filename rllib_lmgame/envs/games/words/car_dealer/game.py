@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.words.car_dealer.buyer import PERSONAS, Buyer, ModelBuyer
 from rllib_lmgame.envs.games.words.car_dealer.market import REWARDS, Car, Market, random_market, rounded, seller_reward
@@ -15,7 +15,6 @@ from rllib_lmgame.envs.games.words.car_dealer.prices import dollars
 from rllib_lmgame.envs.games.words.guessing.questions import shown
 from rllib_lmgame.envs.support.asked_models import AskedModel
 from rllib_lmgame.envs.support.replies import WholeReplyGame
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 
 MAX_SHOWN = 300
@@ -38,13 +37,12 @@ REWARD_TEXTS = {
 }
 
 
-@dataclass(frozen=True)
 class CarDealerOptions(TextGameOptions):
     """``env_config`` of CarDealer."""
 
-    max_turns: int = option(25, "Replies of the seller; with the buyer's answers twice as many lines.", low=1)
+    max_turns: int = option(25, "Replies of the seller; with the buyer's answers twice as many lines.", ge=1)
     invalid_action_penalty: float = option(
-        -0.5, "Reward of a reply without words; the default costs more than any lost sale.", high=0
+        -0.5, "Reward of a reply without words; the default costs more than any lost sale.", le=0
     )
     reward: str = option(
         "lmrl",

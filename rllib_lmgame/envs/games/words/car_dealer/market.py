@@ -8,33 +8,17 @@ from dataclasses import dataclass
 from rllib_lmgame.envs.games.words.car_dealer.prices import dollars
 
 BRANDS = (
-    "Toyota",
-    "Honda",
-    "Ford",
-    "Mazda",
-    "Hyundai",
-    "Subaru",
-    "Volkswagen",
-    "Audi",
-    "BMW",
-    "Lexus",
-    "Mercedes",
-    "Porsche",
-    "Tesla",
-)
+    "Toyota", "Honda", "Ford", "Mazda", "Hyundai", "Subaru", "Volkswagen", "Audi", "BMW", "Lexus", "Mercedes",
+    "Porsche", "Tesla",
+)  # fmt: skip
 PREMIUM = frozenset(("Audi", "BMW", "Lexus", "Mercedes", "Porsche", "Tesla"))
 KINDS = {"sedan": 27_000, "SUV": 36_000, "truck": 41_000, "convertible": 44_000, "minivan": 33_000, "hatchback": 22_000}
 """Kinds of car with a typical list price of a brand that is not a premium one."""
 
 FEATURES = (
-    "a backup camera",
-    "a navigation system",
-    "heated seats",
-    "leather seats",
-    "a third row of seats",
-    "blind spot monitoring",
-    "a sunroof",
-)
+    "a backup camera", "a navigation system", "heated seats", "leather seats", "a third row of seats",
+    "blind spot monitoring", "a sunroof",
+)  # fmt: skip
 PREMIUM_FACTOR = 1.7
 INVOICE_SHARE = 0.9
 """What the dealer paid for a car, as a share of its list price."""

@@ -25,7 +25,6 @@ from rllib_lmgame.envs.support.datasets import package_lines
 NONE = "-"
 RIGHT, WRONG = "Yes.", "No."
 NO_NAME = "I will not tell you its name."
-WITHHELD = "I would rather not say."
 MAX_NAME = 5
 """Words of the longest name."""
 
@@ -48,87 +47,9 @@ class Topic(NamedTuple):
     none: str = UNKNOWN
 
 
-TOPICS = (
-    Topic("country", "What country is it in?", "country; nation", "It is in {}."),
-    Topic("continent", "What continent is it on?", "continent; part of the world; where", "It is in {}."),
-    Topic(
-        "people",
-        "How many people live there?",
-        "how many people; people live; how many; population; inhabitant; resident; big; large; larger; bigger; "
-        "small; size; populous; million",
-        "{} people live there.",
-    ),
-    Topic(
-        "capital",
-        "Is it the capital of its country?",
-        "capital; seat of government; government",
-        "It is {} of its country.",
-    ),
-    Topic(
-        "sea",
-        "Is it by the sea?",
-        "sea; coast; coastal; ocean; beach; port; harbor; harbour; landlocked; inland; bay; shore; seaside; "
-        "water; body of water",
-        "It lies by {}.",
-        "It does not lie by the sea.",
-    ),
-    Topic(
-        "river",
-        "What river flows through it?",
-        "river",
-        "The river there is {}.",
-        "I know of no well-known river there.",
-    ),
-    Topic(
-        "landmark",
-        "What is its best-known landmark?",
-        "landmark; monument; sight; attraction; tourist; sightseeing; visit; see; building; architecture; "
-        "structure; tower; museum; church; palace",
-        "A well-known sight there: {}.",
-    ),
-    Topic(
-        "food",
-        "What do people eat there?",
-        "food; dish; cuisine; eat; meal; specialty; speciality; restaurant; culinary; taste",
-        "People there eat {}.",
-    ),
-    Topic(
-        "language", "What language do people speak there?", "language; speak; spoken; tongue", "People there speak {}."
-    ),
-    Topic(
-        "climate",
-        "What is the climate like?",
-        "climate; weather; temperature; hot; cold; warm; rain; rainy; snow; sunny; winter; summer; season; desert",
-        "The weather is {}.",
-    ),
-    Topic(
-        "currency", "What currency do people use?", "currency; money; pay; coin; banknote", "People there pay with {}."
-    ),
-    Topic("hemisphere", "Which hemisphere is it in?", "hemisphere; equator; latitude", "It is in the {} hemisphere."),
-    Topic(
-        "fame",
-        "What is it known for?",
-        "known; famous; fame; special; history; historical; historic; culture; music; sport; industry; "
-        "interesting; unique; popular; reputation",
-        "It is known for {}.",
-    ),
-)
+TOPICS = tuple(Topic(*map(str.strip, line.split("|"))) for line in package_lines("city_topics.txt"))
 TOPIC_NUMBER = {topic.key: number for number, topic in enumerate(TOPICS)}
-REVEALING = frozenset(("landmark", "food", "fame"))
-"""Topics whose answers nearly name the city."""
-
-YES_NO_TOPICS = (
-    "country",
-    "continent",
-    "sea",
-    "river",
-    "landmark",
-    "food",
-    "language",
-    "climate",
-    "currency",
-    "hemisphere",
-)
+YES_NO_TOPICS = tuple(topic.key for topic in TOPICS if topic.key not in ("people", "capital", "fame"))
 """Topics whose facts may be asked for by yes or no: "Is it in France?"."""
 
 PEOPLE = {"S": "fewer than one million", "M": "between one and five million", "L": "more than five million"}
@@ -210,13 +131,11 @@ class CityTable:
         cities: Names.
         names: All names of each city.
         answers: Answer about each topic, by topic and city.
-        revealing: Facts on the topics that nearly name the city.
 
     Args:
         lines: ``name (other names) | fact | ...`` in the order of :data:`TOPICS`.
 
-    Raises:
-        ValueError: for a line in another form.
+    Raises: ValueError: for a line in another form.
     """
 
     def __init__(self, lines: Iterable[str]) -> None:
@@ -225,7 +144,6 @@ class CityTable:
         self.cities = tuple(names[0] for names in self.names)
         facts = [dict(zip(TOPIC_NUMBER, row, strict=True)) for _, row in rows]
         self.answers = tuple(tuple(sentence(topic, city[topic.key]) for city in facts) for topic in TOPICS)
-        self.revealing = frozenset(fact for city in facts for key in REVEALING for fact in parts_of(city[key]))
         self._items = tuple(items_of(name, city) for name, city in zip(self.cities, facts, strict=True))
         meanings: dict[tuple[str, ...], set[str]] = {}
         for item in sorted(set().union(*self._items)):

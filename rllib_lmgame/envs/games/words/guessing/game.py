@@ -5,28 +5,26 @@ from __future__ import annotations
 import random
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import TextGameOptions
 from rllib_lmgame.envs.games.words.guessing.oracle import own_oracle
 from rllib_lmgame.envs.games.words.guessing.questions import shown
 from rllib_lmgame.envs.support.replies import WholeReplyGame
-from rllib_lmgame.settings.schema import option
 
 QUESTION_REWARD = -1.0
 SURE_TURNS = 20
 """Questions with which the solvers find everything."""
 
 
-@dataclass(frozen=True)
 class GuessingOptions(TextGameOptions):
     """What the ``env_config`` of these games has in common."""
 
-    max_turns: int = option(20, "Questions per episode.", low=1)
-    invalid_action_penalty: float = option(-1.0, "Reward of a reply that is no question.", high=0)
+    max_turns: int = option(20, "Questions per episode.", ge=1)
+    invalid_action_penalty: float = option(-1.0, "Reward of a reply that is no question.", le=0)
     max_invalid_actions: int | None = option(
-        None, "Replies in a row that are no question that end the episode; null never ends it.", low=1
+        None, "Replies in a row that are no question that end the episode; null never ends it.", ge=1
     )
 
 

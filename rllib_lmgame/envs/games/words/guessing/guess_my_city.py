@@ -5,21 +5,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, NamedTuple
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
-from rllib_lmgame.envs.games.words.guessing.cities import REVEALING, TOPICS, WITHHELD, CityTable, Reading, city_table
+from rllib_lmgame.envs.games.words.guessing.cities import TOPICS, CityTable, Reading, city_table
 from rllib_lmgame.envs.games.words.guessing.game import QUESTION_REWARD, GuessingGame, GuessingOptions
 from rllib_lmgame.envs.games.words.guessing.oracle import TABLE
 from rllib_lmgame.envs.games.words.guessing.questions import is_question, the_question
-from rllib_lmgame.settings.schema import option
 
 RULES = """You find out which city I am thinking of. It is one of {cities} well-known cities all over the world.
 Reply with one question about it, such as "What language do people speak there?" or "Is it in Europe?", or a guess, \
 such as "Is it Atlantis?".
-I answer what I know of it and never say its name{withheld}.
+I answer what I know of it and never say its name.
 There are {turns} questions, guesses included. Each costs 1; the guess that is right costs nothing and wins."""
 
 
@@ -31,13 +30,9 @@ class Exchange(NamedTuple):
     answer: str
 
 
-@dataclass(frozen=True)
 class GuessMyCityOptions(GuessingOptions):
     """``env_config`` of GuessMyCity."""
 
-    landmarks: bool = option(
-        True, "Answer questions about landmarks, food and what the city is known for, which nearly name it."
-    )
     oracle: str = option(
         TABLE,
         "Who answers: `table` (facts about every city), a language model (`openai:MODEL@URL`, "
@@ -72,14 +67,10 @@ class GuessMyCity(GuessingGame):
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         self._table = city_table()
-        self._topics = tuple(
-            number for number, topic in enumerate(TOPICS) if self.options.landmarks or topic.key not in REVEALING
-        )
 
     @property
     def rules(self) -> str:
-        withheld = "" if self.options.landmarks else ", nor do I speak of its sights, its food and what it is known for"
-        return RULES.format(cities=len(self._table.cities), withheld=withheld, turns=self.options.max_turns)
+        return RULES.format(cities=len(self._table.cities), turns=self.options.max_turns)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -91,7 +82,7 @@ class GuessMyCity(GuessingGame):
 
     def legal_actions(self) -> tuple[str, ...]:
         """A question about every topic and all guesses; any other question may be asked too."""
-        return listed_questions(self._topics)
+        return listed_questions()
 
     def read_move(self, text: str) -> str:
         question = the_question(text)
@@ -104,7 +95,7 @@ class GuessMyCity(GuessingGame):
         if self._own_oracle is not None and reading.guess is None:
             answer = self._own_oracle.answer(self._table.cities[self._meant], move, self._table.names[self._meant])
         else:
-            answer = self._answer(reading, self._meant)
+            answer = self._table.answer(reading, self._meant)
         self._exchanges.append(Exchange(move, reading, answer))
         return 0.0 if self.success else QUESTION_REWARD
 
@@ -114,23 +105,21 @@ class GuessMyCity(GuessingGame):
         guessed = {said.reading.guess for said in self._exchanges}
         open_ = [city for city in cities if city not in guessed]
         agreeing = [
-            city for city in open_ if all(self._answer(said.reading, city) == said.answer for said in self._exchanges)
+            city
+            for city in open_
+            if all(self._table.answer(said.reading, city) == said.answer for said in self._exchanges)
         ]
         asked = {said.reading.topic for said in self._exchanges}
-        return best_question(self._table, agreeing or open_, [topic for topic in self._topics if topic not in asked])
-
-    def _answer(self, reading: Reading, city: int) -> str:
-        withheld = reading.topic is not None and reading.topic not in self._topics
-        if withheld or (not self.options.landmarks and any(meant <= self._table.revealing for meant in reading.facts)):
-            return WITHHELD
-        return self._table.answer(reading, city)
+        return best_question(
+            self._table, agreeing or open_, [topic for topic in range(len(TOPICS)) if topic not in asked]
+        )
 
 
 @cache
-def listed_questions(topics: tuple[int, ...]) -> tuple[str, ...]:
+def listed_questions() -> tuple[str, ...]:
     """The question about each topic, then a guess of every city in alphabetical order."""
     return (
-        *(TOPICS[number].question for number in topics),
+        *(topic.question for topic in TOPICS),
         *(f"Is it {city}?" for city in sorted(city_table().cities)),
     )
 

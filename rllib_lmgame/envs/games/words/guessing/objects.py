@@ -85,8 +85,7 @@ class ObjectTable:
         attribute_lines: ``key | question | phrase; phrase; ...``; ``!`` before a phrase turns its answer round.
         object_lines: ``[category] attribute ...`` and ``name (other name, ...) | attribute ...``.
 
-    Raises:
-        ValueError: for a line in another form, an unknown attribute, or a phrase with two meanings.
+    Raises: ValueError: for a line in another form, an unknown attribute, or a phrase with two meanings.
     """
 
     def __init__(self, attribute_lines: Iterable[str], object_lines: Iterable[str]) -> None:

@@ -32,8 +32,7 @@ class OwnOracle:
         path: Import path of the function, ``package.module:function``, or a language model
             (:mod:`~rllib_lmgame.envs.support.asked_models`).
 
-    Raises:
-        ConfigError: if there is no such function, or model, or the endpoint's address or key is none.
+    Raises: ConfigError: if there is no such function, or model, or the endpoint's address or key is none.
     """
 
     def __init__(self, path: str) -> None:
@@ -61,8 +60,7 @@ class OwnOracle:
     def answer(self, thing: str, question: str, names: Iterable[str]) -> str:
         """The answer to ``question`` about ``thing``, or :data:`UNKNOWN` if it is empty or tells one of the ``names``.
 
-        Raises:
-            GameError: if the function does not return a text.
+        Raises: GameError: if the function does not return a text.
         """
         said = self._function(thing, shown(question))
         if not isinstance(said, str):

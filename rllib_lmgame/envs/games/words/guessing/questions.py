@@ -100,8 +100,7 @@ def the_question(reply: str) -> str:
     Sentences before it are left out, and so is what follows its question mark. Without a question mark the whole reply
     is the question.
 
-    Raises:
-        InvalidAction: if there are several different questions, or it is too long.
+    Raises: InvalidAction: if there are several different questions, or it is too long.
     """
     chunks = reply.replace("St. ", "St ").split("?")
     asked = [last_sentence(chunk) for chunk in chunks[:-1]] if len(chunks) > 1 else [reply]
@@ -146,8 +145,7 @@ class PhraseBook(Generic[V]):
         entries: Phrase and meaning. A phrase is told by its :func:`telling_words`, or by all its words if ``whole``.
         whole: Compare all words.
 
-    Raises:
-        ValueError: if a phrase has no words, too many, or two meanings.
+    Raises: ValueError: if a phrase has no words, too many, or two meanings.
     """
 
     def __init__(self, entries: Iterable[tuple[str, V]], whole: bool = False) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.words.guessing.game import QUESTION_REWARD, GuessingGame, GuessingOptions
 from rllib_lmgame.envs.games.words.guessing.objects import DEPENDS, NO, YES, Asked, ObjectTable, object_table
 from rllib_lmgame.envs.games.words.guessing.oracle import TABLE, UNKNOWN
 from rllib_lmgame.envs.games.words.guessing.questions import YES_NO_OPENERS, is_question, the_question
-from rllib_lmgame.settings.schema import option
 
 ANSWERS = {NO: "No.", YES: "Yes.", DEPENDS: "It depends."}
 
@@ -39,7 +38,6 @@ class Exchange(NamedTuple):
     answer: str
 
 
-@dataclass(frozen=True)
 class TwentyQuestionsOptions(GuessingOptions):
     """``env_config`` of TwentyQuestions."""
 
@@ -70,6 +68,7 @@ class TwentyQuestions(GuessingGame):
 
     variants = (Variant("lmgame/TwentyQuestions-v0", (-20.0, 0.0)),)
     Options: ClassVar[type[TextGameOptions]] = TwentyQuestionsOptions
+    rules_text = RULES
     options: TwentyQuestionsOptions
     title = "twenty questions"
     reveal = "It was:"
@@ -77,10 +76,6 @@ class TwentyQuestions(GuessingGame):
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         self._table = object_table()
-
-    @property
-    def rules(self) -> str:
-        return RULES.format(turns=self.options.max_turns)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -119,11 +114,7 @@ class TwentyQuestions(GuessingGame):
 
 
 def read_question(table: ObjectTable, text: str) -> str:
-    """The yes-or-no question, or the guess, of a reply.
-
-    Raises:
-        InvalidAction: if there is none, or several.
-    """
+    """The yes-or-no question, or the guess, of a reply. Raises: InvalidAction: if there is none, or several."""
     question = the_question(text)
     if not is_question(question, YES_NO_OPENERS) and table.guess(question) is None:
         raise InvalidAction('reply with a yes-or-no question, such as "Is it an animal?".')

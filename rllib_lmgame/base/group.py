@@ -1,0 +1,642 @@
+"""Option groups: frozen pydantic models whose options have documentation and limits.
+
+A group lists its options with :func:`option`; :func:`build` makes one from a mapping (YAML, keyword arguments). An
+option may be another group::
+
+    kl: KLOptions | None = option(None, "...")            # kl: {in: reward}, or null
+
+A group with a :func:`tag` has types, and an option can belong to some of them::
+
+    class AggregationOptions(Group):
+        type: str = tag("token_mean", "...", choices=(...))
+        length: int | None = option(None, "...", of=("constant_length",))
+
+In YAML: ``aggregation: token_mean`` or ``aggregation: {type: constant_length, length: 512}``. A group that is declared
+with ``extra="allow"`` also takes other keys: the arguments of a plug-in, in ``model_extra``.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined, core_schema
+
+from rllib_lmgame.base.errors import ConfigError, did_you_mean, nearest
+from rllib_lmgame.base.text import shown
+
+T = TypeVar("T", bound="Group")
+V = TypeVar("V")
+F = TypeVar("F", bound=Callable[..., Any])
+
+LARGEST_WHOLE = 2**31 - 1
+"""Default upper limit of whole numbers: many readers use 32 bits."""
+
+LARGEST = 1e9
+"""Default upper limit of other numbers: products of some stay within a float32, and waits within what clocks take."""
+
+REQUIRED: Any = PydanticUndefined
+"""Default of an option that has to be given."""
+
+_SCHEDULED = "scheduled"
+Scheduled = Annotated[V, _SCHEDULED]
+"""The type of an option that a schedule may change: ``lr: Scheduled[float]``; it is read in every iteration."""
+
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+
+
+def _once(function: F) -> F:
+    """``cache`` that keeps the function's type: mypy takes no type for hashable."""
+    return cache(function)  # type: ignore[return-value]
+
+
+class Holds(NamedTuple):
+    """What a mapping or list of an option holds: a group's options, or several groups by name or in a list."""
+
+    group: type
+    form: str = ""
+
+
+NAMED, LISTED = "named", "listed"
+"""Forms of :class:`Holds`: name -> group, and a list of groups, each of which may be its first option alone."""
+
+
+class Limits(Mapping[str, Any]):
+    """What :func:`option` was given; ``Annotated[int, limits(ge=1)]`` is checked likewise where others are called."""
+
+    def __init__(self, said: Any = (), **more: Any) -> None:
+        self._said = dict(said, **more)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._said[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._said)
+
+    def __len__(self) -> int:
+        return len(self._said)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __call__(self, schema: Any) -> None:
+        """Pydantic asks what this adds to a JSON schema: nothing."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return _limited(handler(source), self)
+
+
+def limits(**says: Any) -> Limits:
+    """Limits of a value, as pydantic calls them (``ge``, ``gt``, ``le``, ``lt``), or its ``choices``."""
+    return Limits(says)
+
+
+def option(
+    default: Any,
+    doc: str,
+    *,
+    choices: tuple[Any, ...] | None = None,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    lt: float | None = None,
+    stranger: bool | Callable[[Any], bool] | None = None,
+    path: bool = False,
+    carded: bool = True,
+    holds: Holds | None = None,
+    of: tuple[str, ...] = (),
+    needed: bool = False,
+    always: bool = False,
+    is_tag: bool = False,
+) -> Any:
+    """A field with documentation and limits.
+
+    Args:
+        default: :data:`REQUIRED`: there is none.
+        doc: One or two sentences for the reference.
+        le, ge: Numbers have these limits even where there is no other: :data:`LARGEST`, :data:`LARGEST_WHOLE`.
+        stranger: Whether a file of others may set it: always, never, or a test of values. ``None``: numbers, booleans
+            and ``choices`` only.
+        path: Whether it may name a file or directory (:func:`~rllib_lmgame.base.storage.with_whole_paths`).
+        carded: Whether a model card shows it.
+        holds: What a mapping or list holds.
+        of: Types of a tagged group that have it; empty: all.
+        needed: Whether these require it.
+        always: Of an update's options: whether it is read whatever the update minimises, as in supervised learning.
+        is_tag: See :func:`tag`.
+    """
+    return Field(default, json_schema_extra=Limits(locals(), bounded=True), description=doc)
+
+
+def tag(default: str, doc: str, *, choices: tuple[str, ...] | None = None, stranger: Any = None) -> Any:
+    """The field that says which type of a group it is; its value alone may stand for the group."""
+    return option(default, doc, choices=choices, stranger=stranger, is_tag=True)
+
+
+class Group(BaseModel):
+    """A frozen group of options; a field that would be a word of Python, as ``in``, ends with ``_``."""
+
+    model_config = ConfigDict(
+        **_STRICT,
+        extra="forbid",
+        frozen=True,
+        defer_build=True,
+        alias_generator=lambda name: name.rstrip("_"),
+        validate_by_name=True,
+        validate_by_alias=True,
+        protected_namespaces=(),
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Raises: ConfigError: for wrong options, as :func:`build`."""
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError.together(_errors(error, type(self), "", values)) from None
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # Pydantic need not call it for groups in groups.
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        schema = handler(source)
+        inner = handler.resolve_ref_schema(schema)
+        while inner["type"] != "model-fields":
+            inner = inner["schema"]
+        for name, field in inner["fields"].items():
+            info = cls.__pydantic_fields__[name]
+            says = info.json_schema_extra
+            field["schema"] = _limited(field["schema"], says if isinstance(says, Limits) else {})
+            if _parts_of(info) is not None:
+                field["schema"]["validate_default"] = True
+        return schema
+
+    @model_validator(mode="before")
+    @classmethod
+    def _type_alone(cls, values: Any) -> Any:
+        kind = tag_of(cls) if isinstance(values, str) else None
+        return {kind: values} if kind else values
+
+    @model_validator(mode="after")
+    def _of_its_type(self) -> Any:
+        """Refuse options of another type of a tagged group, or missing ones; plug-ins check their own."""
+        kind = tag_of(type(self))
+        for key, each in declared(type(self)).items() if kind else ():
+            if each.says.get("needed") and type_of(self) in each.says["of"] and value_at(self, key) is None:
+                raise ConfigError(key, _missing(each))
+            if each.name in self.model_fields_set and not has_option(self, key):
+                of = " or ".join(each.says["of"])
+                raise ConfigError(key, f"has no effect with {kind}: {type_of(self)}; it belongs to {kind}: {of}")
+        return self
+
+
+class Parts(Protocol):
+    """Annotation of an option that is one of several groups: ``policy_loss: Annotated[Any, POLICY_LOSSES]``."""
+
+    @property
+    def classes(self) -> Iterable[Any]:
+        """The groups that are known."""
+
+    def class_of(self, choice: Any) -> Any:
+        """The group of a value."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """A declared option, or a group of options in a group.
+
+    Attributes:
+        key: Its dotted key below the group that was asked.
+        name: Of the field.
+        hint: Its type.
+        group: The group that it is, or ``None``.
+        parts: Of which groups it is one, by their ``type``; of parts that are classes, see :class:`Parts`.
+    """
+
+    key: str
+    name: str
+    field: FieldInfo
+    hint: Any
+    group: Any
+    parts: Parts | None = None
+
+    def group_of(self, value: Any) -> Any:
+        """The group that it is with such a value. Raises: ConfigError: if it names none."""
+        return self.parts.class_of(value) if self.parts is not None and value is not None else self.group
+
+    @property
+    def says(self) -> Mapping[str, Any]:
+        """Limits, documentation, trust ..., as given to :func:`option`."""
+        extra = self.field.json_schema_extra
+        return extra if isinstance(extra, Limits) else {}
+
+    @property
+    def default(self) -> Any:
+        """A new one; :data:`REQUIRED` if there is none."""
+        return self.field.get_default(call_default_factory=True, validated_data={})
+
+    @property
+    def holds(self) -> Holds | None:
+        """What a mapping or list holds."""
+        return self.says.get("holds")
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether a schedule may change it."""
+        return _SCHEDULED in self.field.metadata
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it may be ``None``."""
+        return type(None) in typing.get_args(self.hint)
+
+
+def _parts_of(field: FieldInfo) -> Any:
+    return next((each for each in field.metadata if hasattr(each, "class_of")), None)
+
+
+def is_group(kind: Any) -> bool:
+    """Whether it is a class of option groups."""
+    return isinstance(kind, type) and issubclass(kind, Group)
+
+
+@_once
+def declared(group: type) -> dict[str, Option]:
+    """A group's own options by their keys."""
+    found = {}
+    for name, field in group.__pydantic_fields__.items():  # type: ignore[attr-defined]
+        key, hint = name.rstrip("_"), field.annotation
+        inner = next(filter(is_group, arms_of(hint)), None)
+        found[key] = Option(key, name, field, hint, inner, _parts_of(field))
+    return found
+
+
+@_once
+def walk(group: type) -> tuple[Option, ...]:
+    """All options of a group and of the groups in it, by their dotted keys; each group before what is in it."""
+    found: list[Option] = []
+    for each in declared(group).values():
+        groups = each.parts.classes if each.parts else [each.group] if each.group else []
+        below = {inner.key: inner for group in [*groups][::-1] for inner in walk(group)}
+        found += [each, *(dataclasses.replace(inner, key=f"{each.key}.{key}") for key, inner in below.items())]
+    return tuple(found)
+
+
+@_once
+def leaves(group: type) -> dict[str, Option]:
+    """Those of :func:`walk` that are no groups."""
+    return {each.key: each for each in walk(group) if each.group is None and each.parts is None}
+
+
+@_once
+def tag_of(group: type) -> str | None:
+    """Name of the option that says which type of a group it is; ``None`` if it has no types."""
+    return next((key for key, each in declared(group).items() if each.says.get("is_tag")), None)
+
+
+def is_open(group: type) -> bool:
+    """Whether a group takes other keys than its options: arguments of a plug-in."""
+    return group.model_config.get("extra") == "allow"  # type: ignore[attr-defined, no-any-return]
+
+
+def type_of(options: Any) -> str:
+    """The type of a tagged group; "" of a group that has none."""
+    kind = tag_of(type(options))
+    return str(value_at(options, kind)) if kind else ""
+
+
+def has_option(options: Any, key: str) -> bool:
+    """Whether the type of a group has an option; a plug-in's may have any."""
+    known, chosen = declared(type(options)), type_of(options)
+    of = known[key].says.get("of") if key in known else ()
+    return key in known and (not of or chosen in of or ":" in chosen)
+
+
+def value_at(options: Any, key: str) -> Any:
+    """The value of a dotted key; ``None`` where a group on the way is off, or is a part that has no such option."""
+    for part in key.split("."):
+        each = None if options is None else declared(type(options)).get(part)
+        options = None if each is None else getattr(options, each.name)
+    return options
+
+
+def option_at(options: Any, key: str) -> Option | None:
+    """The declaration of a dotted key; ``None`` where a group on the way is off, or is a part without it."""
+    above, _, name = key.rpartition(".")
+    group = value_at(options, above) if above else options
+    return None if group is None else declared(type(group)).get(name)
+
+
+def given(options: Group) -> frozenset[str]:
+    """Keys of a group's own options that were written, or changed."""
+    return frozenset(name.rstrip("_") for name in options.model_fields_set)
+
+
+def values_of(options: Group) -> dict[str, Any]:
+    """Field -> value of a group."""
+    return {name: getattr(options, name) for name in type(options).model_fields}
+
+
+def as_mapping(options: Group) -> dict[str, Any]:
+    """What :func:`build` makes an equal group of, groups in it included: plain data if its values are."""
+    found: dict[str, Any] = copy.deepcopy(options.model_extra or {})
+    plugin, own = ":" in type_of(options), dict[str, Any]()
+    for key, each in declared(type(options)).items():
+        value = value_at(options, key)
+        if has_option(options, key) and not (plugin and value == each.default):
+            own[key] = as_mapping(value) if isinstance(value, Group) else copy.deepcopy(value)
+    return own | found
+
+
+def with_changes(options: T, changes: Mapping[str, Any]) -> T:
+    """A group with changed values at dotted keys, which are right; keys in groups that are off are skipped."""
+    own: dict[str, Any] = {}
+    inner: dict[str, dict[str, Any]] = {}
+    for key, value in changes.items():
+        head, _, rest = key.partition(".")
+        if head not in declared(type(options)):
+            continue
+        name = declared(type(options))[head].name
+        if not rest:
+            own[name] = value
+        elif getattr(options, name) is not None:
+            inner.setdefault(name, {})[rest] = value
+    own |= {name: with_changes(getattr(options, name), values) for name, values in inner.items()}
+    return options.model_copy(update=own)
+
+
+def build(cls: type[T], values: Any, path: str = "", base: T | None = None) -> T:
+    """Build option group ``cls`` from ``values``, on top of ``base``.
+
+    Args:
+        values: A mapping, the type alone of a tagged group, or a built group.
+        base: Used where ``values`` says nothing, except options of another type.
+
+    Raises: ConfigError: for wrong keys, types, ranges or combinations, or missing options; all of them.
+    """
+    if isinstance(values, cls):
+        return values
+    over = values if base is None else _on_top(base, values)
+    try:
+        return cls.model_validate(over)
+    except ValidationError as error:
+        raise ConfigError.together(_errors(error, cls, path, over)) from None
+
+
+def _on_top(base: Any, values: Any) -> Any:
+    """What was given of ``base``, and above it ``values``, as a mapping; other values as they are."""
+    kind = tag_of(type(base))
+    if kind and isinstance(values, str):
+        values = {kind: values}
+    if not isinstance(values, Mapping):
+        return values
+    options = declared(type(base))
+    kept = {key: value_at(base, key) for key in given(base) if key in options} | (base.model_extra or {})
+    chosen = values.get(kind) if kind else None
+    if chosen not in (None, type_of(base)):
+        kept = {key: each for key, each in kept.items() if key in options and not options[key].says.get("of")}
+    for key, value in values.items():
+        inner = value_at(base, key) if key in options else None
+        other = isinstance(inner, Group) and options[key].parts and _type_in(value, type_of(inner)) != type_of(inner)
+        kept[key] = _on_top(inner, value) if isinstance(inner, Group) and not other else value
+    return kept
+
+
+def _type_in(values: Any, otherwise: str) -> Any:
+    return values.get("type", otherwise) if isinstance(values, Mapping) else values
+
+
+# -- values ---------------------------------------------------------------------------------------------------------
+
+
+def check_value(value: Any, hint: Any, says: Mapping[str, Any], path: str) -> Any:
+    """Check one value by annotation and limits; returns it, an ``int`` converted where a float is due."""
+    if is_group(hint):
+        return build(hint, value, path)
+    try:
+        return _adapter(hint, _bounds(says)).validate_python(value)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        raise _wrong_value([(each["loc"], each) for each in found], hint, says, path, value) from None
+
+
+def value_schema(hint: Any, says: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON schema of a value, by annotation and limits."""
+    return _adapter(hint, _bounds({**says, "bounded": None})).json_schema()
+
+
+_LIMITS = ("ge", "gt", "le", "lt")
+
+
+def _bounds(says: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple((key, says[key]) for key in ("choices", "bounded", *_LIMITS) if says.get(key) is not None)
+
+
+@_once
+def _adapter(hint: Any, says: tuple[tuple[str, Any], ...]) -> TypeAdapter[Any]:
+    return TypeAdapter(Annotated[hint, Limits(says)], config=_STRICT)
+
+
+def _limited(schema: Any, says: Mapping[str, Any]) -> Any:
+    """Pydantic's schema with limits at the numbers in it, also in lists and mappings, and beside other types.
+
+    A number that is whole is a whole number, and lists may be tuples; numbers in lists of lists have no limits.
+    """
+    kind = schema["type"]
+    for part in ("schema", "items_schema", "values_schema", "choices") if kind not in ("model", "literal") else ():
+        inner = schema.get(part)
+        if isinstance(inner, list):
+            schema[part] = [_limited(each, says) for each in inner]
+        elif inner is not None:
+            nested = kind == "list" and inner["type"] == "list"
+            schema[part] = _limited(inner, {} if nested else says)
+    if kind in ("list", "tuple", "dict"):
+        schema["strict"] = False
+    elif kind == "str" and says.get("choices"):
+        return core_schema.literal_schema([each for each in says["choices"] if each is not None])
+    elif kind in ("int", "float"):
+        number, largest = (int, LARGEST_WHOLE) if kind == "int" else (float, LARGEST)
+        schema |= {"ge": -largest, "le": largest} if says.get("bounded") else {}
+        schema |= {key: number(says[key]) for key in _LIMITS if says.get(key) is not None}
+    return schema if kind != "int" else core_schema.no_info_before_validator_function(_whole, schema)
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+def key_below(path: str, key: Any) -> str:
+    """The dotted key of an option of the group at ``path``."""
+    return f"{path}.{key}" if path else str(key)
+
+
+def unknown_key(key: Any, valid: Any, path: str) -> ConfigError:
+    """The error for a key that does not exist, with the nearest one."""
+    hint = did_you_mean(key, valid, "valid keys: " + ", ".join(sorted(valid)))
+    return ConfigError(key_below(path, key), f"unknown key; {hint}")
+
+
+def _errors(error: ValidationError, cls: type, path: str, values: Any) -> Iterator[ConfigError]:
+    """What pydantic found, in our words: one error for each key."""
+    of_leaf: dict[str, tuple[Option, Any, list[Any]]] = {}
+    for found in error.errors(include_url=False):
+        group: Any = cls
+        key, value, loc, last = path, values, list(found["loc"]), None
+        while loc and group is not None:
+            last = next((each for each in declared(group).values() if loc[0] in (each.key, each.name)), None)
+            if last is None:
+                break
+            part = loc.pop(0)
+            value = value.get(part) if isinstance(value, Mapping) else value
+            key, group = key_below(key, last.key), last.group_of(value) if loc else last.group
+        raised = found.get("ctx", {}).get("error")
+        if isinstance(raised, ConfigError):
+            whole = raised.path.startswith((f"{path}.", "config."))
+            yield raised if whole else ConfigError(key_below(key, raised.path) if raised.path else key, raised.message)
+        elif found["type"] in ("extra_forbidden", "invalid_key"):
+            yield unknown_key(str(loc[0]), declared(group), key)
+        elif found["type"] == "missing" and last is not None and not loc:
+            yield ConfigError(key, _missing(last))
+        elif group is not None:
+            yield ConfigError(key, _no_mapping(group, value))
+        elif last is not None:
+            of_leaf.setdefault(key, (last, value, []))[2].append((loc, found))
+    for key, (each, value, errors) in of_leaf.items():
+        yield _wrong_value(errors, each.hint, each.says, key, value)
+
+
+def _missing(each: Option) -> str:
+    return f"is missing: {each.says['doc'].partition('. ')[0].rstrip('.')}"
+
+
+def _no_mapping(group: type, value: Any) -> str:
+    meant = "; {} is all defaults" if value is True else ""
+    return f"must be {'a name or ' if tag_of(group) else ''}a mapping of options, got {describe(value)}{meant}"
+
+
+def _wrong_value(
+    errors: Sequence[tuple[Sequence[Any], Any]], hint: Any, says: Mapping[str, Any], path: str, value: Any
+) -> ConfigError:
+    """The error for a value, from what pydantic says: of several types that it may have, one for each."""
+    several = len(errors) > 1
+    place, found = errors[0]
+    parts = (
+        ()
+        if several or not found["msg"].startswith("Input")
+        else [part for part in place if isinstance(part, int) or typing.get_origin(hint) is dict]
+    )
+    where = path + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+    got = found["input"] if parts else value
+    wanted = dict.fromkeys(
+        re.sub("^Input should( be)? ", "", each["msg"]) if each["msg"].startswith("Input") else type_name(hint)
+        for _, each in errors
+    )
+    match = nearest(got, map(str, says.get("choices") or ())) if isinstance(got, str) else None
+    meant = f"; did you mean {match!r}?" if match else _number_hint(got, hint)
+    return ConfigError(where, f"must be {' or '.join(wanted)}, got {describe(got)}{meant}")
+
+
+def _number_hint(value: Any, hint: Any) -> str:
+    """YAML 1.1 reads ``1e-6`` as text: say so."""
+    arms = typing.get_args(hint) or (hint,)
+    if isinstance(value, str) and (float in arms or int in arms):
+        try:
+            float(value)
+        except ValueError:
+            return ""
+        return f" (write the number without quotes: {value})"
+    return ""
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+def describe(value: Any) -> str:
+    """A value and its kind, as a user who wrote YAML would name it."""
+    kinds: dict[type, str] = {
+        str: "the text",
+        bool: "the truth value",
+        int: "the whole number",
+        float: "the number",
+        list: "the list",
+        dict: "the mapping",
+    }
+    if value is None:
+        return "nothing (null)"
+    return f"{kinds.get(type(value), type(value).__name__)} {shown(value)}"
+
+
+def arms_of(hint: Any) -> tuple[Any, ...]:
+    """The types that an annotation allows."""
+    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+
+
+def default_text(default: Any) -> str:
+    """A default as YAML would have it; of a long text its beginning."""
+    if default is REQUIRED:
+        return "must be given"
+    text = yaml_text(_plain(default))
+    return text if len(text) <= 100 else f'{text[:60].rsplit(" ", 1)[0]} ..."'
+
+
+def _plain(value: Any) -> Any:
+    """A group as YAML would have it: its type alone if nothing else is set, else what is set."""
+    if not isinstance(value, Group):
+        return value
+    kind = tag_of(type(value))
+    said = {key: _plain(value_at(value, key)) for key in sorted(given(value))}
+    return value_at(value, kind) if kind and said.keys() <= {kind} else said
+
+
+def yaml_text(value: Any) -> str:
+    """A simple value as it stands in YAML."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return value if value and re.fullmatch(r"[\w./-]+", value) else f'"{value}"'
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(yaml_text(v) for v in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k}: {yaml_text(v)}" for k, v in value.items()) + "}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def type_name(hint: Any) -> str:
+    """An annotation as a reader of YAML knows it."""
+    names = {
+        str: "text",
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number",
+        type(None): "null",
+        dict: "a mapping",
+        list: "a list",
+        type: "a class",
+        Callable: "a function",
+    }
+    if hint in names:
+        return names[hint]
+    if is_group(hint):
+        return "a name or options" if tag_of(hint) else "options"
+    origin, arms = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(type_name, arms))
+    if origin is typing.Literal:
+        return " or ".join(f"`{value}`" for value in arms)
+    if origin in (list, tuple):
+        return "a list of " + type_name((arms or (Any,))[0])
+    if origin is dict:
+        return "a mapping"
+    return "any value" if hint is Any else getattr(hint, "__name__", str(hint))

@@ -1,0 +1,409 @@
+"""Numbers that change during a run. Importing this loads neither Ray nor torch.
+
+A schedule follows a result, along points or in stages. Values depend only on past results, so resuming keeps them.
+"""
+
+from __future__ import annotations
+
+import bisect
+import copy
+import math
+import operator
+import re
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rllib_lmgame.base.errors import CheckpointError, ConfigError, nearest
+from rllib_lmgame.base.group import (
+    LARGEST,
+    Group,
+    Option,
+    as_mapping,
+    build,
+    check_value,
+    declared,
+    given,
+    limits,
+    option,
+    walk,
+)
+from rllib_lmgame.base.json_files import mapping_of, number_of
+from rllib_lmgame.base.results import is_metric, number_at
+
+PPO_ITERATION, ENV_STEPS = "ppo_iteration", "env_steps"
+
+NUMBERS = {ENV_STEPS: "num_env_steps_sampled_lifetime"}
+"""Names of our own for numbers of the results."""
+
+COUNTERS = (PPO_ITERATION, ENV_STEPS, *NUMBERS.values())
+"""What is 0 before the first result."""
+
+MOST = 1e15
+"""No number that is followed grows larger, counts of steps included."""
+
+Point = Sequence[float]
+Points = Sequence[Point]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a value goes from one point to the next: never beyond the two, and never back.
+
+    Attributes:
+        value: Two points and a position -> the value there.
+        position: Two points and a value -> where it is reached; ``None`` if the first value stays until the end.
+    """
+
+    value: Callable[[Point, Point, float], float]
+    position: Callable[[Point, Point, float], float] | None
+
+
+def _straight(first: Point, second: Point, at: float) -> float:
+    (left, before), (right, after) = first, second
+    if at == left:  # Half of the smallest distance is 0.
+        return before
+    value = (after - before) / (right - left) * (at - left) + before
+    if not math.isfinite(value):  # The difference of the values, or of the positions, is beyond all numbers.
+        share = (at / 2 - left / 2) / (right / 2 - left / 2)
+        value = before * (1 - share) + after * share
+    return min(max(value, min(before, after)), max(before, after))
+
+
+def _straight_position(first: Point, second: Point, value: float) -> float:
+    (left, before), (right, after) = first, second
+    share = (value / 2 - before / 2) / (after / 2 - before / 2)
+    return left * (1 - share) + right * share
+
+
+STEP, LINEAR = "step", "linear"
+TYPES: Mapping[str, Way] = {
+    STEP: Way(lambda first, second, at: first[1], None),
+    LINEAR: Way(_straight, _straight_position),
+}
+"""Ways between points by name."""
+
+
+class ScheduleOptions(Group):
+    """A schedule in the place of a number: either ``points``, or ``values`` and ``above``."""
+
+    by: str = option(
+        PPO_ITERATION,
+        "What it follows: `ppo_iteration` (those before the present one), `env_steps` (those played before it), or "
+        "another number of the results, as last reported; with `values` one of these others.",
+        stranger=is_metric,
+    )
+    points: list[list[float]] | None = option(
+        None, "`[[at, value], ...]` with rising `at`: before the first point its value, behind the last one its value."
+    )
+    type: str = option(
+        LINEAR,
+        "Between two points: `linear`, or the value of the former (`step`). An option that is a whole number takes the "
+        "nearest one.",
+        choices=tuple(TYPES),
+    )
+    values: list[float] | None = option(None, "Instead of `points`: the values of the stages, in order.")
+    above: float | None = option(
+        None,
+        "With `values`: the next stage begins when the number has been above this in `iterations` results in a row; "
+        "results without it do not count.",
+    )
+    below: float | None = option(
+        None,
+        "With `values`: the stage before comes back when the number has been below this in `iterations` results in a "
+        "row. null: never back.",
+    )
+    iterations: int = option(1, "With `values`: how many results in a row it takes.", ge=1)
+
+    @property
+    def first(self) -> float:
+        """The value that it begins with."""
+        return next(iter(self.values or (value for _, value in self.points or ())))
+
+    @property
+    def last(self) -> float:
+        """The value that it ends with, a whole number as such."""
+        value = (self.values or [value for _, value in self.points or ()])[-1]
+        return int(value) if float(value).is_integer() else value
+
+    @property
+    def highest(self) -> float:
+        """The greatest of its values."""
+        return max(self.values or (value for _, value in self.points or ()))
+
+    @property
+    def lockstep(self) -> tuple[Any, ...]:
+        """Schedules that agree in this go from stage to stage, or from point to point, together."""
+        if self.points is not None:
+            return (self.by,)
+        return (self.by, self.above, self.below, self.iterations, len(self.values or ()))
+
+
+def is_schedule(value: Any) -> bool:
+    """Whether a value is a schedule as it stands in a file: ``{points: [[0, 1.0e-3], [1000, 1.0e-4]]}``."""
+    if isinstance(value, Mapping):
+        return "points" in value or ("values" in value and len(value) > 1)
+    return isinstance(value, ScheduleOptions)
+
+
+def is_meant_as_schedule(value: Any) -> bool:
+    """Whether a value in the place of a number is a schedule, be it a misspelt one."""
+    keys = value if isinstance(value, Mapping) else ()
+    return isinstance(value, ScheduleOptions) or any(key in _KEYS or nearest(key, _KEYS) for key in keys)
+
+
+def without_schedules(group: type, values: Any, path: str) -> tuple[Any, dict[str, ScheduleOptions]]:
+    """A group's options with the last values of schedules (used by evaluation and supervision), and the schedules.
+
+    Values that are no mapping are left to :func:`~.schema.build`. Raises: ConfigError: for an invalid schedule, or one
+    of an option that cannot change.
+    """
+    rest: dict[str, Any] = {}
+    found: dict[str, ScheduleOptions] = {}
+    if not isinstance(values, Mapping):
+        return values, found
+    for key, value in values.items():
+        each, where = declared(group).get(key), f"{path}.{key}"
+        if each is not None and (inner := _group_of(each, value, where)) is not None:
+            rest[key], below = without_schedules(inner, value, where)
+            found |= {f"{key}.{name}": options for name, options in below.items()}
+        elif key == "env_config" and isinstance(value, Mapping):
+            own = {name: read_schedule(item, f"{where}.{name}") for name, item in value.items() if is_schedule(item)}
+            found |= {f"{key}.{name}": options for name, options in own.items()}
+            rest[key] = {**value, **{name: options.last for name, options in own.items()}}
+        elif each is not None and each.holds and not each.holds.form:
+            rest[key], below = without_schedules(each.holds.group, value, where)
+            found |= {f"{key}.{name}": options for name, options in below.items()}
+        elif each is not None and each.scheduled and is_meant_as_schedule(value):
+            found[key] = read_schedule(value, where)
+            check_numbers(found[key], each.hint, each.says, where)
+            rest[key] = found[key].last
+        elif each is not None and is_schedule(value):
+            there = schedulable(group)
+            raise ConfigError(
+                where, "cannot change during a run; " + (f"of {path}: {', '.join(there)} can" if there else "none can")
+            )
+        else:
+            rest[key] = value
+    return rest, found
+
+
+def _group_of(each: Option, value: Any, path: str) -> Any:
+    try:
+        return each.group_of(value)
+    except ConfigError as error:
+        raise ConfigError(path, error.message) from error
+
+
+def schedulable(group: type) -> list[str]:
+    """Options of a group, and of those in it, that may follow a schedule."""
+    return [each.key for each in walk(group) if each.scheduled]
+
+
+def is_whole(hint: Any) -> bool:
+    """Whether an option is a whole number, or nothing."""
+    kinds = typing.get_args(hint) or (hint,)
+    return int in kinds and float not in kinds
+
+
+def check_numbers(options: ScheduleOptions, hint: Any, bounds: Mapping[str, Any], path: str) -> None:
+    """Raise :class:`ConfigError` for a number of a schedule that is none of the option's."""
+    points = [(f"points[{number}]", value) for number, (_, value) in enumerate(options.points or ())]
+    for part, value in (*points, *((f"values[{number}]", value) for number, value in enumerate(options.values or ()))):
+        if is_whole(hint) and not float(value).is_integer():
+            raise ConfigError(f"{path}.{part}", f"expected a whole number, got {value:g}")
+        whole = is_whole(hint)
+        check_value(int(value) if whole else value, int | None if whole else hint, bounds, f"{path}.{part}")
+
+
+def with_schedules(values: Mapping[str, Any], schedules: Mapping[str, ScheduleOptions]) -> dict[str, Any]:
+    """A configuration with schedules in the places of their options."""
+    result = copy.deepcopy(dict(values))
+    for key, options in schedules.items():
+        place: Any = result
+        *above, name = key.split(".")
+        for part in above:
+            place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
+        place[name] = {part: item for part, item in as_mapping(options).items() if item != _DEFAULTS[part]}
+    return result
+
+
+def place_of(key: str) -> str:
+    """Where the option of a schedule's dotted key stands: ``games.0.weight`` -> ``config.games[0].weight``."""
+    return "config." + re.sub(r"\bgames\.(\d+)", r"games[\1]", key)
+
+
+def game_of(key: str) -> tuple[int | None, str]:
+    """The game whose option a schedule's key names (``None``: none of a game), and the option's key in its entry."""
+    section, _, name = key.partition(".")
+    if section == "env_config":
+        return 0, key
+    if section != "games":
+        return None, key
+    number, _, name = name.partition(".")
+    return int(number), name
+
+
+def shown_key(key: str, games: Sequence[Any]) -> str:
+    """A schedule's key as results say it: ``games.0.weight`` of a game with a name is ``games.NAME.weight``."""
+    number, option = game_of(key)
+    name = games[number].name if number is not None and key.startswith("games.") and number < len(games) else None
+    return key if name is None else f"games.{name}.{option}"
+
+
+def read_schedule(value: Any, path: str) -> ScheduleOptions:
+    """One schedule. Raises: ConfigError: for a wrong key, type or combination."""
+    options = build(ScheduleOptions, value, path)
+    if not is_metric(options.by):
+        raise ConfigError(f"{path}.by", f"expected the name of a number in the results, got {options.by!r}")
+    if (options.points is None) == (options.values is None):
+        raise ConfigError(path, "needs either `points` or `values`")
+    if options.points is not None:
+        check_points(options.points, f"{path}.points")
+        _check_belongs(options, ("above", "below", "iterations"), path, "points", "values")
+        return options
+    if not options.values:
+        raise ConfigError(f"{path}.values", "needs at least one value")
+    for number, stage in enumerate(options.values):
+        check_value(stage, float, limits(ge=-LARGEST, le=LARGEST), f"{path}.values[{number}]")
+    _check_belongs(options, ("type",), path, "values", "points")
+    if options.above is None:
+        raise ConfigError(path, "`values` needs `above`: when the next stage begins")
+    if options.by in COUNTERS:
+        raise ConfigError(
+            f"{path}.by",
+            f"{options.by} only ever rises, so that every stage would follow at once; name a number such as "
+            "env_runners/success_rate, or write `points` with `type: step`",
+        )
+    if options.below is not None and options.below >= options.above:
+        raise ConfigError(f"{path}.below", f"must be less than above={options.above:g}, got {options.below:g}")
+    return options
+
+
+_KEYS = tuple(declared(ScheduleOptions))
+_DEFAULTS = as_mapping(ScheduleOptions())
+
+
+def _check_belongs(options: ScheduleOptions, keys: Iterable[str], path: str, other: str, own: str) -> None:
+    """Raise for a key that was given and belongs to the other form of a schedule."""
+    for key in keys:
+        if key in given(options) and getattr(options, key) is not None:
+            raise ConfigError(f"{path}.{key}", f"has no effect with `{other}`; it belongs to `{own}`")
+
+
+def check_points(points: Points, path: str) -> None:
+    """Raise :class:`ConfigError` unless ``points`` are pairs of finite numbers with rising first ones."""
+    if not points:
+        raise ConfigError(path, "needs at least one point")
+    for number, point in enumerate(points):
+        if len(point) != 2:
+            raise ConfigError(f"{path}[{number}]", f"a point is [at, value], got {list(point)!r}")
+        for part, largest in zip(point, (MOST, LARGEST), strict=True):
+            check_value(part, float, limits(ge=-largest, le=largest), f"{path}[{number}]")
+        if number and point[0] < points[number - 1][0]:
+            raise ConfigError(f"{path}[{number}]", f"{point[0]:g} comes before {points[number - 1][0]:g}")
+
+
+def interpolate(points: Points, at: float, way: str = LINEAR) -> float:
+    """The value at a position; from there on, the second of two points at one position counts."""
+    reached = bisect.bisect_right(points, at, key=operator.itemgetter(0))
+    if reached in (0, len(points)):
+        return float(points[max(reached - 1, 0)][1])
+    return float(TYPES[way].value(points[reached - 1], points[reached], at))
+
+
+class Schedules:
+    """The present values of all schedules; ``whole`` are the keys of whole numbers."""
+
+    def __init__(self, schedules: Mapping[str, ScheduleOptions], whole: Collection[str] = ()) -> None:
+        self._schedules = dict(schedules)
+        self._whole = frozenset(whole)
+        self._seen: dict[str, float] = {}
+        self._stages = {key: 0 for key, options in schedules.items() if options.values is not None}
+        self._in_a_row = dict.fromkeys(self._stages, 0)
+
+    def values(self) -> dict[str, float]:
+        """Key -> value of the coming iteration."""
+        return {key: typed(key, self._value(key, options), self._whole) for key, options in self._schedules.items()}
+
+    def observe(self, result: Mapping[str, Any]) -> None:
+        """An iteration is over, with this result."""
+        for path in {_path(options.by) for options in self._schedules.values()}:
+            number = number_at(result, path)
+            if number is None or math.isinf(number):
+                continue
+            self._seen[path] = number
+            for key in self._stages:
+                if _path(self._schedules[key].by) == path:
+                    self._count(key, number)
+
+    def state(self) -> dict[str, Any]:
+        """For checkpoints."""
+        return {"seen": dict(self._seen), "stages": dict(self._stages), "in_a_row": dict(self._in_a_row)}
+
+    def set_state(self, state: Mapping[str, Any], counters: Mapping[str, float] | None = None) -> None:
+        """Take over a state of :meth:`state` (empty: a run without schedules). Removed stages are dropped.
+
+        New stages begin where others of the same rule are, or with the first.
+
+        Args:
+            counters: :data:`PPO_ITERATION` and :data:`ENV_STEPS` at that time, for schedules added now.
+
+        Raises: CheckpointError: names a wrong number of the state.
+        """
+        try:
+            seen, stages, in_a_row = (_numbers(state, part) for part in ("seen", "stages", "in_a_row"))
+        except ValueError as error:
+            raise CheckpointError(f"the checkpoint's state of the schedules is damaged: {error}") from None
+        self._seen = {_path(by): number for by, number in seen.items()}
+        for by, number in (counters or {}).items():
+            self._seen[_path(by)] = max(self._seen.get(_path(by), 0.0), float(number))
+        of_rule = {self._schedules[key].lockstep: key for key in self._stages if key in stages}
+        for key in self._stages:
+            source = key if key in stages else of_rule.get(self._schedules[key].lockstep, key)
+            last = len(self._schedules[key].values or ()) - 1
+            self._stages[key] = min(max(int(stages.get(source, 0)), 0), last)
+            self._in_a_row[key] = int(in_a_row.get(source, 0))
+
+    def _value(self, key: str, options: ScheduleOptions) -> float:
+        if options.points is None:
+            return (options.values or [0.0])[self._stages[key]]
+        start = 0.0 if options.by in COUNTERS else -math.inf
+        return interpolate(options.points, self._seen.get(_path(options.by), start), options.type)
+
+    def _count(self, key: str, number: float) -> None:
+        """Results in a row, those below counted down; go on by a stage, or back, when they are enough."""
+        options, row = self._schedules[key], self._in_a_row[key]
+        if options.above is not None and number > options.above:
+            row = max(row, 0) + 1
+        elif options.below is not None and number < options.below:
+            row = min(row, 0) - 1
+        else:
+            row = 0
+        last = len(options.values or ()) - 1
+        if abs(row) >= options.iterations:
+            self._stages[key] = min(max(self._stages[key] + (1 if row > 0 else -1), 0), last)
+            row = 0
+        self._in_a_row[key] = row
+
+
+def nearest_whole(value: float) -> int:
+    """The nearest whole number; the higher one of two."""
+    return math.floor(value + 0.5)
+
+
+def typed(key: str, value: float, whole: Collection[str]) -> float:
+    """A value of a schedule as its option takes it; ``whole``: keys whose values are whole numbers."""
+    return nearest_whole(value) if key in whole else float(value)
+
+
+def _numbers(state: Any, part: str) -> dict[str, float]:
+    """A part of :meth:`Schedules.state`."""
+    saved = mapping_of(mapping_of(state, "it").get(part, {}), part)
+    return {str(key): number_of(number, f"{part}.{key}") for key, number in saved.items()}
+
+
+def _path(by: str) -> str:
+    """Where the number that a schedule follows stands in a result."""
+    return NUMBERS.get(by, by)

@@ -1,0 +1,1 @@
+"""Functions to be programmed, as families whose parameters are drawn."""

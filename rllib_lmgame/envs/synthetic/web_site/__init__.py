@@ -1,0 +1,1 @@
+"""A site of four sections: shop, forum, issue tracker and content management, and tasks on it."""

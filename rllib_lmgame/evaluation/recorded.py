@@ -1,0 +1,222 @@
+"""Episodes that are played side by side, each written down as it ends, and the directory that holds them.
+
+1. An episode stands in its file whole or not at all; half a line, left by a full disk or a kill, is cut off later.
+2. A second process is refused, and what was played with other settings.
+3. Nothing outside the directory is written: one that holds a link is refused.
+4. A failed episode is written down with its reason, counts for nobody, and is played again by the same command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.json_files import read_mapping, write_json
+from rllib_lmgame.base.lock import locked
+from rllib_lmgame.base.storage import expanded
+from rllib_lmgame.envs.contract.session import GameSession
+from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, numbered_records
+from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
+from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions, play_one
+from rllib_lmgame.rollouts.players import Player, take_seats
+from rllib_lmgame.rollouts.records import Failure, GameConfig
+from rllib_lmgame.rollouts.seats import Seat
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+
+FAILURES_FILE = "failures.jsonl"
+MAX_SETTINGS_BYTES = 4_000_000
+MISCONFIGURED = "misconfigured"
+"""Reason of a game in which a player found that it cannot play it."""
+NOT_READ = (KeyError, TypeError, ValueError, AttributeError)
+"""What reading a record raises that is none."""
+
+T = TypeVar("T")
+Key = TypeVar("Key")
+"""Tells an episode from the others of a directory."""
+
+
+class RecordedGames(ABC, Generic[Key]):
+    """Plays plans, as many side by side as it is told, begun in order; ``directory`` keeps what becomes of each."""
+
+    def __init__(self, directory: RecordDirectory | None, ended: Callable[[], object]) -> None:
+        self._directory = directory
+        self._ended = ended
+
+    @abstractmethod
+    def keep(self, key: Key, played: PlayedEpisode) -> Mapping[str, Any]:
+        """Count a played episode; returns its record. Raises: ValueError: it is no result, which makes it a failure."""
+
+    @abstractmethod
+    def fail(self, key: Key, failure: Failure, players: list[str]) -> Mapping[str, Any]:
+        """Count an episode without an end, perhaps because of some ``players``; returns its record."""
+
+    async def play(
+        self,
+        plans: Mapping[Key, EpisodePlan],
+        game_of: Callable[[EpisodePlan], GameConfig],
+        player_of: Callable[[SeatAssignment, GameConfig], Player],
+        sessions: Sessions,
+        options: TextRolloutOptions,
+        at_once: int,
+    ) -> None:
+        """Raises: OSError: an episode could not be written; as :func:`~rllib_lmgame.rollouts.play.play_one`."""
+        queue = collections.deque(plans.items())
+
+        async def one_after_the_other() -> None:
+            while queue:
+                key, plan = queue.popleft()
+                game, seats = game_of(plan), dict[str, Seat]()
+
+                def sit(
+                    session: GameSession, plan: EpisodePlan, game: GameConfig = game, seats: dict[str, Seat] = seats
+                ) -> dict[str, Seat]:
+                    seats.update(take_seats(session, plan, lambda assignment: player_of(assignment, game)))
+                    return seats
+
+                try:
+                    played = await play_one(plan, game, sit, sessions, options)
+                except ConfigError as error:  # A player who cannot play a game fails in that game alone.
+                    played = Failure(plan, MISCONFIGURED, str(error))
+                self._note(key, played, game, sorted({seat.module_id for seat in seats.values() if seat.failed}))
+                await asyncio.sleep(0)  # Scripted players never wait for anything.
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(len(queue), at_once)):
+                group.create_task(one_after_the_other())
+
+    def _note(self, key: Key, played: PlayedEpisode | Failure, game: GameConfig, failed: list[str]) -> None:
+        add: Callable[[Mapping[str, Any]], None] | None = None if self._directory is None else self._directory.add
+        record: Mapping[str, Any] = {}
+        if isinstance(played, PlayedEpisode):
+            try:
+                record = self.keep(key, played)
+            except ValueError as error:
+                played = Failure(played.plan, StopReason.ENV_ERROR.value, f"{game.env}: {error}")
+        if isinstance(played, Failure):
+            record = self.fail(key, played, failed)
+            add = None if self._directory is None else self._directory.add_failure
+        if add is not None:
+            add(record)
+        self._ended()
+
+
+class RecordDirectory:
+    what: ClassVar[str]
+    """What is played in it, as errors call it."""
+    settings_file: ClassVar[str]
+    records_file: ClassVar[str]
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = expanded(path)
+        self._records = EpisodeLog(self.path / self.records_file)
+        self._failures = EpisodeLog(self.path / FAILURES_FILE)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes out while inside.
+
+        Raises: ConfigError: if another is in, or the directory holds a link or anything else but plain files.
+        """
+        for entry in self.path.iterdir():
+            if entry.is_symlink() or not entry.is_file():
+                raise ConfigError(
+                    "--out", f"{entry} is a link or no file; the directory of a {self.what} holds files alone"
+                )
+        taken = f"another process plays the {self.what} in {self.path}"
+        with locked(self.path, "--out", taken, "name another directory, or wait for its end"):
+            yield
+
+    def settings(self) -> dict[str, Any] | None:
+        """What was played there, ``None`` if nothing was. Raises: ConfigError: something else is there."""
+        file = self.path / self.settings_file
+        if not file.exists():
+            if (self.path / self.records_file).exists():
+                missing = f"{self.path} holds {self.records_file}, but no {self.settings_file}; name another one"
+                raise ConfigError("--out", missing)
+            return None
+        try:
+            return read_mapping(file, MAX_SETTINGS_BYTES)
+        except (OSError, ValueError) as error:
+            raise ConfigError("--out", str(error)) from None
+
+    def refuse(self, different: str | None) -> None:
+        """Raise :class:`ConfigError` if something is ``different``."""
+        if different is not None:
+            raise ConfigError("--out", f"{self.path} holds another {self.what}: {different}; name another directory")
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Begin or go on with what has these settings; the directory is now taken."""
+        with contextlib.suppress(FileNotFoundError):
+            (self.path / FAILURES_FILE).unlink()
+        if self.settings() != plain(settings):
+            write_json(self.path / self.settings_file, settings, indent=1)
+
+    def results(self, read: Callable[[Mapping[str, Any]], T]) -> Iterator[tuple[str, T]]:
+        """What ``read`` makes of each episode that was played, with the place where it is written.
+
+        Half a line at the end is cut off. Raises: ConfigError: a line is no record.
+        """
+        path = self.path / self.records_file
+        if not path.exists():
+            return
+        _cut_after_last_line(path)
+        for number, record in numbered_records(path):
+            try:
+                yield f"{path}, line {number}", read(record)
+            except NOT_READ as error:
+                why = f"no record of an episode of this {self.what} ({error!r})"
+                raise ConfigError("--out", f"{path}, line {number}: {why}") from None
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Write the record of a played game. Raises: OSError: if it could not be written."""
+        self._records.write([dict(record)])
+
+    def add_failure(self, failure: Mapping[str, Any]) -> None:
+        self._failures.write([dict(failure)])
+
+
+def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as they come back from JSON."""
+    read: dict[str, Any] = json.loads(json.dumps(settings))
+    return read
+
+
+def _cut_after_last_line(path: Path) -> None:
+    with path.open("r+b") as file:
+        size = end = file.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - 65536)
+            file.seek(start)
+            position = file.read(end - start).rfind(b"\n")
+            if position >= 0:
+                end = start + position + 1
+                break
+            end = start
+        if end < size:
+            file.truncate(end)
+
+
+def difference(there: Any, wanted: Any, where: str = "") -> str | None:
+    """The first thing in which two values of plain data differ, in words; ``None`` if they are the same."""
+    if isinstance(there, dict) and isinstance(wanted, dict):
+        for key in [*wanted, *(key for key in there if key not in wanted)]:
+            place = f"{where}.{key}" if where else str(key)
+            if key not in there:
+                return f"{place} was not given, now it is"
+            if key not in wanted:
+                return f"{place} was given, now it is not"
+            found = difference(there[key], wanted[key], place)
+            if found is not None:
+                return found
+        return None
+    return None if there == wanted else f"{where} was {there!r}, now it is {wanted!r}"

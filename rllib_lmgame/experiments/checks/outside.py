@@ -1,0 +1,175 @@
+"""What games of a run need outside of it: servers, models on the hub, published data sets, a sandbox."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from rllib_lmgame.algorithms.games import found_beside, games_of, needs_others
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.data_sets.places import DataMissing, is_named, level_files
+from rllib_lmgame.envs.contract.splits import TRAIN
+from rllib_lmgame.envs.registry import game_spec, is_program, load_factory, made_up_levels
+from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
+from rllib_lmgame.experiments.checks.check import CheckedExperiment
+from rllib_lmgame.experiments.spec import ExperimentSpec
+from rllib_lmgame.sandbox.limits import SandboxError
+from rllib_lmgame.sandbox.programs import SandboxReport, report_sandbox
+from rllib_lmgame.settings.sections.games import GameConfig
+from rllib_lmgame.settings.trust import is_number
+
+# -- servers and models -----------------------------------------------------------------------------------------------
+
+
+def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> None:
+    """Ask each server whether it is there, and note it in the experiment.
+
+    Raises: ConfigError: if a server is ``needed`` and not there (the message says how it is started), or an agent
+        program cannot be called.
+    """
+    for experiment in experiments:
+        asked: dict[str, ConfigError | str] = {}
+        with experiment.spec.source.attached():
+            _find_models(experiment, needed=needed)
+            for place, game, policies in _on_servers(experiment):
+                options = game.env_config
+                texts = {name: value for name, value in options.items() if not is_number(value)}
+                server = f"{game.env} {json.dumps(texts, sort_keys=True, default=str)} {policies.names}"
+                if server not in asked:
+                    asked[server] = _found(game, policies)
+                found = asked[server]
+                if isinstance(found, ConfigError):
+                    message = found.message if game.env in found.message else f"{game.env}: {found.message}"
+                    if needed or is_program(game.env):  # A server may be started later; a program is there or not.
+                        raise ConfigError(f"{place}{found.path}", message) from None
+                    experiment.missing[game.key] = message
+                elif found:
+                    experiment.servers.append(f"{game.env} {found}")
+
+
+def _find_models(experiment: CheckedExperiment, *, needed: bool) -> None:
+    """Else a teacher that is not there would be missed at the first update behind a warm start."""
+    from rllib_lmgame.algorithms.admission import check_on_hub, check_teacher  # It imports torch.
+
+    for config in experiment.configs if experiment.algorithm.own else ():
+        if needed:
+            check_on_hub(config)
+        try:
+            check_teacher(config, {}, fetch=True)
+        except ConfigError as error:
+            if needed:
+                raise
+            experiment.missing[error.path] = str(error)
+
+
+def _on_servers(experiment: CheckedExperiment) -> Iterator[tuple[str, GameConfig, Policies]]:
+    """Games that need a server, where they stand (with a dot at the end), and the policies that they may ask."""
+    for config in experiment.configs if experiment.algorithm.own else ():
+        policies = Policies(tuple(config.language_model_policies()))
+        for place, game in games_of(config):
+            if needs_others(game):
+                yield f"config.{place}", game, policies
+
+
+def _found(game: GameConfig, policies: Policies) -> ConfigError | str:
+    """What the game's server is, or that it is not there."""
+    try:
+        with policies_of_run(policies):
+            return found_beside(game)
+    except ConfigError as error:
+        return error
+
+
+# -- data sets --------------------------------------------------------------------------------------------------------
+
+ENV_CONFIG, GAMES, EVALUATION = "env_config", "games", "evaluation_config"
+
+GOES_WITH = {"data": ("retriever",)}
+"""Options that are refused without what a key names."""
+
+
+def stand_in_for_missing(specs: Iterable[ExperimentSpec]) -> None:
+    """Let games whose data sets are not here play made-up levels, with a notice of the command that brings them.
+
+    For a dry run, which is about everything else. The run itself is refused without them.
+    """
+    for spec in specs:
+        missing = dict(_taken_out("config", spec.config))
+        for said in dict.fromkeys(missing.values()):
+            keys = ", ".join(key for key, each in missing.items() if each == said)
+            spec.notices.append(f"{keys}: {said}; this dry run goes on without it")
+
+
+def _taken_out(place: str, settings: Any) -> Iterator[tuple[str, str]]:
+    """Keys of games' options that named a data set which is not here, and why; they are gone then."""
+    if not isinstance(settings, Mapping):
+        return
+    options = settings.get(ENV_CONFIG)
+    options = options if isinstance(options, dict) else {}
+    for key, value in list(options.items()):
+        if is_named(value):
+            try:
+                level_files(value, str(options.get("split", TRAIN)), f"{place}.{ENV_CONFIG}.{key}")
+            except DataMissing as error:
+                yield error.path, error.message
+                for gone in (key, *GOES_WITH.get(key, ())):
+                    options.pop(gone, None)
+            except ConfigError:  # The game itself says what is wrong.
+                continue
+    for number, game in enumerate(settings.get(GAMES) or ()):
+        yield from _taken_out(f"{place}.{GAMES}[{number}]", game)
+    yield from _taken_out(f"{place}.{EVALUATION}", settings.get(EVALUATION))
+
+
+# -- sandboxes --------------------------------------------------------------------------------------------------------
+
+
+def sandboxed_games(experiment: CheckedExperiment) -> list[str]:
+    """Games of an experiment, evaluation included, that run what players write."""
+    if not experiment.algorithm.own:
+        return []
+    games = (
+        game.env
+        for config in experiment.configs
+        for game in (*config.training_games(), *(config.evaluation_options.games or ()))
+    )
+    return [game for game in dict.fromkeys(games) if getattr(load_factory(game_spec(game)), "uses_sandbox", False)]
+
+
+def tell_sandbox(experiments: Iterable[CheckedExperiment]) -> None:
+    """Print the sandbox of this machine, if a game needs one. Raises: ConfigError: it would refuse programs."""
+    games = list(dict.fromkeys(game for experiment in experiments for game in sandboxed_games(experiment)))
+    if not games:
+        return
+    report = _sandbox_here()
+    print(f"sandbox for programs: {report.text}", flush=True)
+    if report.warning:
+        print(f"warning: sandbox for programs: {report.warning}", file=sys.stderr, flush=True)
+    if report.refused:
+        raise ConfigError("config.env", f"{', '.join(games)} cannot be played: {report.warning}")
+
+
+def _sandbox_here() -> SandboxReport:
+    try:
+        return report_sandbox()
+    except SandboxError as error:
+        raise ConfigError("", str(error)) from None
+
+
+# -- the dry run ------------------------------------------------------------------------------------------------------
+
+
+def dry_run_outside(experiment: CheckedExperiment) -> list[str]:
+    """Lines of the dry run, which goes on where a server is missing: servers, sandbox, levels that are made up."""
+    missing = dict.fromkeys(experiment.missing.values())
+    parts = {"servers": [*dict.fromkeys(experiment.servers), *(f"warning: {what}" for what in missing)]}
+    if games := sandboxed_games(experiment):
+        report = _sandbox_here()
+        title = f"sandbox for what players of {', '.join(games)} write (this machine)"
+        parts[title] = [report.text, *([f"warning: {report.warning}"] if report.warning else [])]
+    if experiment.algorithm.own:
+        config = experiment.configs[0]
+        parts["made-up levels"] = list(made_up_levels([*config.training_games(), *config.games_for_evaluation()]))
+    return [line for title, lines in parts.items() if lines for line in (f"# {title}", *(f"#   {x}" for x in lines))]

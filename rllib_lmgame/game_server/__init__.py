@@ -1,1 +1,0 @@
-"""Games served to programs of others, in the protocols that these speak."""

@@ -1,0 +1,266 @@
+"""Policy losses: the class is the loss, its fields are its options.
+
+Pure functions over action tokens, ``[A]`` in, ``[A]`` out. Statistics are detached 0-dimensional tensors that hold
+*sums over tokens*, so that they can be added up over micro-batches and learners. The objective multiplies a loss by
+importance weights and averages it over tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rllib_lmgame.base.group import Group, Scheduled, option, tag
+from rllib_lmgame.base.plugin import import_path
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Stats = dict[str, Tensor]
+
+MAX_LOG_RATIO = 20.0
+"""Bound on a log ratio before ``exp``: beyond it a ratio carries no information and would overflow in half precision.
+"""
+MAX_K3 = 10.0
+"""Bound on a token's ``k3`` as an estimate, as in verl: one token of hundreds could else be the whole mean."""
+
+TURN, TRAJECTORY = SEQUENCES = ("turn", "trajectory")
+"""What a sequence is: one reply of the model, or all replies of one player in an episode."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyTerms:
+    """What a policy loss is given of ``A`` action tokens of one micro-batch.
+
+    Attributes:
+        logprobs: float ``[A]``; of the policy in training, with gradient.
+        old_logprobs, rollout_logprobs: float ``[A]``; of the policy before the update, and of the sampler.
+        advantages: float ``[A]``.
+        sequence: int64 ``[A]``; equal for the tokens of one sequence, for a loss that asks for sequences. Sequences lie
+            whole in a micro-batch; what fills several rows is a sequence in each of them.
+    """
+
+    logprobs: Tensor
+    old_logprobs: Tensor
+    rollout_logprobs: Tensor
+    advantages: Tensor
+    sequence: Tensor
+
+
+class PolicyLoss(Group):
+    """A policy loss of its own derives from this: its fields are the options beside ``type``."""
+
+    type: str = tag("", "Its name, or `package.module:Class`.")
+
+    to_sampler: ClassVar[bool] = False
+    """Its ratio is that to the sampler: its importance weights are 1, or 0 where a token is masked."""
+
+    sequence: ClassVar[str] = TURN
+    """What its sequences are, one of :data:`SEQUENCES`."""
+
+    def __call__(self, terms: PolicyTerms, /) -> tuple[Tensor, Stats]:
+        """The loss of each token ``[A]`` and sums for the metrics."""
+        raise NotImplementedError
+
+
+class FunctionLoss(PolicyLoss):
+    """A function of :class:`PolicyTerms` at an import path."""
+
+    def __call__(self, terms: PolicyTerms, /) -> tuple[Tensor, Stats]:
+        return import_path(self.type, "token_ppo.policy_loss")(terms)  # type: ignore[no-any-return]
+
+
+class Clip(PolicyLoss):
+    """PPO: ``-min(r A, clip(r, 1 - low, 1 + high) A)`` (Schulman et al. 2017, eq. 7)."""
+
+    type: str = tag("clip", "Its name.")
+    low: Scheduled[float] = option(0.2, "The ratio is clipped at 1 less this.", gt=0, le=1)
+    high: Scheduled[float] = option(0.28, "The ratio is clipped at 1 and this.", gt=0)
+    dual: Scheduled[float | None] = option(
+        None, "Bound on the loss of bad tokens with a large ratio; null is off.", gt=1
+    )
+
+    def __call__(self, terms: PolicyTerms, /) -> tuple[Tensor, Stats]:
+        import torch
+
+        return self._clipped(terms, torch.exp(_bounded(terms.logprobs - terms.old_logprobs)))
+
+    def _clipped(self, terms: PolicyTerms, ratio: Tensor) -> tuple[Tensor, Stats]:
+        loss, stats = clipped_loss(ratio, terms.advantages, self.low, self.high, self.dual)
+        return loss, stats | {"approx_kl": _approx_kl(terms)}
+
+
+class CISPO(PolicyLoss):
+    """``-sg[min(r, 1 + high)] A log p``: no token loses its gradient (MiniMax-M1, 2506.13585, eq. 4 one-sided)."""
+
+    type: str = tag("cispo", "Its name.")
+    high: Scheduled[float] = option(
+        4.0, "The weight is at most 1 and this; 5 in all, as ScaleRL (2510.13786) has it.", gt=0
+    )
+
+    def __call__(self, terms: PolicyTerms, /) -> tuple[Tensor, Stats]:
+        return _weighted_likelihood(terms, None, 1.0 + self.high)
+
+
+class CISPOTwoSided(PolicyLoss):
+    """``-sg[clip(r, 1 - low, 1 + high)] A log p`` (2506.13585, eq. 4 and 5 with both bounds)."""
+
+    type: str = tag("cispo_two_sided", "Its name.")
+    low: Scheduled[float] = option(0.2, "The weight is at least 1 less this.", gt=0, le=1)
+    high: Scheduled[float] = option(0.28, "The weight is at most 1 and this.", gt=0)
+
+    def __call__(self, terms: PolicyTerms, /) -> tuple[Tensor, Stats]:
+        return _weighted_likelihood(terms, 1.0 - self.low, 1.0 + self.high)
+
+
+class GSPO(Clip):
+    """PPO's clip of the ratio of a sequence, ``s = exp(mean_t log r_t)`` (GSPO, 2507.18071, eq. 7, 13 and 14).
+
+    It has the form that lets tokens have advantages of their own: ``sg[s] p_t / sg[p_t]``. Where they are equal in a
+    sequence, the gradient is the one of ``|sequence| min(s A, clip(s) A)``.
+    """
+
+    type: str = tag("gspo", "Its name.")
+    low: Scheduled[float] = option(3e-4, "The ratio is clipped at 1 less this.", gt=0, le=1)
+    high: Scheduled[float] = option(4e-4, "The ratio is clipped at 1 and this.", gt=0)
+
+    def __call__(self, terms: PolicyTerms, /) -> tuple[Tensor, Stats]:
+        import torch
+
+        log_ratio = _bounded(terms.logprobs - terms.old_logprobs)
+        mean = _mean_of_sequence(log_ratio.detach(), terms.sequence)
+        return self._clipped(terms, torch.exp(mean + terms.logprobs - terms.logprobs.detach()))
+
+
+class GSPOTrajectory(GSPO):
+    """``gspo`` of whole trajectories."""
+
+    type: str = tag("gspo_trajectory", "Its name.")
+    sequence: ClassVar[str] = TRAJECTORY
+
+
+class DPPO(PolicyLoss):
+    """``-r A`` with ``r = p / p_rollout`` (DPPO with binary total variation, 2602.04879).
+
+    There is no gradient where a step would lead further out of ``-low <= p - p_rollout <= high``. So a rare token may
+    change by a large factor, a frequent one only by a small difference.
+    """
+
+    type: str = tag("dppo", "Its name.")
+    low: Scheduled[float] = option(0.2, "How far a probability may fall.", gt=0, le=1)
+    high: Scheduled[float] = option(0.2, "How far a probability may rise.", gt=0)
+    to_sampler: ClassVar[bool] = True
+
+    def __call__(self, terms: PolicyTerms, /) -> tuple[Tensor, Stats]:
+        import torch
+
+        log_ratio = _bounded(terms.logprobs - terms.rollout_logprobs)
+        with torch.no_grad():
+            moved = torch.exp(terms.logprobs) - torch.exp(terms.rollout_logprobs)
+            rises, falls = terms.advantages > 0, terms.advantages < 0
+            cut = (rises & (moved > self.high)) | (falls & (moved < -self.low))
+        ratio = torch.exp(log_ratio)
+        return torch.where(cut, 0.0, -terms.advantages * ratio), _stats(ratio, terms, cut)
+
+
+def token_losses(loss: PolicyLoss, terms: PolicyTerms) -> tuple[Tensor, Stats]:
+    """The loss of each token ``[A]`` and sums for the metrics. Raises: ValueError: ``loss`` gives something else."""
+    from torch import Tensor
+
+    given: Any = loss(terms)
+    if isinstance(given, tuple) and len(given) == 2:
+        tokens, sums = given
+        if isinstance(tokens, Tensor) and tokens.shape == terms.logprobs.shape and isinstance(sums, dict):
+            return tokens, sums
+    raise ValueError(
+        f"token_ppo.policy_loss `{loss.type}` must return a pair: the loss of each token, a tensor of shape "
+        f"{list(terms.logprobs.shape)}, and a dictionary of sums for the metrics, {{}} for none; it gave "
+        f"{_shown(given)}"
+    )
+
+
+def _shown(given: Any) -> str:
+    from torch import Tensor
+
+    if isinstance(given, tuple):
+        return f"({', '.join(map(_shown, given))})"
+    return f"a tensor of shape {list(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
+
+
+def clipped_loss(
+    ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float, dual_clip: float | None
+) -> tuple[Tensor, Stats]:
+    """PPO's clipped objective, to be minimised (Schulman et al. 2017, eq. 7, with separate lower and upper clip).
+
+    Args:
+        ratio: Of the policy in training to the one before the update; carries the gradient.
+        clip_low, clip_high: The ratio is clipped at ``1 - clip_low`` and ``1 + clip_high``.
+        dual_clip: Bound on the loss of a token with negative advantage, as a multiple of ``-advantage`` (Ye et al.
+            2020); above 1. ``None`` is off.
+
+    Returns:
+        Loss per token and sums: ``clip_fraction`` (the clip took the gradient), ``dual_clip_fraction`` and ``ratio``.
+    """
+    import torch
+
+    clipped = torch.clamp(ratio, 1.0 - clip_low, 1.0 + clip_high)
+    loss = torch.maximum(-advantages * ratio, -advantages * clipped)
+    bounded = torch.zeros_like(loss, dtype=torch.bool)
+    if dual_clip is not None:
+        bound = -dual_clip * advantages
+        bounded = (advantages < 0) & (loss > bound)
+        loss = torch.where(bounded, bound, loss)
+    with torch.no_grad():
+        cut = ((advantages > 0) & (ratio > 1.0 + clip_high)) | ((advantages < 0) & (ratio < 1.0 - clip_low))
+        stats = {"clip_fraction": cut.float().sum(), "dual_clip_fraction": bounded.float().sum(), "ratio": ratio.sum()}
+    return loss, stats
+
+
+def kl_estimate(logprobs: Tensor, ref_logprobs: Tensor, estimator: str) -> Tensor:
+    """Estimate of KL(policy || reference) per token; ``estimator`` is ``k1``, ``k2`` or ``k3``.
+
+    With ``d = log p - log p_ref`` the estimates are ``k1 = d``, ``k2 = d^2 / 2`` and ``k3 = exp(-d) - 1 + d``
+    (http://joschu.net/blog/kl-approx.html), at most :data:`MAX_K3`.
+    """
+    import torch
+
+    difference = logprobs - ref_logprobs
+    if estimator == "k3":
+        return torch.clamp(torch.expm1(-torch.clamp(difference, min=-MAX_LOG_RATIO)) + difference, 0.0, MAX_K3)
+    return {"k1": difference, "k2": difference**2 / 2}[estimator]
+
+
+def _weighted_likelihood(terms: PolicyTerms, low: float | None, high: float) -> tuple[Tensor, Stats]:
+    import torch
+
+    with torch.no_grad():
+        ratio = torch.exp(_bounded(terms.logprobs - terms.old_logprobs))
+        weight = torch.clamp(ratio, low, high)
+    return -weight * terms.advantages * terms.logprobs, _stats(ratio, terms, weight != ratio)
+
+
+def _stats(ratio: Tensor, terms: PolicyTerms, cut: Tensor) -> Stats:
+    return {
+        "clip_fraction": cut.detach().float().sum(),
+        "dual_clip_fraction": ratio.new_zeros(()),
+        "ratio": ratio.detach().sum(),
+        "approx_kl": _approx_kl(terms),
+    }
+
+
+def _bounded(log_ratio: Tensor) -> Tensor:
+    return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
+def _approx_kl(terms: PolicyTerms) -> Tensor:
+    """Sum of estimates of KL(policy before the update || policy), from which the tokens come."""
+    return kl_estimate(terms.old_logprobs, terms.logprobs.detach(), "k3").sum()
+
+
+def _mean_of_sequence(values: Tensor, sequence: Tensor) -> Tensor:
+    """At each token the mean over its sequence, ``[A]``."""
+    import torch
+
+    _, number, size = torch.unique(sequence, return_inverse=True, return_counts=True)
+    sums = torch.zeros(len(size), dtype=values.dtype, device=values.device).index_add_(0, number, values)
+    return (sums / size)[number]

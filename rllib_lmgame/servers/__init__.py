@@ -1,0 +1,1 @@
+"""Servers: games in the protocols of other programs, a retriever, and the page of ``rllib view``."""

@@ -1,0 +1,293 @@
+"""Where clients of a game server are counted, and limited.
+
+Guarantees, each tested:
+
+1. There are never more clients than places; one that leaves, or is cut off, frees its place and ends its game.
+2. A client that holds its place by an id, and no connection, loses it when it says nothing for too long.
+3. What one client waits for keeps no other waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.http_server import open_to_all
+from rllib_lmgame.envs.contract.session import GameSession
+from rllib_lmgame.envs.contract.splits import SPLIT_CHOICES
+from rllib_lmgame.envs.registry import game_spec, options_of
+from rllib_lmgame.rollouts.game_calls import abandon, open_session
+from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.rollouts.play import Sessions
+from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.servers.table import GameLostError, Seating, Table, View, seated
+from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S, TextRolloutOptions
+
+MOST_BYTES = 1 << 18
+"""Of one message: the longest reply that a game reads, in any way to write it, is shorter."""
+MOST_KEPT = 8
+"""Games of one kind that are kept for the next clients."""
+LONGEST_EPISODE_S = 7 * 86_400.0
+MOST_SEED = 2**31 - 1
+_NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)
+
+
+def always(content: Any) -> Handler:
+    """A handler that gives everybody this JSON."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response(content)
+
+    return open_to_all(answer)
+
+
+class FullError(RuntimeError):
+    """All places are taken."""
+
+
+@dataclass(frozen=True)
+class ServedGame:
+    """A game as clients find it.
+
+    Attributes:
+        name: Its name in addresses.
+        config: Game and options.
+        seating: Who plays where a client does not say it; ``None``: the client takes all seats.
+        agents: Its seats.
+        instructions: Its rules.
+        splits: Splits of its levels; none in games of others, whose seeds are all there is.
+        tasks: Levels of a split that are listed: the seeds from 0.
+    """
+
+    name: str
+    config: GameConfig
+    seating: Seating | None
+    agents: tuple[str, ...]
+    instructions: str
+    splits: tuple[str, ...]
+    tasks: int
+
+    def at(self, split: str | None) -> GameConfig:
+        """The game on levels of a split. Raises: ConfigError: there is no such split."""
+        if split is None:
+            return self.config
+        if split not in self.splits:
+            known = f"one of {', '.join(self.splits)}" if self.splits else "left out, the game has none"
+            raise ConfigError("split", f"must be {known}, got {split[:100]!r}")
+        return self.config.model_copy(update={"env_config": {**self.config.env_config, "split": split}})
+
+    @property
+    def summary(self) -> str:
+        """What it is, in a line."""
+        return game_spec(self.config.env).summary or self.config.env
+
+
+class _Kept(Sessions):
+    """Keeps a few games, where an env runner keeps as many as it plays at once."""
+
+    def release(self, game: GameConfig, session: GameSession) -> None:
+        if len(self._sessions[game.key]) < MOST_KEPT:
+            super().release(game, session)
+        else:
+            abandon(session)
+
+
+@dataclass
+class Hall:
+    """The games and the places.
+
+    Attributes:
+        games: By name.
+        most: Clients at the same time.
+        idle_s: Seconds after which a client that says nothing has left.
+        call_limit_s: Longest time for one call into a game.
+        active: Clients that are there.
+        begun: Games that were begun.
+    """
+
+    games: Mapping[str, ServedGame]
+    most: int = 256
+    idle_s: float = 600.0
+    call_limit_s: float = CALL_LIMIT_S
+    active: int = 0
+    begun: int = 0
+    sessions: Sessions = field(default_factory=_Kept)
+
+    def bases(self, game: ServedGame) -> tuple[str, ...]:
+        """Where a game's addresses begin."""
+        return ("", f"/{game.name}") if len(self.games) == 1 else (f"/{game.name}",)
+
+    def enter(self) -> Client:
+        """A place. Raises: FullError."""
+        if self.active >= self.most:
+            raise FullError(f"all {self.most} sessions are taken")
+        self.active += 1
+        return Client(self)
+
+
+class Client:
+    """One client's place, with one game at a time; its requests are answered one after another."""
+
+    def __init__(self, hall: Hall) -> None:
+        self._hall = hall
+        self._busy = asyncio.Lock()
+        self._here = True
+        self.table: Table | None = None
+
+    async def reset(self, game: ServedGame, seating: Seating | None, seed: int | None, split: str | None) -> View:
+        """Leave the game in play, and begin another one.
+
+        Args:
+            game: Which.
+            seating: Who plays; ``None``: as the server says.
+            seed: Of the level; ``None``: any.
+            split: Of the level; ``None``: the server's.
+
+        Raises:
+            GameLostError: it cannot be begun.
+            ConfigError: it has no such split or seats.
+        """
+        config = game.at(split)
+        level = secrets.randbelow(MOST_SEED) if seed is None else seed
+        options = TextRolloutOptions(episode_timeout_s=LONGEST_EPISODE_S, env_step_timeout_s=self._hall.call_limit_s)
+        async with self._busy:
+            await self._end_game()
+            if not self._here:
+                raise GameLostError("the session was closed")
+            self._hall.begun += 1
+            plan = EpisodePlan(f"served-{self._hall.begun}", 0, level, "", 0)
+            seats = game.seating if seating is None else seating
+            self.table = Table(config, seats, plan, self._hall.sessions, options)
+            return await self._waited(self.table.begin())
+
+    async def reply(self, text: str) -> View:
+        """Reply in the game. Raises: GameLostError: it is lost, over, or was not begun."""
+        async with self._busy:
+            if self.table is None:
+                raise GameLostError("no game is begun; reset begins one")
+            return await self._waited(self.table.reply(text))
+
+    async def _waited(self, view: Awaitable[View]) -> View:
+        """What the client is shown; a game whose client goes away meanwhile is over."""
+        try:
+            return await view
+        except asyncio.CancelledError:
+            await self._end_game()
+            raise
+
+    @property
+    def busy(self) -> bool:
+        return self._busy.locked()
+
+    async def leave(self) -> None:
+        """Give the place back; the game ends wherever it is."""
+        if self._here:
+            self._here = False
+            self._hall.active -= 1
+            await self._end_game()
+
+    async def _end_game(self) -> None:
+        table, self.table = self.table, None
+        if table is not None:
+            await table.leave()
+
+
+class Holder(Protocol):
+    """What is known of a client from one request to the next."""
+
+    client: Client
+
+
+H = TypeVar("H", bound=Holder)
+
+
+class HeldPlaces(Generic[H]):
+    """Places that clients hold by an id from one request to the next."""
+
+    def __init__(self, hall: Hall) -> None:
+        self._hall = hall
+        self._holders: dict[Any, H] = {}
+        self._timers: dict[Any, asyncio.TimerHandle] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    def enter(self, name: Any, holder: Callable[[Client], H]) -> H:
+        """A place for ``name``, which has none. Raises: FullError."""
+        self._holders[name] = holder(self._hall.enter())
+        self._wait(name)
+        return self._holders[name]
+
+    def of(self, name: Any) -> H | None:
+        """Who holds the place of ``name``, whose time begins anew."""
+        if name not in self._holders:
+            return None
+        self._timers[name].cancel()
+        self._wait(name)
+        return self._holders[name]
+
+    async def leave(self, name: Any) -> None:
+        """Give a place back, if it is there."""
+        holder = self._holders.pop(name, None)
+        if holder is not None:
+            self._timers.pop(name).cancel()
+            await holder.client.leave()
+
+    async def close(self) -> None:
+        """Give all places back."""
+        for name in list(self._holders):
+            await self.leave(name)
+
+    def _wait(self, name: Any) -> None:
+        self._timers[name] = asyncio.get_running_loop().call_later(self._hall.idle_s, self._expire, name)
+
+    def _expire(self, name: Any) -> None:
+        if self._holders[name].client.busy:
+            return self._wait(name)
+        task = asyncio.create_task(self.leave(name))
+        self._leaving.add(task)
+        return task.add_done_callback(self._leaving.discard)
+
+
+async def open_games(
+    games: Mapping[str, GameConfig], seating: Seating | None = None, tasks: int = 512
+) -> dict[str, ServedGame]:
+    """The games by the names that addresses have, each built once to see that it can be played.
+
+    Raises:
+        ConfigError: a game cannot be built, has other seats, or shares its name with another one.
+    """
+    found: dict[str, ServedGame] = {}
+    for name, config in games.items():
+        short = address_name(name, found)
+        try:
+            session = await open_session(config, CALL_LIMIT_S)
+        except EpisodeFailed as error:
+            raise ConfigError("--games", f"{name} cannot be played: {error}") from None
+        try:
+            seated(seating, session)
+            has_splits = "split" in getattr(options_of(config.env), "model_fields", ())
+            splits = tuple(split for split in SPLIT_CHOICES if has_splits)
+            found[short] = ServedGame(short, config, seating, session.agent_ids, session.instructions, splits, tasks)
+        finally:
+            abandon(session)
+    return found
+
+
+def address_name(name: str, taken: Iterable[str]) -> str:
+    """A name for addresses: what follows the last slash or colon. Raises: ConfigError: it has none, or it is taken."""
+    short = re.split(r"[/:]", name)[-1]
+    if not _NAME.fullmatch(short):
+        raise ConfigError(
+            "--games", f"{name!r} is no name for an address; give it one of letters, digits and -: NAME=GAME"
+        )
+    if short.lower() in (other.lower() for other in taken):
+        raise ConfigError("--games", f"two games are called {short!r}; give one another name: NAME=GAME")
+    return short

@@ -1,0 +1,430 @@
+"""Games as environments of OpenEnv 0.10 (https://github.com/huggingface/OpenEnv), over HTTP and WebSocket.
+
+``/NAME`` is the base address of a game, and ``/`` that of the only one. Messages are those of
+``openenv/core/env_server``; actions, observations and states are those of its ``textarena_env``, so that its client
+plays here. What OpenEnv has no place for:
+
+- ``reset`` takes ``seats`` (``["remote", "minimax"]``, or by names), and ``split`` with ``index`` or ``seed``.
+- ``observation.info`` has ``observation`` (the text that is new), ``agent``, ``legal_actions``, ``turns_left``,
+  ``invalid_action``; ``rewards`` by seat; at the end ``success``, ``truncated``, ``stop_reason`` and what else the game
+  says.
+- Over HTTP an episode is held by its ``episode_id``, which ``/reset`` answers and ``/step`` and ``/state`` take.
+
+As in ``textarena_env`` the one message of an observation is all that the seat has been shown so far.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from aiohttp import WSCloseCode, WSMsgType, web
+from pydantic import BaseModel, ValidationError
+
+from rllib_lmgame.base import json_files
+from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.http_server import guard, open_to_all
+from rllib_lmgame.envs.contract.base import MAX_TEXT
+from rllib_lmgame.envs.contract.splits import SPLITS, VALIDATION
+from rllib_lmgame.servers.hall import MOST_BYTES, Client, FullError, Hall, HeldPlaces, ServedGame, always
+from rllib_lmgame.servers.openenv_forms import SCHEMA, VERSION, Action, Reset, State, Step, Tasks, openapi
+from rllib_lmgame.servers.table import GameLostError, View
+
+CUT_OFF_BYTES = 1 << 22
+"""A connection that sends more in one message is closed (1009)."""
+PING_S = 60.0
+"""Between two pings; a client that answers none for half as long is gone."""
+MOST_LISTED = 10_000
+"""Tasks of one answer."""
+MOST_ERRORS = 10
+"""Told of one message."""
+CLOSING_S = 2.0
+"""Seconds that clients have to take leave when the server stops."""
+
+INVALID_JSON, UNKNOWN_TYPE, VALIDATION_ERROR = "INVALID_JSON", "UNKNOWN_TYPE", "VALIDATION_ERROR"
+EXECUTION_ERROR, CAPACITY_REACHED, SESSION_ERROR = "EXECUTION_ERROR", "CAPACITY_REACHED", "SESSION_ERROR"
+_STATUS = {VALIDATION_ERROR: 422, INVALID_JSON: 422, CAPACITY_REACHED: 503, SESSION_ERROR: 404}
+"""Of an error over HTTP; 500 of others."""
+
+
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+
+
+class WireError(Exception):
+    """An answer that says what was wrong: ``code`` as OpenEnv has it, and more fields."""
+
+    def __init__(self, code: str, message: str, **fields: Any) -> None:
+        super().__init__(message)
+        self.code, self.fields = code, fields
+
+    def message(self) -> dict[str, Any]:
+        """Over a WebSocket."""
+        return {"type": "error", "data": {"message": str(self), "code": self.code, **self.fields}}
+
+    def response(self) -> web.Response:
+        """Over HTTP."""
+        detail = {"message": str(self), "code": self.code, **self.fields}
+        return web.json_response({"detail": detail}, status=_STATUS.get(self.code, 500))
+
+
+@dataclass
+class Episode:
+    """One client's episode: what it was begun with, and what each of its seats has been shown."""
+
+    game: ServedGame
+    client: Client
+    episode_id: str | None = None
+    shown: dict[str, str] = field(default_factory=dict)
+    said: dict[str, Any] = field(default_factory=dict)
+    steps: int = 0
+    max_turns: int | None = None
+    last_reward: float = 0.0
+    last_info: dict[str, Any] = field(default_factory=dict)
+
+    async def reset(self, asked: Reset) -> dict[str, Any]:
+        """Begin an episode. Raises: WireError."""
+        view = await _played(self.client.reset(self.game, asked.seats, asked.seed, asked.split))
+        self.episode_id = asked.episode_id or str(uuid4())
+        self.shown, self.steps, self.last_reward, self.last_info = {}, 0, 0.0, {}
+        self.said = {"episode_id": self.episode_id, "env_id": self.game.name}
+        self.said |= {key: value for key, value in (("split", asked.split), ("seed", asked.seed)) if value is not None}
+        self.max_turns = view.observation.turns_left
+        return self._answer(view)
+
+    async def step(self, message: str) -> dict[str, Any]:
+        """Reply. Raises: WireError."""
+        view = await _played(self.client.reply(message))
+        self.steps += 1
+        if view.replied is not None:
+            self.shown[view.replied] = f"{self.shown.get(view.replied, '')}\n\n[{view.replied}] {message[:MAX_TEXT]}"
+        return self._answer(view)
+
+    def state(self) -> dict[str, Any]:
+        """What OpenEnv calls the state: nothing of it is the game's own, which would be a secret."""
+        return State(
+            env_id=self.game.name,
+            num_players=len(self.game.agents),
+            episode_id=self.episode_id,
+            step_count=self.steps,
+            max_turns=self.max_turns,
+            turn=self.steps,
+            last_reward=self.last_reward,
+            last_info=self.last_info,
+        ).model_dump()
+
+    def _answer(self, view: View) -> dict[str, Any]:
+        table = self.client.table
+        agents, prompt = (table.agents, table.instructions) if table is not None else (self.game.agents, "")
+        number = {agent: place for place, agent in enumerate(agents)}
+        text = view.observation.text
+        before = self.shown.get(view.agent)
+        self.shown[view.agent] = f"{prompt}\n\n{text}".lstrip("\n") if before is None else f"{before}\n\n{text}"
+        info = {**view.info, "observation": text}
+        if len(view.rewards) > 1:
+            info["rewards"] = {str(number[agent]): reward for agent, reward in view.rewards.items()}
+        if len(view.infos) > 1:
+            info["ends"] = {str(number[agent]): dict(said) for agent, said in view.infos.items()}
+        self.last_reward, self.last_info = view.reward, info
+        metadata = {**self.said, "turn": self.steps}
+        return {
+            "observation": {
+                "prompt": prompt,
+                "messages": [{"sender_id": -1, "content": self.shown[view.agent], "category": "MESSAGE"}],
+                "current_player_id": number[view.agent],
+                "legal_players": [] if view.over else [number[view.agent]],
+                "info": info,
+                "metadata": metadata,
+            },
+            "reward": view.reward,
+            "done": view.over,
+            "metadata": metadata,
+        }
+
+
+def _read(form: type[M], data: Any, where: str = "data") -> M:
+    """A message. Raises: WireError: it has another form."""
+    try:
+        return form.model_validate(data)
+    except ValidationError as error:
+        told = error.errors(include_url=False, include_context=False, include_input=False)
+        raise _invalid(*({**each, "loc": [where, *each["loc"]]} for each in told[:MOST_ERRORS])) from None
+
+
+def _read_reset(data: Any, game: ServedGame) -> Reset:
+    """What a level is begun with; ``index`` stands for a seed. Raises: WireError."""
+    asked = _read(Reset, data)
+    if asked.index is None:
+        return asked
+    if asked.seed is not None or asked.index >= game.tasks:
+        why = "stands beside seed; give one of them" if asked.seed is not None else f"there are {game.tasks} tasks"
+        raise _invalid({"type": "value_error", "loc": ["data", "index"], "msg": why})
+    return asked.model_copy(update={"seed": asked.index})
+
+
+def _invalid(*errors: Mapping[str, Any]) -> WireError:
+    told = [{**error, "loc": [str(part)[:100] for part in error["loc"]]} for error in errors]
+    said = "; ".join(f"{'.'.join(error['loc'])}: {error['msg']}" for error in told)
+    return WireError(VALIDATION_ERROR, f"Invalid message: {said}", errors=told)
+
+
+async def _played(view: Any) -> View:
+    """What a client is shown next. Raises: WireError."""
+    try:
+        found: View = await view
+    except ConfigError as error:
+        raise _invalid({"type": "value_error", "loc": ["data", error.path], "msg": error.message}) from None
+    except (GameLostError, MissingDependencyError) as error:
+        raise WireError(EXECUTION_ERROR, str(error)) from None
+    return found
+
+
+def openenv_app(hall: Hall, token: str | None) -> web.Application:
+    """The server's application."""
+    app = web.Application(client_max_size=MOST_BYTES, middlewares=[guard(token), _told])
+    app.router.add_get("/list_environments", always(list(hall.games)))
+    for game in hall.games.values():
+        served = _Served(hall, game)
+        for base in hall.bases(game):
+            served.route(app, base)
+        for base in ("", f"/{game.name}"):
+            served.route_tasks(app, f"{base}/{game.name}")
+        app.router.add_get(f"/{game.name}/list_environments", always([game.name]))
+        app.on_shutdown.append(served.close)
+    return app
+
+
+@web.middleware
+async def _told(request: web.Request, handler: Any) -> web.StreamResponse:
+    try:
+        response: web.StreamResponse = await handler(request)
+    except WireError as error:
+        return error.response()
+    return response
+
+
+class _Served:
+    """One game's addresses."""
+
+    def __init__(self, hall: Hall, game: ServedGame) -> None:
+        self._hall, self._game = hall, game
+        self._held: HeldPlaces[Episode] = HeldPlaces(hall)
+        self._sockets: weakref.WeakSet[web.WebSocketResponse] = weakref.WeakSet()
+
+    def route(self, app: web.Application, base: str) -> None:
+        metadata = {"name": self._game.name, "description": self._game.summary, "version": VERSION}
+        told = {"health": {"status": "healthy"}, "metadata": metadata, "schema": SCHEMA}
+        told["openapi.json"] = openapi(self._game.name)
+        for name, content in told.items():
+            app.router.add_get(f"{base}/{name}", always(content))
+        app.router.add_post(f"{base}/mcp", open_to_all(_json_rpc))
+        app.router.add_post(f"{base}/reset", self._reset)
+        app.router.add_post(f"{base}/step", self._step)
+        app.router.add_get(f"{base}/state", self._state)
+        app.router.add_get(f"{base}/ws", self._socket)
+
+    def route_tasks(self, app: web.Application, base: str) -> None:
+        """What ORS calls tasks: levels by split and number."""
+        app.router.add_get(f"{base}/splits", self._splits)
+        for name in ("tasks", "num_tasks", "task", "task_range"):
+            app.router.add_post(f"{base}/{name}", getattr(self, f"_{name}"))
+
+    async def close(self, app: web.Application) -> None:
+        """End what is in play; who does not read what it is told is cut off."""
+        leaves = [asyncio.create_task(socket.close(code=WSCloseCode.GOING_AWAY)) for socket in self._sockets]
+        if leaves:
+            _, late = await asyncio.wait(leaves, timeout=CLOSING_S)
+            for leave in late:
+                leave.cancel()
+        await self._held.close()
+
+    async def _reset(self, request: web.Request) -> web.Response:
+        asked = _read_reset(await _body(request, {}), self._game)
+        asked.episode_id = name = asked.episode_id or str(uuid4())
+        episode = self._held.of(name)
+        if episode is not None:
+            return web.json_response(await episode.reset(asked))
+        episode = _entered(lambda: self._held.enter(name, partial(Episode, self._game)))
+        try:
+            return web.json_response(await episode.reset(asked))
+        except BaseException:
+            await self._held.leave(name)
+            raise
+
+    async def _step(self, request: web.Request) -> web.Response:
+        asked = _read(Step, await _body(request), "body")
+        answer = await self._held_episode(asked.episode_id).step(asked.action.message)
+        if answer["done"]:
+            await self._held.leave(asked.episode_id)
+        return web.json_response(answer)
+
+    async def _state(self, request: web.Request) -> web.Response:
+        name = request.query.get("episode_id")
+        if name is not None:
+            return web.json_response(self._held_episode(name).state())
+        return web.json_response(Episode(self._game, None).state())  # type: ignore[arg-type]
+
+    def _held_episode(self, name: str) -> Episode:
+        episode = self._held.of(name)
+        if episode is None:
+            raise WireError(SESSION_ERROR, f"there is no episode {name[:255]!r}: it is over, or was left too long")
+        return episode
+
+    async def _socket(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(heartbeat=PING_S, max_msg_size=CUT_OFF_BYTES)
+        await socket.prepare(request)
+        self._sockets.add(socket)
+        try:
+            client = _entered(self._hall.enter)
+        except WireError as error:
+            await socket.send_json(error.message())
+            await socket.close(code=WSCloseCode.TRY_AGAIN_LATER)
+            return socket
+        try:
+            await self._talk(socket, Episode(self._game, client))
+        except ConnectionError:  # The client is gone.
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            await client.leave()
+        await socket.close()
+        return socket
+
+    async def _talk(self, socket: web.WebSocketResponse, episode: Episode) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._hall.idle_s):
+                    message = await socket.receive()
+            except TimeoutError:
+                error = WireError(SESSION_ERROR, f"nothing was heard for {self._hall.idle_s:g} s")
+                await self._tell(socket, error.message())
+                return
+            if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                return
+            try:
+                answer = await _answered(episode, message.data)
+            except WireError as error:
+                answer = error.message()
+            if answer is None:
+                return
+            await self._tell(socket, answer)
+
+    async def _tell(self, socket: web.WebSocketResponse, answer: dict[str, Any]) -> None:
+        """Send an answer. Raises: ConnectionError: the client is gone, or reads nothing."""
+        try:
+            async with asyncio.timeout(self._hall.idle_s):
+                await socket.send_json(answer)
+        except TimeoutError:
+            raise ConnectionResetError("the client does not read") from None
+
+    async def _splits(self, request: web.Request) -> web.Response:
+        named = self._game.splits
+        return web.json_response([{"name": name, "type": name if name in SPLITS else VALIDATION} for name in named])
+
+    async def _tasks(self, request: web.Request) -> web.Response:
+        asked = await self._asked(request)
+        return web.json_response({"tasks": self._listed(asked, range(self._game.tasks)), "env_name": self._game.name})
+
+    async def _num_tasks(self, request: web.Request) -> web.Response:
+        await self._asked(request)
+        return web.json_response({"num_tasks": self._game.tasks})
+
+    async def _task(self, request: web.Request) -> web.Response:
+        asked = await self._asked(request)
+        if not 0 <= asked.index < self._game.tasks:
+            return web.json_response({"detail": "Invalid task index"}, status=400)
+        return web.json_response({"task": self._listed(asked, [asked.index])[0]})
+
+    async def _task_range(self, request: web.Request) -> web.Response:
+        asked = await self._asked(request)
+        indices = range(self._game.tasks)[asked.start : asked.stop]
+        return web.json_response({"tasks": self._listed(asked, indices)})
+
+    def _listed(self, asked: Tasks, indices: Sequence[int]) -> list[dict[str, Any]]:
+        name, split = self._game.name, asked.split
+        return [
+            {"id": f"{name}/{split}/{index}", "split": split, "index": index, "seed": index}
+            for index in indices[:MOST_LISTED]
+        ]
+
+    async def _asked(self, request: web.Request) -> Tasks:
+        asked = _read(Tasks, await _body(request), "body")
+        if asked.split not in self._game.splits:
+            known = ", ".join(self._game.splits) or "none"
+            raise _invalid({"type": "value_error", "loc": ["body", "split"], "msg": f"must be a split; known: {known}"})
+        return asked
+
+
+def _entered(enter: Callable[[], T]) -> T:
+    try:
+        return enter()
+    except FullError as error:
+        raise WireError(CAPACITY_REACHED, str(error)) from None
+
+
+async def _body(request: web.Request, otherwise: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The object that a request brings. Raises: WireError."""
+    text = await request.read()
+    if not text and otherwise is not None:
+        return otherwise
+    try:
+        data = json_files.parse(text)
+    except ValueError as error:
+        raise WireError(INVALID_JSON, f"Invalid JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise _invalid({"type": "dict_type", "loc": ["body"], "msg": "must be an object"})
+    return data
+
+
+async def _answered(episode: Episode, text: str | bytes) -> dict[str, Any] | None:
+    """The answer to one message of a WebSocket; ``None`` to ``close``. Raises: WireError."""
+    if len(text) > MOST_BYTES:
+        raise _invalid({"type": "too_long", "loc": [], "msg": f"{len(text):,} characters; {MOST_BYTES:,} are read"})
+    try:
+        message = json_files.parse(text)
+    except ValueError as error:
+        raise WireError(INVALID_JSON, f"Invalid JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise _invalid({"type": "dict_type", "loc": [], "msg": "must be an object"})
+    kind, data = message.get("type"), message.get("data")
+    if kind == "reset":
+        asked = _read_reset({} if data is None else data, episode.game)
+        return {"type": "observation", "data": await episode.reset(asked)}
+    if kind == "step":
+        return {"type": "observation", "data": await episode.step(_read(Action, data).message)}
+    if kind == "state":
+        return {"type": "state", "data": episode.state()}
+    if kind == "mcp":
+        return {"type": "mcp", "data": _rpc_answer(data)}
+    if kind == "close":
+        return None
+    raise WireError(UNKNOWN_TYPE, f"Unknown message type: {json.dumps(kind)[:100]}")
+
+
+async def _json_rpc(request: web.Request) -> web.Response:
+    try:
+        asked = json_files.parse(await request.read())
+    except ValueError:
+        return web.json_response(_rpc_error(-32700, "Parse error", None))
+    return web.json_response(_rpc_answer(asked))
+
+
+def _rpc_answer(asked: Any) -> dict[str, Any]:
+    """Games have no tools that the Model Context Protocol could call."""
+    name = asked.get("id") if isinstance(asked, dict) else None
+    name = name if isinstance(name, str | int) else None
+    if not isinstance(asked, dict) or asked.get("jsonrpc") != "2.0" or not isinstance(asked.get("method"), str):
+        return _rpc_error(-32600, "Invalid request", name)
+    if asked["method"] in ("tools/list", "tools/call"):
+        return _rpc_error(-32603, "Environment does not support MCP", name)
+    return _rpc_error(-32601, f"Method not found: {asked['method'][:100]}", name)
+
+
+def _rpc_error(code: int, message: str, name: str | int | None) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "error": {"code": code, "message": message}, "id": name}

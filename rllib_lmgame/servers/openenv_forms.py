@@ -1,0 +1,116 @@
+"""The messages of OpenEnv's environment for TextArena, and what of them is told of a game."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from rllib_lmgame.servers.hall import MOST_SEED
+
+VERSION = "1.0.0"
+"""Of the protocol, as OpenEnv 0.10 says it."""
+
+Text = Annotated[str, BeforeValidator(lambda said: said.encode(errors="replace") if isinstance(said, str) else said)]
+Natural = Annotated[int, Field(strict=True, ge=0, le=MOST_SEED)]
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(title="TextArenaMessage")
+    sender_id: int
+    content: str
+    category: str
+
+
+class Action(BaseModel):
+    model_config = ConfigDict(title="TextArenaAction", extra="forbid")
+    message: Text
+    metadata: dict[str, Any] = {}
+
+
+class Observation(BaseModel):
+    model_config = ConfigDict(title="TextArenaObservation")
+    prompt: str
+    messages: list[Message] = []
+    current_player_id: int = 0
+    legal_players: list[int] = []
+    info: dict[str, Any] = {}
+    done: bool = False
+    reward: float | None = None
+    metadata: dict[str, Any] = {}
+
+
+class State(BaseModel):
+    model_config = ConfigDict(title="TextArenaState", extra="allow")
+    env_id: str
+    num_players: int
+    episode_id: str | None = None
+    step_count: int = 0
+    max_turns: int | None = None
+    turn: int = 0
+    last_reward: float = 0.0
+    last_info: dict[str, Any] = {}
+    raw_state: dict[str, Any] = {}
+
+
+class Reset(BaseModel):
+    """What ``reset`` is asked for. Other keys are let be: clients send those of their environments."""
+
+    model_config = ConfigDict(extra="ignore")
+    seed: Natural | None = None
+    index: Natural | None = None
+    episode_id: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    split: str | None = None
+    seats: list[str] | dict[str, str] | None = None
+
+
+class Step(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    action: Action
+    episode_id: str
+
+
+class Tasks(BaseModel):
+    """What is asked of levels."""
+
+    model_config = ConfigDict(extra="ignore")
+    split: str
+    index: Annotated[int, Field(strict=True)] = -1
+    start: Annotated[int, Field(strict=True)] | None = None
+    stop: Annotated[int, Field(strict=True)] | None = None
+
+
+_FORMS: dict[str, type[BaseModel]] = {
+    "action": Action,
+    "observation": Observation,
+    "reset_observation": Observation,
+    "state": State,
+}
+SCHEMA = {name: form.model_json_schema() for name, form in _FORMS.items()}
+
+
+def openapi(name: str) -> dict[str, Any]:
+    """The OpenAPI document of a game called ``name``."""
+    paths: dict[str, tuple[str, str, type[BaseModel] | None]] = {
+        "/health": ("get", "Whether the server is well", None),
+        "/metadata": ("get", "Name and description", None),
+        "/schema": ("get", "Schemas of actions, observations and states", None),
+        "/state": ("get", "State of an episode", None),
+        "/reset": ("post", "Begin an episode", Reset),
+        "/step": ("post", "Reply", Step),
+        "/mcp": ("post", "JSON-RPC; games have no tools", None),
+        f"/{name}/splits": ("get", "Splits of levels", None),
+        f"/{name}/tasks": ("post", "Levels of a split", Tasks),
+        f"/{name}/num_tasks": ("post", "How many levels a split has", Tasks),
+        f"/{name}/task": ("post", "A level of a split", Tasks),
+        f"/{name}/task_range": ("post", "Some levels of a split", Tasks),
+    }
+    described = {path: {method: _operation(said, body)} for path, (method, said, body) in paths.items()}
+    return {"openapi": "3.1.0", "info": {"title": name, "version": VERSION}, "paths": described}
+
+
+def _operation(summary: str, body: type[BaseModel] | None) -> dict[str, Any]:
+    said: dict[str, Any] = {"summary": summary, "responses": {"200": {"description": "Done"}}}
+    if body is not None:
+        said["requestBody"] = {"content": {"application/json": {"schema": body.model_json_schema()}}}
+    return said

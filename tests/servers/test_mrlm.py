@@ -1,0 +1,404 @@
+"""Games by MRLM's gRPC service, asked as its RemoteEnvironment asks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+from commands import Command
+from served_games import TOKEN, expert, hanging, idle_time
+
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.envs.games.adapted.mrlm.protocol import METHODS, SERVICE, messages
+from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.servers import mrlm
+from rllib_lmgame.servers.hall import MOST_BYTES, Hall, open_games
+from rllib_lmgame.servers.mrlm import serve_mrlm
+
+LAKE = "lmgame/FrozenLake-v0"
+
+
+class Stub:
+    """The service's methods over a channel, with metadata."""
+
+    def __init__(self, channel: Any, metadata: tuple[tuple[str, str], ...]) -> None:
+        self.channel, self.metadata = channel, metadata
+
+    async def __call__(self, method: str, **fields: Any) -> Any:
+        asked, answered = METHODS[method]
+        call = self.channel.unary_unary(
+            f"/{SERVICE}/{method}",
+            request_serializer=messages()[asked].SerializeToString,
+            response_deserializer=messages()[answered].FromString,
+        )
+        return await call(messages()[asked](**fields), timeout=60, metadata=self.metadata)
+
+    async def step(self, session: str, text: str) -> Any:
+        return await self("Step", session_id=session, action=messages()["MessageProto"](role="user", content=text))
+
+    def stream(self, replies: AsyncIterator[tuple[str, str]]) -> Any:
+        """``StreamStep`` with texts in sessions."""
+
+        async def requests() -> AsyncIterator[Any]:
+            async for session, text in replies:
+                action = messages()["MessageProto"](role="user", content=text)
+                yield messages()["StepRequest"](session_id=session, action=action)
+
+        call = self.channel.stream_stream(
+            f"/{SERVICE}/StreamStep",
+            request_serializer=messages()["StepRequest"].SerializeToString,
+            response_deserializer=messages()["StepResponse"].FromString,
+        )
+        return call(requests(), timeout=60, metadata=self.metadata)
+
+    async def refused(self, method: str, **fields: Any) -> tuple[str, str]:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await self(method, **fields)
+        return error.value.code().name, error.value.details()
+
+
+@asynccontextmanager
+async def serving(*games: str, token: str | None = TOKEN, **limits: Any) -> AsyncIterator[tuple[Hall, Stub, int]]:
+    hall = Hall(await open_games({game: GameConfig(env=game, env_config={}) for game in games}), **limits)
+    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    server = asyncio.create_task(serve_mrlm(hall, token, "127.0.0.1", 0, port.set_result))
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{await port}") as channel:
+            yield hall, Stub(channel, (("authorization", f"Bearer {TOKEN}"),)), port.result()
+    finally:
+        server.cancel()
+        await asyncio.wait([server])
+    assert hall.active == 0
+
+
+def test_the_messages_have_the_numbers_of_mrlms_proto_file() -> None:
+    made = messages()
+    assert made["ResetRequest"](environment_id="lake").SerializeToString() == b"\n\x04lake"
+    action = made["MessageProto"](role="user", content="Up")
+    assert (
+        made["StepRequest"](session_id="s", action=action).SerializeToString() == b"\n\x01s\x12\x0a\n\x04user\x12\x02Up"
+    )
+    assert made["ResetRequest"](config={"a": "b"}).SerializeToString() == b"\x12\x06\n\x01a\x12\x01b"
+    assert made["ObservationProto"](done=True).SerializeToString() == b"\x18\x01"
+    assert made["HealthCheckResponse"](timestamp=5).SerializeToString() == b"\x18\x05"
+
+
+def test_a_game_is_played_from_reset_to_its_end() -> None:
+    async def play() -> None:
+        async with serving(LAKE) as (hall, stub, _):
+            assert (await stub("HealthCheck")).status == "healthy"
+            (known,) = (await stub("ListEnvironments")).environments
+            assert (known.environment_id, known.environment_type) == ("FrozenLake-v0", LAKE)
+            begun = await stub("Reset", environment_id="FrozenLake-v0", config={"seed": "3", "split": "test"})
+            roles = [message.role for message in begun.observation.messages]
+            assert roles == ["system", "environment"] and begun.status == "success" and hall.active == 1
+            answer = await stub.step(begun.session_id, "jump")
+            assert json.loads(answer.observation.info["invalid_action"]) and answer.reward.value == pytest.approx(-0.1)
+            for reply in expert(LAKE, 3, split="test", max_turns=9):
+                answer = await stub.step(begun.session_id, reply)
+            assert answer.observation.done and answer.reward.value == 1
+            assert json.loads(answer.observation.info["success"]) is True and hall.active == 0
+            assert [message.role for message in answer.observation.messages][:4] == [*roles, "assistant", "environment"]
+            assert (await stub.refused("Step", session_id=begun.session_id))[0] == "NOT_FOUND"
+            begun = await stub("Reset", environment_id="FrozenLake-v0")
+            long = await stub.step(begun.session_id, "x" * 200_000)
+            assert long.ByteSize() < 20_000, "of a reply as much is kept as games read"
+            two = [await stub("Reset", environment_id="FrozenLake-v0", config={"seed": "3"}) for _ in range(2)]
+            up = messages()["MessageProto"](content="Up")
+            requests = [messages()["StepRequest"](session_id=each.session_id, action=up) for each in two]
+            requests.insert(1, messages()["StepRequest"](session_id="gone", action=up))
+            first, lost, last = (await stub("BatchStep", requests=requests)).responses
+            assert first == last and first.status == "success" and not first.observation.done
+            assert lost.status.startswith("NOT_FOUND: there is no session 'gone'") and lost.observation.done
+
+    asyncio.run(play())
+
+
+async def listed(*replies: tuple[str, str]) -> AsyncIterator[tuple[str, str]]:
+    for reply in replies:
+        yield reply
+
+
+def asked(session: str, text: str) -> Any:
+    """A request of one step."""
+    return messages()["StepRequest"](session_id=session, action=messages()["MessageProto"](content=text))
+
+
+async def freed(hall: Hall, left: int = 0) -> None:
+    async with asyncio.timeout(30):
+        while hall.active > left:
+            await asyncio.sleep(0.01)
+
+
+def test_replies_in_a_stream_are_answered_one_after_another() -> None:
+    async def play() -> None:
+        async with serving(LAKE) as (hall, stub, _):
+            level = {"environment_id": "FrozenLake-v0", "config": {"seed": "3", "split": "test"}}
+            one, other = [(await stub("Reset", **level)).session_id for _ in range(2)]
+            moves = expert(LAKE, 3, split="test")
+            both = [(session, move) for move in moves for session in (one, other)]
+            answers = [answer async for answer in stub.stream(listed(*both[:-1]))]
+            assert [answer.observation.done for answer in answers] == [*[False] * (len(both) - 2), True]
+            assert answers[-1].reward.value == 1 and answers[0] == answers[1] and hall.active == 1
+            assert (await stub.step(other, moves[-1])).observation.done, "a stream that has ended leaves its sessions"
+            for replies, metadata, code in (
+                (listed(("gone", "Up")), stub.metadata, "NOT_FOUND"),
+                (listed((one, "Up")), (), "UNAUTHENTICATED"),
+            ):
+                with pytest.raises(grpc.aio.AioRpcError) as error:
+                    await Stub(stub.channel, metadata).stream(replies).read()
+                assert error.value.code().name == code
+
+    asyncio.run(play())
+
+
+def test_a_client_that_is_cut_off_while_it_waits_loses_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = hanging(monkeypatch)
+
+    async def play() -> None:
+        async with serving("served_games:Hangs") as (hall, stub, port):
+            for method in ("Step", "StreamStep", "BatchStep"):
+                async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                    there = Stub(channel, stub.metadata)
+                    session = (await there("Reset", environment_id="Hangs")).session_id
+                    if method == "BatchStep":  # Another one's reply is there, and is never heard.
+                        other = (await there("Reset", environment_id="Hangs")).session_id
+                        talk = there("BatchStep", requests=[asked(other, "hello"), asked(session, "hang")])
+                    elif method == "StreamStep":
+                        talk = there.stream(listed((session, "hang"))).read()
+                    else:
+                        talk = there.step(session, "hang")
+                    waiting = asyncio.create_task(talk)
+                    assert await asyncio.to_thread(hangs.acquire, timeout=30)
+                    await asyncio.sleep(0.3)
+                    assert hall.active == 1 + (method == "BatchStep")
+                await freed(hall)
+                await asyncio.wait([waiting])
+
+    asyncio.run(play())
+
+
+def test_a_stream_that_is_cut_between_two_replies_loses_its_sessions() -> None:
+    async def play() -> None:
+        async with serving(LAKE) as (hall, stub, port):
+            kept = (await stub("Reset", environment_id="FrozenLake-v0")).session_id
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                there = Stub(channel, stub.metadata)
+                two = [(await there("Reset", environment_id="FrozenLake-v0")).session_id for _ in range(2)]
+                open_end = asyncio.Event()
+
+                async def replies() -> AsyncIterator[tuple[str, str]]:
+                    for session in two:
+                        yield session, "jump"
+                    await open_end.wait()
+
+                stream = there.stream(replies())
+                for _ in two:
+                    assert (await stream.read()).status == "success"
+                assert hall.active == 3
+            await freed(hall, 1)
+            assert (await stub.step(kept, "jump")).status == "success"
+
+    asyncio.run(play())
+
+
+def test_two_hundred_sessions_at_once_play_to_their_end() -> None:
+    """Steps alone, in streams and in batches."""
+
+    async def play() -> None:
+        replies = [expert(LAKE, seed, split="train") for seed in range(8)]
+        async with serving(LAKE, most=200) as (hall, stub, port):
+            begun, go = 0, asyncio.Event()
+
+            async def one(number: int, there: Stub) -> float:
+                nonlocal begun
+                config = {"seed": str(number % 8), "split": "train"}
+                session = (await there("Reset", environment_id="FrozenLake-v0", config=config)).session_id
+                begun += 1
+                if begun == 200:
+                    assert hall.active == 200
+                    assert (await stub.refused("Reset", environment_id="FrozenLake-v0"))[0] == "RESOURCE_EXHAUSTED"
+                    go.set()
+                await go.wait()
+                moves = replies[number % 8]
+                if number % 3 == 0:
+                    answers = [await there.step(session, move) for move in moves]
+                elif number % 3 == 1:
+                    answers = [answer async for answer in there.stream(listed(*((session, move) for move in moves)))]
+                else:
+                    batches = [await there("BatchStep", requests=[asked(session, move)]) for move in moves]
+                    answers = [batch.responses[0] for batch in batches]
+                return float(answers[-1].reward.value) * answers[-1].observation.done
+
+            async with AsyncExitStack() as channels:
+                connected = [
+                    await channels.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{port}")) for _ in range(8)
+                ]
+                there = [Stub(channel, stub.metadata) for channel in connected]
+                assert sum(await asyncio.gather(*(one(number, there[number % 8]) for number in range(200)))) == 200
+            assert hall.active == 0
+
+    asyncio.run(play())
+
+
+CLIENTS = f"""
+import asyncio, sys, grpc
+from rllib_lmgame.envs.games.adapted.mrlm.protocol import messages
+async def play(number, ready):
+    made = messages()
+    async with grpc.aio.insecure_channel(sys.argv[1]) as channel:
+        def method(kind, name, asked, answered):
+            forms = made[asked].SerializeToString, made[answered].FromString
+            return getattr(channel, kind)("/{SERVICE}/" + name, *forms)
+        begun = await method("unary_unary", "Reset", "ResetRequest", "ResetResponse")(
+            made["ResetRequest"](environment_id="Hangs"))
+        def step(text):
+            return made["StepRequest"](session_id=begun.session_id, action=made["MessageProto"](content=text))
+        if number % 3 == 0:  # Waits for an answer.
+            waits = method("unary_unary", "Step", "StepRequest", "StepResponse")(step("hang"))
+        if number % 3 == 1:  # Its stream stands still.
+            stream = method("stream_stream", "StreamStep", "StepRequest", "StepResponse")()
+            await stream.write(step("hello"))
+            await stream.read()
+        ready.release()
+        await asyncio.sleep(600)
+async def main():
+    ready = asyncio.Semaphore(0)
+    clients = [asyncio.create_task(play(number, ready)) for number in range(64)]
+    for _ in clients:
+        await ready.acquire()
+    print("playing", flush=True)
+    await asyncio.gather(*clients)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_clients_that_are_killed_leave_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once where a call of theirs is open; the others when nothing was heard of them for too long."""
+    time_passes, hangs = idle_time(mrlm, monkeypatch), hanging(monkeypatch)
+
+    async def play() -> None:
+        async with serving("served_games:Hangs", token=None) as (hall, _, port):
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", CLIENTS, f"127.0.0.1:{port}", stdout=subprocess.PIPE
+            )
+            assert process.stdout is not None and (await process.stdout.readline()) == b"playing\n"
+            for _ in range(22):
+                assert await asyncio.to_thread(hangs.acquire, timeout=30)
+            assert hall.active == 64
+            process.kill()
+            await process.wait()
+            await freed(hall, 21)
+            time_passes()
+            await freed(hall)
+            assert not [task for task in asyncio.all_tasks() if "play_one" in repr(task)]
+
+    asyncio.run(play())
+
+
+def test_nonsense_costs_its_own_call_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async def talk() -> None:
+        async with serving(LAKE) as (hall, stub, port):
+            begun = await stub("Reset", environment_id="FrozenLake-v0")
+            said = "the request is no message of MRLM's service"
+            for method in METHODS:
+                path, how = f"/{SERVICE}/{method}", {"timeout": 60, "metadata": stub.metadata}
+                for sent, code in ((b"\xff" * 3, "INVALID_ARGUMENT"), (b"\n" * MOST_BYTES * 2, "RESOURCE_EXHAUSTED")):
+                    with pytest.raises(grpc.aio.AioRpcError) as error:
+                        if method == "StreamStep":
+                            await stub.channel.stream_stream(path)([sent], **how).read()
+                        else:
+                            await stub.channel.unary_unary(path)(sent, **how)
+                    assert error.value.code().name == code
+                    assert code == "RESOURCE_EXHAUSTED" or error.value.details() == said
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n" + bytes(range(256)) * 64)
+            async with asyncio.timeout(30):
+                await reader.read()
+            writer.close()
+            assert (await stub.step(begun.session_id, "jump")).status == "success" and hall.active == 1
+
+    asyncio.run(talk())
+    assert not caplog.records
+
+
+def test_no_seat_sees_what_another_is_shown() -> None:
+    async def play() -> None:
+        async with serving("lmgame/KuhnPoker-v0") as (_, stub, _):
+            for seed in range(6):
+                one = await stub("Reset", environment_id="KuhnPoker-v0", config={"seed": str(seed)})
+                (_, card), move = one.observation.messages, json.loads(one.observation.info["legal_actions"])[0]
+                two = await stub.step(one.session_id, move)
+                assert two.observation.info["agent"] != one.observation.info["agent"]
+                assert card.content and card.content not in str(two) and json.dumps(card.content)[1:-1] not in str(two)
+
+    asyncio.run(play())
+
+
+def test_the_command_serves_it_and_a_stock_client_needs_no_token() -> None:
+    command = Command(f"serve --protocol mrlm --games lake={LAKE} --no-token --port 0")
+    try:
+        command.wait_for("lake at 127.0.0.1:")
+        address = command.text.split(" at ")[1].strip()
+
+        async def play() -> None:
+            async with grpc.aio.insecure_channel(address) as channel:
+                begun = await Stub(channel, ())("Reset", environment_id="lake")
+                assert begun.session_id
+
+        asyncio.run(play())
+        os.kill(command.process.pid, signal.SIGINT)
+        assert "stopped; 1 games were begun" in command.finish()
+    finally:
+        command.end()
+
+
+def test_what_is_wrong_has_a_status_and_seats_are_taken() -> None:
+    async def ask() -> None:
+        async with serving(LAKE, "lmgame/TicTacToe-v0", most=1) as (hall, stub, port):
+            stranger = Stub(stub.channel, ())
+            assert (await stranger("HealthCheck")).status == "healthy"
+            for method in ("Reset", "Step", "BatchStep", "ListEnvironments"):
+                assert (await stranger.refused(method))[0] == "UNAUTHENTICATED"
+            lake = {"environment_id": "FrozenLake-v0"}
+            for fields, code, said in (
+                ({"environment_id": "nowhere"}, "NOT_FOUND", "there is no environment 'nowhere'"),
+                ({**lake, "config": {"seed": "-1"}}, "INVALID_ARGUMENT", "config.seed"),
+                ({**lake, "config": {"split": "secret"}}, "INVALID_ARGUMENT", "split"),
+                ({**lake, "config": {"seats": "remote,random"}}, "INVALID_ARGUMENT", "seats"),
+            ):
+                found, message = await stub.refused("Reset", **fields)
+                assert found == code and said in message
+            assert hall.active == 0
+            begun = await stub("Reset", environment_id="TicTacToe-v0", config={"seats": "minimax,remote", "seed": "0"})
+            assert json.loads(begun.observation.info["agent"]) == "O"
+            assert (await stub.refused("Reset", **lake))[0] == "RESOURCE_EXHAUSTED"
+            with pytest.raises(ConfigError, match=r"--port: cannot listen at 127\.0\.0\.1"):
+                await serve_mrlm(hall, None, "127.0.0.1", port, print)
+
+    asyncio.run(ask())
+
+
+def test_a_game_that_is_lost_frees_its_place() -> None:
+    async def play() -> None:
+        async with serving("served_games:Hangs", most=1) as (hall, stub, _):
+            for word in ("raise", "hang"):
+                hall.call_limit_s = 2.0 if word == "hang" else 600.0
+                begun = await stub("Reset", environment_id="Hangs")
+                action = messages()["MessageProto"](role="user", content=word)
+                code, said = await stub.refused("Step", session_id=begun.session_id, action=action)
+                assert code == "FAILED_PRECONDITION" and "the game is lost" in said
+                assert hall.active == 0
+                assert (await stub.refused("Step", session_id=begun.session_id))[0] == "NOT_FOUND"
+
+    asyncio.run(play())
