@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -45,10 +46,13 @@ def browser() -> Iterator[host.Pages]:
 
 def chromiums() -> list[psutil.Process]:
     """The browsers that this process has started, without the processes below them."""
-    below = [each for each in psutil.Process().children(recursive=True) if each.status() != psutil.STATUS_ZOMBIE]
-    return [
-        each for each in below if "--headless" in (line := each.cmdline()) and not any("--type=" in x for x in line)
-    ]
+    found = []
+    for each in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):  # It has just ended.
+            line = each.cmdline()
+            if "--headless" in line and not any("--type=" in argument for argument in line):
+                found.append(each)
+    return found
 
 
 @needs_browser
