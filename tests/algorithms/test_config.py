@@ -846,3 +846,9 @@ def test_a_module_is_asked_for_no_replies_of_its_own() -> None:
         for ask in (module.forward_inference, module.forward_exploration):
             with pytest.raises(NotImplementedError, match=words):
                 ask({"obs": ["a board"]})
+
+
+def test_the_new_api_stack_is_the_only_one() -> None:
+    config = LMGamePPOConfig().api_stack(enable_rl_module_and_learner=True)
+    with pytest.raises(ConfigError, match=r"config\.enable_rl_module_and_learner: must be true"):
+        config.api_stack(enable_rl_module_and_learner=False)

@@ -63,7 +63,7 @@ FORMS = {
     "token_ppo.objective": ["ppo", "rllib_lmgame.learners.objectives:PPOObjective"],
     "token_ppo.policy_loss": [
         "clip",
-        {"type": "gspo", "low": 0.1, "high": 0.3, "dual": 3},
+        {"type": "gspo", "clip_low": 0.1, "clip_high": 0.3, "dual_clip": 3},
         "rllib_lmgame.learners.losses.policy:CISPO",
     ],
     "token_ppo.critic": [

@@ -51,7 +51,7 @@ def made_up(lengths: list[int], seed: int, equal_advantages: bool = False) -> di
 
 def loss_of(name: str, dual_clip: float | None = None) -> Any:
     """The loss with the bounds of :func:`written_out`, as far as it has such options."""
-    bounds = {"low": LOW, "high": HIGH, "dual": dual_clip}
+    bounds = {"clip_low": LOW, "clip_high": HIGH, "dual_clip": dual_clip}
     known = declared(POLICY_LOSSES[name])
     return POLICY_LOSSES.read({"type": name, **{key: value for key, value in bounds.items() if key in known}})
 
@@ -106,7 +106,7 @@ LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=5)
 def test_a_policy_loss_and_its_gradient_are_those_written_out(
     name: str, dual_clip: float | None, lengths: list[int], seed: int
 ) -> None:
-    bounded_below = "dual" in declared(POLICY_LOSSES[name])
+    bounded_below = "dual_clip" in declared(POLICY_LOSSES[name])
     dual_clip = dual_clip if bounded_below else None
     data = made_up(lengths, seed)
     terms = terms_of(data)
@@ -396,9 +396,9 @@ def test_however_rows_are_spread_and_packed_the_loss_is_the_one_written_out(
         {
             "policy_loss": {
                 "type": name,
-                "high": HIGH,
-                **({} if name == "cispo" else {"low": LOW}),
-                **({"dual": dual_clip} if "dual" in declared(POLICY_LOSSES[name]) else {}),
+                "clip_high": HIGH,
+                **({} if name == "cispo" else {"clip_low": LOW}),
+                **({"dual_clip": dual_clip} if "dual_clip" in declared(POLICY_LOSSES[name]) else {}),
             },
             "critic": {"clip": value_clip},
             "kl": {"gradient": "k3"},
