@@ -497,7 +497,7 @@ curriculum:
 @pytest.mark.parametrize(
     ("wrong", "line", "key"),
     [
-        (("{high:", "{hihg:"), 9, "token_ppo.policy_loss.hihg"),
+        (("{clip_high:", "{clip_hihg:"), 9, "token_ppo.policy_loss.clip_hihg"),
         (("values: [1, 2]", "values: [1, 9]"), 7, "env_config.num_boxes.values[1]"),
         (("above: 0.7", "abov: 0.7"), 7, "env_config.num_boxes.abov"),
         (("lmgame/Sokoban-v0", "lmgame/TicTacToe-v0"), 7, "env_config.num_boxes"),
