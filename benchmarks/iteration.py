@@ -55,7 +55,7 @@ ROWS: tuple[Row, ...] = (
     ("trained_tokens_per_s", "reply tokens trained/s", ".0f", None, False),
     ("row_tokens", "tokens of whole rows per update", ".0f", None, False),
     ("reply_tokens", "reply tokens per update", ".0f", None, False),
-    ("logprob_gap", "largest difference of log-probabilities, learner and engine", ".1e", 1e-4, False),
+    ("logprob_diff", "largest difference of log-probabilities, learner and engine", ".1e", 1e-4, False),
 )
 
 
@@ -170,7 +170,7 @@ def one_repeat(
         "reply_tokens": reply_tokens,
         "turns": turns,
         "prompt_tokens": prompts.sent,
-        "logprob_gap": learner["logprob_gap"],
+        "logprob_diff": learner["logprob_diff"],
     }
 
 
@@ -236,8 +236,8 @@ def make_config(arguments: argparse.Namespace) -> Any:
         "language_model": {
             "model": "tiny",
             "tiny": SHAPE,
-            "format_reminder": False,
-            "turn_note": "",
+            "format_instructions": False,
+            "turn_suffix": "",
             "reply_prefill": "<answer>",
             "history": "keep",
             "max_tokens_per_turn": REPLY,

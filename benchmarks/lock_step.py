@@ -192,8 +192,8 @@ def make_config(threads: int) -> Any:
             "language_model": {
                 "model": "tiny",
                 "tiny": SHAPE,
-                "format_reminder": False,
-                "turn_note": "",
+                "format_instructions": False,
+                "turn_suffix": "",
                 "reply_prefill": "<answer>",
                 "max_tokens_per_turn": REPLY,
                 "context_length": CONTEXT,

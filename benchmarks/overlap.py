@@ -99,7 +99,7 @@ def measured(arguments: argparse.Namespace, threads: int, max_staleness: int) ->
         {
             "num_env_runners": 1,
             "overlap": {"max_staleness": max_staleness},
-            "token_ppo": {"num_threads": threads, "max_logprob_gap": None},
+            "token_ppo": {"num_threads": threads, "max_logprob_diff": None},
         }
     )
     algorithm = config.build_algo()

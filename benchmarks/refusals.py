@@ -43,9 +43,9 @@ RENAMED = {
     "token_ppo.value_backbone_lr": "token_ppo.critic.backbone_lr",
     "token_ppo.value_clip": "token_ppo.critic.clip",
     "token_ppo.value_grad_clip": "token_ppo.critic.grad_clip",
-    "token_ppo.clip_low": "token_ppo.policy_loss.low",
-    "token_ppo.clip_high": "token_ppo.policy_loss.high",
-    "token_ppo.dual_clip": "token_ppo.policy_loss.dual",
+    "token_ppo.clip_low": "token_ppo.policy_loss.clip_low",
+    "token_ppo.clip_high": "token_ppo.policy_loss.clip_high",
+    "token_ppo.dual_clip": "token_ppo.policy_loss.dual_clip",
     "token_ppo.loss_aggregation": "token_ppo.aggregation",
     "token_ppo.loss_length": "token_ppo.aggregation.length",
     "token_ppo.importance_cap": "token_ppo.importance.cap",
@@ -61,8 +61,8 @@ RENAMED = {
     "token_ppo.kl_gradient": "token_ppo.kl.gradient",
     "token_ppo.kl_coeff_range": "token_ppo.kl.coeff_range",
     "token_ppo.kl_schedule": "token_ppo.kl.schedule",
-    "data_selection.drop_constant_groups": "data_selection.constant_groups",
-    "data_selection.max_refill": "data_selection.constant_groups.max_refill",
+    "data_selection.drop_zero_variance_groups": "data_selection.zero_variance_groups",
+    "data_selection.max_refill": "data_selection.zero_variance_groups.max_refill",
     "data_selection.overlong_tokens": "data_selection.overlong.tokens",
     "data_selection.overlong_buffer": "data_selection.overlong.buffer",
     "data_selection.overlong_penalty": "data_selection.overlong.penalty",
@@ -83,12 +83,12 @@ RENAMED = {
 
 TAGGED = (
     *("token_ppo.policy_loss", "token_ppo.advantage_estimator", "kl.reference", ".aggregation"),
-    *(".constant_groups", ".normalize_rewards", ".matchmaking"),
+    *(".zero_variance_groups", ".normalize_rewards", ".matchmaking"),
 )
 """Ends of keys of groups that have a type."""
 ACTING = ("token_ppo.kl", ".stop_at.every", ".stop_at.episodes")
 """Ends of keys that were told to be without effect, and that have one where they can be written now."""
-FORMS = {"data_selection.drop_constant_groups": {True: "drop", False: "keep"}}
+FORMS = {"data_selection.drop_zero_variance_groups": {True: "drop", False: "keep"}}
 """Old key -> its values as they are written now."""
 SPACES = set(SEARCH_KEYS)
 WORDS = 60
@@ -279,7 +279,7 @@ def _heads(verdict: Verdict) -> set[str]:
 GONE = re.compile(
     r"no effect|no result has|is never |is what is configured|is no number|stands still|also counts|is 1 in every|"
     r"own va|lies bet|trained policies take|null leaves it|leaves no matches|_per_episode=.* is less|with some of|"
-    r"keep_groups=0.059|stands beside token_ppo.kl_coeff_range|importance_cap"
+    r"reward_variance_filter=0.059|stands beside token_ppo.kl_coeff_range|importance_cap"
 )
 """Beginnings of refusals that are gone: of what has no effect, and of metrics, which the first result tells."""
 

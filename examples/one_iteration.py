@@ -76,8 +76,8 @@ GAME = GameConfig(
 
 TALK = LanguageModelOptions(
     system_prompt="",
-    format_reminder=False,
-    turn_note="{turns_left}",
+    format_instructions=False,
+    turn_suffix="{turns_left}",
     reply_prefill="<answer>",
     history="window",
     max_tokens_per_turn=8,
@@ -146,7 +146,7 @@ async def play(
     plans: Sequence[EpisodePlan], engine: TransformersEngine, chat: ChatFormat, sessions: Sessions
 ) -> list[PlayedEpisode]:
     """Play all games at once. The engine may only reply with legal moves, which a random model would hardly find."""
-    replies = EngineReplies(engine.generate, legal_moves_only=True, seeded=True)
+    replies = EngineReplies(engine.generate, constrained_decoding=True, seeded=True)
     player = LanguageModel("player", None, chat, lambda plan, seed: replies, ROLLOUTS)
     seats = partial(take_seats, player_of=lambda assignment: player)
     plans = [replace(plan, line_up={"player": player.assignment}) for plan in plans]
@@ -200,7 +200,7 @@ def update(
         torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
         optimizer.step()
     gap = np.abs(batch.old_logprobs - batch.rollout_logprobs).max()  # The engine and the learner must agree.
-    return {name: value / batch.num_actions for name, value in sums.items()} | {"logprob_gap": float(gap)}
+    return {name: value / batch.num_actions for name, value in sums.items()} | {"logprob_diff": float(gap)}
 
 
 def loss_of(
@@ -212,7 +212,7 @@ def loss_of(
         return torch.from_numpy(getattr(batch, name)[pack.token_slot])
 
     out = model(pack.to_torch())
-    loss, sums = Clip(low=config.clip_low, high=config.clip_high)(
+    loss, sums = Clip(clip_low=config.clip_low, clip_high=config.clip_high)(
         PolicyTerms(
             logprobs=out["logprobs"],
             old_logprobs=column("old_logprobs"),

@@ -47,8 +47,8 @@ TINY_CONFIG: dict[str, Any] = {
     "env_config": SOKOBAN,
     "language_model": {
         "system_prompt": "",
-        "format_reminder": False,
-        "turn_note": "{turns_left}",
+        "format_instructions": False,
+        "turn_suffix": "{turns_left}",
         "reply_prefill": "<answer>",
         "history": "window",
         "max_tokens_per_turn": 16,

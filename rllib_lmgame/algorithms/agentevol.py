@@ -227,7 +227,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
         stage = self._stage
         data = self.training_data(learnt)
         steps = max(1, math.ceil(len(learnt) / stage.episodes_per_step))
-        objective = SupervisedObjective(steps, stage.lr, stage.lr_warmup_steps, stage.observation_weight)
+        objective = SupervisedObjective(steps, stage.lr, stage.lr_warmup_steps, stage.env_token_loss_weight)
         with self.timed(UPDATE_TIMER), self.engines_asleep():
             for _ in range(own.epochs):
                 self.after_update(update_learners(self.learner_group, data, {}, objective=objective))

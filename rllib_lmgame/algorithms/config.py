@@ -225,6 +225,13 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         super().environment(env, env_config=env_config, **options)
         return self
 
+    def api_stack(self, **on: Any) -> Self:
+        """RLlib's new API stack is the only one. Raises: ConfigError: it is switched off."""
+        for key, value in on.items():
+            if value not in (True, NotProvided):
+                raise ConfigError(f"config.{key}", "must be true: there is no old API stack here; leave it out")
+        return super().api_stack(**on)  # type: ignore[no-any-return]
+
     def multi_agent(
         self,
         *,
@@ -432,8 +439,8 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         if policy not in self.trained_policies():
             return False
         taught = self.supervised_options
-        weight = 0.0 if taught is None else taught.observation_weight
-        return max(weight, self.settings.policy(policy).ppo.observation_weight) > 0
+        weight = 0.0 if taught is None else taught.env_token_loss_weight
+        return max(weight, self.settings.policy(policy).ppo.env_token_loss_weight) > 0
 
     def seat_mapping(self) -> MappingFn:
         """The mapping function from seats to policies."""

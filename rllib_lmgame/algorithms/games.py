@@ -224,8 +224,8 @@ def check_contest(config: Any) -> None:
 
 
 def check_legal_moves(config: Any) -> None:
-    """Raise :class:`ConfigError` if ``legal_moves_only`` is asked of a game that does not list its legal actions."""
-    if not config.text_rollout_options.legal_moves_only:
+    """Raise :class:`ConfigError` if a game with ``constrained_decoding`` does not list its legal actions."""
+    if not config.text_rollout_options.constrained_decoding:
         return
     for place, game in games_of(config):
         try:
@@ -233,9 +233,9 @@ def check_legal_moves(config: Any) -> None:
                 continue
         except EpisodeFailed as error:
             raise ConfigError(f"config.{place}env", str(error)) from error
-        path, hint = "config.text_rollouts.legal_moves_only", "leave it out"
+        path, hint = "config.text_rollouts.constrained_decoding", "leave it out"
         if place.startswith("evaluation_config"):
-            path, hint = f"config.{place}env", "text_rollouts.legal_moves_only asks for them"
+            path, hint = f"config.{place}env", "text_rollouts.constrained_decoding asks for them"
         raise ConfigError(path, f"{game.env} does not list its legal actions; {hint}")
 
 

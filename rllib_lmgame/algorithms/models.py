@@ -74,7 +74,7 @@ def tiny_corpus(config: LMGameConfig) -> list[str]:
             corpus += _texts_of(game, config.text_rollout_options.env_step_timeout_s)
     if not corpus:
         corpus = texts_of(_conversations(config), CORPUS_CONVERSATIONS)
-    note = config.language_model_options.turn_note
+    note = config.language_model_options.turn_suffix
     return corpus + ([fill_placeholders(note, {"turns_left": n}) for n in range(10)] * 2 if note else [])
 
 

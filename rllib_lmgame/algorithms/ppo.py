@@ -69,7 +69,7 @@ class LMGamePPOConfig(LMGameConfig):
             .language_model(model="Qwen/Qwen2.5-0.5B-Instruct")
             .inference(num_engines=1)
             .text_rollouts(episodes_per_iteration=128)
-            .token_ppo(policy_loss={"high": 0.28})
+            .token_ppo(policy_loss={"clip_high": 0.28})
             .training(lr=1e-6)
         )
     """
@@ -167,7 +167,7 @@ class LMGamePPO(LMGameAlgorithm):
         with self._reading_ahead():
             results = self.update(result)
         self.after_update(results)
-        self._check_logprob_gaps()
+        self._check_logprob_diffs()
         with self.timed(WEIGHT_SYNC_TIMER):
             self.push_weights()
         self._ppo_iteration += 1
@@ -366,15 +366,15 @@ class LMGamePPO(LMGameAlgorithm):
         """Options of updates that follow a schedule -> their values in this iteration."""
         return {key: value for key, value in self.at_present().present.items() if game_of(key)[0] is None}
 
-    def _check_logprob_gaps(self) -> None:
+    def _check_logprob_diffs(self) -> None:
         """Check at each policy's first update in this process that sampler and learner compute the same model."""
         for policy in [name for name in self.config.trained_policies() if name not in self._gaps_checked]:
             if not self.metrics.peek((LEARNER_RESULTS, policy, "trained_tokens"), default=0.0) > 0:
                 continue  # It was not updated: NaN, or nothing yet.
-            most = self.config.get_config_for_module(policy).token_ppo_options.max_logprob_gap
-            gap = float(self.metrics.peek((LEARNER_RESULTS, policy, "logprob_gap_mean"), default=0.0))
+            most = self.config.get_config_for_module(policy).token_ppo_options.max_logprob_diff
+            gap = float(self.metrics.peek((LEARNER_RESULTS, policy, "logprob_diff_mean"), default=0.0))
             if most is not None and (math.isnan(gap) or gap > most):
-                raise ConfigError("config.token_ppo.max_logprob_gap", gap_problem(policy, gap, self.config))
+                raise ConfigError("config.token_ppo.max_logprob_diff", gap_problem(policy, gap, self.config))
             self._gaps_checked.add(policy)
 
     def _env_steps(self) -> int:
@@ -494,7 +494,7 @@ def truncation_warning(inference: InferenceOptions) -> str | None:
         return None
     return (
         f"{' and '.join(keys)}: replies are sampled without the unlikely tokens, the learner's log-probabilities are "
-        "over all of them; the policy gradient is biased and `logprob_gap` shows the difference. Train with top_p: 1 "
+        "over all of them; the policy gradient is biased and `logprob_diff` shows the difference. Train with top_p: 1 "
         "and top_k: 0."
     )
 

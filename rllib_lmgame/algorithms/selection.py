@@ -24,7 +24,7 @@ EQUAL = 1e-6
 SELECTION = "data_selection"
 COUNTS = (
     "groups",
-    "constant_groups",
+    "zero_variance_groups",
     "kept_groups",
     "kept_episodes",
     "aborted_episodes",
@@ -65,7 +65,7 @@ def play_and_select(
     """
     result, rounds, planned = play(plans), 0, len(plans)
     wanted = len({plan.group for plan in plans if not plan.spare})
-    while rounds < options.constant_groups.max_refill:
+    while rounds < options.zero_variance_groups.max_refill:
         missing = wanted - sum(spread > EQUAL for spread in group_spreads(result.episodes).values())
         if missing <= 0:
             break
@@ -77,12 +77,12 @@ def play_and_select(
         result.extend(played)
         result.wall_s = wall_s
     spreads = group_spreads(result.episodes)
-    drop = options.constant_groups.type == "drop" and not all_teach
-    kept = kept_groups(spreads, options.keep_groups, drop, least)
+    drop = options.zero_variance_groups.type == "drop" and not all_teach
+    kept = kept_groups(spreads, options.reward_variance_filter, drop, least)
     episodes = [episode for episode in result.episodes if (group := group_of(episode)) in kept or not group]
     counts = {
         "groups": float(len(spreads)),
-        "constant_groups": float(sum(spread <= EQUAL for spread in spreads.values())),
+        "zero_variance_groups": float(sum(spread <= EQUAL for spread in spreads.values())),
         "kept_groups": float(len(kept)),
         "kept_episodes": float(len(episodes)),
         "refill_rounds": float(rounds),

@@ -99,7 +99,7 @@ class SupervisedStage:
     def objective(self, steps: int) -> SupervisedObjective:
         """What the learners minimise in so many optimizer steps."""
         own = self.options
-        return SupervisedObjective(steps, own.lr, own.lr_warmup_steps, own.observation_weight)
+        return SupervisedObjective(steps, own.lr, own.lr_warmup_steps, own.env_token_loss_weight)
 
     def _validate_by_loss(self, name: str) -> None:
         """Log the mean loss of what is held out, over policies."""

@@ -315,7 +315,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             trajectories,
             max_row_tokens=limit,
             reward_scale=settings.reward_scale,
-            observations=settings.ppo.observation_weight > 0 and self.objective(module_id).learns_observations,
+            observations=settings.ppo.env_token_loss_weight > 0 and self.objective(module_id).learns_observations,
         )
 
     def _trajectories(self, episodes: Sequence[Any]) -> dict[str, list[Trajectory]]:
@@ -601,7 +601,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,
-            legal_moves_only=config.text_rollout_options.legal_moves_only,
+            constrained_decoding=config.text_rollout_options.constrained_decoding,
         )
 
 

@@ -10,7 +10,7 @@ import torch
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.ranks import Ranks
 
-WITHOUT_GRADIENT = "updates_without_gradient"
+WITHOUT_GRADIENT = "zero_grad_updates"
 """1 for an update that was left out since nothing had a gradient, else 0."""
 
 SINGLE_PRECISION = float(np.finfo(np.float32).eps)
@@ -91,13 +91,13 @@ def update_metrics(
     of the weights before, ``tokens`` are those that all have learned from, ``seconds`` what it took.
     """
     gap = np.abs(b.old_logprobs - b.rollout_logprobs)
-    meter.max("logprob_gap", gap[np.isfinite(gap)])
+    meter.max("logprob_diff", gap[np.isfinite(gap)])
     meter.max("staleness_max", version - b.policy_version)
     # The means are over tokens of all epochs; the sums that are not over tokens are taken out first.
     plain = meter.take(("steps", "nan_steps", "grad_norm", "computed_tokens", "row_tokens", "given_tokens"))
     observed = meter.take(("observation_loss", "observation_tokens"))
     means = meter.means(ranks)
-    own = (float((version - b.policy_version).sum()), len(b.policy_version), b.num_rows, b.context_cuts)
+    own = (float((version - b.policy_version).sum()), len(b.policy_version), b.num_rows, b.truncated_sequences)
     computed, used, given, stale, sampled, num_rows, cuts = ranks.sum(
         [plain["computed_tokens"], plain["row_tokens"], plain["given_tokens"], *own]
     ).tolist()
@@ -119,7 +119,7 @@ def update_metrics(
             "nan_steps": plain["nan_steps"],
             "num_steps": plain["steps"],
             "num_rows": num_rows,
-            "context_cuts": cuts,
+            "truncated_sequences": cuts,
             "num_row_tokens": row_tokens,
             "num_computed_tokens": read_tokens * used / max(given, 1.0),
         }

@@ -20,7 +20,7 @@ from rllib_lmgame.rollouts.seats import Generate
 SLACK_S = 60.0
 """What a question may take beyond the engine's own limits before its game gives it up."""
 
-AS_ASKED: dict[str, Any] = {"reply_prefill": "", "stop_at_answer": False, "demonstrations": 0}
+AS_ASKED: dict[str, Any] = {"reply_prefill": "", "stop_on_answer": False, "demonstrations": 0}
 """What differs when a policy is asked by a game, which reads its whole reply."""
 
 

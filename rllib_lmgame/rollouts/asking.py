@@ -53,11 +53,11 @@ class Answer:
 
 
 async def ask(
-    decisions: Sequence[InformationSet], chat: ChatFormat, generate: Generate, *, legal_moves_only: bool
+    decisions: Sequence[InformationSet], chat: ChatFormat, generate: Generate, *, constrained_decoding: bool
 ) -> list[Answer]:
     """The model's probabilities at ``decisions``, of whole replies; all requests are made at once.
 
-    With ``legal_moves_only`` decoding is limited to the legal actions, token by token, as in training.
+    With ``constrained_decoding`` decoding is limited to the legal actions, token by token, as in training.
 
     Raises: NotAnswered if the engine failed; NoRoom if decisions do not fit the context; ConfigError if the tokenizer
     can spell none of a decision's actions.
@@ -73,7 +73,7 @@ async def ask(
     found: list[dict[str, tuple[tuple[int, ...], np.ndarray]]] = [{} for _ in decisions]
     for (number, action, reply), generation in zip(asked, generations, strict=True):
         found[number][action] = (reply, _scored(generation, reply))
-    return [_constrained(replies) if legal_moves_only else _among_legal(replies) for replies in found]
+    return [_constrained(replies) if constrained_decoding else _among_legal(replies) for replies in found]
 
 
 async def ask_for_samples(

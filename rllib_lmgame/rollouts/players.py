@@ -169,7 +169,7 @@ def engine_replies(
         temperature=inference.temperature if temperature is None else temperature,
         top_p=inference.top_p if as_in_training else 1.0,
         top_k=inference.top_k if as_in_training else 0,
-        legal_moves_only=rollouts.legal_moves_only,
+        constrained_decoding=rollouts.constrained_decoding,
         seeded=seeded,
     )
 

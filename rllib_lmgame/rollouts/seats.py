@@ -148,15 +148,15 @@ class ReplySource(Protocol):
 class EngineReplies:
     """Replies sampled by an inference engine; ``temperature`` 0 is greedy, ``top_k`` 0 is off.
 
-    ``legal_moves_only`` limits decoding to the game's legal moves, in turns for which it lists them; ``seeded`` gives
-    every request a seed of its own.
+    ``constrained_decoding`` limits decoding to the game's legal moves, in turns for which it lists them; ``seeded``
+    gives every request a seed of its own.
     """
 
     generate: Generate
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
-    legal_moves_only: bool = False
+    constrained_decoding: bool = False
     seeded: bool = False
 
     async def reply(
@@ -174,7 +174,7 @@ class EngineReplies:
         )
         request_id = f"{seat.episode_id}/{seat.agent_id}/{turn}"
         choices = None
-        if self.legal_moves_only and observation.legal_actions:  # Without them it is free talk, for example.
+        if self.constrained_decoding and observation.legal_actions:  # Without them it is free talk, for example.
             choices = tuple(seat.moves(session, observation, prompt).values())
         request = GenerationRequest(request_id, prompt.ids, sampling, choices)
         try:
@@ -304,7 +304,7 @@ class LanguageModelSeat(Seat):
                 f"the tokenizer can spell none of the legal actions of {session.game_id}, such as "
                 f"{observation.legal_actions[0]!r}, as reply_format: {self.chat.options.reply_format}"
             )
-            raise ConfigError("config.text_rollouts.legal_moves_only", unsaid)
+            raise ConfigError("config.text_rollouts.constrained_decoding", unsaid)
         fitting = {move: ids for move, ids in spelled.items() if len(ids) <= prompt.max_tokens}
         if not fitting:
             raise self.out_of_tokens(session, prompt, min(map(len, spelled.values())))

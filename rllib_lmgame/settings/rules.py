@@ -167,9 +167,9 @@ def asked_teacher(s: Settings, f: Any) -> Found:
     for number, game in enumerate(s.games):
         if s.follows(f"games.{number}.temperature") or game.temperature not in (None, 0, 1):
             yield Broken(f"games[{number}].temperature", _AT_ONE)
-    if s.play.legal_moves_only:
+    if s.play.constrained_decoding:
         yield Broken(
-            "text_rollouts.legal_moves_only",
+            "text_rollouts.constrained_decoding",
             "does not go with a teacher behind an endpoint, which says nothing of the moves that were not taken; name "
             "its directory, or leave one of them out",
         )
@@ -336,19 +336,19 @@ def selection(s: Settings, f: Any) -> Found:
     """What is kept of what is played."""
     data, alone = s.data, _no_group(s)
     for name, compares in (
-        ("keep_groups", data.keep_groups < 1),
-        ("constant_groups", data.constant_groups.type == "drop"),
+        ("reward_variance_filter", data.reward_variance_filter < 1),
+        ("zero_variance_groups", data.zero_variance_groups.type == "drop"),
         ("normalize_rewards", data.normalize_rewards.type == "group"),
     ):
         if compares and alone:
             say = f"compares the episodes of a group; set {alone} to at least 2"
             yield Broken(f"data_selection.{name}", say)
-    kept = share_of_groups(data.keep_groups, s.groups)
+    kept = share_of_groups(data.reward_variance_filter, s.groups)
     least = groups_needed(s.rllib.num_learners, s.least_size, bool(f.compares))
-    if data.keep_groups < 1 and kept < least:
+    if data.reward_variance_filter < 1 and kept < least:
         each = f", {'one' if f.compares else 'an episode'} for each learner" if least > 1 else ""
-        say = f"{data.keep_groups:g} of {s.groups} groups leaves {kept}, but {least} must stay{each}"
-        yield Broken("data_selection.keep_groups", say)
+        say = f"{data.reward_variance_filter:g} of {s.groups} groups leaves {kept}, but {least} must stay{each}"
+        yield Broken("data_selection.reward_variance_filter", say)
     if data.overlong is not None and data.overlong.buffer >= data.overlong.tokens:
         say = f"must be less than tokens={data.overlong.tokens}, got {data.overlong.buffer}"
         yield Broken("data_selection.overlong.buffer", say)

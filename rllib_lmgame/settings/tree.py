@@ -230,7 +230,7 @@ class Settings:
         return key in self.schedules
 
     def value(self, key: str) -> Any:
-        """The value of a dotted key, e.g. ``token_ppo.policy_loss.high``; ``None`` if its section or group is off."""
+        """The value of a dotted key (``token_ppo.policy_loss.clip_high``); ``None`` if its section or group is off."""
         head, _, rest = key.partition(".")
         if not rest:
             return getattr(self.rllib, FIELDS[key].name)

@@ -42,9 +42,9 @@ def advice(result: Mapping[str, Any], config: Mapping[str, Any] | None = None) -
     gap, policy = max(_gaps(result), default=(0.0, ""))
     if gap > LARGE_GAP:
         found[GAP] = (
-            f"{policy}: sampler and learner differ by up to {gap:.2g} in the log-probability of a token (logprob_gap); "
-            "importance weights make up for a part of it. With dtype: bfloat16 try language_model.dtype: float32, or "
-            f"token_ppo.importance: {PAGE}"
+            f"{policy}: sampler and learner differ by up to {gap:.2g} in the log-probability of a token "
+            "(logprob_diff); importance weights make up for a part of it. With dtype: bfloat16 try "
+            f"language_model.dtype: float32, or token_ppo.importance: {PAGE}"
         )
     reasons = (result.get("env_runners") or {}).get("dropped") or {}
     lost = {reason: count for reason in reasons if (count := number_at(reasons, reason))}
@@ -57,7 +57,7 @@ def advice(result: Mapping[str, Any], config: Mapping[str, Any] | None = None) -
 def _gaps(result: Mapping[str, Any]) -> list[tuple[float, str]]:
     learners = result.get("learners") or {}
     each = {str(policy): numbers for policy, numbers in learners.items() if isinstance(numbers, Mapping)}
-    gaps = [(number_at(numbers, "logprob_gap"), policy) for policy, numbers in each.items()]
+    gaps = [(number_at(numbers, "logprob_diff"), policy) for policy, numbers in each.items()]
     return [(gap, policy) for gap, policy in gaps if gap is not None]
 
 

@@ -32,7 +32,7 @@ LEARNER_GAUGES = {
     "vf_loss": "Value loss",
     "mean_kl_loss": "KL to the reference, with token_ppo.kl",
     "entropy": "Entropy per token",
-    "logprob_gap": "Largest difference of learner's and sampler's log-probabilities",
+    "logprob_diff": "Largest difference of learner's and sampler's log-probabilities",
     "grad_norm": "Gradient norm",
     "trained_tokens_per_s": "Action tokens trained per second",
     "staleness": "Updates between the weights that sampled and those that train",

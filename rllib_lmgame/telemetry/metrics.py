@@ -82,8 +82,8 @@ VINE_NAMES = ("vine_states", "vine_rollouts", "vine_turns", "vine_tokens", "vine
 
 LEARNER_COLUMNS: tuple[str, ...] = (
     *("policy_loss", "vf_loss", "vf_explained_var", "mean_kl_loss", "curr_kl_coeff", "entropy", "approx_kl"),
-    *("clip_fraction", "logprob_gap", "first_minibatch_ratio_error", "staleness", "padding_waste", "grad_norm"),
-    *("nan_steps", "updates_without_gradient", "trained_tokens", "trained_tokens_per_s"),
+    *("clip_fraction", "logprob_diff", "first_minibatch_ratio_error", "staleness", "padding_waste", "grad_norm"),
+    *("nan_steps", "zero_grad_updates", "trained_tokens", "trained_tokens_per_s"),
 )
 OBSERVATION_NAMES = ("observation_loss", "observation_tokens")
 """Where what games say is learned: its mean cross-entropy in nats, and the number of tokens that this is of."""
@@ -92,8 +92,8 @@ LEARNER_NAMES = (
     *("total_loss", "ratio", "dual_clip_fraction", "value_clip_fraction", "return_mean"),
     *(f"advantage_{moment}" for moment in ("mean", "std", "min", "max")),
     *("critic_fit_explained_var", "critic_fit_explained_var_held_out", "staleness_max", "stale_fraction"),
-    *("update_s", "num_steps", "num_rows", "num_row_tokens", "num_computed_tokens", "context_cuts"),
-    *("importance_weight", "importance_capped_fraction", "importance_masked_fraction", "logprob_gap_mean"),
+    *("update_s", "num_steps", "num_rows", "num_row_tokens", "num_computed_tokens", "truncated_sequences"),
+    *("importance_weight", "importance_capped_fraction", "importance_masked_fraction", "logprob_diff_mean"),
     *("curr_entropy_coeff", "default_optimizer_learning_rate"),
     *("num_trainable_parameters", "num_non_trainable_parameters", "teacher_kl"),
     *OBSERVATION_NAMES,

@@ -202,7 +202,7 @@ def _numbers(result: Mapping[str, Any]) -> list[str]:
         ("accuracy", number_at(learner, "reward_accuracy"), "{:.3f}"),
         ("kl", number_at(learner, "mean_kl_loss"), "{:.4f}"),
         ("entropy", number_at(learner, "entropy"), "{:.3f}"),
-        ("gap", number_at(learner, "logprob_gap") if ppo else None, "{:.0e}"),
+        ("gap", number_at(learner, "logprob_diff") if ppo else None, "{:.0e}"),
         ("tok/s", number_at(result, "env_runners/generated_tokens_per_s") if ppo else None, "{:.0f}"),
         ("busy", number_at(result, "env_runners/engine_busy_fraction") if ppo else None, "{:.0%}"),
     ]

@@ -22,7 +22,7 @@ SHOWN = (
     "env_runners/format_error_rate",
     "env_runners/tokens_per_turn",
     "learners/*/entropy",
-    "learners/*/logprob_gap_mean",
+    "learners/*/logprob_diff_mean",
     "learners/*/advantage_mean",
     "learners/*/mean_kl_loss",
 )

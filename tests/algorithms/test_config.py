@@ -324,7 +324,7 @@ def test_options_of_one_policy_alone_are_checked_as_everybodys(own, match) -> No
 
 def test_options_of_one_policy_alone_are_written_and_read_again() -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED})
-    other = with_changes(config.token_ppo_options, {"policy_loss.high": 0.3, "ema_decay": 0.9})
+    other = with_changes(config.token_ppo_options, {"policy_loss.clip_high": 0.3, "ema_decay": 0.9})
     config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo_options": other}})
     config.validate()
     again = LMGamePPOConfig().update_from_dict(json.loads(json.dumps(config.settings.as_yaml())))
@@ -513,7 +513,7 @@ def test_sampling_that_leaves_out_tokens_is_warned_of(inference, named, caplog, 
 
 
 def test_legal_moves_are_trained_with_importance_weights() -> None:
-    config = LMGamePPOConfig().update_from_dict({**BASE, "text_rollouts": {"legal_moves_only": True}})
+    config = LMGamePPOConfig().update_from_dict({**BASE, "text_rollouts": {"constrained_decoding": True}})
     config.validate()
     assert config.token_ppo_options.importance.cap == 2.0
 
@@ -521,7 +521,7 @@ def test_legal_moves_are_trained_with_importance_weights() -> None:
 @pytest.mark.parametrize(("game", "listed"), [("Werewolf", True), ("Negotiation", True), ("Debate", False)])
 def test_legal_moves_are_asked_of_games_that_list_some(game: str, listed: bool) -> None:
     """In a turn or another: talk is free in the first two, and all there is in the third."""
-    asked = {**BASE, "env": f"lmgame/{game}-v0", "env_config": {}, "text_rollouts": {"legal_moves_only": True}}
+    asked = {**BASE, "env": f"lmgame/{game}-v0", "env_config": {}, "text_rollouts": {"constrained_decoding": True}}
     config = LMGamePPOConfig().update_from_dict(asked)
     with contextlib.nullcontext() if listed else pytest.raises(ConfigError, match=f"{game}-v0 does not list its legal"):
         config.validate()
@@ -529,7 +529,7 @@ def test_legal_moves_are_asked_of_games_that_list_some(game: str, listed: bool) 
 
 def test_legal_moves_are_asked_of_the_games_of_the_evaluation_too() -> None:
     games = ["lmgame/TicTacToe-v0", "lmgame/GSM8K-v0"]
-    asked = {**BASE, "text_rollouts": {"legal_moves_only": True}, "evaluation_config": {"games": games}}
+    asked = {**BASE, "text_rollouts": {"constrained_decoding": True}, "evaluation_config": {"games": games}}
     with pytest.raises(ConfigError, match="GSM8K-v0 does not list its legal actions") as caught:
         LMGamePPOConfig().update_from_dict(asked).validate()
     assert caught.value.path == "config.evaluation_config.games[1].env"
@@ -568,7 +568,7 @@ class Late(Counting):
 
 
 def asking_for_legal_moves(*games: str) -> LMGamePPOConfig:
-    asked = {"games": list(games), "text_rollouts": {"legal_moves_only": True}}
+    asked = {"games": list(games), "text_rollouts": {"constrained_decoding": True}}
     return LMGamePPOConfig().update_from_dict(asked)
 
 
@@ -620,7 +620,7 @@ def test_a_grid_without_values_is_refused_in_a_section(estimator) -> None:
         ("deepspeed", {"config": 5}, "deepspeed"),
         ("inference", {"temperature": ScheduleOptions(points=[])}, "inference.temperature.points"),
         ("token_ppo", {"kl": {"in": "nonsense"}}, "token_ppo.kl.in"),
-        ("token_ppo", {"policy_loss": {"low": 5}}, "token_ppo.policy_loss.low"),
+        ("token_ppo", {"policy_loss": {"clip_low": 5}}, "token_ppo.policy_loss.clip_low"),
         ("token_ppo", {"aggregation": {"length": 3}}, "token_ppo.aggregation.length"),
         ("token_ppo", {"advantage_estimator": {"type": "gigpo", 5: 1}}, "token_ppo.advantage_estimator.5"),
     ],
@@ -846,3 +846,9 @@ def test_a_module_is_asked_for_no_replies_of_its_own() -> None:
         for ask in (module.forward_inference, module.forward_exploration):
             with pytest.raises(NotImplementedError, match=words):
                 ask({"obs": ["a board"]})
+
+
+def test_the_new_api_stack_is_the_only_one() -> None:
+    config = LMGamePPOConfig().api_stack(enable_rl_module_and_learner=True)
+    with pytest.raises(ConfigError, match=r"config\.enable_rl_module_and_learner: must be true"):
+        config.api_stack(enable_rl_module_and_learner=False)

@@ -455,7 +455,7 @@ def test_values_stand_where_they_act() -> None:
         "data_selection.overlong.tokens": ramp(20, 30),
         "data_selection.overlong.buffer": ramp(2),
         "data_selection.oversample": ramp(1.5, 2),
-        "data_selection.keep_groups": ramp(1, 0.5),
+        "data_selection.reward_variance_filter": ramp(1, 0.5),
         "lambda": ramp(0.9, 1),
     }
     rollouts = {**TWO_GAMES.get("text_rollouts", {}), "episodes_per_iteration": 16, "group_size": 2}
@@ -471,7 +471,7 @@ def test_values_stand_where_they_act() -> None:
     assert [game.env_config for game in now.games] == [{"num_boxes": 2, "max_turns": 10}, {"max_turns": 10}]
     assert [game.weight for game in now.games] == [1, 2]
     assert (now.play.reward_scale, now.inf.temperature) == (0.75, pytest.approx(0.8))
-    assert (start.data.keep_groups, now.data.keep_groups) == (1.0, 0.75)
+    assert (start.data.reward_variance_filter, now.data.reward_variance_filter) == (1.0, 0.75)
     assert (now.lm.max_tokens_per_turn, now.lm.min_tokens_per_turn) == (26, 6)
     assert (now.data.overlong, now.data.oversample) == (OverlongOptions(tokens=25, buffer=2), 1.75)
     assert now.rllib.lambda_ == pytest.approx(0.95)
@@ -490,14 +490,14 @@ curriculum:
     env_config:
       num_boxes: {by: env_runners/success_rate, values: [1, 2], above: 0.7}
     token_ppo:
-      policy_loss: {high: {points: [[0, 0.2], [10, 0.3]]}}
+      policy_loss: {clip_high: {points: [[0, 0.2], [10, 0.3]]}}
 """
 
 
 @pytest.mark.parametrize(
     ("wrong", "line", "key"),
     [
-        (("{high:", "{hihg:"), 9, "token_ppo.policy_loss.hihg"),
+        (("{clip_high:", "{clip_hihg:"), 9, "token_ppo.policy_loss.clip_hihg"),
         (("values: [1, 2]", "values: [1, 9]"), 7, "env_config.num_boxes.values[1]"),
         (("above: 0.7", "abov: 0.7"), 7, "env_config.num_boxes.abov"),
         (("lmgame/Sokoban-v0", "lmgame/TicTacToe-v0"), 7, "env_config.num_boxes"),
@@ -528,13 +528,16 @@ def test_a_schedule_that_is_added_or_follows_another_counter_goes_on_from_there(
         state["schedules"]["seen"] = {"ppo_iteration": 50.0}
     changed = {
         "lr": {"by": "env_steps", "points": [[0, 1e-3], [5000, 1e-5]]},
-        "token_ppo.policy_loss.high": {"by": "num_env_steps_sampled_lifetime", "points": [[0, 0.2], [10_000, 0.4]]},
+        "token_ppo.policy_loss.clip_high": {
+            "by": "num_env_steps_sampled_lifetime",
+            "points": [[0, 0.2], [10_000, 0.4]],
+        },
         "text_rollouts.reward_scale": {"points": [[0, 1], [100, 3]]},
     }
     after = Loop(config_of(changed))
     after.metrics.logged[steps] = 5000
     after.set_lmgame_state(state)
-    wanted = {"lr": 1e-5, "token_ppo.policy_loss.high": 0.3, "text_rollouts.reward_scale": 2}
+    wanted = {"lr": 1e-5, "token_ppo.policy_loss.clip_high": 0.3, "text_rollouts.reward_scale": 2}
     assert after._schedules.values() == pytest.approx(wanted)
 
 
@@ -592,7 +595,7 @@ def test_an_iteration_goes_by_the_values_of_its_schedules(monkeypatch: pytest.Mo
         "text_rollouts.episodes_per_iteration": {"points": [[0, 4], [1, 6]], "type": "step"},
         "inference.temperature": ramp(1, 0.5),
         "language_model.max_tokens_per_turn": {"by": SUCCESS, "values": [16, 24], "above": 0.5},
-        "token_ppo.policy_loss.high": {"by": SUCCESS, "values": [0.2, 0.4], "above": 0.5},
+        "token_ppo.policy_loss.clip_high": {"by": SUCCESS, "values": [0.2, 0.4], "above": 0.5},
     }
     config = config_of(schedules)
     loop, learnt = Loop(config), []
@@ -604,7 +607,7 @@ def test_an_iteration_goes_by_the_values_of_its_schedules(monkeypatch: pytest.Mo
     for each in (loop, resumed):
         each.training_step()
     assert loop.asked == [(4, 4, 1.0, 16), (6, 7, 0.95, 24)] and resumed.asked == loop.asked[1:]
-    assert [values["token_ppo.policy_loss.high"] for values in learnt] == [0.2, 0.4, 0.4]
+    assert [values["token_ppo.policy_loss.clip_high"] for values in learnt] == [0.2, 0.4, 0.4]
     assert learnt[1] == learnt[2] and learnt[1]["inference.temperature"] == 0.95
     assert loop.metrics.logged["schedules", "env_config.max_turns"] == 7
 

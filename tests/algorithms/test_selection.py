@@ -119,7 +119,7 @@ def test_groups_are_chosen_by_what_was_earned_and_normalized_by_what_is_left_of_
     alike = [episode([1.0], "alike", tokens=tokens) for tokens in (5, 20)]
     kept = [episode([reward], "kept", tokens=tokens) for reward, tokens in ((1.0, 5), (0.0, 20), (1.0, 10))]
     options = DataSelectionOptions(
-        constant_groups=ConstantGroupsOptions(type="drop"),
+        zero_variance_groups=ConstantGroupsOptions(type="drop"),
         normalize_rewards=NormalizeRewardsOptions(type="group", deviation=False),
         overlong=OverlongOptions(tokens=10, buffer=4, penalty=2.0),
     )
@@ -166,7 +166,7 @@ def player(constant, calls: list[list[EpisodePlan]]):
 
 @few
 @given(st.integers(1, 6), st.integers(0, 3), st.integers(0, 2**20), st.integers(1, 2))
-def test_constant_groups_are_played_again_elsewhere(groups: int, rounds: int, luck: int, least: int) -> None:
+def test_zero_variance_groups_are_played_again_elsewhere(groups: int, rounds: int, luck: int, least: int) -> None:
     def planned(number: int, count: int) -> list[EpisodePlan]:
         return plan_episodes(2 * count, run_seed=1, purpose=f"train-{number}", iteration=0, group_size=2)
 
@@ -174,7 +174,7 @@ def test_constant_groups_are_played_again_elsewhere(groups: int, rounds: int, lu
         return (luck >> (plan.index // 2 % 20)) % 2 == 1
 
     calls: list[list[EpisodePlan]] = []
-    options = DataSelectionOptions(constant_groups=ConstantGroupsOptions(type="drop", max_refill=rounds))
+    options = DataSelectionOptions(zero_variance_groups=ConstantGroupsOptions(type="drop", max_refill=rounds))
     chosen = play_and_select(planned(0, groups), player(constant, calls), planned, options, least=min(least, groups))
     varied = 0
     for number, plans in enumerate(calls):
@@ -186,7 +186,7 @@ def test_constant_groups_are_played_again_elsewhere(groups: int, rounds: int, lu
     assert len({plan.seed for plans in calls for plan in plans}) == sum(map(len, calls)) / 2
     counts = chosen.counts
     assert len(chosen.result.episodes) == sum(map(len, calls)), "everything is counted as played"
-    assert counts["groups"] == sum(map(len, calls)) / 2 and counts["groups"] - counts["constant_groups"] == varied
+    assert counts["groups"] == sum(map(len, calls)) / 2 and counts["groups"] - counts["zero_variance_groups"] == varied
     assert counts["kept_groups"] == max(varied, min(least, groups)) == len(chosen.episodes) / 2
     assert counts["refill_rounds"] == len(calls) - 1 and chosen.result.wall_s == len(calls)
 
@@ -210,7 +210,7 @@ def test_the_filter_sees_what_finished_and_a_refill_is_oversampled_too(groups, r
 
     calls: list[list[EpisodePlan]] = []
     options = DataSelectionOptions(
-        constant_groups=ConstantGroupsOptions(type="drop", max_refill=rounds), oversample=factor
+        zero_variance_groups=ConstantGroupsOptions(type="drop", max_refill=rounds), oversample=factor
     )
     chosen = play_and_select(planned(0, groups), play, planned, options)
     kept = [plan for plans in calls for plan in plans[sum(each.spare for each in plans) :]]
@@ -245,7 +245,7 @@ def test_an_iteration_plays_other_levels_again_and_keeps_a_group_for_each_learne
         "num_learners": 3,
         "text_rollouts": {"episodes_per_iteration": 8, "group_size": 2},
         "data_selection": {
-            "constant_groups": {"type": "drop", "max_refill": 1},
+            "zero_variance_groups": {"type": "drop", "max_refill": 1},
             "normalize_rewards": {"type": "batch", "deviation": divide},
         },
     }
@@ -253,7 +253,11 @@ def test_an_iteration_plays_other_levels_again_and_keeps_a_group_for_each_learne
     selected = Loop(config, calls).play_and_select(config.settings, 0)
     assert [len(plans) for plans in calls] == [8, 6]
     assert len({plan.seed for plans in calls for plan in plans}) == 7, "as many levels as groups"
-    assert (selected.counts["groups"], selected.counts["constant_groups"], selected.counts["kept_groups"]) == (7, 5, 3)
+    assert (selected.counts["groups"], selected.counts["zero_variance_groups"], selected.counts["kept_groups"]) == (
+        7,
+        5,
+        3,
+    )
     returns = returns_of(selected.episodes)
     assert len(returns) == 6 and statistics.fmean(returns) == pytest.approx(0)
     assert (statistics.pstdev(returns) == pytest.approx(1)) == divide
@@ -266,7 +270,7 @@ def test_passes_over_lists_are_counted_with_groups_refills_and_a_resume(group_si
     options = {
         "games": ["lmgame/Sokoban-v0", *({"env": "agentgym:textcraft", "env_config": each} for each in lists)],
         "text_rollouts": {"episodes_per_iteration": 9, "group_size": group_size},
-        "data_selection": {} if group_size == 1 else {"constant_groups": {"type": "drop", "max_refill": 2}},
+        "data_selection": {} if group_size == 1 else {"zero_variance_groups": {"type": "drop", "max_refill": 2}},
     }
     config, calls = LMGamePPOConfig().update_from_dict(options), []
     sizes = {"1": 7, "2": 10}
@@ -290,21 +294,21 @@ def test_passes_over_lists_are_counted_with_groups_refills_and_a_resume(group_si
 def test_an_episode_of_no_group_stays() -> None:
     """There is nothing it could be compared with."""
     episodes = [episode([1.0], ""), episode([2.0], "a"), episode([2.0], "a"), episode([2.0], "b"), episode([3.0], "b")]
-    options = DataSelectionOptions(constant_groups=ConstantGroupsOptions(type="drop"))
+    options = DataSelectionOptions(zero_variance_groups=ConstantGroupsOptions(type="drop"))
     selected = play_and_select([], lambda _: PlayResult(episodes=episodes), lambda *_: [], options)
     assert selected.episodes == [episodes[0], *episodes[3:]]
     assert (selected.counts["groups"], selected.counts["kept_groups"], selected.counts["kept_episodes"]) == (2, 1, 3)
     beside_a_teacher = play_and_select(
         [], lambda _: PlayResult(episodes=episodes), lambda *_: [], options, all_teach=True
     )
-    assert beside_a_teacher.episodes == episodes and beside_a_teacher.counts["constant_groups"] == 1
+    assert beside_a_teacher.episodes == episodes and beside_a_teacher.counts["zero_variance_groups"] == 1
 
 
 def test_every_round_of_a_refill_plays_levels_of_its_own() -> None:
     options = {
         "env": "lmgame/Sokoban-v0",
         "text_rollouts": {"episodes_per_iteration": 8, "group_size": 2},
-        "data_selection": {"constant_groups": {"type": "drop", "max_refill": 3}},
+        "data_selection": {"zero_variance_groups": {"type": "drop", "max_refill": 3}},
     }
     calls: list[list[EpisodePlan]] = []
 
@@ -330,7 +334,13 @@ OVERSAMPLED = {"data_selection": {"oversample": 1.25}, "text_rollouts": GROUPS}
     [
         {},
         {"data_selection": {"oversample": 1.75}, "num_env_runners": 3},
-        {"data_selection": {"oversample": 2, "constant_groups": {"type": "drop", "max_refill": 2}, "keep_groups": 0.5}},
+        {
+            "data_selection": {
+                "oversample": 2,
+                "zero_variance_groups": {"type": "drop", "max_refill": 2},
+                "reward_variance_filter": 0.5,
+            }
+        },
         {"token_ppo": {"advantage_estimator": "vine"}},
         {"data_selection": {}, "text_rollouts": {"deterministic": True}, "num_envs_per_env_runner": 1},
     ],

@@ -151,7 +151,7 @@ def test_an_endpoint_plays_and_what_fails_is_left_out(tmp_path: Path, endpoint, 
 @pytest.mark.parametrize("who", ["checkpoint", pytest.param("model", marks=pytest.mark.slow)])
 def test_a_checkpoint_or_a_model_plays(who: str, checkpoint, tiny_model_dir: str, tmp_path: Path, capsys) -> None:
     """What it says is a log, and conversations of others' form, that supervised learning reads."""
-    legal = {"legal_moves_only": True}
+    legal = {"constrained_decoding": True}
     player = checkpoint(text_rollouts=legal) if who == "checkpoint" else f"hf:{tiny_model_dir}"
     config = json.dumps({"text_rollouts": legal})
     own = ["--player", player, "--episodes", "3", "--config", config]

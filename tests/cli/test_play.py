@@ -12,7 +12,11 @@ from rllib_lmgame.cli import main
 from rllib_lmgame.policies.scripted import RandomPlayer
 
 TIC_TAC_TOE = "lmgame/TicTacToe-v0"
-SELF_PLAY = {"env": TIC_TAC_TOE, "env_config": {"max_invalid_actions": 1}, "text_rollouts": {"legal_moves_only": True}}
+SELF_PLAY = {
+    "env": TIC_TAC_TOE,
+    "env_config": {"max_invalid_actions": 1},
+    "text_rollouts": {"constrained_decoding": True},
+}
 TAUGHT = {
     "policies": {"player": {}, "teacher": {"player": "minimax"}},
     "policy_mapping_fn": {"X": "teacher", "O": "player"},

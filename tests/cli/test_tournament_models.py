@@ -20,8 +20,8 @@ import pytest
 from rllib_lmgame.cli import main
 
 TIC_TAC_TOE = "lmgame/TicTacToe-v0"
-LEGAL = "{text_rollouts: {legal_moves_only: true}, language_model: {max_tokens_per_turn: 16}}"
-SELF_PLAY = {"env": TIC_TAC_TOE, "env_config": {}, "text_rollouts": {"legal_moves_only": True}}
+LEGAL = "{text_rollouts: {constrained_decoding: true}, language_model: {max_tokens_per_turn: 16}}"
+SELF_PLAY = {"env": TIC_TAC_TOE, "env_config": {}, "text_rollouts": {"constrained_decoding": True}}
 
 
 @pytest.fixture(scope="session")

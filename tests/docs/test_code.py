@@ -217,7 +217,7 @@ def test_the_policy_loss_shown_is_the_formula_beside_it() -> None:
         advantages=advantages,
         sequence=torch.arange(6),
     )
-    loss, sums = shown["SPO"](high=0.2)(terms)
+    loss, sums = shown["SPO"](clip_high=0.2)(terms)
     formula = [-(r * a - abs(a) * (r - 1) ** 2 / 0.4) for r, a in zip(ratio.tolist(), advantages.tolist(), strict=True)]
     assert loss.tolist() == pytest.approx(formula)
     (slope,) = torch.autograd.grad(loss.sum(), new)

@@ -32,7 +32,7 @@ ENDPOINT = re.compile(r"openai:\S+")
 SUITE = "suite.yaml"
 """Instead of one whose data would have to be fetched."""
 GAME = "lmgame/TicTacToe-v0"
-TRAINED = {"env": GAME, "env_config": {}, "text_rollouts": {"legal_moves_only": True}}
+TRAINED = {"env": GAME, "env_config": {}, "text_rollouts": {"constrained_decoding": True}}
 
 
 @pytest.fixture

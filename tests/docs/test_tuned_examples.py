@@ -166,8 +166,8 @@ def test_example_is_what_the_schema_says(path: Path, schema: jsonschema.Draft202
         "config.games=[{env: lmgame/Sokoban-v0, wieght: 2}]",
         "config.evaluation_config={temperature: hot}",
         "config.clip_param=0.2",
-        "config.token_ppo.policy_loss={type: cispo, low: 0.1}",
-        "config.token_ppo.policy_loss={type: dppo, dual: 3}",
+        "config.token_ppo.policy_loss={type: cispo, clip_low: 0.1}",
+        "config.token_ppo.policy_loss={type: dppo, dual_clip: 3}",
         "config.token_ppo.advantage_estimator={type: gae, baseline_decay: 0.5}",
         "config.token_ppo.aggregation={type: constant_length}",
         "config.token_ppo.critic={warmup: {type: fit, iterations: 2, lr: 1.0e-4}}",
@@ -193,11 +193,11 @@ def test_a_wrong_key_type_and_range_is_refused_by_the_schema(
         "config.lr={points: [[0, 1.0e-3], [9, 1.0e-4]]}",
         "config.lr={loguniform: [1.0e-6, 1.0e-4]}",
         "config.token_ppo={grid_search: [{num_minibatches: 2}, {}]}",
-        "config.token_ppo.policy_loss.high={by: env_runners/success_rate, values: [0.2, 0.3], above: 0.5}",
+        "config.token_ppo.policy_loss.clip_high={by: env_runners/success_rate, values: [0.2, 0.3], above: 0.5}",
         "config.env_config.max_turns={choice: [3, 4]}",
-        "config.token_ppo.policy_loss={type: gspo, dual: 3}",
-        "config.token_ppo.policy_loss={type: {choice: [clip, gspo]}, dual: 3}",
-        "config.token_ppo.policy_loss={type: 'own.losses:mine', dual: 3}",
+        "config.token_ppo.policy_loss={type: gspo, dual_clip: 3}",
+        "config.token_ppo.policy_loss={type: {choice: [clip, gspo]}, dual_clip: 3}",
+        "config.token_ppo.policy_loss={type: 'own.losses:mine', dual_clip: 3}",
         "config.token_ppo.advantage_estimator={type: gae, length_adaptive: 0.05}",
         "config.policies=[player]",
         "config.policies=",
@@ -264,7 +264,9 @@ def test_learners_have_a_group_for_every_minibatch() -> None:
     assert {"sokoban-grpo-tiny", "sciworld-qwen2.5-7b-8gpu"} < {name for name, _ in compared}
     for name, config in compared:
         rollouts, selection = config.text_rollout_options, config.data_selection_options
-        groups = share_of_groups(selection.keep_groups, rollouts.episodes_per_iteration // rollouts.group_size)
+        groups = share_of_groups(
+            selection.reward_variance_filter, rollouts.episodes_per_iteration // rollouts.group_size
+        )
         assert groups // max(1, config.num_learners) >= config.token_ppo_options.num_minibatches, name
 
 
@@ -328,9 +330,9 @@ def check_grl_settings(experiment: CheckedExperiment, levels: int = 256) -> None
     rollouts, ppo = config.text_rollout_options, config.token_ppo_options
     groups = 4 * config.num_learners if RunFacts(config).compares and config.num_learners > 1 else 8
     assert (rollouts.episodes_per_iteration, rollouts.group_size) == (groups * 16, 16)
-    assert (config.data_selection_options.keep_groups, ppo.num_minibatches) == (0.25, 1)
+    assert (config.data_selection_options.reward_variance_filter, ppo.num_minibatches) == (0.25, 1)
     assert (config.lr, config.gamma) == (1e-6 if config.language_model_options.lora is None else 1e-5, 1.0)
-    assert (ppo.policy_loss.low, ppo.policy_loss.high) == (0.2, 0.28)
+    assert (ppo.policy_loss.clip_low, ppo.policy_loss.clip_high) == (0.2, 0.28)
     assert config.language_model_options.max_tokens_per_turn == 400
     assert (config.evaluation_interval, config.evaluation_duration) == (10, levels)
     assert config.language_model_options.context_length <= (ppo.microbatch or MOST_TOKENS), (
@@ -366,7 +368,12 @@ def test_agentgym_example_has_its_settings(path: Path) -> None:
         offloaded = path.stem.endswith("7b-1gpu")
         minibatches = min(minibatches, groups // max(1, config.num_learners))  # Each learner has a group in each.
         assert (ppo.num_minibatches, config.num_epochs) == (1 if offloaded else minibatches, epochs)
-        assert (config.lr, ppo.policy_loss.low, ppo.policy_loss.high, config.entropy_coeff) == (1e-6, 0.2, 0.2, 0.001)
+        assert (config.lr, ppo.policy_loss.clip_low, ppo.policy_loss.clip_high, config.entropy_coeff) == (
+            1e-6,
+            0.2,
+            0.2,
+            0.001,
+        )
         assert config.use_kl_loss and (ppo.kl.schedule, ppo.kl.in_, ppo.kl.gradient) == ([[0, 0.001]], "loss", "k3")
         assert model.max_tokens_per_turn == tokens
         assert model.context_length <= (ppo.microbatch or MOST_TOKENS)
@@ -523,7 +530,7 @@ def test_kuhn_example_has_the_measured_recipe() -> None:
     iterations, episodes = 200, 480
     assert experiment.spec.options.stop == {"ppo_iteration": iterations} and iterations * episodes == 96_000
     assert config.text_rollout_options.episodes_per_iteration == episodes
-    assert config.text_rollout_options.legal_moves_only
+    assert config.text_rollout_options.constrained_decoding
     assert config.num_epochs == 2
     assert (
         config.language_model_options.tiny["hidden_size"] == 64

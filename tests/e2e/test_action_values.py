@@ -36,7 +36,7 @@ def on_doors(tiny_dict: Any) -> Any:
                 "lr_warmup_steps": 5,
             },
             action_values={"beta": 32.0, **own},
-            text_rollouts={"reward_scale": 1.0, "legal_moves_only": True},
+            text_rollouts={"reward_scale": 1.0, "constrained_decoding": True},
             evaluation_duration=64,
             num_learners=0,
         )

@@ -36,6 +36,6 @@ def test_what_is_recomputed_of_programs_is_what_was_recorded(start: Any, make_co
     assert rows > len(episodes), "some have several rows"
     result = algorithm.train()
     learner = result["learners"]["player"]
-    assert learner["logprob_gap"] <= 1e-4 and learner["first_minibatch_ratio_error"] <= 1e-3
+    assert learner["logprob_diff"] <= 1e-4 and learner["first_minibatch_ratio_error"] <= 1e-3
     assert result["env_runners"]["num_episodes"] == 16
     assert not any(result["env_runners"].get("dropped", {}).values())

@@ -27,7 +27,7 @@ def evolving(tiny_dict: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
             env_config={"size": 3, "is_slippery": False},
             agentevol=options,
             supervised={"episodes_per_step": 8, "lr_warmup_steps": 0, **(supervised or {})},
-            text_rollouts={"legal_moves_only": True},
+            text_rollouts={"constrained_decoding": True},
             num_learners=0,
         )
         return LMGameAgentEvolConfig().update_from_dict(values)

@@ -31,7 +31,7 @@ SCHEDULES = {
     "env_config.max_turns": {"points": [[0, 4], [3, 1]]},
     "inference.temperature": {"by": "env_steps", "points": [[0, 1.0], [100, 0.7]]},
     "language_model.max_tokens_per_turn": {"by": "env_runners/tokens_per_turn", "points": [[0, 10], [16, 14]]},
-    "token_ppo.policy_loss.high": {"by": "env_runners/turns_per_episode", "values": [0.2, 0.3, 0.4], "above": 0.5},
+    "token_ppo.policy_loss.clip_high": {"by": "env_runners/turns_per_episode", "values": [0.2, 0.3, 0.4], "above": 0.5},
     "gamma": {"points": [[0, 1.0], [4, 0.9]]},
 }
 BEFORE, AFTER = 3, 2
@@ -122,8 +122,8 @@ def make_scheduled(make_config, options: dict[str, Any], schedules: Any = SCHEDU
 def test_a_resumed_run_repeats_the_uninterrupted_one(start, make_config, tmp_path) -> None:
     boxes = {"env_config.num_boxes": {"by": "env_steps", "points": [[0, 1], [1, 2]], "type": "step"}}
     selection = {
-        "keep_groups": 0.75,
-        "constant_groups": {"type": "drop", "max_refill": 1},
+        "reward_variance_filter": 0.75,
+        "zero_variance_groups": {"type": "drop", "max_refill": 1},
         "normalize_rewards": "group",
     }
     chosen = {
@@ -134,7 +134,7 @@ def test_a_resumed_run_repeats_the_uninterrupted_one(start, make_config, tmp_pat
     run = check_resumes_exactly(config, tmp_path, start, least=10)
     assert [values["env_config.max_turns"] for values in run.scheduled] == [4, 4, 3, 2, 1]
     assert [values["env_config.num_boxes"] for values in run.scheduled] == [1, 1, 2, 2, 2]
-    assert [values["token_ppo.policy_loss.high"] for values in run.scheduled] == [0.2, 0.2, 0.3, 0.4, 0.4]
+    assert [values["token_ppo.policy_loss.clip_high"] for values in run.scheduled] == [0.2, 0.2, 0.3, 0.4, 0.4]
     assert run.turns[4] == 1 < run.turns[3] <= 2 < run.turns[2] <= 3
 
 
@@ -313,7 +313,7 @@ def test_a_league_of_twelve_that_tune_starts_again_ends_as_if_it_had_not_stopped
         env_config={},
         seed=3,
         league={"snapshot_every": 1, "max_members": 12, "opponent_engines": 2},
-        text_rollouts={"deterministic": True, "legal_moves_only": True},
+        text_rollouts={"deterministic": True, "constrained_decoding": True},
         token_ppo={"importance": None},
     )
     told, ends = "league/league.json", []

@@ -54,7 +54,7 @@ report = {
     "nodes": len(spread),
     "lost": lost is not None,
     "episodes": [r["env_runners"]["num_episodes"] for r in results],
-    "gaps": [r["learners"]["player"]["logprob_gap"] for r in results],
+    "gaps": [r["learners"]["player"]["logprob_diff"] for r in results],
     "runners": len(runner_nodes()),
 }
 json.dump(report, open(sys.argv[2], "w"))
@@ -116,7 +116,7 @@ class LosesANode(tune.Callback):
         report["nodes"].append(where)
         learner = result["learners"]["player"]
         report["results"].append(\
-[result["ppo_iteration"], result["env_runners"]["num_episodes"], learner["logprob_gap"], learner["staleness"]])
+[result["ppo_iteration"], result["env_runners"]["num_episodes"], learner["logprob_diff"], learner["staleness"]])
         if len(report["results"]) == 2:
             faulty_games.remove_node(where[lost])
 

@@ -33,7 +33,7 @@ def test_every_game_begins_with_the_same_turns(make_config: Any, start: Any, tmp
     config = make_config(
         language_model=MODEL,
         inference={"engine": engine, "start_timeout_s": 500.0},
-        text_rollouts={"episodes_per_iteration": 8, "legal_moves_only": True},
+        text_rollouts={"episodes_per_iteration": 8, "constrained_decoding": True},
         env_config={"max_turns": 2},
         seed=5,
     )

@@ -67,10 +67,10 @@ def test_a_runner_killed_in_play_costs_its_own_episodes_only(start, make_config,
         assert iterations < 100
     assert hurt["env_runners"]["num_episodes"] == 16
     assert {reason: n for reason, n in hurt["env_runners"]["dropped"].items() if n} == {"env_runner_lost": 8}
-    assert hurt["learners"]["player"]["logprob_gap"] <= 1e-4
+    assert hurt["learners"]["player"]["logprob_diff"] <= 1e-4
     healed = algorithm.train()
     assert healed["env_runners"]["num_episodes"] == 16
-    assert healed["learners"]["player"]["logprob_gap"] <= 1e-4
+    assert healed["learners"]["player"]["logprob_diff"] <= 1e-4
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_an_engine_killed_while_generating_and_in_an_update_comes_back_with_the_
     assert second != first
     assert result["env_runners"]["num_episodes"] == 16
     assert {reason for reason, n in result["env_runners"]["dropped"].items() if n} == {"engine_error"}
-    assert result["learners"]["player"]["logprob_gap"] <= 1e-4
+    assert result["learners"]["player"]["logprob_diff"] <= 1e-4
     assert result["learners"]["player"]["staleness"] == 0
 
     gather = transports.gather
@@ -113,7 +113,7 @@ def test_an_engine_killed_while_generating_and_in_an_update_comes_back_with_the_
     assert ray_call(name, "alive") not in (first, second)
     assert ray_call(name, "version") == 2
     result = algorithm.train()
-    assert result["learners"]["player"]["logprob_gap"] <= 1e-4
+    assert result["learners"]["player"]["logprob_diff"] <= 1e-4
     assert result["env_runners"]["num_episodes"] == 16
 
 

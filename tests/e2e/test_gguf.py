@@ -33,7 +33,7 @@ def test_a_gguf_file_trains_and_plays(
     assert shape_of(config, "player").parameters == model.num_parameters()
     algorithm = start(config)
     learner = algorithm.train()["learners"]["player"]
-    assert learner["logprob_gap"] <= 1e-4 and learner["nan_steps"] == 0
+    assert learner["logprob_diff"] <= 1e-4 and learner["nan_steps"] == 0
     checkpoint = tmp_path / "checkpoint"
     algorithm.save_to_path(checkpoint)
 

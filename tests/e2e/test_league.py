@@ -28,7 +28,7 @@ LEAGUE = {
         "self_play_share": 0.25,
         "matchmaking": "uniform",
     },
-    "text_rollouts": {"episodes_per_iteration": 32, "legal_moves_only": True},
+    "text_rollouts": {"episodes_per_iteration": 32, "constrained_decoding": True},
     "lr": 3.0e-3,
 }
 
@@ -73,7 +73,7 @@ def test_nothing_of_a_member_is_trained_on(trained) -> None:
     algorithm, results, _ = trained
     for result in results:
         assert result["learners"]["player"]["staleness"] == 0
-        assert result["learners"]["player"]["logprob_gap"] <= 1e-4
+        assert result["learners"]["player"]["logprob_diff"] <= 1e-4
     algorithm._league.prepare(ITERATIONS)
     batch = algorithm.play_batch()
     seats = [seat for summary in batch.summaries for seat in summary.seats]

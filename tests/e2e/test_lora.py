@@ -52,7 +52,7 @@ def test_what_learns_is_what_plays_and_what_is_saved(engine: str, start: Any, ma
     for number in range(3):
         result = algorithm.train()
         if number:
-            assert result["learners"]["player"]["logprob_gap"] <= 1e-4
+            assert result["learners"]["player"]["logprob_diff"] <= 1e-4
     algorithm.save_to_path(str(tmp_path))
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
     for name, weight in weights_of(algorithm, use=WeightUse.EXPORT).items():
@@ -86,7 +86,7 @@ def test_what_learns_is_what_plays_and_what_is_saved(engine: str, start: Any, ma
         other = start(make_config(language_model=model, inference={"engine": engine}))
         saved = {name: tensor.numpy() for name, tensor in merged.state_dict().items()}
         assert all(np.array_equal(saved[name], weight) for name, weight in weights_of(other).items())
-        assert other.train()["learners"]["player"]["logprob_gap"] <= 1e-4
+        assert other.train()["learners"]["player"]["logprob_diff"] <= 1e-4
 
 
 LEAGUE: dict[str, Any] = {
@@ -94,7 +94,7 @@ LEAGUE: dict[str, Any] = {
     "env_config": {},
     "language_model": LORA,
     "league": {"snapshot_every": 1, "opponent_engines": 1, "self_play_share": 0.5, "max_members": 3},
-    "text_rollouts": {"episodes_per_iteration": 16, "legal_moves_only": True, "deterministic": True},
+    "text_rollouts": {"episodes_per_iteration": 16, "constrained_decoding": True, "deterministic": True},
     "token_ppo": {"kl": {}, "ema_decay": 0.5},
     "lr": 1e-2,
 }
@@ -161,7 +161,7 @@ def test_one_engine_holds_the_base_and_an_adapter_for_everybody(start: Any, make
     for _ in range(3):
         learners = algorithm.train()["learners"]
         for policy in policies:
-            assert learners[policy]["logprob_gap"] <= 1e-4 and learners[policy]["staleness"] == 0
+            assert learners[policy]["logprob_diff"] <= 1e-4 and learners[policy]["staleness"] == 0
     groups, play = algorithm.engine_groups, algorithm._league
     base = algorithm.config.model_files["first"].directory()
     assert groups.keys() == {*policies, "league:0", "league:1"} and len(each_group(groups)) == 1

@@ -78,7 +78,7 @@ def test_a_run_that_plays_ahead_is_killed_and_goes_on(start, make_config, tmp_pa
     run.train(3)
     learner = [result["learners"]["player"] for result in run.results]
     assert [numbers["staleness_max"] for numbers in learner] == [0, 1, 1]
-    assert learner[0]["logprob_gap"] <= 1e-4 and all(0 < each["importance_weight"] <= 1.5 for each in learner)
+    assert learner[0]["logprob_diff"] <= 1e-4 and all(0 < each["importance_weight"] <= 1.5 for each in learner)
     assert [result["env_runners"]["num_episodes"] for result in run.results] == [EPISODES] * 3
     assert not any(count for result in run.results for count in result["env_runners"]["dropped"].values())
     for result in run.results:
@@ -148,7 +148,7 @@ def test_two_policies_are_trained_on_what_was_played_ahead(start, make_config) -
             before, after = (each[policy] for each in weights[iteration : iteration + 2])
             assert max(np.abs(after[name] - before[name]).max() for name in before) > 1e-5
             if not iteration:
-                assert numbers["logprob_gap"] <= 1e-4
+                assert numbers["logprob_diff"] <= 1e-4
     assert lags[:2] == [{0}, {0}] and all(1 in lag and lag <= {0, 1} for lag in lags[2:])
     assert len(set(run.ids)) == len(run.ids) == 3 * EPISODES
 

@@ -56,7 +56,7 @@ def experiment(tiny_dict, tmp_path) -> Path:
             "episodes_per_iteration": 32,
             "group_size": 8,
             "reward_scale": REWARD_SCALE,
-            "legal_moves_only": True,
+            "constrained_decoding": True,
             "episode_log": "all",
         },
         token_ppo={"advantage_estimator": "own_parts:MeanOfGroup", "objective": "own_parts:GentlePPO"},

@@ -56,7 +56,7 @@ def test_self_play_trains_on_both_seats(start, make_config) -> None:
     assert set(runners["module_episode_returns_mean"]) == {"player"}
     assert sum(runners["role_returns_mean"].values()) == pytest.approx(runners["episode_return_mean"])
     assert 0 < runners["invalid_action_rate"] <= 1
-    assert learner["logprob_gap"] <= 1e-4
+    assert learner["logprob_diff"] <= 1e-4
     assert learner["num_rows"] >= 16
     parts = played_by(algorithm)
     assert {module_id for _, module_id in parts} == {"player"}
@@ -75,7 +75,7 @@ def test_trained_frozen_and_scripted_players_share_a_run(start, make_config, riv
             "scripted": {"player": "random"},
         },
         policy_mapping_fn="faulty_games:pairing",
-        text_rollouts={"episodes_per_iteration": 32, "legal_moves_only": True},
+        text_rollouts={"episodes_per_iteration": 32, "constrained_decoding": True},
     )
     algorithm = start(config)
     first, second = (reply_of(algorithm.engine_groups[name], seed=None)[0] for name in ("first", "second"))
@@ -88,7 +88,7 @@ def test_trained_frozen_and_scripted_players_share_a_run(start, make_config, riv
         for name in ("first", "second"):
             learner = result["learners"][name]
             # Both are those among the legal moves: over the whole vocabulary it would be several nats.
-            assert learner["logprob_gap"] <= 1e-4
+            assert learner["logprob_diff"] <= 1e-4
             assert learner["importance_weight"] == pytest.approx(1.0, abs=1e-4)
             # A choice between two moves; what is forced is not trained on.
             assert learner["entropy"] <= np.log(2) + 1e-6
@@ -129,7 +129,7 @@ def test_policies_of_different_size_and_tokenizer_learn_side_by_side(start, make
     for _ in range(2):
         learners = algorithm.train()["learners"]
         for name in before:
-            assert learners[name]["logprob_gap"] <= 1e-4 and learners[name]["staleness"] == 0
+            assert learners[name]["logprob_diff"] <= 1e-4 and learners[name]["staleness"] == 0
             assert learners[name]["num_steps"] == 2
     for name, weights in before.items():
         after = weights_of(algorithm, name)

@@ -28,7 +28,7 @@ def test_a_policy_is_trained_on_a_game_of_a_server(protocol: str, start: Any, ma
         result = algorithm.train()
         played, learner = result["env_runners"], result["learners"]["player"]
         assert played["num_episodes"] == 16 and not any(played.get("dropped", {}).values())
-        assert learner["trained_tokens"] > 0 and learner["grad_norm"] > 0 and learner["logprob_gap"] <= 1e-4
+        assert learner["trained_tokens"] > 0 and learner["grad_norm"] > 0 and learner["logprob_diff"] <= 1e-4
         assert 1 < played["turns_per_episode"] <= SOKOBAN["max_turns"]
     algorithm.stop()
     os.kill(served.process.pid, signal.SIGINT)

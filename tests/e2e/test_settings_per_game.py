@@ -43,7 +43,7 @@ def config_of(tiny_dict, **overrides: Any) -> Any:
 @pytest.mark.slow
 def test_two_entries_of_one_game_train_and_resume_as_if_never_stopped(start, tiny_dict, tmp_path) -> None:
     rollouts = {"episodes_per_iteration": 14, "deterministic": True}
-    selection = {"constant_groups": {"type": "drop", "max_refill": 1}}
+    selection = {"zero_variance_groups": {"type": "drop", "max_refill": 1}}
     config = config_of(tiny_dict, **(DETERMINISTIC | {"text_rollouts": rollouts, "data_selection": selection}))
     run = check_resumes_exactly(config, tmp_path, start)
     assert [values["games.calm.language_model.max_tokens_per_turn"] for values in run.scheduled] == [16, 16, 15, 14, 13]
@@ -65,7 +65,7 @@ def test_learners_take_log_probabilities_at_each_games_temperature(start, tiny_d
     algorithm = start(config)
     result = algorithm.train()
     learner = result["learners"]["player"]
-    assert learner["logprob_gap"] <= 1e-4 and learner["first_minibatch_ratio_error"] <= 1e-3
+    assert learner["logprob_diff"] <= 1e-4 and learner["first_minibatch_ratio_error"] <= 1e-3
     games = result["env_runners"]["games"]
     assert {name: numbers["num_episodes"] for name, numbers in games.items()} == {"calm": 8, "wild": 6}
     seen = result["evaluation"]["env_runners"]["games"]

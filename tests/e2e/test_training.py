@@ -52,7 +52,7 @@ def threads_of(algorithm) -> tuple[set[int], set[int]]:
 def check_ppo_iteration(result, module_id: str = "player") -> None:
     """What must hold at every PPO iteration, whatever plays and learns."""
     learner = result["learners"][module_id]
-    assert learner["logprob_gap"] <= 1e-4
+    assert learner["logprob_diff"] <= 1e-4
     assert learner["first_minibatch_ratio_error"] <= 1e-3
     assert learner["padding_waste"] <= 0.02
     assert learner["staleness"] == 0
@@ -245,7 +245,7 @@ def test_a_form_of_replies_is_learnt_and_then_played(start, make_config) -> None
 @pytest.mark.slow
 def test_forced_among_legal_moves_a_form_is_never_missed(start, make_config) -> None:
     react = {"reply_format": "react", "reply_prefill": "", "max_tokens_per_turn": 24, "context_length": 256}
-    config = make_config(language_model=react, text_rollouts={"legal_moves_only": True})
+    config = make_config(language_model=react, text_rollouts={"constrained_decoding": True})
     (played,) = train(start(config), 1)
     check_ppo_iteration(played)
     runners = played["env_runners"]
@@ -267,13 +267,13 @@ def test_tune_writes_tables_and_events(ray_cluster, tiny_dict, tmp_path) -> None
     assert result.error is None
     rows = list(csv.DictReader((Path(result.path) / "progress.csv").open()))
     assert [float(row["ppo_iteration"]) for row in rows] == [1, 2]
-    assert float(rows[-1]["learners/player/logprob_gap"]) <= 1e-4
+    assert float(rows[-1]["learners/player/logprob_diff"]) <= 1e-4
     assert list(Path(result.path).glob("events.out.tfevents*"))
 
 
 @pytest.mark.slow
 def test_another_model_in_the_engine_ends_the_first_iteration(start, make_config) -> None:
     """A bound below what numerics make of equal models stands for an engine that computes another one."""
-    algorithm = start(make_config(inference={"engine": "transformers"}, token_ppo={"max_logprob_gap": 1e-12}))
-    with pytest.raises(ConfigError, match=r"config\.token_ppo\.max_logprob_gap: player: the log-probabilities of the"):
+    algorithm = start(make_config(inference={"engine": "transformers"}, token_ppo={"max_logprob_diff": 1e-12}))
+    with pytest.raises(ConfigError, match=r"config\.token_ppo\.max_logprob_diff: player: the log-probabilities of the"):
         algorithm.train()

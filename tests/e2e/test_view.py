@@ -123,7 +123,7 @@ def test_an_exported_page_opens_from_a_file(records, tmp_path):
 
     async def look(page: browser.Page) -> None:
         shown = await page.until("13 of 13")
-        assert "3 learnt tokens of these episodes: advantage_mean 0.5, entropy 0.1, logprob_gap_mean 0.03334" in shown
+        assert "3 learnt tokens of these episodes: advantage_mean 0.5, entropy 0.1, logprob_diff_mean 0.03334" in shown
         await _choose(page, "g", "odd/Game-v0")
         await page.until("1 of 13")
         await _press(page, "j")

@@ -445,7 +445,7 @@ def test_messages_are_those_of_models_in_this_process() -> None:
     ],
 )
 def test_what_others_say_holds_no_structure(said: str) -> None:
-    talk = MessageConversation(LanguageModelOptions(format_reminder=False), f"Rules {said}")
+    talk = MessageConversation(LanguageModelOptions(format_instructions=False), f"Rules {said}")
     system, user = talk.prompt(Observation(f"B says: {said} \ud800 2<3, a[INSTANCE]"))
     for message in (system, user):
         assert said not in message["content"] and said.strip("<>[]/ ") in message["content"].replace("< ", "<")

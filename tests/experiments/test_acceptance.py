@@ -322,7 +322,13 @@ def test_files_of_runs_pass_the_checks_of_all_files(
 ) -> None:
     def run(file: Path, results: Path) -> list[dict[str, Any]]:
         estimates.append(trials.estimated_gib(file, setting))
-        learner = {"logprob_gap_mean": 1e-6, "nan_steps": 0.0, "grad_norm": 1.0, "num_row_tokens": 9.0, "update_s": 3.0}
+        learner = {
+            "logprob_diff_mean": 1e-6,
+            "nan_steps": 0.0,
+            "grad_norm": 1.0,
+            "num_row_tokens": 9.0,
+            "update_s": 3.0,
+        }
         result = {"learners": {"player": learner}, "env_runners": {"generated_tokens_per_s": 5.0}}
         return [result | {"timers": {"weight_sync_s": 0.1}}] * trials.ITERATIONS
 
@@ -337,13 +343,13 @@ def test_files_of_runs_pass_the_checks_of_all_files(
 
 
 def test_a_run_that_goes_wrong_is_seen(tmp_path: Path) -> None:
-    learner = {"logprob_gap_mean": 1e-6, "nan_steps": 0.0, "grad_norm": 1.0}
+    learner = {"logprob_diff_mean": 1e-6, "nan_steps": 0.0, "grad_norm": 1.0}
     results: list[Any] = [
         {"learners": {"player": dict(learner)}, "env_runners": {}, "timers": {}} for _ in range(trials.ITERATIONS)
     ]
     with pytest.raises(RuntimeError, match="1 of 3 iterations"):
         trials.judged(results[1:], setting_of(tmp_path))
-    results[-1]["learners"]["player"] |= {"logprob_gap_mean": 0.2, "nan_steps": 1.0, "grad_norm": None}
+    results[-1]["learners"]["player"] |= {"logprob_diff_mean": 0.2, "nan_steps": 1.0, "grad_norm": None}
     wrong = [each.name for each in trials.judged(results, setting_of(tmp_path)) if not each.ok]
     assert wrong == ["gap, trained weights", "steps without a finite gradient", "norm of the gradient"]
 

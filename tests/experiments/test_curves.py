@@ -262,7 +262,7 @@ def sweep(tmp_path: Path) -> Path:
     for name, lr, seed, value in (("a", 0.1, 0, 0.4), ("b", 0.1, 1, 0.6), ("c", 0.2, 0, 0.9)):
         evaluated = {"success_rate": value, "success_low": value - 0.1, "success_high": value + 0.05}
         rows = [{**result(i, 1, i, value), "evaluation": {"env_runners": evaluated, "gap": 0.25}} for i in range(1, 12)]
-        params = {"seed": seed, "lr": lr, "token_ppo": {"policy_loss": {"high": lr}, "num_minibatches": 2}}
+        params = {"seed": seed, "lr": lr, "token_ppo": {"policy_loss": {"clip_high": lr}, "num_minibatches": 2}}
         write_trial(directory / name, rows, params=params)
     return directory
 
@@ -275,9 +275,9 @@ def test_seeds_have_intervals_over_seeds_and_a_single_run_those_of_its_evaluatio
     assert of_seeds[0] == pytest.approx(0.5) and of_seeds[1:] == (0.0, 1.0)  # t of two values: 12.7 x 0.1
     assert of_one == pytest.approx((0.9, 0.8, 0.95))
     assert said["runs"][1]["figures"]["evaluation/gap"] == (0.25, None, None)
-    first, second = "lr=0.1 high=0.1", "lr=0.2 high=0.2"
+    first, second = "lr=0.1 clip_high=0.1", "lr=0.2 clip_high=0.2"
     assert [run["name"] for run in said["runs"]] == [first, second]
-    assert said["differing"] == {key: {first: 0.1, second: 0.2} for key in ("lr", "token_ppo.policy_loss.high")}
+    assert said["differing"] == {key: {first: 0.1, second: 0.2} for key in ("lr", "token_ppo.policy_loss.clip_high")}
 
 
 def test_a_key_that_one_run_does_not_set_differs() -> None:
@@ -290,7 +290,7 @@ def test_the_table_and_the_json_say_what_is_compared(sweep: Path, capsys: pytest
     assert main(["compare", *trials, str(sweep)]) == 0  # The trials named twice count once.
     head, first, second, *_ = capsys.readouterr().out.splitlines()
     assert head.split() == ["run", "seeds", "iterations", SUCCESS, f"evaluation/{SUCCESS}", "evaluation/gap"]
-    assert first.split()[:5] == ["lr=0.1", "high=0.1", "0,", "1", "11"] and "0.9 (0.8 - 0.95)" in second
+    assert first.split()[:5] == ["lr=0.1", "clip_high=0.1", "0,", "1", "11"] and "0.9 (0.8 - 0.95)" in second
     assert main(["compare", str(sweep), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"][1]["figures"]["evaluation/gap"] == [0.25, None, None]
 
@@ -315,7 +315,8 @@ def test_a_sweep_ends_with_its_curves_and_the_means_of_seeds(sweep: Path, capsys
     print_comparison(sweep, [sweep / name for name in "abc"])
     text = capsys.readouterr().out
     assert (
-        text.splitlines()[1].split()[:4] == ["lr=0.1", "high=0.1", "0,", "1"] and str(sweep / f"{COMPARED}.png") in text
+        text.splitlines()[1].split()[:4] == ["lr=0.1", "clip_high=0.1", "0,", "1"]
+        and str(sweep / f"{COMPARED}.png") in text
     )
     assert (sweep / f"{COMPARED}.png").read_bytes().startswith(b"\x89PNG")
     for name in "abc":

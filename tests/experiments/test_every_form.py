@@ -45,7 +45,7 @@ FORMS = {
     "language_model.chat_template": [None, "{% for message in messages %}{{ message['content'] }}{% endfor %}"],
     "language_model.chat_template_kwargs": [{}, {"enable_thinking": False}],
     "language_model.demonstrations": [0, 1, [{"observation": "1 + 1", "action": "2", "think": None}]],
-    "language_model.turn_note": ["", "Turns left: {turns_left}"],
+    "language_model.turn_suffix": ["", "Turns left: {turns_left}"],
     "language_model.reply_prefill": ["", "<answer>"],
     "inference.engine": [
         "vllm",
@@ -63,7 +63,7 @@ FORMS = {
     "token_ppo.objective": ["ppo", "rllib_lmgame.learners.objectives:PPOObjective"],
     "token_ppo.policy_loss": [
         "clip",
-        {"type": "gspo", "low": 0.1, "high": 0.3, "dual": 3},
+        {"type": "gspo", "clip_low": 0.1, "clip_high": 0.3, "dual_clip": 3},
         "rllib_lmgame.learners.losses.policy:CISPO",
     ],
     "token_ppo.critic": [
@@ -91,7 +91,7 @@ FORMS = {
         "reward",
     ],
     "token_ppo.adam_betas": [[0.9, 0.95], [0, 0.5]],
-    "data_selection.constant_groups": ["keep", {"type": "drop", "max_refill": 2}],
+    "data_selection.zero_variance_groups": ["keep", {"type": "drop", "max_refill": 2}],
     "data_selection.overlong": [None, {"tokens": 64}, {"tokens": 130, "buffer": 8, "penalty": 0.5}],
     "data_selection.normalize_rewards": ["none", "batch", {"type": "game", "deviation": False}, "group"],
     "league.matchmaking": [{"type": "pfsp_hard", "power": 3}, "latest", "rllib_lmgame.league.matchmaking:uniform"],
@@ -252,13 +252,13 @@ COMPANIONS = {
     ("inference.sleep_during_update", "True"): {"inference": {"num_gpus_per_engine": 0.4}, "num_gpus_per_learner": 0.6},
     ("inference.tensor_parallel_size", "2"): {"inference": {"num_gpus_per_engine": 2}},
     ("inference.adapters", "True"): {"language_model": {"lora": {}}},
-    ("text_rollouts.legal_moves_only", "True"): {"token_ppo": {"importance": None}},
+    ("text_rollouts.constrained_decoding", "True"): {"token_ppo": {"importance": None}},
     ("language_model.lora", str(ADAPTERS)): {},
     ("token_ppo.kl", "reward"): {},
     ("token_ppo.advantage_estimator", "vine"): {},
     ("token_ppo.normalize_advantages", "group"): {"text_rollouts": {"group_size": 2}},
     ("warm_start.stop_at", "{'success': 0.25, 'every': 10}"): {},
-    ("data_selection.constant_groups", "{'type': 'drop', 'max_refill': 2}"): {"text_rollouts": {"group_size": 2}},
+    ("data_selection.zero_variance_groups", "{'type': 'drop', 'max_refill': 2}"): {"text_rollouts": {"group_size": 2}},
     ("data_selection.normalize_rewards", "group"): {"text_rollouts": {"group_size": 2}},
     ("league.averaged_snapshots", "True"): {"env": "lmgame/TicTacToe-v0", "token_ppo": {"ema_decay": 0.9}},
     ("league.snapshot_every", "None"): {"env": "lmgame/TicTacToe-v0", "league": {"snapshot_win_rate": 0.6}},
@@ -352,7 +352,7 @@ def configurations(algorithm: str):
         stages = {"by": "env_runners/episode_return_mean", "values": [0.2, 0.3], "above": 1, "below": 0}
         forms["gamma"] = [*forms["gamma"], {"points": {"choice": [[[0, 1]], [[0, 0.9]]]}}]
         forms["env_config"] = [{}, {"max_turns": {"by": "env_steps", "points": [[0, 5], [10, 9]], "type": "step"}}]
-        forms["token_ppo.policy_loss"] = [*forms["token_ppo.policy_loss"], {"high": stages}]
+        forms["token_ppo.policy_loss"] = [*forms["token_ppo.policy_loss"], {"clip_high": stages}]
     taught = []
     for stage in STAGES:
         options = {key: forms.pop(key) for key in [f"{stage}.{name}" for name in OF_DATA] if key in forms}

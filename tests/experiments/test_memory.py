@@ -679,7 +679,7 @@ def test_a_mixture_of_experts_is_told_of():
     config = EXPERIMENT["config"] | {"language_model": {"model": "Qwen/Qwen3-30B-A3B"}}
     (spec,) = make_specs({"big": EXPERIMENT | {"config": config}}, Source("here"))
     check_experiment(spec)
-    assert any("mixture of experts" in notice and "logprob_gap" in notice for notice in spec.notices)
+    assert any("mixture of experts" in notice and "logprob_diff" in notice for notice in spec.notices)
 
 
 def test_shared_memory_of_engines_with_tensor_parallelism_is_counted(planned):

@@ -90,9 +90,9 @@ def test_the_experts_first_reply_fits_too() -> None:
 @pytest.mark.parametrize("legal", [False, True])
 def test_a_limit_below_every_legal_reply_is_refused(legal: bool) -> None:
     tokens, only = "config.language_model={context_length: 2048, max_tokens_per_turn: %d}", f"{legal}".lower()
-    error = refusal(GAME, tokens % 2, f"config.text_rollouts.legal_moves_only={only}")
+    error = refusal(GAME, tokens % 2, f"config.text_rollouts.constrained_decoding={only}")
     assert error.path == "config.language_model.max_tokens_per_turn" and "3 tokens or more; 2 are" in error.message
-    check_prompts([check(GAME, tokens % 3, f"config.text_rollouts.legal_moves_only={only}")])
+    check_prompts([check(GAME, tokens % 3, f"config.text_rollouts.constrained_decoding={only}")])
 
 
 def test_a_program_that_cannot_be_imported_is_refused_by_a_dry_run_too(tmp_path, monkeypatch, capsys) -> None:

@@ -237,8 +237,8 @@ def test_no_scheduler_is_fifo():
                 ({"lr": {"grid_search": [1, 2]}}, ".lr.grid_search", "list of values"),
                 ({"lr": [1, {"uniform": [1, 2]}]}, ".lr", "not search spaces"),
                 (
-                    {"token_ppo": {"policy_loss": {"low": {"uniform": [0, 1]}, "high": 3}}},
-                    ".token_ppo.policy_loss.high",
+                    {"token_ppo": {"policy_loss": {"clip_low": {"uniform": [0, 1]}, "clip_high": 3}}},
+                    ".token_ppo.policy_loss.clip_high",
                     "list of values",
                 ),
             )
@@ -278,14 +278,14 @@ def test_what_is_accepted_can_be_perturbed(values, seed):
 
 
 def test_mutations_need_a_value_to_start_from():
-    with pytest.raises(ConfigError, match=r"set config.token_ppo.policy_loss.low too") as caught:
+    with pytest.raises(ConfigError, match=r"set config.token_ppo.policy_loss.clip_low too") as caught:
         mutated_points(
-            {"token_ppo": {"policy_loss": {"high": 0.3}}}, {"token_ppo": {"policy_loss": {"low": [0.1, 0.2]}}}
+            {"token_ppo": {"policy_loss": {"clip_high": 0.3}}}, {"token_ppo": {"policy_loss": {"clip_low": [0.1, 0.2]}}}
         )
-    assert caught.value.path == "scheduler.hyperparam_mutations.token_ppo.policy_loss.low"
+    assert caught.value.path == "scheduler.hyperparam_mutations.token_ppo.policy_loss.clip_low"
     assert [
-        point["token_ppo"]["policy_loss"]["low"]
-        for point in mutated_points({}, {"token_ppo": {"policy_loss": {"low": [0.1, 0.2]}}})
+        point["token_ppo"]["policy_loss"]["clip_low"]
+        for point in mutated_points({}, {"token_ppo": {"policy_loss": {"clip_low": [0.1, 0.2]}}})
     ][:2] == [0.1, 0.2]
 
 

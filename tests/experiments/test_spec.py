@@ -119,8 +119,8 @@ def test_a_text_that_is_no_type_of_a_group_has_nothing_below_it():
     )
     with pytest.raises(ConfigError, match=r"config.inference.engine is not a mapping"):
         specs_of(text, "config.inference.engine.type=x")
-    (spec,) = specs_of(text, "config.token_ppo.policy_loss.low=0.1")
-    assert spec.config["token_ppo"]["policy_loss"] == {"type": "clip", "low": 0.1}
+    (spec,) = specs_of(text, "config.token_ppo.policy_loss.clip_low=0.1")
+    assert spec.config["token_ppo"]["policy_loss"] == {"type": "clip", "clip_low": 0.1}
 
 
 def test_overrides_are_typed_and_reach_every_experiment():

@@ -165,7 +165,7 @@ def test_members_are_the_weights_in_training_or_the_averaged_ones(tmp_path, aver
     assert algorithm.exported == [WeightUse.EXPORT if averaged else WeightUse.TRAINING] * 2
 
 
-def test_what_is_played_in_place_of_constant_groups_counts_with_the_rest(tmp_path) -> None:
+def test_what_is_played_in_place_of_zero_variance_groups_counts_with_the_rest(tmp_path) -> None:
     """Pay-offs are those of all results counted at once; further rounds meet the members that engines hold."""
     algorithm = Algorithm(tmp_path, engines=2)
     play = LeaguePlay(algorithm, LeagueOptions(snapshot_every=1, opponent_engines=2))
@@ -173,7 +173,7 @@ def test_what_is_played_in_place_of_constant_groups_counts_with_the_rest(tmp_pat
         {
             "env": "lmgame/TicTacToe-v0",
             "text_rollouts": {"episodes_per_iteration": 40, "group_size": 4},
-            "data_selection": {"constant_groups": {"type": "drop", "max_refill": 3}},
+            "data_selection": {"zero_variance_groups": {"type": "drop", "max_refill": 3}},
         }
     )
     for iteration in range(8):

@@ -108,7 +108,7 @@ def test_two_learners_equal_one_plain_learner(
     results = train(group, make_episodes, 0, UPDATES)
     assert_close(gathered(group), expected)
     for result in results:
-        names = "policy_loss vf_loss mean_kl_loss entropy grad_norm vf_explained_var logprob_gap trained_tokens"
+        names = "policy_loss vf_loss mean_kl_loss entropy grad_norm vf_explained_var logprob_diff trained_tokens"
         for name in names.split():
             assert result[name] == pytest.approx(metrics[name], abs=1e-4), name
     for reference in references(group):
@@ -158,7 +158,7 @@ def test_two_learners_record_in_the_passes_of_one_step(
     set_adam_eps(alone, EPS)
     (metrics,) = train(alone, make_episodes, 0, UPDATES)
     for result in train(group, make_episodes, 0, UPDATES):
-        for name in ("policy_loss", "mean_kl_loss", "grad_norm", "importance_weight", "logprob_gap_mean"):
+        for name in ("policy_loss", "mean_kl_loss", "grad_norm", "importance_weight", "logprob_diff_mean"):
             assert result[name] == pytest.approx(metrics[name], abs=1e-4), name
         assert result["first_minibatch_ratio_error"] == 0.0
     assert_close(gathered(group), hf_state(alone))
@@ -202,7 +202,7 @@ def test_two_learners_learn_what_the_game_says_as_one_does(
     stage: int | None, make_learner: Any, make_group: Any, make_episodes: Any
 ) -> None:
     """One has more of it than the other, in more calls of the head; one of the updates has none of it anywhere."""
-    ppo = PPO | {"observation_weight": 0.5, "head_chunk_tokens": 5}
+    ppo = PPO | {"env_token_loss_weight": 0.5, "head_chunk_tokens": 5}
     group = make_group(num_learners=2, token_ppo=ppo, deepspeed=zero(stage))
     alone = make_learner(token_ppo=ppo, use_kl_loss=True)
     [r.get() for r in group.foreach_learner(lambda learner: set_adam_eps(learner, EPS))]

@@ -68,12 +68,12 @@ def test_what_training_does_not_need_makes_no_checkpoint_fail(
     assert json.loads((tmp_path / "again" / "generation_config.json").read_text()) == exported
 
 
-@pytest.mark.parametrize("stop_at_answer", [True, False])
-def test_a_reply_ends_where_it_ended_in_training(source: Path, tmp_path: Path, stop_at_answer: bool) -> None:
+@pytest.mark.parametrize("stop_on_answer", [True, False])
+def test_a_reply_ends_where_it_ended_in_training(source: Path, tmp_path: Path, stop_on_answer: bool) -> None:
     edit(source / "generation_config.json", eos_token_id=[3, 7])
-    module_of(source, stop_at_answer=stop_at_answer).save_hf(tmp_path / "hf")
+    module_of(source, stop_on_answer=stop_on_answer).save_hf(tmp_path / "hf")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
-    closing = tokenizer.convert_tokens_to_ids(["</answer>"]) if stop_at_answer else []
+    closing = tokenizer.convert_tokens_to_ids(["</answer>"]) if stop_on_answer else []
     ends = [tokenizer.convert_tokens_to_ids("<|end|>"), *closing, 3, 7]
     assert GenerationConfig.from_pretrained(tmp_path / "hf").eos_token_id == ends
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "hf").generation_config.eos_token_id == ends
@@ -208,7 +208,7 @@ def test_nothing_of_a_strangers_settings_is_markdown_or_code_in_the_card() -> No
         reply_prefill=evil,
         answer_tag=evil.replace("\u202e", ""),  # Tags are ASCII.
     )
-    played = Played([(evil, {evil: evil, "own": object()})], legal_moves_only=True)
+    played = Played([(evil, {evil: evil, "own": object()})], constrained_decoding=True)
     plain = model_card(LanguageModelOptions(), Played([GAME]))
     card = model_card(options, played)
     assert card.isascii() and "# Read me" in card

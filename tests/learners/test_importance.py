@@ -171,7 +171,7 @@ def test_without_a_cap_weights_are_one_and_the_gap_is_still_measured() -> None:
     PPOObjective().prepare(update)
     gap = np.abs(column(range(1, 9), "old") - column(range(1, 9), "rollout"))
     assert update.batch is not None and (update.batch.importance_weights == 1.0).all()
-    assert update.meter.before["logprob_gap_mean"] == pytest.approx(gap.mean(), rel=1e-5) and gap.mean() > 0.01
+    assert update.meter.before["logprob_diff_mean"] == pytest.approx(gap.mean(), rel=1e-5) and gap.mean() > 0.01
     assert update.meter.before["importance_weight"] == 1.0
     assert update.meter.before["importance_capped_fraction"] == 0.0
 

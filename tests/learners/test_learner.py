@@ -209,7 +209,7 @@ def test_log_probabilities_of_the_sampler_are_compared_at_the_sampling_temperatu
             turn.rollout_logprobs[:] = exact[done : done + len(turn.rollout_logprobs)]
             done += len(turn.rollout_logprobs)
     metrics = update(learner, episodes)
-    assert metrics["logprob_gap"] < 1e-5
+    assert metrics["logprob_diff"] < 1e-5
     assert metrics["importance_weight"] == pytest.approx(1.0, abs=1e-5)
 
 
@@ -492,14 +492,18 @@ def test_values_of_schedules_hold_from_their_update_on(make_learner: Any, make_e
         "inference.temperature": 0.7,
         "text_rollouts.reward_scale": 0.5,
         "text_rollouts.format_penalty": -2.0,
-        "token_ppo.policy_loss.high": 0.4,
+        "token_ppo.policy_loss.clip_high": 0.4,
         "token_ppo.num_minibatches": 2,
         "token_ppo.critic.lr": 0.05,
     }
     metrics = update(learner, make_episodes(4), scheduled=scheduled)
     settings = learner.settings("player")
     assert (settings.gamma, settings.lam, settings.vf_loss_coeff, settings.reward_scale) == (0.5, 0.25, 0.1, 0.5)
-    assert (settings.ppo.policy_loss.high, settings.ppo.policy_loss.low, settings.temperature) == (0.4, 0.2, 0.7)
+    assert (settings.ppo.policy_loss.clip_high, settings.ppo.policy_loss.clip_low, settings.temperature) == (
+        0.4,
+        0.2,
+        0.7,
+    )
     assert metrics["num_steps"] == 6
     assert metrics["curr_entropy_coeff"] == 0.125
     assert metrics["curr_kl_coeff"] == pytest.approx(0.75)
@@ -534,7 +538,7 @@ def test_settings_are_read_where_a_schedule_changes_a_value(
 
 @pytest.mark.parametrize("kl_in", ["loss", "reward"])
 def test_the_names_of_an_updates_numbers_are_known(kl_in: str, make_learner: Any, make_episodes: Any) -> None:
-    ppo = {"kl": {"in": kl_in}, "critic": {"warmup": {"iterations": 1}, "clip": 0.2}, "policy_loss": {"dual": 3.0}}
+    ppo = {"kl": {"in": kl_in}, "critic": {"warmup": {"iterations": 1}, "clip": 0.2}, "policy_loss": {"dual_clip": 3.0}}
     learner, found = make_learner(use_kl_loss=True, token_ppo=ppo), set()
     for _ in range(2):
         found |= update(learner, make_episodes(4)).keys()
@@ -544,33 +548,33 @@ def test_the_names_of_an_updates_numbers_are_known(kl_in: str, make_learner: Any
 def test_what_a_module_has_of_its_own_comes_before_a_schedule(make_config: Any, make_episodes: Any) -> None:
     modules = ("player", "other")
     config = make_config(
-        modules=modules, use_kl_loss=True, kl_coeff=0.2, lr=1e-3, token_ppo={"policy_loss": {"high": 0.3}}
+        modules=modules, use_kl_loss=True, kl_coeff=0.2, lr=1e-3, token_ppo={"policy_loss": {"clip_high": 0.3}}
     )
     own = {
         "lr": 0.004,
         "lambda_": 0.7,
         "kl_coeff": 0.1,
         "entropy_coeff": 0.5,
-        "token_ppo_options": with_changes(config.token_ppo_options, {"policy_loss.high": 0.9}),
+        "token_ppo_options": with_changes(config.token_ppo_options, {"policy_loss.clip_high": 0.9}),
     }
     config.multi_agent(algorithm_config_overrides_per_module={"other": own})
     keys = {
         "player": frozenset(),
-        "other": frozenset({"lr", "lambda", "kl_coeff", "entropy_coeff", "token_ppo.policy_loss.high"}),
+        "other": frozenset({"lr", "lambda", "kl_coeff", "entropy_coeff", "token_ppo.policy_loss.clip_high"}),
     }
     config.settings = SimpleNamespace(own_keys=keys.__getitem__, games=())
     learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
     learner.build()
     scheduled = {"lr": 0.0025, "lambda": 0.25, "kl_coeff": 0.75, "entropy_coeff": 0.125, "gamma": 0.5}
-    scheduled |= {"token_ppo.policy_loss.high": 0.4, "token_ppo.policy_loss.low": 0.1}
+    scheduled |= {"token_ppo.policy_loss.clip_high": 0.4, "token_ppo.policy_loss.clip_low": 0.1}
     episodes = [episode for module in modules for episode in make_episodes(4, module=module)]
     metrics = update(learner, episodes, module=None, scheduled=scheduled)
     found = {}
     for module in modules:
         settings, numbers = learner.settings(module), metrics[module]
         rate = learner.get_optimizer(module).param_groups[0]["lr"]
-        found[module] = (rate, settings.lam, settings.ppo.policy_loss.high, numbers["curr_entropy_coeff"])
-        assert (settings.gamma, settings.ppo.policy_loss.low) == (0.5, 0.1)
+        found[module] = (rate, settings.lam, settings.ppo.policy_loss.clip_high, numbers["curr_entropy_coeff"])
+        assert (settings.gamma, settings.ppo.policy_loss.clip_low) == (0.5, 0.1)
     assert found == {"player": (0.0025, 0.25, 0.4, 0.125), "other": (0.004, 0.7, 0.9, 0.5)}
     assert metrics["player"]["curr_kl_coeff"] == pytest.approx(0.75)
     assert 0.05 <= metrics["other"]["curr_kl_coeff"] <= 0.15, "the adaptive one, which begins at 0.1"
@@ -814,7 +818,7 @@ def test_options_that_supervised_learning_reads_are_marked(
 
     objective = SupervisedObjective(num_minibatches=2, lr=3e-3)
     asked = {"num_minibatches": 9, "ema_decay": 0.9, "staleness_limit": 1, "kl": {}, "entropy": {"target": 1}}
-    asked |= {"critic": {"warmup": {"iterations": 1}}, "observation_weight": 0.5}
+    asked |= {"critic": {"warmup": {"iterations": 1}}, "env_token_loss_weight": 0.5}
     given = build(TokenPPOOptions, asked)
     ppo = objective.adapted(LearnerSettings(given, gamma=1, lam=1, vf_loss_coeff=1)).ppo
     monkeypatch.setattr(TokenPPOOptions, "__getattribute__", spy, raising=False)

@@ -430,7 +430,7 @@ def test_log_probabilities_are_recorded_without_dropout(microbatch: int, make_lo
     for tensor in learner.module["player"].adapters.state().values():
         torch.nn.init.normal_(tensor, std=0.1)
     first, second = (update(learner, in_groups(make_episodes(8, seed=0), 3)) for _ in range(2))
-    assert first["num_steps"] == 1 and first["logprob_gap"] == second["logprob_gap"]
+    assert first["num_steps"] == 1 and first["logprob_diff"] == second["logprob_diff"]
     assert first["policy_loss"] != second["policy_loss"]
 
 

@@ -70,7 +70,7 @@ def estimated(case: dict[str, Any]) -> dict[str, float]:
         zero=zero,
         microbatch_tokens=tokens,
         head_chunk_tokens=chunk,
-        legal_moves_only=case.get("legal", False),
+        constrained_decoding=case.get("legal", False),
         adapters=adapters,
         copies=int(lora is not None),
     )

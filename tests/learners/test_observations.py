@@ -71,7 +71,7 @@ def test_loss_and_gradient_are_the_formula_written_out(
     shares = shares if learners == 2 else [shares[0] + shares[1]]
 
     def gradients(weight: float) -> tuple[dict[str, Any], dict[str, Any]]:
-        own = HOW[case] | ({"observation_weight": weight} if case != "supervised" else {})
+        own = HOW[case] | ({"env_token_loss_weight": weight} if case != "supervised" else {})
         made = [make_double(**own, **ppo) for _ in shares]
 
         def run(ranks: Any, rank: int = 0) -> Any:
@@ -151,18 +151,18 @@ def test_without_a_weight_nothing_is_other_than_where_nobody_tells(make_learner:
 @pytest.mark.parametrize("said", [True, False])
 def test_where_rewards_teach_nothing_the_games_text_does(said: bool, make_learner: Any, make_episodes: Any) -> None:
     """Groups without a difference have no gradient of their own; without text of the game there is no step."""
-    ppo = {"advantage_estimator": "grpo", "observation_weight": 0.5}
+    ppo = {"advantage_estimator": "grpo", "env_token_loss_weight": 0.5}
     learner = make_learner(critic=False, entropy_coeff=0.0, token_ppo=ppo)
     episodes = make_episodes(8)
     data = in_groups(marked(episodes) if said else episodes, 4, equal=True)
     before = weights(learner)
     numbers = update(learner, data)
-    assert numbers["updates_without_gradient"] == float(not said) and same(before, weights(learner)) is not said
+    assert numbers["zero_grad_updates"] == float(not said) and same(before, weights(learner)) is not said
     assert ("observation_loss" in numbers) is said
 
 
 def test_a_critic_that_warms_up_leaves_it_out(make_learner: Any, make_episodes: Any) -> None:
-    learner = make_learner(token_ppo={"observation_weight": 0.5, "critic": {"warmup": {"iterations": 1}}})
+    learner = make_learner(token_ppo={"env_token_loss_weight": 0.5, "critic": {"warmup": {"iterations": 1}}})
     before = weights(learner)
     assert "observation_loss" not in update(learner, marked(make_episodes(8)))
     assert all(torch.equal(before[name], now) for name, now in weights(learner).items() if "value" not in name)

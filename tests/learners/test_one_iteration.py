@@ -20,8 +20,8 @@ def test_it_plays_learns_and_pushes_without_ray() -> None:
     done = subprocess.run([sys.executable, "-c", RUN, str(FILE)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     lines = done.stdout.splitlines()
-    assert len(lines) == 3 and all("logprob_gap" in line for line in lines)
-    gaps = [float(line.split("logprob_gap ")[1].split()[0]) for line in lines]
+    assert len(lines) == 3 and all("logprob_diff" in line for line in lines)
+    gaps = [float(line.split("logprob_diff ")[1].split()[0]) for line in lines]
     assert max(gaps) < 1e-4, "the engine plays with the weights that were pushed"
 
 

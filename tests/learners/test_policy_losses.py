@@ -51,7 +51,7 @@ def made_up(lengths: list[int], seed: int, equal_advantages: bool = False) -> di
 
 def loss_of(name: str, dual_clip: float | None = None) -> Any:
     """The loss with the bounds of :func:`written_out`, as far as it has such options."""
-    bounds = {"low": LOW, "high": HIGH, "dual": dual_clip}
+    bounds = {"clip_low": LOW, "clip_high": HIGH, "dual_clip": dual_clip}
     known = declared(POLICY_LOSSES[name])
     return POLICY_LOSSES.read({"type": name, **{key: value for key, value in bounds.items() if key in known}})
 
@@ -106,7 +106,7 @@ LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=5)
 def test_a_policy_loss_and_its_gradient_are_those_written_out(
     name: str, dual_clip: float | None, lengths: list[int], seed: int
 ) -> None:
-    bounded_below = "dual" in declared(POLICY_LOSSES[name])
+    bounded_below = "dual_clip" in declared(POLICY_LOSSES[name])
     dual_clip = dual_clip if bounded_below else None
     data = made_up(lengths, seed)
     terms = terms_of(data)
@@ -213,8 +213,8 @@ def chosen(value: Any) -> Any:
 
 def test_policy_losses_are_found_by_name_and_by_path() -> None:
     """Also one with an option of its own."""
-    assert TokenPPOOptions().policy_loss == chosen({}) == Clip(low=0.2, high=0.28)
-    assert chosen("gspo") == GSPO(low=3e-4, high=4e-4) and chosen("cispo") == CISPO(high=4.0)
+    assert TokenPPOOptions().policy_loss == chosen({}) == Clip(clip_low=0.2, clip_high=0.28)
+    assert chosen("gspo") == GSPO(clip_low=3e-4, clip_high=4e-4) and chosen("cispo") == CISPO(clip_high=4.0)
     terms = terms_of(made_up([3], 0))
     for value in (f"{__name__}:halved", f"{__name__}:Scaled", {"type": f"{__name__}:Scaled", "scale": 0.5}):
         assert torch.equal(token_losses(chosen(value), terms)[0], halved(terms)[0])
@@ -244,7 +244,7 @@ def test_a_policy_loss_that_returns_something_else_is_named(returned: Callable[[
     [
         ({"policy_loss": f"{__name__}:of_two"}, "policy_loss", "takes one argument, PolicyTerms"),
         ({"policy_loss": f"{__name__}:LOW"}, "policy_loss", "is a float, not a function"),
-        ({"policy_loss": {"type": "cispo", "low": 0.1}}, "policy_loss.low", "unknown key"),
+        ({"policy_loss": {"type": "cispo", "clip_low": 0.1}}, "policy_loss.clip_low", "unknown key"),
         ({"policy_loss": {"type": f"{__name__}:Scaled", "scale": 0}}, "policy_loss.scale", "greater than 0"),
     ],
 )
@@ -304,7 +304,7 @@ def by_hand(rows: list[Row], ppo: TokenPPOOptions, moved: dict[tuple[str, int], 
     }
     weights = np.minimum(np.exp(data["old"] - data["rollout"]), CAP) if name != "dppo" else np.ones(len(ids))
     new = [value + moved.get(("new", token), 0.0) for token, value in zip(ids, data["new"], strict=True)]
-    policy = np.multiply(weights, written_out(name, new, data, value_at(ppo, "policy_loss.dual"))).tolist()
+    policy = np.multiply(weights, written_out(name, new, data, value_at(ppo, "policy_loss.dual_clip"))).tolist()
     parts: dict[Any, list[float]] = defaultdict(list)
     values = 0.0
     for (_, trajectory, turn, token), loss, logprob in zip(tokens, policy, new, strict=True):
@@ -396,9 +396,9 @@ def test_however_rows_are_spread_and_packed_the_loss_is_the_one_written_out(
         {
             "policy_loss": {
                 "type": name,
-                "high": HIGH,
-                **({} if name == "cispo" else {"low": LOW}),
-                **({"dual": dual_clip} if "dual" in declared(POLICY_LOSSES[name]) else {}),
+                "clip_high": HIGH,
+                **({} if name == "cispo" else {"clip_low": LOW}),
+                **({"dual_clip": dual_clip} if "dual_clip" in declared(POLICY_LOSSES[name]) else {}),
             },
             "critic": {"clip": value_clip},
             "kl": {"gradient": "k3"},

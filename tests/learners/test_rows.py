@@ -134,7 +134,7 @@ def test_a_row_is_an_unbroken_stretch_of_one_context(played: list[Trajectory], l
         np.testing.assert_array_equal(row.input_ids, whole[start : start + len(row)])
         cut += start > 0
     batch = TokenBatch.from_trajectories(played, max_row_tokens=limit)
-    assert batch.context_cuts == cut
+    assert batch.truncated_sequences == cut
 
 
 @given(trajectories(), LIMITS, st.sampled_from([1.0, 0.5]))
@@ -203,7 +203,7 @@ def test_an_overflow_begins_a_window_with_the_tail_of_the_context() -> None:
     assert [row.input_ids.tolist() for row in rows] == [[1, 2, 3, 4, 5, 6, 7], [5, 6, 7, 8, 9, 10]]
     assert [row.loss_mask.tolist()[-3:] for row in rows] == [[False, True, True], [False, True, True]]
     batch = TokenBatch.from_trajectories([trajectory], max_row_tokens=8)
-    assert batch.context_cuts == 1
+    assert batch.truncated_sequences == 1
 
 
 def test_a_window_keeps_the_last_observation_whole_where_it_fits() -> None:

@@ -219,7 +219,7 @@ class Same(PPOObjective):
 
 
 DECAYING = {"advantage_estimator": "grpo", "weight_decay": 0.1}
-SKIPPED = "updates_without_gradient"
+SKIPPED = "zero_grad_updates"
 
 
 @pytest.mark.parametrize("stage", [None, 2, *(pytest.param(stage, marks=pytest.mark.slow) for stage in (0, 3))])
@@ -236,7 +236,7 @@ def test_an_update_without_a_gradient_changes_nothing_but_the_counters(
     before, version = hf_state(idle), idle._weights_seq_no
     metrics = update(idle, in_groups(make_episodes(8, seed=1), 2, equal=True))
     assert [metrics[name] for name in (SKIPPED, "num_steps", "grad_norm", "policy_loss")] == [1.0, 0.0, 0.0, 0.0]
-    assert metrics["advantage_std"] == 0.0 and metrics["logprob_gap"] > 0.0  # It is still measured.
+    assert metrics["advantage_std"] == 0.0 and metrics["logprob_diff"] > 0.0  # It is still measured.
     assert idle._weights_seq_no == version + 1
     for name, tensor in hf_state(idle).items():
         np.testing.assert_array_equal(tensor, before[name], err_msg=name)

@@ -99,7 +99,7 @@ def chat_of(tokenizer_of: Callable[..., Any]) -> Callable[..., Any]:
     from rllib_lmgame.policies.chat.format import ChatFormat
 
     def build(style: str = "chatml", **options: Any) -> Any:
-        return ChatFormat(tokenizer_of(style), LanguageModelOptions(**{"format_reminder": False, **options}))
+        return ChatFormat(tokenizer_of(style), LanguageModelOptions(**{"format_instructions": False, **options}))
 
     return build
 

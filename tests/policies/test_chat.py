@@ -123,7 +123,7 @@ def test_a_reply_is_closed_once(chat_of, style: str) -> None:
 def test_default_template_for_a_tokenizer_without_one(tokenizer_of, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         chat = ChatFormat(
-            tokenizer_of(template=None, special=[], eos="</s>"), LanguageModelOptions(format_reminder=False)
+            tokenizer_of(template=None, special=[], eos="</s>"), LanguageModelOptions(format_instructions=False)
         )
     assert "no chat template" in caplog.text
     conversation = Conversation(chat, "rules")
@@ -157,7 +157,7 @@ def test_template_from_the_options_and_from_a_file(tokenizer_of, tmp_path) -> No
     (tmp_path / "latin.jinja").write_bytes(b"\xe9")
     (tmp_path / "folder.jinja").mkdir()
     for source in (text, str(tmp_path / "own.jinja"), str(tmp_path / "marked.jinja")):
-        chat = ChatFormat(tokenizer_of("zephyr"), LanguageModelOptions(chat_template=source, format_reminder=False))
+        chat = ChatFormat(tokenizer_of("zephyr"), LanguageModelOptions(chat_template=source, format_instructions=False))
         assert chat.tokenizer.decode(Conversation(chat, "s").prompt(Observation("u")).ids) == "[s][u]>"
     for name, said in (("none", "no such file"), ("folder", "Is a directory"), ("latin", "cannot be read: 'utf-8'")):
         with pytest.raises(ConfigError, match=said):
@@ -173,15 +173,15 @@ def test_a_tokenizer_without_any_end_token_is_a_configuration_error(tokenizer_of
     "note",
     ["{left}", "{", "}", "{0}", "{}", "{turns_left.x}", "{turns_left[0]}", "{turns_left!r}", "{turns_left:999999999}"],
 )
-def test_a_turn_note_that_cannot_be_filled_in_is_a_configuration_error(note: str) -> None:
-    with pytest.raises(ConfigError, match=r"config\.language_model\.turn_note.*\{turns_left\} is all it may hold"):
-        build(LanguageModelOptions, {"turn_note": note}, "config.language_model")
+def test_a_turn_suffix_that_cannot_be_filled_in_is_a_configuration_error(note: str) -> None:
+    with pytest.raises(ConfigError, match=r"config\.language_model\.turn_suffix.*\{turns_left\} is all it may hold"):
+        build(LanguageModelOptions, {"turn_suffix": note}, "config.language_model")
 
 
 @given(note=st.text(st.sampled_from("{}:!.[]9r turns_left"), max_size=30), turns=st.integers(0, 10**6))
-def test_a_turn_note_never_grows_beyond_its_own_length(note: str, turns: int) -> None:
+def test_a_turn_suffix_never_grows_beyond_its_own_length(note: str, turns: int) -> None:
     try:
-        LanguageModelOptions(turn_note=note)
+        LanguageModelOptions(turn_suffix=note)
     except ConfigError:
         return
     filled = fill_placeholders(note, {"turns_left": turns})
@@ -195,7 +195,7 @@ def shown(chat: ChatFormat, observation: Observation, note: str | None = None) -
 
 
 def test_user_message(chat_of) -> None:
-    chat = chat_of("chatml", format_reminder=True, think="optional")
+    chat = chat_of("chatml", format_instructions=True, think="optional")
     text = shown(chat, Observation("{board}", turns_left=3), "no answer")
     assert text.split("\n") == [
         "Your last reply could not be read: no answer.",
@@ -204,7 +204,7 @@ def test_user_message(chat_of) -> None:
         "Write your reasoning and your reply between tags: <think>your reasoning</think><answer>your reply</answer>. "
         "The reply alone is played.",
     ]
-    bare = chat_of("chatml", turn_note="")
+    bare = chat_of("chatml", turn_suffix="")
     assert shown(bare, Observation("x", turns_left=3)) == "x"
 
 
@@ -403,7 +403,7 @@ def test_stripping_takes_away_the_opening_that_the_prompt_gave(chat_of, style: s
 def test_stripping_inside_a_token_keeps_what_follows_the_tag(tokenizer_of) -> None:
     """A token may spell the end of the closing tag and the beginning of the answer."""
     tokenizer = tokenizer_of(template=None, special=[], eos="</s>", plain=["k><answer"])
-    options = {"history": "strip_think", "think": "optional", "format_reminder": False}
+    options = {"history": "strip_think", "think": "optional", "format_instructions": False}
     chat = ChatFormat(tokenizer, LanguageModelOptions(**options))
     reply = np.asarray(
         [*chat.encode("<think>hm</thin"), *chat.encode("k><answer"), *chat.encode(">up</answer>")], np.int32

@@ -51,7 +51,7 @@ def test_they_are_the_tokens_that_the_template_makes_of_them(
     chat_of: Callable[..., Any], style: str, count: int, prefill: str
 ) -> None:
     turns = TURNS[:count]
-    chat = chat_of(style, demonstrations=turns, turn_note="", reply_prefill=prefill)
+    chat = chat_of(style, demonstrations=turns, turn_suffix="", reply_prefill=prefill)
     prompt = Conversation(chat, RULES).prompt(Observation("7 + 1 = ?", turns_left=3))
     messages = messages_of(turns, "7 + 1 = ?", joined=style == "gemma")
     assert prompt.ids == prompt.delta.tolist() == rendered(chat, messages, prefill) and prompt.new_row
@@ -59,7 +59,7 @@ def test_they_are_the_tokens_that_the_template_makes_of_them(
 
 def test_a_template_that_closes_the_reasoning_shows_them_as_earlier_turns(chat_of: Callable[..., Any]) -> None:
     kwargs = {"enable_thinking": False}
-    chat = chat_of("qwen3", demonstrations=TURNS, turn_note="", chat_template_kwargs=kwargs)
+    chat = chat_of("qwen3", demonstrations=TURNS, turn_suffix="", chat_template_kwargs=kwargs)
     prompt = Conversation(chat, RULES).prompt(Observation("7 + 1 = ?"))
     assert prompt.ids == rendered(chat, messages_of(TURNS, "7 + 1 = ?", joined=False))
 
@@ -74,7 +74,7 @@ def test_a_template_that_closes_the_reasoning_shows_them_as_earlier_turns(chat_o
 def test_they_stay_in_front_whatever_is_left_of_the_history(
     chat_of: Callable[..., Any], style: str, history: str, think: str, replies: list[str]
 ) -> None:
-    options = {"history": history, "think": think, "turn_note": "Left: {turns_left}"}
+    options = {"history": history, "think": think, "turn_suffix": "Left: {turns_left}"}
     chat = chat_of(style, demonstrations=TURNS, **options)
     first = Conversation(chat, RULES).prompt(Observation("A", turns_left=9)).ids
     front = len(first) - len(chat.encode("A\nLeft: 9")) - 20
@@ -131,7 +131,7 @@ def test_each_game_and_role_has_its_own(chat_of: Callable[..., Any]) -> None:
 
 
 def test_an_endpoint_is_sent_them_as_messages() -> None:
-    options = LanguageModelOptions(demonstrations=TURNS, format_reminder=False, turn_note="")
+    options = LanguageModelOptions(demonstrations=TURNS, format_instructions=False, turn_suffix="")
     sent = MessageConversation(options, RULES).prompt(Observation("7 + 1 = ?"))
     assert sent == messages_of(TURNS, "7 + 1 = ?", joined=False)
 

@@ -181,7 +181,7 @@ VOCABULARIES: dict[str, Callable[[], Any]] = {
 
 @cache
 def chat_of(vocabulary: str, template: str, **options: Any) -> ChatFormat:
-    chosen = {"format_reminder": False, "turn_note": "", "context_length": 100_000, **options}
+    chosen = {"format_instructions": False, "turn_suffix": "", "context_length": 100_000, **options}
     return ChatFormat(VOCABULARIES[vocabulary](), LanguageModelOptions(chat_template=template, **chosen))
 
 
@@ -283,7 +283,7 @@ def test_a_default_system_prompt_is_no_marker() -> None:
 )
 @rounds
 def test_harmless_text_is_encoded_as_the_tokenizer_encodes_it(vocabulary: str, template: str, texts: list[str]) -> None:
-    chat = chat_of(vocabulary, template, format_reminder=True, turn_note="Turns left: {turns_left}")
+    chat = chat_of(vocabulary, template, format_instructions=True, turn_suffix="Turns left: {turns_left}")
     rules, *observations = texts
     lines = "Turns left: 3\nWrite your reply between tags: <answer>your reply</answer>. Nothing else is read."
     conversation = Conversation(chat, rules)
@@ -300,7 +300,7 @@ def test_harmless_text_is_encoded_as_the_tokenizer_encodes_it(vocabulary: str, t
 
 
 def test_tags_are_structure_in_our_own_lines_alone() -> None:
-    chat = chat_of("qwen", CHATML, format_reminder=True, think="optional")
+    chat = chat_of("qwen", CHATML, format_instructions=True, think="optional")
     tags = chat.guard.vocabulary.tags
     assert {"<think>", "</think>", "<tool_call>", "</tool_call>"} == tags.keys()
     own = [tags["<think>"], tags["</think>"]]
@@ -320,7 +320,7 @@ def special_think() -> Any:
 
 def test_special_tags_are_part_of_replies_and_do_not_end_them() -> None:
     chat = ChatFormat(
-        special_think(), LanguageModelOptions(chat_template=CHATML, think="required", stop_at_answer=False)
+        special_think(), LanguageModelOptions(chat_template=CHATML, think="required", stop_on_answer=False)
     )
     tags = chat.guard.vocabulary.tags
     assert not set(tags.values()) & set(chat.stop_token_ids) and chat.end_id in chat.stop_token_ids

@@ -181,7 +181,7 @@ RULES = "Go up, down, left or right."
 
 
 def chat_of(tokenizer: Any, template: str, **options: Any) -> ChatFormat:
-    given = {"format_reminder": False, "context_length": 100_000, "stop_at_answer": False, **options}
+    given = {"format_instructions": False, "context_length": 100_000, "stop_on_answer": False, **options}
     return ChatFormat(tokenizer, LanguageModelOptions(chat_template=template, **given))
 
 
@@ -273,7 +273,7 @@ def test_a_reply_stops_at_a_closing_tag_that_is_one_token(kind: str, tag: str) -
     if tag != "piece":
         token = AddedToken("</answer>", special=tag == "special", normalized=False)
         tokenizer.add_tokens([token], special_tokens=tag == "special")
-    chat = chat_of(tokenizer, ZEPHYR, stop_at_answer=True)
+    chat = chat_of(tokenizer, ZEPHYR, stop_on_answer=True)
     closing = tokenizer.convert_tokens_to_ids("</answer>")
     assert chat.closing_ids == {"</answer>": closing} and closing in chat.stop_token_ids
     assert chat.reply_ids("up").count(closing) == 1 and chat.reply_ids("up")[-1] == closing
@@ -434,7 +434,7 @@ def test_reasoning_between_control_tokens(model: str) -> None:
     tokenizer = make()
     with pytest.raises(ConfigError, match=r"language_model\.think_tag: .* has control tokens for its reasoning; set"):
         chat_of(tokenizer, template, think="optional")
-    chat = chat_of(tokenizer, template, think="required", think_tag=tag, format_reminder=True)
+    chat = chat_of(tokenizer, template, think="required", think_tag=tag, format_instructions=True)
     ids = tokenizer.encode(reply + end, add_special_tokens=False)
     assert not set(ids[:-1]) & set(chat.stop_token_ids) and ids[-1] in chat.stop_token_ids
     assert chat.reply_ids("up", "hm") == ids

@@ -129,16 +129,16 @@ def test_many_tags_are_read_in_one_pass() -> None:
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 </>#\n._:-'"
 
 
-def chat_of_letters(stop_at_answer: bool = False) -> ChatFormat:
+def chat_of_letters(stop_on_answer: bool = False) -> ChatFormat:
     """Chat with a tokenizer of single characters: no others can be spelt, and compatible forms are made one."""
     vocabulary = {"[UNK]": 0, "<s>": 1, "</s>": 2} | {letter: number for number, letter in enumerate(LETTERS, 3)}
     tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="[UNK]"))
     tokenizer.decoder, tokenizer.normalizer = decoders.Fuse(), normalizers.NFKC()
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", bos_token="<s>", eos_token="</s>")
-    return ChatFormat(fast, LanguageModelOptions(stop_at_answer=stop_at_answer))
+    return ChatFormat(fast, LanguageModelOptions(stop_on_answer=stop_on_answer))
 
 
-CHATS = [chat_of_letters(), chat_of_letters(stop_at_answer=True)]
+CHATS = [chat_of_letters(), chat_of_letters(stop_on_answer=True)]
 ODD = [
     *("", "a", "ab", " a", "a  b", "♞", "♘", "é", "①", "ﬁ", "a\u00a0b", "</answer>", "x</answer>y", "<answer>", "</s>"),
     *("[UNK]", "### user", "\ud800", "\x00"),

@@ -284,7 +284,7 @@ def test_demonstrations_are_written_in_the_format(chat_of, name: str) -> None:
 @pytest.mark.parametrize("think", ["off", "optional"])
 def test_a_user_message_asks_for_the_format(chat_of, name: str, think: str) -> None:
     """What it shows as the form of a reply is itself read, but for the number."""
-    chat = chat_of(reply_format=name, think=think, format_reminder=True)
+    chat = chat_of(reply_format=name, think=think, format_instructions=True)
     asked = chat.message(Observation("x"))[-1].text
     assert asked.strip() and (name in ("whole", "last_number", "function_calling") or made(name).parse(asked).action)
 
@@ -308,7 +308,7 @@ def test_no_mark_of_another_survives_in_a_prompt(chat_of, name: str, kind: str, 
 @quick
 def test_no_mark_of_another_survives_at_an_endpoint(name: str, text: str) -> None:
     form = made(name)
-    talk = MessageConversation(LanguageModelOptions(reply_format=name, format_reminder=False))
+    talk = MessageConversation(LanguageModelOptions(reply_format=name, format_instructions=False))
     (message,) = talk.prompt(Observation(text))
     assert not [mark for mark in (*form.marks, *form.tags, "<tool_call>", "<think>") if mark in message["content"]]
 
@@ -354,7 +354,7 @@ FUNCTIONS: list[dict[str, Any]] = [
     ],
 )
 def test_an_action_is_the_call_of_a_function_that_a_game_lists(chat_of, action: str, called: dict[str, Any]) -> None:
-    chat = chat_of(reply_format="function_calling", format_reminder=True).for_game(read_functions(FUNCTIONS))
+    chat = chat_of(reply_format="function_calling", format_instructions=True).for_game(read_functions(FUNCTIONS))
     assert json.loads(chat.decode(chat.reply_ids(action))) == called
     assert chat.reply_format.parse(chat.read(chat.reply_ids(action))).action == action
     assert "search(keywords: string) - looks for products" in chat.message(Observation("x"))[-1].text
@@ -453,7 +453,7 @@ class Never(Shouted):
 
 
 def test_a_format_of_ones_own(chat_of: Callable[..., ChatFormat]) -> None:
-    chat = chat_of(reply_format=f"{__name__}:Shouted", think="optional", format_reminder=True)
+    chat = chat_of(reply_format=f"{__name__}:Shouted", think="optional", format_instructions=True)
     assert chat.decode(chat.reply_ids("up", "hm")) == "<think>hm</think>!!up!!"
     assert chat.reply_format.parse("<think>!!no!!</think>!!up!!") == ParsedReply("up", "!!no!!")
     shown = chat.tokenizer.decode(Conversation(chat, "r").prompt(Observation("!!down!!")).ids)

@@ -91,7 +91,7 @@ def tokenizer_of(name: str) -> Any:
 
 
 def chat_of(name: str, **options: Any) -> ChatFormat:
-    given = {"context_length": 100_000, "think_tag": TAGS.get(name, "think"), "format_reminder": False, **options}
+    given = {"context_length": 100_000, "think_tag": TAGS.get(name, "think"), "format_instructions": False, **options}
     return ChatFormat(tokenizer_of(name), LanguageModelOptions(chat_template=TEMPLATES[name], **given))
 
 

@@ -99,7 +99,7 @@ def plain_odds(directory: str, tree: GameTree, chat: ChatFormat, constrained: bo
 @pytest.mark.parametrize("constrained", [False, True])
 def test_odds_are_those_of_a_plain_forward(tiny_model_dir: str, constrained: bool, history: str) -> None:
     tree, chat = game_tree(KUHN), chat_of(tiny_model_dir, history=history)
-    found = answers(tiny_model_dir, ask, tree.information_sets, chat, legal_moves_only=constrained)
+    found = answers(tiny_model_dir, ask, tree.information_sets, chat, constrained_decoding=constrained)
     expected = plain_odds(tiny_model_dir, tree, chat, constrained)
     for decision, answer, odds in zip(tree.information_sets, found, expected, strict=True):
         assert dict(answer.odds) == pytest.approx(odds, abs=1e-5), decision
@@ -146,7 +146,7 @@ def test_uniform_play_through_texts_prompts_and_an_engine(game, config, corpus, 
     safetensors.numpy.save_file({n: np.zeros_like(w) for n, w in weights.items()}, file, {"format": "pt"})
     tree, chat = game_tree(game, config), chat_of(directory, system_prompt="", history="window")
     assert len({len(chat.reply_ids(action)) for s in tree.information_sets for action in s.legal_actions}) == 1
-    numbers = numbers_of(tree, answers(directory, ask, tree.information_sets, chat, kind, legal_moves_only=False))
+    numbers = numbers_of(tree, answers(directory, ask, tree.information_sets, chat, kind, constrained_decoding=False))
     assert numbers["exploitability"] == pytest.approx(uniform, abs=1e-6)
     assert numbers["exploitability"] == pytest.approx(exploitability(tree, odds_of(uniform_policy, tree)), abs=1e-9)
 
@@ -226,6 +226,6 @@ def test_what_goes_wrong_is_told(tiny_model_dir: str) -> None:
 
     for generate, error, words in ((broken, NotAnswered, "gone 0"), (another, ConfigError, "does not score")):
         with pytest.raises(error, match=words):
-            asyncio.run(ask(tree.information_sets, chat, generate, legal_moves_only=False))
+            asyncio.run(ask(tree.information_sets, chat, generate, constrained_decoding=False))
     with pytest.raises(ConfigError, match="no room"):
         prompts_of([tree.information_sets[0]], chat_of(tiny_model_dir, context_length=16))

@@ -28,7 +28,7 @@ def played(make_runner: MakeRunner, constrained: bool = True, count: int = 6, lo
     def answer(request) -> list[int]:
         return list(chance.choice(request.choices)) if constrained else "4"
 
-    runner = make_runner("lmgame/TicTacToe-v0", answer, rollouts={"legal_moves_only": constrained})
+    runner = make_runner("lmgame/TicTacToe-v0", answer, rollouts={"constrained_decoding": constrained})
     if log_dir is not None:
         runner.config.episode_log_dir = str(log_dir)
     result = play_games(runner, count, log="x" if log_dir else None)
@@ -93,7 +93,7 @@ def test_the_log_has_the_probabilities_of_all_legal_moves(make_runner: MakeRunne
         ids, chosen = np.array(reply, np.int32), np.array(logprobs, np.float32)
         return Generation(request.request_id, ids, chosen, StopReason.EOS, 0, choice_logprobs=values)
 
-    runner = make_runner("lmgame/TicTacToe-v0", answer, rollouts={"legal_moves_only": True})
+    runner = make_runner("lmgame/TicTacToe-v0", answer, rollouts={"constrained_decoding": True})
     runner.config.episode_log_dir = str(tmp_path)
     assert not play_games(runner, 4, log="x").failures
     sizes = set()
@@ -132,7 +132,7 @@ def test_moves_that_go_another_way_together_are_told_together() -> None:
 
 def test_a_reply_outside_the_choices_drops_its_episode(make_runner: MakeRunner) -> None:
     runner = make_runner(
-        "lmgame/TicTacToe-v0", lambda request: list(request.choices[0][:-1]), rollouts={"legal_moves_only": True}
+        "lmgame/TicTacToe-v0", lambda request: list(request.choices[0][:-1]), rollouts={"constrained_decoding": True}
     )
     result = play_games(runner, 1)
     assert [failure.reason for failure in result.failures] == ["engine_error"]
@@ -167,7 +167,7 @@ def test_replies_are_free_where_a_game_lists_nothing(make_runner: MakeRunner) ->
     runner = make_runner(
         "lmgame/Werewolf-v0",
         answer,
-        rollouts={"legal_moves_only": True},
+        rollouts={"constrained_decoding": True},
         model={"context_length": 1024, "max_tokens_per_turn": 64, "history": "window"},
     )
     result = play_games(runner, 3)

@@ -176,11 +176,11 @@ def test_sampling_settings_reach_the_engine(make_runner: MakeRunner) -> None:
     assert set(client.forgotten) == set(client.keys) == {"t-1-0"}
 
 
-def test_legal_moves_only(make_runner: MakeRunner) -> None:
+def test_constrained_decoding(make_runner: MakeRunner) -> None:
     def answer(request) -> list[int]:
         return list(request.choices[-1])
 
-    runner = make_runner("lmgame/TicTacToe-v0", answer, rollouts={"legal_moves_only": True})
+    runner = make_runner("lmgame/TicTacToe-v0", answer, rollouts={"constrained_decoding": True})
     result = play(runner)
     client = runner.client("player")
     chat = runner.chat("player")
@@ -191,7 +191,7 @@ def test_legal_moves_only(make_runner: MakeRunner) -> None:
 
 
 def test_legal_moves_that_are_longer_than_a_reply_may_be(make_runner: MakeRunner) -> None:
-    runner = make_runner("lmgame/TicTacToe-v0", rollouts={"legal_moves_only": True})
+    runner = make_runner("lmgame/TicTacToe-v0", rollouts={"constrained_decoding": True})
     runner._chats.clear()
     runner.config.language_model(max_tokens_per_turn=1)
     result = play_games(runner, 1)

@@ -16,7 +16,7 @@ from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 MakeRunner = Callable[..., TextGameEnvRunner]
-LEARNED = build(TokenPPOOptions, {"observation_weight": 0.1}, "token_ppo")
+LEARNED = build(TokenPPOOptions, {"env_token_loss_weight": 0.1}, "token_ppo")
 
 
 @pytest.mark.parametrize("stage", ["token_ppo", "warm_start"])
@@ -25,7 +25,7 @@ def test_rows_know_what_the_game_has_said(game: str, stage: str, make_runner: Ma
     """Of each seat its own; episodes of a log that are played again have the same marks."""
     options = {"token_ppo_options": LEARNED}
     if stage == "warm_start":
-        options = {"supervised_options": SupervisedOptions(observation_weight=0.5)}
+        options = {"supervised_options": SupervisedOptions(env_token_loss_weight=0.5)}
     runner = make_runner(game, episode_log_dir=str(tmp_path), **options)
     episodes = play_games(runner, 3, expert="random", log="x").episodes
     again = logged(tmp_path / "x-0.jsonl").episodes(0, 3, runner)

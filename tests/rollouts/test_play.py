@@ -233,7 +233,7 @@ def test_running_out_of_context_truncates_at_the_last_position_that_fits(make_ru
     options = {
         "context_length": 150,
         "min_tokens_per_turn": least,
-        "format_reminder": False,
+        "format_instructions": False,
         "history": history,
         "history_window": 9,
     }
@@ -250,7 +250,7 @@ def test_running_out_of_context_truncates_at_the_last_position_that_fits(make_ru
     assert seat.final_prompt.ids[: len(seen)] == seen or history == "window"
     assert 150 - (least or 32) < len(seat.final_prompt.ids) <= 150
     batch = TokenBatch.from_trajectories([trajectory_of_seat(played, seat)], max_row_tokens=150)
-    assert batch.context_cuts == 0
+    assert batch.truncated_sequences == 0
     (row,) = [row for row in rows_in_batch(batch) if row.needs_bootstrap]
     assert row.input_ids.tolist() == seat.final_prompt.ids
     (end,) = [pack.position_ids[pack.bootstrap_index].tolist() for pack in batch.microbatches(9999)]
@@ -265,7 +265,7 @@ def test_the_bootstrap_value_is_that_of_the_last_position_the_context_holds(make
 
     from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 
-    runner = make_runner(model={"context_length": 150, "min_tokens_per_turn": 4, "format_reminder": False})
+    runner = make_runner(model={"context_length": 150, "min_tokens_per_turn": 4, "format_instructions": False})
     space = TEXT_SPACE
     module = LanguageModelRLModule(
         observation_space=space, action_space=space, model_config={"options": {}, "model_dir": str(model_dir)}
@@ -400,7 +400,7 @@ def test_one_fault_has_one_reason(game: str, make_runner: MakeRunner) -> None:
         ([5, 6, 7], False, refused),
         ("no such move", True, refused),
     ):
-        runner = make_runner(game, lambda request, answer=answer: answer, model={"format_reminder": reminded})
+        runner = make_runner(game, lambda request, answer=answer: answer, model={"format_instructions": reminded})
         play_games(runner, 1, keep="nothing")
         last = prompts_of(runner)[-1]
         shown = last[last.rfind("user") :] if "user" in last else last

@@ -56,7 +56,7 @@ def test_a_log_of_another_tokenizer_and_format(make_runner, tmp_path) -> None:
             "answer_tag": "move",
             "think": "required",
             "history": "window",
-            "format_reminder": False,
+            "format_instructions": False,
         }
     )
     records = read_log(path)

@@ -83,7 +83,7 @@ def test_every_state_of_an_episode_is_reached_again(game: str, make_runner: Make
     episodes, options = REPLAYED[game]
     listed = game not in ("lmgame/Negotiation-v0", "lmgame/Werewolf-v0")
     runner = make_runner(
-        game, chance, env_config=options, rollouts={"legal_moves_only": listed}, model={"context_length": 30_000}
+        game, chance, env_config=options, rollouts={"constrained_decoding": listed}, model={"context_length": 30_000}
     )
     played = play_games(runner, episodes)
     states = list(state_values._states(played.episodes, {"player": Wanted(1, 1.0)}))
@@ -129,7 +129,7 @@ def test_values_are_those_of_the_game(mark: str, make_runner: MakeRunner) -> Non
     runner = make_runner(
         "lmgame/TicTacToe-v0",
         Chance(3),
-        rollouts={"legal_moves_only": True},
+        rollouts={"constrained_decoding": True},
         players={"policies": players, "policy_mapping_fn": {mark: "player", other: "chance"}},
     )
     played = play_games(runner, 1)
@@ -175,7 +175,7 @@ def test_what_was_earned_before_the_first_choice_is_part_of_its_value(finished: 
         "lmgame/Sokoban-v0",
         lambda request: request.choices[0],
         env_config={"max_turns": 4},
-        rollouts={"legal_moves_only": True},
+        rollouts={"constrained_decoding": True},
     )
     played = play_games(runner, 40)
 
@@ -277,7 +277,7 @@ def test_a_player_that_goes_another_way_is_named(make_runner: MakeRunner) -> Non
         "policies": {"player": {}, "other": {"player": f"{__name__}:Fickle"}},
         "policy_mapping_fn": {"X": "other", "O": "player"},
     }
-    runner = make_runner("lmgame/TicTacToe-v0", Chance(), rollouts={"legal_moves_only": True}, players=players)
+    runner = make_runner("lmgame/TicTacToe-v0", Chance(), rollouts={"constrained_decoding": True}, players=players)
     played = play_games(runner, 1)
     states = list(state_values._states(played.episodes, {"player": Wanted(20, 1.0)}))
     plans, _ = state_values._plans(states, played.summaries)

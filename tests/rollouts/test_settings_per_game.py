@@ -55,8 +55,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "answer_tag": st.sampled_from(["answer", "move"]),
     "think_tag": st.sampled_from(["think", "reason"]),
     "think": st.sampled_from(["off", "optional", "required"]),
-    "format_reminder": st.booleans(),
-    "turn_note": st.sampled_from(["", "{turns_left} left"]),
+    "format_instructions": st.booleans(),
+    "turn_suffix": st.sampled_from(["", "{turns_left} left"]),
     "reply_prefill": st.sampled_from(["", "<answer>"]),
     "history": st.sampled_from(["keep", "strip_think", "window"]),
     "history_window": st.integers(1, 3),
@@ -108,7 +108,11 @@ def test_entries_without_these_keys_are_written_as_before() -> None:
         ("games: [{env: A, language_model: {model: b}}]", "games[0].language_model.model", "language_model.model"),
         ("games: [{env: A, language_model: {thinks: off}}]", "games[0].language_model.thinks", "did you mean 'think'"),
         ("games: [{env: A, language_model: {think: no}}]", "games[0].language_model.think", "must be 'off', "),
-        ("games: [{env: A, language_model: {turn_note: '{x}'}}]", "games[0].language_model.turn_note", "{turns_left}"),
+        (
+            "games: [{env: A, language_model: {turn_suffix: '{x}'}}]",
+            "games[0].language_model.turn_suffix",
+            "{turns_left}",
+        ),
         ("games: [{env: A, temperature: -1}]", "games[0].temperature", "equal to 0"),
         ("games: [{env: A, format_penalty: 1}]", "games[0].format_penalty", "equal to 0"),
         (

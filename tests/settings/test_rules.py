@@ -34,7 +34,7 @@ supervised.test_episodes | {run: LMGameSFT, env: null, supervised: {data: 'data:
 evaluation_interval | {run: LMGameSFT, env: null, supervised: {data: 'data:agentgym-traj'}, evaluation_interval: 1}
 inference.temperature | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, inference: {temperature: 0.7}}
 games[0].temperature | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, games: [{env: lmgame/Maze-v0, temperature: 0.7}]}
-text_rollouts.legal_moves_only | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, text_rollouts: {legal_moves_only: true}}
+text_rollouts.constrained_decoding | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, text_rollouts: {constrained_decoding: true}}
 token_ppo.adam_betas | token_ppo: {adam_betas: [0.9, 1]}
 token_ppo.kl.schedule[1] | token_ppo: {kl: {schedule: [[10, 0.1], [0, 0]]}}
 token_ppo.kl.schedule | token_ppo: {kl: {schedule: [[0, -1]]}}
@@ -62,10 +62,10 @@ text_rollouts.episodes_per_iteration | text_rollouts: {episodes_per_iteration: 6
 text_rollouts.episodes_per_iteration | {num_learners: 2, text_rollouts: {episodes_per_iteration: 1}}
 text_rollouts.group_size | token_ppo: {advantage_estimator: grpo}
 text_rollouts.episodes_per_iteration | {num_learners: 3, token_ppo: {advantage_estimator: grpo}, text_rollouts: {episodes_per_iteration: 16, group_size: 8}}
-data_selection.keep_groups | data_selection: {keep_groups: 0.5}
-data_selection.constant_groups | data_selection: {constant_groups: drop}
+data_selection.reward_variance_filter | data_selection: {reward_variance_filter: 0.5}
+data_selection.zero_variance_groups | data_selection: {zero_variance_groups: drop}
 data_selection.normalize_rewards | data_selection: {normalize_rewards: group}
-data_selection.keep_groups | {text_rollouts: {episodes_per_iteration: 8, group_size: 4}, data_selection: {keep_groups: 0.2}}
+data_selection.reward_variance_filter | {text_rollouts: {episodes_per_iteration: 8, group_size: 4}, data_selection: {reward_variance_filter: 0.2}}
 data_selection.overlong.buffer | data_selection: {overlong: {tokens: 64, buffer: 64}}
 data_selection.oversample | {text_rollouts: {deterministic: true}, data_selection: {oversample: 2}}
 data_selection.oversample | {env: lmgame/TicTacToe-v0, league: {}, data_selection: {oversample: 2}}

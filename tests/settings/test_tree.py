@@ -20,14 +20,14 @@ ROOM = {"env": "lmgame/Sokoban-v0"}
 
 
 def _in_python(config: Any) -> Any:
-    return config.environment(**ROOM).training(lr=1e-5).token_ppo(policy_loss={"low": 0.2})
+    return config.environment(**ROOM).training(lr=1e-5).token_ppo(policy_loss={"clip_low": 0.2})
 
 
 @pytest.mark.parametrize(
     "config",
     [
         _in_python(LMGameGRPOConfig()),
-        LMGameGRPOConfig().update_from_dict({**ROOM, "lr": 1e-5, "token_ppo": {"policy_loss": {"low": 0.2}}}),
+        LMGameGRPOConfig().update_from_dict({**ROOM, "lr": 1e-5, "token_ppo": {"policy_loss": {"clip_low": 0.2}}}),
         _in_python(LMGameGRPOConfig()).copy(),
         LMGameGRPOConfig.from_dict(_in_python(LMGameGRPOConfig()).to_dict()),
     ],
@@ -35,7 +35,7 @@ def _in_python(config: Any) -> Any:
 )
 def test_what_was_given_is_known_also_where_it_is_the_default(config: Any) -> None:
     keys = {key for key in config.settings.keys if config.settings.given(key)}
-    assert keys == {"env", "lr", "token_ppo", "token_ppo.policy_loss", "token_ppo.policy_loss.low"}
+    assert keys == {"env", "lr", "token_ppo", "token_ppo.policy_loss", "token_ppo.policy_loss.clip_low"}
     config.validate()
     assert config.settings.keys == keys
 
@@ -44,9 +44,9 @@ def test_a_value_changed_in_a_dictionary_of_the_configuration_was_given() -> Non
     changed = {
         **LMGamePPOConfig().environment(**ROOM).to_dict(),
         "gamma": 0.9,
-        "token_ppo": {"policy_loss": {"low": 0.1}},
+        "token_ppo": {"policy_loss": {"clip_low": 0.1}},
     }
-    group = {"token_ppo", "token_ppo.policy_loss", "token_ppo.policy_loss.low"}
+    group = {"token_ppo", "token_ppo.policy_loss", "token_ppo.policy_loss.clip_low"}
     assert LMGamePPOConfig.from_dict(changed).settings.keys == {"env", "gamma", *group}
 
 
@@ -94,7 +94,7 @@ def test_what_is_written_beside_a_dictionary_of_the_configuration_wins(
 
 
 def test_the_settings_of_a_policy_have_its_own_options_and_schedules() -> None:
-    own = {"lr": 1e-4, "token_ppo": {"policy_loss": {"low": 0.1}}}
+    own = {"lr": 1e-4, "token_ppo": {"policy_loss": {"clip_low": 0.1}}}
     config = (
         LMGamePPOConfig()
         .environment(**ROOM)
@@ -103,11 +103,11 @@ def test_the_settings_of_a_policy_have_its_own_options_and_schedules() -> None:
         .training(lr={"points": [[0, 1e-3]]}, gamma={"points": [[0, 0.5]]})
     )
     a, b = config.settings.policy("a"), config.settings.policy("b")
-    assert (a.rllib.lr, a.ppo.policy_loss.low, a.lm.max_tokens_per_turn) == (1e-4, 0.1, 7)
-    assert (b.rllib.lr, b.ppo.policy_loss.low, b.lm.max_tokens_per_turn) == (1e-6, 0.2, 128)
+    assert (a.rllib.lr, a.ppo.policy_loss.clip_low, a.lm.max_tokens_per_turn) == (1e-4, 0.1, 7)
+    assert (b.rllib.lr, b.ppo.policy_loss.clip_low, b.lm.max_tokens_per_turn) == (1e-6, 0.2, 128)
     assert (a.follows("lr"), a.follows("gamma"), b.follows("lr")) == (False, True, True)
-    assert a.given("token_ppo.policy_loss.low") and not b.given("token_ppo.policy_loss.low")
-    assert b.at({"gamma": 0.25, "token_ppo.policy_loss.low": 0.3}).ppo.policy_loss.low == 0.3
+    assert a.given("token_ppo.policy_loss.clip_low") and not b.given("token_ppo.policy_loss.clip_low")
+    assert b.at({"gamma": 0.25, "token_ppo.policy_loss.clip_low": 0.3}).ppo.policy_loss.clip_low == 0.3
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

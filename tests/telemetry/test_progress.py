@@ -256,7 +256,7 @@ def test_what_a_trial_does_is_told_every_ten_seconds_until_its_first_result(
 
 
 UNREAD = {"env_runners": {"format_error_rate": 0.97, "success_rate": 0.0}}
-EQUAL = {"learners": {"player": {"advantage_min": 0.0, "advantage_max": 0.0, "updates_without_gradient": 1.0}}}
+EQUAL = {"learners": {"player": {"advantage_min": 0.0, "advantage_max": 0.0, "zero_grad_updates": 1.0}}}
 
 
 def test_that_nothing_can_be_learnt_is_said_once_and_again_after_ten_iterations() -> None:
@@ -278,12 +278,12 @@ def test_dropped_episodes_are_told_with_the_reason(monkeypatch: pytest.MonkeyPat
 
 def test_what_helps_is_named_with_its_keys_and_its_page() -> None:
     """Replies that cannot be read, groups that earned the same, and a gap that bfloat16 does not explain."""
-    equal = {"player": {"advantage_min": 0.0, "advantage_max": 0.0, "logprob_gap": 0.35}, "__all_modules__": {"x": 1}}
+    equal = {"player": {"advantage_min": 0.0, "advantage_max": 0.0, "logprob_diff": 0.35}, "__all_modules__": {"x": 1}}
     lines = printed({"env_runners": {"format_error_rate": 0.9}, "learners": equal})
     keys = ("language_model.reply_prefill", "text_rollouts.group_size", "differ by up to 0.35")
     assert len(lines) == 3 and all(key in line for key, line in zip(keys, lines, strict=True))
     assert all("docs/troubleshooting.md" in line and line.startswith("note: ") for line in lines)
-    assert not printed({"learners": {"player": {"logprob_gap": 0.01}}})
+    assert not printed({"learners": {"player": {"logprob_diff": 0.01}}})
 
 
 @pytest.mark.parametrize(

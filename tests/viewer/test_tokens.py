@@ -39,7 +39,7 @@ def _move_learner_from_sampler(algorithm: Any) -> None:
 
 @pytest.mark.parametrize("constrained", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_sums_over_the_tokens_shown_are_the_metrics_of_their_iteration(start, make_config, constrained):
-    options = {"episode_log": "all", "group_size": 4, "legal_moves_only": constrained}
+    options = {"episode_log": "all", "group_size": 4, "constrained_decoding": constrained}
     game = {"env": "lmgame/TicTacToe-v0", "env_config": {}} if constrained else {}
     config = make_config(**game, text_rollouts=options, token_ppo={"advantage_estimator": "grpo"})
     algorithm = start(config)
@@ -57,7 +57,7 @@ def test_sums_over_the_tokens_shown_are_the_metrics_of_their_iteration(start, ma
         assert tokens == told["trained_tokens"]
         assert advantage / tokens == pytest.approx(told["advantage_mean"], abs=1e-4)
         assert entropy / tokens == pytest.approx(told["entropy"], rel=1e-4)
-        assert gap / tokens == pytest.approx(told["logprob_gap_mean"], rel=1e-4) and gap / tokens > 0.01
+        assert gap / tokens == pytest.approx(told["logprob_diff_mean"], rel=1e-4) and gap / tokens > 0.01
     forced = 0
     for number in range(len(library.rows)):
         for turn in (turn for seat in library.episode(number)["seats"] for turn in seat["turns"]):

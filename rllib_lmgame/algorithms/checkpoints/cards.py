@@ -27,7 +27,7 @@ MOST_VALUES = 512
 """Of a curve that a checkpoint carries: where there are more, every second goes."""
 SHOWN = (
     "seed", "lr", "gamma", "lambda", "entropy_coeff", "num_epochs", "text_rollouts.episodes_per_iteration",
-    "text_rollouts.group_size", "text_rollouts.legal_moves_only", "token_ppo.advantage_estimator",
+    "text_rollouts.group_size", "text_rollouts.constrained_decoding", "token_ppo.advantage_estimator",
     "token_ppo.num_minibatches", "token_ppo.ema_decay", "language_model.context_length",
     "language_model.max_tokens_per_turn",
 )  # fmt: skip

@@ -208,7 +208,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         microbatch_tokens=microbatch,
         head_chunk_tokens=update.head_chunk_tokens,
         observes=config.learns_observations(policy),
-        legal_moves_only=config.text_rollout_options.legal_moves_only,
+        constrained_decoding=config.text_rollout_options.constrained_decoding,
         gradient_checkpointing=options.gradient_checkpointing,
         copies=int(PolicyFacts(config, policy).keeps_reference),
         separate_value=separate,

@@ -225,7 +225,7 @@ def learner_mib(
     microbatch_tokens: int = MOST_TOKENS,
     head_chunk_tokens: int = 4096,
     observes: bool = False,
-    legal_moves_only: bool = False,
+    constrained_decoding: bool = False,
     gradient_checkpointing: bool = False,
     copies: int = 0,
     separate_value: bool = False,
@@ -245,7 +245,7 @@ def learner_mib(
         microbatch_tokens: Tokens in one forward and backward pass.
         head_chunk_tokens: Tokens whose logits exist at once.
         observes: The game's text is learned too: its logits exist beside those of replies.
-        legal_moves_only: The logits' gradient is then the sum of two, so it does not replace the logits.
+        constrained_decoding: The logits' gradient is then the sum of two, so it does not replace the logits.
         gradient_checkpointing: Keep only the layers' inputs.
         copies: Further frozen copies of the weights (a reference model).
         separate_value: The value function has a backbone of its own.
@@ -273,7 +273,7 @@ def learner_mib(
     workspace = WORKSPACE_MIB * MIB if shape.vocab_size else 0
     head = shape.head if adapters is None or trains_head else 0  # A frozen one has no gradient.
     passes = 2 if observes else 1
-    logits = _head_pass(shape, head, width, microbatch_tokens, head_chunk_tokens, legal_moves_only, passes)
+    logits = _head_pass(shape, head, width, microbatch_tokens, head_chunk_tokens, constrained_decoding, passes)
     parts["logits"] = logits + workspace
     if stage:
         parts[ZERO_BUFFERS] = _zero_buffers(zero or {}, trained, width, world, (adapters and shape.parameters) or 0)
@@ -311,7 +311,7 @@ def _head_pass(
     width: int,
     microbatch_tokens: int,
     head_chunk_tokens: int,
-    legal_moves_only: bool,
+    constrained_decoding: bool,
     passes: int,
 ) -> float:
     """Most bytes of one chunk's logits and of the gradients of logits and of the head's ``head`` entries.
@@ -323,7 +323,7 @@ def _head_pass(
     logits = chunk * shape.vocab_size * (4 if width == 4 else 4 + width)
     head *= width
     chunks = chunk < microbatch_tokens or passes > 1
-    return head * chunks + max(logits + head, 2 * head * chunks, 2 * logits * legal_moves_only)
+    return head * chunks + max(logits + head, 2 * head * chunks, 2 * logits * constrained_decoding)
 
 
 def _zero_buffers(zero: Mapping[str, Any], trained: int, width: int, world: int, frozen: int) -> float:

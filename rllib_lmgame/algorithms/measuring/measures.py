@@ -253,8 +253,8 @@ class AskedPolicies:
 
     def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
         """Probabilities of the legal actions at each decision (:func:`~rllib_lmgame.rollouts.asking.ask`)."""
-        only = self.rollout_options.legal_moves_only
-        return self._collect(decisions, None, lambda *part, numbers: ask(*part, legal_moves_only=only))
+        only = self.rollout_options.constrained_decoding
+        return self._collect(decisions, None, lambda *part, numbers: ask(*part, constrained_decoding=only))
 
     def ask_for_samples(
         self,

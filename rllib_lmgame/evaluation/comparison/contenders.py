@@ -147,7 +147,7 @@ class PoliciesOfRun:
             **self._weights,
             "temperature": self.temperature,
             "sampling": [inference.top_p, inference.top_k] if self._asked is None else [],
-            "legal_moves_only": self.options.legal_moves_only,
+            "constrained_decoding": self.options.constrained_decoding,
             "language_models": {policy: as_mapping(self.config.language_model_of(policy)) for policy in policies},
         }
 

@@ -196,7 +196,7 @@ class LocalModel(LanguageModel):
             "language_model": as_mapping(self.options.language_model),
             **({"in_games": {game: as_mapping(each) for game, each in own.items()}} if own else {}),
             "sampling": [inference.temperature, inference.top_p, inference.top_k],
-            "legal_moves_only": self.options.text_rollouts.legal_moves_only,
+            "constrained_decoding": self.options.text_rollouts.constrained_decoding,
             **self._digests(),
         }
 

@@ -55,7 +55,7 @@ def file_of(setting: Setting, changes: dict[str, Any]) -> dict[str, Any]:
         "token_ppo": {
             "num_minibatches": 4,
             "max_tokens_per_microbatch": 2048 if gpus else 512,
-            "max_logprob_gap": None,
+            "max_logprob_diff": None,
         },
         "num_env_runners": 0,
         "num_envs_per_env_runner": 256 if gpus else 16,
@@ -113,10 +113,10 @@ def judged(results: list[dict[str, Any]], setting: Setting) -> list[Measured]:
     learner = [result["learners"]["player"] for result in results]
     last = results[-1]
     return [
-        Measured("gap, weights as loaded", _number(learner[0], "logprob_gap_mean"), "nats", high=setting.gap),
+        Measured("gap, weights as loaded", _number(learner[0], "logprob_diff_mean"), "nats", high=setting.gap),
         Measured(
             "gap, trained weights",
-            max(_number(each, "logprob_gap_mean") for each in learner[1:]),
+            max(_number(each, "logprob_diff_mean") for each in learner[1:]),
             "nats",
             high=setting.gap,
         ),

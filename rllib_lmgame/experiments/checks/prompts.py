@@ -26,7 +26,7 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
     """Check that the first prompts of each game fit, in every seat whose tokenizer is on this machine.
 
     A tiny model's tokenizer is made from texts of quick games. The shortest legal action, an expert's first reply and
-    what ``legal_moves_only`` allows are written as replies too. Games that there was no time for become a notice.
+    what ``constrained_decoding`` allows are written as replies too. Games that there was no time for become a notice.
     Raises: ConfigError: if a prompt leaves no room for a reply.
     """
     deadline, seen, written = time.monotonic() + BUDGET_S, set[str](), set[str]()
@@ -41,7 +41,7 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                     *(config.games_for_evaluation() if config.evaluation_interval else ()),
                 )
                 options = {policy: config.language_model_of(policy) for policy in config.language_model_policies()}
-                legal = config.text_rollout_options.legal_moves_only
+                legal = config.text_rollout_options.constrained_decoding
                 of_game = (games, options, config.supervised_options, config.teacher_options, legal)
                 what = repr((*of_game, data_of(config), config.seat_mapping_spec))
                 if what not in seen:
@@ -178,9 +178,9 @@ def _check_sayable(chat: Any, game: str, actions: Sequence[str]) -> None:
         )
 
 
-def _check_room(seat: Any, session: Any, observation: Any, prompt: Any, legal_moves_only: bool) -> None:
+def _check_room(seat: Any, session: Any, observation: Any, prompt: Any, constrained_decoding: bool) -> None:
     """Refuse a limit of tokens below the shortest legal action: each reply would be cut, or end the run."""
-    if legal_moves_only and observation.legal_actions:
+    if constrained_decoding and observation.legal_actions:
         seat.moves(session, observation, prompt)
         return
     chat, written = seat.chat, list[int]()
@@ -236,7 +236,7 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
                 if prompt.max_tokens < 1:
                     raise seat.out_of_tokens(session, prompt, 1)
                 _check_sayable(chat, session.game_id, observation.legal_actions)
-                _check_room(seat, session, observation, prompt, config.text_rollout_options.legal_moves_only)
+                _check_room(seat, session, observation, prompt, config.text_rollout_options.constrained_decoding)
                 if expert is not None:
                     await expert.reply(seat, session, observation, prompt, call)
     finally:

@@ -34,7 +34,7 @@ def mixture_notices(configs: Sequence[Any]) -> Iterator[str]:
         if is_mixture(model):
             yield (
                 f"config.language_model.model: {model} is a mixture of experts. Engine and learner may send a token to "
-                "different experts, since the engine's choices are not replayed: watch learners/POLICY/logprob_gap "
+                "different experts, since the engine's choices are not replayed: watch learners/POLICY/logprob_diff "
                 "(about 0.01 for a dense model in bfloat16)"
             )
 

@@ -31,7 +31,7 @@ _LOOKED_AT = (
     (r"evaluation/env_runners/success_rate", "evaluation_success_rate"),
     (r"env_runners/seat_returns_mean/(.+)", r"return/\1"),
     (r"evaluation/env_runners/seat_returns_mean/(.+)", r"evaluation_return/\1"),
-    (r"learners/(?!__all_modules__/)([^/]+)/(entropy|logprob_gap)", r"\2/\1"),
+    (r"learners/(?!__all_modules__/)([^/]+)/(entropy|logprob_diff)", r"\2/\1"),
 )
 """Success, returns, replies that cannot be read, entropy, the gap between sampler and learner; and names there."""
 
@@ -60,10 +60,14 @@ _GROUPS = [
         ("evaluation/(?:env_runners/)?", "4_evaluation"),
         (
             _POLICY
-            + "(?=[^/]+/(?:logprob_gap.*|first_minibatch_ratio_error|ratio|staleness.*|stale_fraction|importance_.*)$)",
+            + "(?=[^/]+/(?:logprob_diff.*|first_minibatch_ratio_error|ratio"
+            + "|staleness.*|stale_fraction|importance_.*)$)",
             "6_sampler_and_learner",
         ),
-        (_POLICY + "(?=[^/]+/(?:num_.*|padding_waste|trained_tokens.*|update_s|context_cuts)$)", "7_speed_and_size"),
+        (
+            _POLICY + "(?=[^/]+/(?:num_.*|padding_waste|trained_tokens.*|update_s|truncated_sequences)$)",
+            "7_speed_and_size",
+        ),
         (_POLICY, "5_update"),
         ("timers/(?=[^/]+_s$)", "7_speed_and_size"),
         ("(?=overlap/)", "7_speed_and_size"),

@@ -166,7 +166,7 @@ class TokenBatch:
         row_lengths, row_trajectory: int64 ``[R]``; tokens of each row that are read, and its trajectory. Nobody needs
             what stands behind the token that predicts the last one of a row that is learned, unless its last state has
             a value.
-        context_cuts: Rows that lack the head of their context because of ``max_row_tokens``.
+        truncated_sequences: Rows that lack the head of their context because of ``max_row_tokens``.
     """
 
     rollout_logprobs: np.ndarray
@@ -198,7 +198,7 @@ class TokenBatch:
     bootstrap_values: np.ndarray
     row_lengths: np.ndarray
     row_trajectory: np.ndarray
-    context_cuts: int
+    truncated_sequences: int
     _ids: np.ndarray
     _row_starts: np.ndarray
     _row_bootstrap: np.ndarray
@@ -219,7 +219,7 @@ class TokenBatch:
         arrays = {each.name: np.zeros(0, np.float32 if each.name in numbers else np.int64) for each in fields(cls)}
         offsets = ("trajectory_offsets", "turn_offsets", "_row_actions", "_row_observed", "_allowed_offsets")
         flags = dict.fromkeys(("needs_bootstrap", "_row_bootstrap"), np.zeros(0, bool))
-        names: dict[str, Any] = {"roles": (), "games": (), "episodes": (), "context_cuts": 0}
+        names: dict[str, Any] = {"roles": (), "games": (), "episodes": (), "truncated_sequences": 0}
         return cls(**{**arrays, **dict.fromkeys(offsets, np.zeros(1, np.int64)), **flags, **names})
 
     @classmethod
@@ -305,7 +305,7 @@ class TokenBatch:
             bootstrap_values=np.zeros(len(played), np.float32),
             row_lengths=np.where(bootstraps, lengths, read),
             row_trajectory=row_trajectory,
-            context_cuts=layout.context_cuts,
+            truncated_sequences=layout.truncated_sequences,
             _ids=ids,
             _row_starts=starts,
             _row_bootstrap=bootstraps,

@@ -68,7 +68,7 @@ class RowLayout:
             token, and which of the ids are the game's text that is said here for the first time.
         rows: Number of segments up to the row's end, number of the trajectory, and whether the value at the last token
             is its bootstrap value. Segments after the last row's end are the row that is being written.
-        context_cuts: Rows that lack the head of the context their replies were sampled with, for want of room.
+        truncated_sequences: Rows that lack the head of the context their replies were sampled with, for want of room.
     """
 
     def __init__(self, limit: int) -> None:
@@ -76,7 +76,7 @@ class RowLayout:
             raise ValueError(f"max_row_tokens must be at least 2 (a sampled token and one before it), not {limit}")
         self.segments: list[tuple[np.ndarray, np.ndarray | None, int, int, float, np.ndarray | None]] = []
         self.rows: list[tuple[int, int, bool]] = []
-        self.context_cuts = 0
+        self.truncated_sequences = 0
         self._limit = limit
         self._tokens, self._cut = 0, False
 
@@ -163,7 +163,7 @@ class RowLayout:
             self.rows[-1] = (*self.rows[-1][:2], True)
         elif needs_bootstrap or any(logprobs is not None for _, logprobs, *_ in row):
             self.rows.append((len(self.segments), self._trajectory, needs_bootstrap))
-            self.context_cuts += self._cut
+            self.truncated_sequences += self._cut
         elif row:
             del self.segments[-len(row) :]
         self._tokens, self._cut = 0, False

@@ -71,12 +71,12 @@ class FunctionLoss(PolicyLoss):
 
 
 class Clip(PolicyLoss):
-    """PPO: ``-min(r A, clip(r, 1 - low, 1 + high) A)`` (Schulman et al. 2017, eq. 7)."""
+    """PPO: ``-min(r A, clip(r, 1 - clip_low, 1 + clip_high) A)`` (Schulman et al. 2017, eq. 7)."""
 
     type: str = tag("clip", "Its name.")
-    low: Scheduled[float] = option(0.2, "The ratio is clipped at 1 less this.", gt=0, le=1)
-    high: Scheduled[float] = option(0.28, "The ratio is clipped at 1 and this.", gt=0)
-    dual: Scheduled[float | None] = option(
+    clip_low: Scheduled[float] = option(0.2, "The ratio is clipped at 1 less this.", gt=0, le=1)
+    clip_high: Scheduled[float] = option(0.28, "The ratio is clipped at 1 and this.", gt=0)
+    dual_clip: Scheduled[float | None] = option(
         None, "Bound on the loss of bad tokens with a large ratio; null is off.", gt=1
     )
 
@@ -86,31 +86,31 @@ class Clip(PolicyLoss):
         return self._clipped(terms, torch.exp(_bounded(terms.logprobs - terms.old_logprobs)))
 
     def _clipped(self, terms: PolicyTerms, ratio: Tensor) -> tuple[Tensor, Stats]:
-        loss, stats = clipped_loss(ratio, terms.advantages, self.low, self.high, self.dual)
+        loss, stats = clipped_loss(ratio, terms.advantages, self.clip_low, self.clip_high, self.dual_clip)
         return loss, stats | {"approx_kl": _approx_kl(terms)}
 
 
 class CISPO(PolicyLoss):
-    """``-sg[min(r, 1 + high)] A log p``: no token loses its gradient (MiniMax-M1, 2506.13585, eq. 4 one-sided)."""
+    """``-sg[min(r, 1 + clip_high)] A log p``: no token loses its gradient (MiniMax-M1, 2506.13585, eq. 4 one-sided)."""
 
     type: str = tag("cispo", "Its name.")
-    high: Scheduled[float] = option(
+    clip_high: Scheduled[float] = option(
         4.0, "The weight is at most 1 and this; 5 in all, as ScaleRL (2510.13786) has it.", gt=0
     )
 
     def __call__(self, terms: PolicyTerms, /) -> tuple[Tensor, Stats]:
-        return _weighted_likelihood(terms, None, 1.0 + self.high)
+        return _weighted_likelihood(terms, None, 1.0 + self.clip_high)
 
 
 class CISPOTwoSided(PolicyLoss):
-    """``-sg[clip(r, 1 - low, 1 + high)] A log p`` (2506.13585, eq. 4 and 5 with both bounds)."""
+    """``-sg[clip(r, 1 - clip_low, 1 + clip_high)] A log p`` (2506.13585, eq. 4 and 5 with both bounds)."""
 
     type: str = tag("cispo_two_sided", "Its name.")
-    low: Scheduled[float] = option(0.2, "The weight is at least 1 less this.", gt=0, le=1)
-    high: Scheduled[float] = option(0.28, "The weight is at most 1 and this.", gt=0)
+    clip_low: Scheduled[float] = option(0.2, "The weight is at least 1 less this.", gt=0, le=1)
+    clip_high: Scheduled[float] = option(0.28, "The weight is at most 1 and this.", gt=0)
 
     def __call__(self, terms: PolicyTerms, /) -> tuple[Tensor, Stats]:
-        return _weighted_likelihood(terms, 1.0 - self.low, 1.0 + self.high)
+        return _weighted_likelihood(terms, 1.0 - self.clip_low, 1.0 + self.clip_high)
 
 
 class GSPO(Clip):
@@ -121,8 +121,8 @@ class GSPO(Clip):
     """
 
     type: str = tag("gspo", "Its name.")
-    low: Scheduled[float] = option(3e-4, "The ratio is clipped at 1 less this.", gt=0, le=1)
-    high: Scheduled[float] = option(4e-4, "The ratio is clipped at 1 and this.", gt=0)
+    clip_low: Scheduled[float] = option(3e-4, "The ratio is clipped at 1 less this.", gt=0, le=1)
+    clip_high: Scheduled[float] = option(4e-4, "The ratio is clipped at 1 and this.", gt=0)
 
     def __call__(self, terms: PolicyTerms, /) -> tuple[Tensor, Stats]:
         import torch
@@ -142,13 +142,13 @@ class GSPOTrajectory(GSPO):
 class DPPO(PolicyLoss):
     """``-r A`` with ``r = p / p_rollout`` (DPPO with binary total variation, 2602.04879).
 
-    There is no gradient where a step would lead further out of ``-low <= p - p_rollout <= high``. So a rare token may
-    change by a large factor, a frequent one only by a small difference.
+    There is no gradient where a step would lead further out of ``-clip_low <= p - p_rollout <= clip_high``. So a rare
+    token may change by a large factor, a frequent one only by a small difference.
     """
 
     type: str = tag("dppo", "Its name.")
-    low: Scheduled[float] = option(0.2, "How far a probability may fall.", gt=0, le=1)
-    high: Scheduled[float] = option(0.2, "How far a probability may rise.", gt=0)
+    clip_low: Scheduled[float] = option(0.2, "How far a probability may fall.", gt=0, le=1)
+    clip_high: Scheduled[float] = option(0.2, "How far a probability may rise.", gt=0)
     to_sampler: ClassVar[bool] = True
 
     def __call__(self, terms: PolicyTerms, /) -> tuple[Tensor, Stats]:
@@ -158,7 +158,7 @@ class DPPO(PolicyLoss):
         with torch.no_grad():
             moved = torch.exp(terms.logprobs) - torch.exp(terms.rollout_logprobs)
             rises, falls = terms.advantages > 0, terms.advantages < 0
-            cut = (rises & (moved > self.high)) | (falls & (moved < -self.low))
+            cut = (rises & (moved > self.clip_high)) | (falls & (moved < -self.clip_low))
         ratio = torch.exp(log_ratio)
         return torch.where(cut, 0.0, -terms.advantages * ratio), _stats(ratio, terms, cut)
 

@@ -12,8 +12,9 @@ a minibatch is more than one micro-batch. Guarantees:
 2. The loss of a minibatch is the mean over its action tokens on all learners, however they are spread and packed; an
    objective may weigh them (``aggregation``).
 3. A step with NaN or infinite gradients changes no weight anywhere and is counted; ``max_nan_steps`` in a row raise.
-4. With ``observation_weight`` the loss has so many times the mean cross-entropy of the game's text: over its own tokens
-   of the minibatch on all learners, at temperature 1, among the whole vocabulary. A critic's warm-up leaves it out.
+4. With ``env_token_loss_weight`` the loss has so many times the mean cross-entropy of the game's text: over its own
+   tokens of the minibatch on all learners, at temperature 1, among the whole vocabulary. A critic's warm-up leaves it
+   out.
 5. An update in which nothing has a gradient takes no step on any learner and is counted: weights and optimizer stay as
    they are. All else goes on as behind any update.
 """
@@ -127,7 +128,7 @@ class Objective:
     """Learning rate of all parameters in an update that the objective is given to; ``None``: the configured one."""
 
     learns_observations: bool = False
-    """``token_ppo.observation_weight`` of the adapted settings adds to its loss."""
+    """``token_ppo.env_token_loss_weight`` of the adapted settings adds to its loss."""
 
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:
         """The settings of an update with this objective, from the configured ones."""
@@ -302,22 +303,22 @@ class UpdateLoop:
         """Whether there is anything to learn; it is noted where there is not."""
         if self.objective.has_gradient(self.update):
             return True
-        if self._observation_weight and self.update.ranks.max(self.update.batch.num_observed) > 0:
+        if self._env_token_loss_weight and self.update.ranks.max(self.update.batch.num_observed) > 0:
             return True
         self.update.meter.before |= {WITHOUT_GRADIENT: 1.0, "policy_loss": 0.0, "total_loss": 0.0}
         return False
 
     @property
-    def _observation_weight(self) -> float:
+    def _env_token_loss_weight(self) -> float:
         """What the cross-entropy of the game's text counts in this update."""
         rests = self.update.critic_warms_up or not self.objective.learns_observations
-        return 0.0 if rests else self.update.settings.ppo.observation_weight
+        return 0.0 if rests else self.update.settings.ppo.env_token_loss_weight
 
     def _observation_loss(self, update: ModuleUpdate, logprobs: torch.Tensor) -> Loss:
         """Of a micro-batch, as an objective's own; ``logprobs`` are those of the game's text, ``[O]``."""
         assert update.minibatch is not None
         loss = -logprobs.sum()
-        share = self._observation_weight * update.minibatch.tokens / max(1.0, update.minibatch.observed)
+        share = self._env_token_loss_weight * update.minibatch.tokens / max(1.0, update.minibatch.observed)
         return share * loss, {"observation_loss": loss, "observation_tokens": float(len(logprobs))}
 
     @property
@@ -416,7 +417,7 @@ class UpdateLoop:
             return
         update = replace(self.update, minibatch=size)
         flags = objective.forward_flags(update)
-        observes = self._observation_weight > 0 and size.observed > 0
+        observes = self._env_token_loss_weight > 0 and size.observed > 0
         if observes:
             flags = {**flags, "with_observed": True}
         passes = self._passes(minibatch)

@@ -70,7 +70,7 @@ def per_token(how: str, minibatch: MinibatchSize | None) -> float:
 
 
 ALL = slice(None)
-NAMES = ("importance_weight", "importance_capped_fraction", "importance_masked_fraction", "logprob_gap_mean")
+NAMES = ("importance_weight", "importance_capped_fraction", "importance_masked_fraction", "logprob_diff_mean")
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,12 +25,14 @@ class SupervisedObjective(Objective):
     num_minibatches: int
     lr: float
     lr_warmup_steps: int = 0
-    observation_weight: float = 0.0
+    env_token_loss_weight: float = 0.0
     needs_old_policy: ClassVar[bool] = False
     learns_observations: ClassVar[bool] = True
 
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:
-        own = settings.of_another_loss(num_minibatches=self.num_minibatches, observation_weight=self.observation_weight)
+        own = settings.of_another_loss(
+            num_minibatches=self.num_minibatches, env_token_loss_weight=self.env_token_loss_weight
+        )
         return replace(own, lr_warmup_steps=self.lr_warmup_steps, num_epochs=1)
 
     def forward_flags(self, update: ModuleUpdate) -> dict[str, Any]:

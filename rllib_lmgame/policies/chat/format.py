@@ -53,8 +53,8 @@ MAX_REPLIES_CACHED = 4096
 PLAIN: dict[str, Any] = {
     "system_prompt": None,
     "reply_format": "whole",
-    "format_reminder": False,
-    "turn_note": "",
+    "format_instructions": False,
+    "turn_suffix": "",
     "reply_prefill": "",
     "demonstrations": 0,
     "history": "full",
@@ -233,13 +233,13 @@ class ChatFormat:
         Of a model that reasons there are none: a stop within the reasoning ends nothing, so they go by their text.
         """
         reasons = self.options.think != "off" or self.reply_format.think_opening in self.template
-        stops = self.reply_format.stops if self.options.stop_at_answer and not reasons else ()
+        stops = self.reply_format.stops if self.options.stop_on_answer and not reasons else ()
         return {stop: ids[0] for stop in stops if len(ids := self.encode(stop)) == 1}
 
     @cached_property
     def stop_texts(self) -> tuple[str, ...]:
         """The format's other stops, if replies end there."""
-        stops = self.reply_format.stops if self.options.stop_at_answer else ()
+        stops = self.reply_format.stops if self.options.stop_on_answer else ()
         return tuple(stop for stop in stops if stop not in self.closing_ids)
 
     @property

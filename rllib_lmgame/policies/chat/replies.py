@@ -90,7 +90,7 @@ class ReplyFormat:
         tags: What marks the action, as tags: a game's text never gives their ids.
         marks: The same as plain text: they are broken apart in a game's text.
         begins: Where the action begins, for `history: strip_think`, if the reasoning before it has no marks.
-        stops: Texts of ASCII at which a reply is over (``stop_at_answer``); a written reply ends with one or with none.
+        stops: Texts of ASCII at which a reply is over (``stop_on_answer``); a written reply ends with one or with none.
         has_thought: The format has a place for the reasoning; otherwise that stands between the marks of ``think_tag``.
     """
 
@@ -217,12 +217,12 @@ def message_parts(
     of the empty text is left out.
     """
     before, text, after = "", observation.text, ""
-    if note and options.format_reminder:
+    if note and options.format_instructions:
         before = f"Your last reply could not be read: {note}.\n"
         if observation.refusal:
             text = text.removeprefix(observation.refusal).removeprefix("\n")
-    if options.turn_note and observation.turns_left is not None:
-        after += "\n" + fill_placeholders(options.turn_note, {"turns_left": observation.turns_left})
-    if options.format_reminder:
+    if options.turn_suffix and observation.turns_left is not None:
+        after += "\n" + fill_placeholders(options.turn_suffix, {"turns_left": observation.turns_left})
+    if options.format_instructions:
         after += "\n" + form.form()
     return before, text, after

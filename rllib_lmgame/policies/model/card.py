@@ -32,7 +32,7 @@ the text that ends it is several tokens, the program below does.{constrained}
 |---|---|
 | `system_prompt` | `None`: the game's own rules; `''`: none |
 | `reply_format`, `answer_tag`, `think_tag`, `think` | the form of a reply: where action and reasoning stand |
-| `format_reminder`, `turn_note` | lines below each observation |
+| `format_instructions`, `turn_suffix` | lines below each observation |
 | `demonstrations` | turns in front of every game |
 | `reply_prefill` | text that every reply is made to begin with |
 | `history`, `history_window` | earlier turns that are shown |
@@ -107,7 +107,7 @@ class Played:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
-    legal_moves_only: bool = False
+    constrained_decoding: bool = False
 
     @property
     def sampling(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def model_card(options: LanguageModelOptions, played: Played) -> str:
     said = {key: value for key, value in as_mapping(options).items() if known[key].says["carded"]}
     return _CARD.format(
         origin="".join(f"{key}: {value}\n" for key, value in origin_of(options.model).items()),
-        constrained=_CONSTRAINED if played.legal_moves_only else "",
+        constrained=_CONSTRAINED if played.constrained_decoding else "",
         games=", ".join(literal([env, dict(env_config)]) for env, env_config in played.games),
         settings="\n".join(f"    {literal(key)}: {literal(value)}," for key, value in said.items()),
         sampling=literal(played.sampling),

@@ -24,7 +24,7 @@ class Demonstration(Group):
     observation: str = option("", "What the player saw, as the game says it.")
     action: str = option("", "What it answered, without tags.")
     think: str | None = option(None, "Its reasoning, where `think` is on.")
-    turns_left: int | None = option(None, "Turns it had left, for `turn_note`.", ge=0)
+    turns_left: int | None = option(None, "Turns it had left, for `turn_suffix`.", ge=0)
     game: str = option("", "Game it belongs to; empty: all.")
     role: str = option("", "Role it belongs to; empty: all.")
     level: str = option("", "Level it is from, as a game says `info['level']`; it is then not played.")

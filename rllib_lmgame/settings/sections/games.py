@@ -132,8 +132,8 @@ def _built(fields: Mapping[str, Any], where: str) -> GameConfig:
     """One entry, its ``language_model`` with checked values."""
     game = build(GameConfig, fields, where)
     talk = build(TalkOptions, game.language_model, f"{where}.language_model")
-    if "turn_note" in game.language_model:
-        check_placeholders(value_at(talk, "turn_note"), ("turns_left",), f"{where}.language_model.turn_note")
+    if "turn_suffix" in game.language_model:
+        check_placeholders(value_at(talk, "turn_suffix"), ("turns_left",), f"{where}.language_model.turn_suffix")
     checked = {key: value_at(talk, key) for key in game.language_model}
     return build(GameConfig, {"language_model": checked}, where, game)
 

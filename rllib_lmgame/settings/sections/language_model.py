@@ -182,8 +182,8 @@ class LanguageModelOptions(Group):
         stranger=True,
     )
     think: str = option("off", "Reasoning part before the answer.", choices=("off", "optional", "required"))
-    format_reminder: bool = option(True, "Say in each user message how to answer.")
-    turn_note: str = option(
+    format_instructions: bool = option(True, "Say in each user message how to answer.")
+    turn_suffix: str = option(
         "Turns left: {turns_left}",
         "Line added to each user message where the game has a turn limit; `{turns_left}` is all it may hold. "
         "Empty leaves it out.",
@@ -197,7 +197,7 @@ class LanguageModelOptions(Group):
         path=True,
         stranger=is_shown,
     )
-    stop_at_answer: bool = option(
+    stop_on_answer: bool = option(
         True,
         "End the reply at the closing answer tag, or at what ends [its format](own-model.md#the-form-of-a-reply), with "
         "the token that completes it; otherwise at end of sequence.",
@@ -231,7 +231,7 @@ class LanguageModelOptions(Group):
 
     @model_validator(mode="after")
     def _read(self) -> LanguageModelOptions:
-        check_placeholders(self.turn_note, ("turns_left",), "config.language_model.turn_note")
+        check_placeholders(self.turn_suffix, ("turns_left",), "config.language_model.turn_suffix")
         object.__setattr__(self, "demonstrations", read_demonstrations(self.demonstrations))
         return self
 
@@ -266,8 +266,8 @@ TALK = (
         "answer_tag",
         "think_tag",
         "think",
-        "format_reminder",
-        "turn_note",
+        "format_instructions",
+        "turn_suffix",
     ),
     *("reply_prefill", "history", "history_window"),
     *LIMITS,

@@ -217,7 +217,7 @@ FLAT_KEYS = (*FIELDS, *declared(OtherOptions), "lambda_", "callbacks")
 """Keys beside the sections that a user is likely to mean; :func:`rllib_keys` knows all of RLlib's, but imports it."""
 
 WITHOUT_EFFECT = {
-    "clip_param": "set token_ppo.policy_loss.low and token_ppo.policy_loss.high",
+    "clip_param": "set token_ppo.policy_loss.clip_low and token_ppo.policy_loss.clip_high",
     "vf_clip_param": "set token_ppo.critic.clip",
     "use_gae": "set token_ppo.advantage_estimator",
     "use_critic": "set token_ppo.advantage_estimator",
@@ -234,7 +234,7 @@ WITHOUT_EFFECT = {
     "log_gradients": "learners/<policy>/grad_norm is always there",
     "custom_evaluation_function": "set evaluation_config.measures to a measure of your own",
     "episode_lookback_horizon": "set language_model.history",
-    "action_mask_key": "set text_rollouts.legal_moves_only",
+    "action_mask_key": "set text_rollouts.constrained_decoding",
     "export_native_model_files": "every checkpoint has the model in hf/",
     "checkpoint_trainable_policies_only": "a checkpoint has the weights of trained policies alone",
     "off_policy_estimation_methods": "set evaluation_config.measures",
@@ -328,9 +328,9 @@ OTHER_NAMES = {
     "ppo_epochs": "num_epochs",
     "num_ppo_epochs": "num_epochs",
     "num_train_epochs": "num_epochs",
-    "clip_range": "token_ppo.policy_loss.high",
-    "cliprange": "token_ppo.policy_loss.high",
-    "epsilon": "token_ppo.policy_loss.high",
+    "clip_range": "token_ppo.policy_loss.clip_high",
+    "cliprange": "token_ppo.policy_loss.clip_high",
+    "epsilon": "token_ppo.policy_loss.clip_high",
     "num_generations": "text_rollouts.group_size",
 }
 """What other trainers (Transformers, TRL, Stable-Baselines3) call the same thing."""

@@ -106,7 +106,7 @@ class SupervisedOptions(Group):
     )
     lr: float = option(2e-3, "Learning rate.", gt=0)
     lr_warmup_steps: int = option(50, "Optimizer steps of linear warm-up.", ge=0)
-    observation_weight: float = option(
+    env_token_loss_weight: float = option(
         0.0,
         "What the mean cross-entropy of [the game's text](algorithms.md#learning-what-the-game-says) behind the first "
         "prompt counts beside that of replies; 0 leaves it out.",
@@ -137,7 +137,7 @@ def spare_groups(groups: int, oversample: float) -> int:
 
 
 class ConstantGroupsOptions(Group):
-    """``data_selection.constant_groups``."""
+    """``data_selection.zero_variance_groups``."""
 
     type: str = tag(
         "keep",
@@ -181,13 +181,13 @@ class NormalizeRewardsOptions(Group):
 class DataSelectionOptions(Group):
     """The ``data_selection`` section: what becomes of the episodes between play and update."""
 
-    keep_groups: Scheduled[float] = option(
+    reward_variance_filter: Scheduled[float] = option(
         1.0,
         "Share of the groups that is trained on: those whose returns differ most among the episodes of the group.",
         gt=0,
         le=1,
     )
-    constant_groups: ConstantGroupsOptions = option(
+    zero_variance_groups: ConstantGroupsOptions = option(
         ConstantGroupsOptions(), "What becomes of groups whose episodes all have the same return."
     )
     overlong: OverlongOptions | None = option(None, "Long replies lose some of their reward; null: none does.")

@@ -48,7 +48,7 @@ class TextRolloutOptions(Group):
         "Whether a player that has spent `language_model.max_tokens_per_episode` bootstraps from the value of its "
         "last state. Off: the budget is part of the task, and spending it is the end.",
     )
-    legal_moves_only: bool = option(
+    constrained_decoding: bool = option(
         False,
         "Constrain replies to the legal moves, where the game lists some. Log-probabilities, entropy and KL are among "
         "the allowed tokens; tokens without an alternative are not trained on.",

@@ -264,15 +264,15 @@ class TokenPPOOptions(Group):
     kl: KLOptions | None = option(
         None, "Penalty on the KL divergence to a reference model, a frozen copy of the weights; null: none."
     )
-    observation_weight: float = option(
+    env_token_loss_weight: float = option(
         0.0,
         "What the mean cross-entropy of [the game's text](algorithms.md#learning-what-the-game-says) behind the first "
         "prompt counts beside the policy loss; 0 leaves it out.",
         ge=0,
     )
-    max_logprob_gap: float | None = option(
+    max_logprob_diff: float | None = option(
         0.5,
-        "A policy's first update (also after a resume) with `logprob_gap_mean` above this, or NaN, ends the run: "
+        "A policy's first update (also after a resume) with `logprob_diff_mean` above this, or NaN, ends the run: "
         "sampler and learner compute different models. Numerics differ by hundredths. Null goes on.",
         gt=0,
     )

@@ -36,9 +36,9 @@ class EndpointPlayer(Player):
         self._inference = build(InferenceOptions, sections.get("inference", {}), "--config.inference")
         self._temperature = settings.temperature
         self.endpoint = build(EndpointOptions, sections.get("endpoint", {}), "--config.endpoint")
-        if sections.get("text_rollouts", {}).get("legal_moves_only"):
+        if sections.get("text_rollouts", {}).get("constrained_decoding"):
             why = f"player {name!r}: an endpoint cannot be kept to legal moves"
-            raise ConfigError("--config.text_rollouts.legal_moves_only", why)
+            raise ConfigError("--config.text_rollouts.constrained_decoding", why)
         self._check_talk("--config")
         for game in settings.games:
             self.in_game(game)

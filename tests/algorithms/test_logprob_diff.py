@@ -31,7 +31,7 @@ class Restored(LMGamePPO):
 
     def update(self, result: Any) -> list[dict[str, Any]]:
         if self._gap is not None:
-            self._learner.log_dict({"logprob_gap_mean": self._gap, "trained_tokens": 9.0}, key="player", window=1)
+            self._learner.log_dict({"logprob_diff_mean": self._gap, "trained_tokens": 9.0}, key="player", window=1)
         return [self._learner.reduce()]
 
     def push_weights(self, *_: Any, **__: Any) -> float:
@@ -44,12 +44,12 @@ class Restored(LMGamePPO):
 def test_a_restored_run_is_checked_at_its_first_update(gaps: tuple[float | None, ...]) -> None:
     run = Restored()
     run.see(*gaps[:-1])
-    with pytest.raises(ConfigError, match=r"max_logprob_gap: player: the log-probabilities .* differ by (0\.9|nan) "):
+    with pytest.raises(ConfigError, match=r"max_logprob_diff: player: the log-probabilities .* differ by (0\.9|nan) "):
         run.see(gaps[-1])
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: (Restored(), (0.01, 0.9, None, nan)), lambda: (Restored(max_logprob_gap=None), (nan, 0.9))]
+    "make", [lambda: (Restored(), (0.01, 0.9, None, nan)), lambda: (Restored(max_logprob_diff=None), (nan, 0.9))]
 )
 def test_only_the_first_update_counts_and_null_goes_on(make) -> None:
     run, gaps = make()
