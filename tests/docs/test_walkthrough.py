@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-MOST_FILES = 65
+MOST_FILES = 89
 MOST_OF_CONFIGURATION = 2
 
 pytestmark = pytest.mark.slow
