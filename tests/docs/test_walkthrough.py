@@ -13,7 +13,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 MOST_FILES = 89
-MOST_OF_CONFIGURATION = 2
+MOST_OF_CONFIGURATION = 10
 
 pytestmark = pytest.mark.slow
 
