@@ -286,6 +286,10 @@ GONE = re.compile(
 CHANGED: tuple[tuple[str, Callable[[Verdict, Verdict], Any]], ...] = (
     ("what has no effect is taken", lambda old, new: new.key != old.key and GONE.search(old.words)),
     (
+        "players may be plain data where objects stood",
+        lambda old, new: old.key == "config.player_options" and not new.key,
+    ),
+    (
         "what has no effect is not told",
         lambda old, new: old.key is new.key is None and {*new.told} <= {*old.told},
     ),

@@ -211,7 +211,7 @@ class LMGamePPO(LMGameAlgorithm):
         after = engines.engine_stats(self.engine_groups)
         result = selected.result
         told = {str(played.game): played.num_levels for played in result.summaries if played.num_levels}
-        self._list_sizes = {**self._list_sizes, **told}
+        self._list_sizes = {game: told.get(game, size) for game, size in self._list_sizes.items()}
         wall_s = result.wall_s if began is None else time.perf_counter() - began
         self.log_episodes(result, engines.engine_metrics(before, after, wall_s))
         if self._ahead is not None:

@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -163,6 +165,17 @@ class Group(BaseModel):
             raise ConfigError.together(_errors(error, type(self), "", values)) from None
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # Pydantic need not call it for groups in groups.
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Numbers of somebody else's group without an upper limit may be any finite ones: that is not ours to know."""
+        if cls.__module__.partition(".")[0] == __name__.partition(".")[0]:
+            return
+        for name in inspect.get_annotations(cls):
+            info = cls.__pydantic_fields__.get(name)
+            says = info and info.json_schema_extra
+            if info is not None and isinstance(says, Limits) and says["le"] is None:
+                info.json_schema_extra = Limits({**says, "bounded": False, "le": sys.float_info.max})
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:

@@ -578,8 +578,11 @@ class Loop(LMGamePPO):
             settings.language_model.get("max_tokens_per_turn"),
         )
         self.asked.append((len(plans), turns, settings.inference.temperature, tokens))
-        said = EpisodeSummary("1", 0, 0, "g", 0, True, "game_over", 1, 1.0, num_levels=6)
-        return PlayResult(summaries=[said] if self._list_sizes else [])
+        no_list = 1, 5  # A game that is none says a size, too.
+        said = [
+            EpisodeSummary("1", 0, n, "g", 0, True, "game_over", 1, 1.0, num_levels=m) for n, m in ((0, 6), no_list)
+        ]
+        return PlayResult(summaries=said if self._list_sizes else [])
 
     def push_weights(self, *args) -> float:
         return 0.0

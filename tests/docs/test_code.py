@@ -204,7 +204,7 @@ def test_the_estimator_shown_is_taken_without_a_critic_and_with_its_option(
 
 
 def test_the_policy_loss_shown_is_the_formula_beside_it() -> None:
-    """At ``r = 1`` it has the gradient of ``-r A``, and none where ``r`` has gone as far as ``high`` allows."""
+    """At ``r = 1`` it has the gradient of ``-r A``, and none where ``r`` has gone as far as ``clip_high`` allows."""
     shown: dict[str, Any] = {}
     exec(compile(block("algorithms.md", "class SPO"), "algorithms.md", "exec", dont_inherit=True), shown)
     ratio = torch.tensor([1.0, 1.2, 0.7, 1.0, 0.8, 1.5], dtype=torch.float64)

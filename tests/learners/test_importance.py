@@ -160,8 +160,9 @@ def test_without_a_cap_no_ratio_is_needed() -> None:
 
 def test_a_ratio_at_the_edge_of_the_band_lies_inside() -> None:
     batch = known_batch([make_row(9, list(range(1, 9)), 0)])
-    batch.old_logprobs[:] = batch.rollout_logprobs  # All ratios are 1.
-    for low, high, masked in ((1, 1, False), (1, 9, False), (0, 1, False)):
+    cases = ((1, 1, 1, False), (1, 1, 9, False), (1, 0, 1, False), (0.999, 1, 9, True), (1.001, 0, 1, True))
+    for ratio, low, high, masked in cases:
+        batch.old_logprobs[:] = batch.rollout_logprobs + np.float32(math.log(ratio))
         found = importance_weights(batch, ImportanceOptions(band=BandOptions(low=low, high=high)))
         assert (found.masked == masked).all() and (found.weights == (not masked)).all()
 
