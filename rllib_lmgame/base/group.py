@@ -116,7 +116,6 @@ def option(
     holds: Holds | None = None,
     of: tuple[str, ...] = (),
     needed: bool = False,
-    always: bool = False,
     is_tag: bool = False,
 ) -> Any:
     """A field with documentation and limits.
@@ -132,7 +131,6 @@ def option(
         holds: What a mapping or list holds.
         of: Types of a tagged group that have it; empty: all.
         needed: Whether these require it.
-        always: Of an update's options: whether it is read whatever the update minimises, as in supervised learning.
         is_tag: See :func:`tag`.
     """
     return Field(default, json_schema_extra=Limits(locals(), bounded=True), description=doc)

@@ -10,7 +10,6 @@ import logging
 import random
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -87,22 +86,19 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
 
     # -- playing ------------------------------------------------------------------------------------------------
 
-    def play(
-        self, plans: Sequence[EpisodePlan], settings: PlaySettings, guests: Mapping[str, Player] | None = None
-    ) -> PlayResult:
+    def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
         """Play ``plans``, which have their line-ups, at most ``num_envs_per_env_runner`` games at once.
 
         If some plans are spare, games still in play when enough groups have finished are dropped. An error that stops
         every episode is returned as ``error``: if it were raised here, RLlib would restart the runner and hide the
-        cause. ``guests`` are players in the line-ups that are no policies of the run.
+        cause.
         """
         start = time.perf_counter()
         options = settings.rollouts or self.config.text_rollout_options
-        guests = guests or {}
 
         @cache
         def player(number: int, assignment: SeatAssignment) -> Player:
-            return self.player(settings, guests, assignment, settings.games[number])
+            return self.player(settings, assignment, settings.games[number])
 
         def seats(session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
             return take_seats(session, plan, partial(player, plan.game))
@@ -112,7 +108,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
             coroutine = play_many(plans, settings.games, seats, self, options, at_once)
             with telling(self.config.watched_as, GAMES, str(self.worker_index), len(plans)) as self._share:
                 self._share.game = self._in_play
-                played = run_to_end(self._with_policies(_among(guests, coroutine)))
+                played = run_to_end(self._with_policies(coroutine))
             self._write_log(played.episodes, settings)
             result = self._collect(played, settings.keep)
         except BaseExceptionGroup as group:
@@ -242,13 +238,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
     def line_ups(self) -> LineUps:
         return LineUps(self.config)
 
-    def player(
-        self, settings: PlaySettings, guests: Mapping[str, Player], assignment: SeatAssignment, game: GameConfig
-    ) -> Player:
-        """Who takes a seat of a game: a guest, a scripted player, or a policy on its engines."""
+    def player(self, settings: PlaySettings, assignment: SeatAssignment, game: GameConfig) -> Player:
+        """Who takes a seat of a game: a scripted player, or a policy on its engines."""
         name = assignment.module_id
-        if name in guests:
-            return guests[name].in_game(game)
         if assignment.player != LANGUAGE_MODEL:
             return Scripted(name, assignment.player)
         chat = self.chat(name, settings.language_model, game)
@@ -348,11 +340,3 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         for client in self._clients.values():
             client.close()
         self._clients.clear()
-
-
-async def _among(guests: Mapping[str, Player], played: Coroutine[Any, Any, PlayedPlans]) -> PlayedPlans:
-    async with AsyncExitStack() as stack:
-        stack.callback(played.close)  # Of a guest that cannot be entered.
-        for guest in guests.values():
-            await stack.enter_async_context(guest)
-        return await played

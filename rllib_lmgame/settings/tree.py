@@ -221,10 +221,6 @@ class Settings:
         group = self.value(above) if "." in above and self.given(above) else None
         return group is not None and name in given(group)
 
-    def is_set(self, key: str) -> bool:
-        """Whether an option was given and asks for something, as null does not."""
-        return self.given(key) and self.value(key) is not None
-
     def follows(self, key: str) -> bool:
         """Whether an option follows a schedule."""
         return key in self.schedules

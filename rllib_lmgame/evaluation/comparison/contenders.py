@@ -134,7 +134,9 @@ class PoliciesOfRun:
     def player(self, assignment: SeatAssignment, game: GameConfig) -> Player:
         assert self._loaded is not None
         settings = PlaySettings((), temperature=self._asked, seeded=True)
-        return self._loaded.runner.player(settings, self._opponents, assignment, game)
+        if assignment.module_id in self._opponents:
+            return self._opponents[assignment.module_id].in_game(game)
+        return self._loaded.runner.player(settings, assignment, game)
 
     def sessions(self) -> Sessions:
         assert self._loaded is not None

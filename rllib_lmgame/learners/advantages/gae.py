@@ -29,10 +29,6 @@ class GAE(Group, Estimator):
         gt=0,
     )
 
-    @property
-    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("gamma", "lam") if self.length_adaptive is None else ("gamma",)
-
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
         if self.length_adaptive is None:
             return token_gae(inputs)

@@ -22,7 +22,6 @@ class GroupRelative(Estimator):
 
     needs_groups = True
     needs_critic = False
-    reads = ()
     own_scale = True
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
@@ -108,7 +107,6 @@ class GiGPO(Group, Estimator):
 
     needs_groups: ClassVar[bool] = True
     needs_critic: ClassVar[bool] = False
-    reads: ClassVar[tuple[str, ...]] = ("gamma",)
     own_scale: ClassVar[bool] = True
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:

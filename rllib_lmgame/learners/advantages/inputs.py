@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -325,9 +325,6 @@ class Estimator:
     state_rollouts: ClassVar[int] = 0
     """Rollouts from every state in which a trained player acted, whose mean return is in ``turn_values``."""
 
-    reads: ClassVar[tuple[str, ...]] = ("gamma", "lam")
-    """Those of ``gamma``, ``lam`` and ``baseline_decay`` that it reads: who sets another is told it has no effect."""
-
     def __call__(self, inputs: AdvantageInputs, /) -> np.ndarray:
         """Advantages, float32 ``[A]``."""
         raise NotImplementedError
@@ -380,11 +377,9 @@ def resolve_estimator(choice: str | Mapping[str, Any]) -> Estimator:
     with asking(f"asking `{name}`", key):
         estimator = found if isinstance(found, Estimator) else Foreign(found)
         says: dict[str, Any] = {attribute: getattr(estimator, attribute) for attribute in Estimator.__annotations__}
-        wanted, reads = says["state_rollouts"], says["reads"]
+        wanted = says["state_rollouts"]
         if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 0:
             raise ConfigError(key, f"its state_rollouts must be a whole number of at least 0, got {describe(wanted)}")
-        if isinstance(reads, str) or not isinstance(reads, Collection):
-            raise ConfigError(key, f"its reads must be a list of names, got {describe(reads)}")
     return estimator
 
 

@@ -14,7 +14,6 @@ class Reinforce(Estimator):
     """``G_t = r_t + gamma G_{t+1}``, nothing after a cut and without a baseline (Williams 1992)."""
 
     needs_critic = False
-    reads = ("gamma",)
     own_scale = True
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
@@ -28,7 +27,6 @@ class ReinforcePP(Estimator):
     """
 
     needs_critic = False
-    reads = ("gamma",)
     own_scale = True
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:

@@ -21,7 +21,6 @@ class RoleBaseline(Estimator):
     """
 
     needs_critic = False
-    reads = ("gamma", "baseline_decay")
     keeps_baseline = True
 
     def __init__(self) -> None:

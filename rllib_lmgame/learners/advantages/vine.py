@@ -20,7 +20,6 @@ class Vine(Group, Estimator):
     rollouts: int = option(9, "Rollouts from each state; the paper's number.", ge=1)
 
     needs_critic: ClassVar[bool] = False
-    reads: ClassVar[tuple[str, ...]] = ("gamma",)
 
     @property
     def state_rollouts(self) -> int:  # type: ignore[override]

@@ -293,28 +293,23 @@ class TokenPPOOptions(Group):
         "Tokens computed in one pass. `auto` (or null): a power of two up to 8192 whose activations fit [what is "
         "free](gpu.md#micro-batches). A checkpoint keeps the number.",
         ge=LEAST_TOKENS,
-        always=True,
     )
     share_prompts: bool = option(
         True,
         "What rows of a micro-batch begin with in common [is computed once](algorithms.md#shared-prompts). "
         "Nothing else changes but the rounding.",
-        always=True,
     )
-    max_row_tokens: int | None = option(
-        None, "Longest row; null takes the policy's `context_length`.", ge=8, always=True
-    )
+    max_row_tokens: int | None = option(None, "Longest row; null takes the policy's `context_length`.", ge=8)
     num_threads: int | Literal["auto"] | None = option(
         AUTO,
         "CPU threads of each learner. `auto` divides the trial's cores among its learners, a small model has one "
         "([threads](clusters.md#threads)); null: RLlib's `num_cpus_per_learner`, as `auto` on GPUs.",
         ge=1,
         le=MOST_THREADS,
-        always=True,
     )
-    head_chunk_tokens: int = option(4096, "Tokens whose logits are held at once.", ge=1, always=True)
-    weight_decay: float = option(0.0, "AdamW weight decay.", ge=0, always=True)
-    adam_betas: tuple[float, float] = option((0.9, 0.95), "AdamW betas.", always=True)
+    head_chunk_tokens: int = option(4096, "Tokens whose logits are held at once.", ge=1)
+    weight_decay: float = option(0.0, "AdamW weight decay.", ge=0)
+    adam_betas: tuple[float, float] = option((0.9, 0.95), "AdamW betas.")
     lr_warmup_steps: int | None = option(
         None,
         "Optimizer steps of linear warm-up, counted from the policy's first one on; null is "
@@ -328,7 +323,6 @@ class TokenPPOOptions(Group):
         10,
         "Skipped optimizer steps (non-finite gradients) in a row before the run ends with an error.",
         ge=1,
-        always=True,
     )
 
     @property
