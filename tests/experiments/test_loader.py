@@ -165,6 +165,12 @@ def test_surprises_are_refused_on_their_line(text, words):
     assert words in error.message and (error.source or "").startswith("x.yaml") and len(str(error)) < 500
 
 
+@pytest.mark.parametrize("first", ["[1, 1, 1, 1, 1, 1, 1, 1, 1, 1]", "{? " + "k" * 90_000 + " : 1}"])
+def test_what_aliases_expand_to_is_bounded(first):
+    lines = [f"a0: &a0 {first}", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10))]
+    assert "each alias counted as what it stands for" in error_of("\n".join(lines)).message
+
+
 def test_escaped_pairs_are_one_character():
     assert value_of(json.dumps({"a": "\U0001f600"})) == {"a": "\U0001f600"}
 

@@ -34,6 +34,8 @@ from rllib_lmgame.experiments.spec import (
 
 MAX_BYTES = 1_000_000
 """Of an experiment file."""
+MAX_EXPANDED = 4_000_000
+"""Of all values and the names of their keys, once aliases stand for what they name."""
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_TAGS: dict[type[yaml.Node], set[str]] = {
     yaml.ScalarNode: {_TAG + t for t in ("str", "int", "float", "bool", "null", "merge")},
@@ -139,8 +141,14 @@ class _Builder:
 
     def __init__(self, source: Source) -> None:
         self.source = source
+        self.left = MAX_EXPANDED
 
     def build(self, node: yaml.Node, path: Path_) -> Any:
+        self.left -= 1 + sum(len(str(part)) for part in path)
+        if self.left < 0:
+            raise self._error(
+                node, path[:1], "there are too many values or too long keys, each alias counted as what it stands for"
+            )
         if node.tag not in _PLAIN_TAGS[type(node)]:
             tag = node.tag.replace(_TAG, "!!")[:100]
             raise self._error(
