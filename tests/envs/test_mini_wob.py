@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -210,21 +211,23 @@ def test_a_browser_that_dies_fails_its_games_and_the_next_one_is_another() -> No
         f"os.kill(os.getpid(), {int(signal.SIGKILL)})",
     ],
 )
-def test_the_browser_ends_with_the_last_game_and_with_the_process(end: str, tmp_path: Path) -> None:
+def test_the_browser_ends_with_the_last_game_and_with_the_process(end: str) -> None:
     code = (
         "import os, sys; from tests.envs.test_mini_wob import MiniWoB, chromiums\n"
         "game = MiniWoB(tasks='click-test'); game.reset(seed=0); (browser,) = chromiums()\n"
         f"print(browser.pid, flush=True); {end}; print(browser.is_running())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=Path.cwd(),
-        env={**os.environ, "TMPDIR": str(tmp_path)},  # A profile stays where nobody is left to delete it.
-    )
+    # A killed process leaves the browser's profile behind. Chromium's socket lies in it, and its path must be short.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profiles:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
+            cwd=Path.cwd(),
+            env={**os.environ, "TMPDIR": profiles},
+        )
     pid, *rest = done.stdout.split()
     assert rest == (["False"] if end == "game.close()" else [])
     if psutil.pid_exists(int(pid)):
