@@ -113,7 +113,7 @@ def make_learner(directory: str, *, critic: bool = True, **token_ppo: Any) -> An
     config.token_ppo_options = TokenPPOOptions(**token_ppo)
     config.inference_options, config.text_rollout_options = InferenceOptions(), TextRolloutOptions()
     config.supervised_options = config.deepspeed_config = None
-    config.settings = SimpleNamespace(own_keys=lambda policy: frozenset(), games=())
+    config.run = SimpleNamespace(own_keys=lambda policy: frozenset(), games=())
     module_spec = MultiRLModuleSpec(rl_module_specs={"player": spec})
     learner = LMGameLearner(config=config, module_spec=module_spec)
     learner.build()

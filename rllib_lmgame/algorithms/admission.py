@@ -49,15 +49,15 @@ from rllib_lmgame.settings import rules
 from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.settings.plugins import MEASURES
 from rllib_lmgame.settings.rules import Broken, Rules
+from rllib_lmgame.settings.run import OVERRIDES, RunConfig
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions
-from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS, WITHOUT_EFFECT, without_effect
+from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS
 from rllib_lmgame.settings.sections.teacher import KEY as TEACHER
 from rllib_lmgame.settings.sections.teacher import TeacherOptions
-from rllib_lmgame.settings.tree import OVERRIDES, Settings
 
 _OF_ONE = (
     *(*SCHEDULED_KEYS, "kl_target", "grad_clip", "grad_clip_by", "seed", "learner_config_dict"),
-    *("token_ppo", "token_ppo_options", "text_rollouts", "text_rollout_options", "text_rollouts.reward_scale"),
+    *("token_ppo", "text_rollouts", "text_rollouts.reward_scale"),
 )
 """What an update reads, beside the options of ``token_ppo``: it can be one policy's own."""
 
@@ -71,7 +71,7 @@ _MANY = 4096
 
 def admit(config: Any) -> None:
     """Check what RLlib's ``validate`` does not know. Raises: ConfigError: says the key, the problem and the remedy."""
-    s, run = config.settings, RunFacts(config)
+    s, run = config.run, RunFacts(config)
     refuse(rules.rllib, s, run)
     check_games_known(config)
     _check_players(config, s)
@@ -89,23 +89,23 @@ def admit(config: Any) -> None:
     refuse(rules.overlap, s, run)
     with games_blamed_first(config):
         check_seats(config)
-        if s.league is not None:
+        if s.league_options is not None:
             refuse(rules.league, s, run)
             check_contest(config)
     check_schedules(config)
     with games_blamed_first(config):
         check_legal_moves(config)
     refuse(rules.engines, s, run)
-    if s.evaluation.measures and config.evaluation_interval:  # To look at a game may take long.
+    if s.evaluation_config.measures and config.evaluation_interval:  # To look at a game may take long.
         games = config.games_for_evaluation()
         with games_blamed_first(config):
-            check_measures(s.evaluation.measures, games, MEASURES.key, averaged=s.averages)
+            check_measures(s.evaluation_config.measures, games, MEASURES.key, averaged=s.averages)
 
 
 def check_states(config: Any) -> None:
     """Check what estimators need that play on from the middle of games. Raises: ConfigError: names the key."""
     for policy in state_rollouts(config):
-        refuse(rules.states, config.settings.policy(policy), PolicyFacts(config, policy))
+        refuse(rules.states, config.run.policy(policy), PolicyFacts(config, policy))
     with games_blamed_first(config):
         check_replayable(config)
 
@@ -113,7 +113,7 @@ def check_states(config: Any) -> None:
 # -- rules ------------------------------------------------------------------------------------------------------------
 
 
-def refuse(asked: Rules, s: Settings, f: Any) -> None:
+def refuse(asked: Rules, s: RunConfig, f: Any) -> None:
     """Raise :class:`ConfigError` for the first rule that settings break."""
     with _of_policy(s, f):
         for key, message, beside in asked(s, f):
@@ -121,7 +121,7 @@ def refuse(asked: Rules, s: Settings, f: Any) -> None:
 
 
 @contextmanager
-def _of_policy(s: Settings, f: Any) -> Iterator[None]:
+def _of_policy(s: RunConfig, f: Any) -> Iterator[None]:
     """A :class:`ConfigError` raised inside stands below ``config``, and names a policy's own options if it has any."""
     try:
         with below_config():
@@ -135,7 +135,7 @@ def _of_policy(s: Settings, f: Any) -> Iterator[None]:
         raise ConfigError(error.path, f"{error.message}{theirs}") from None
 
 
-def _check_updates(config: Any, s: Settings) -> None:
+def _check_updates(config: Any, s: RunConfig) -> None:
     """How every policy is updated."""
     from rllib_lmgame.learners.engines.deepspeed_engine import check_deepspeed
 
@@ -174,19 +174,17 @@ def check_overrides(config: Any) -> None:
         problem = None
         try:
             of_module = config.get_config_for_module(policy)
-            for key, schedule in of_module.schedule_options.items():
-                if config.schedule_options.get(key) != schedule:
+            for key, schedule in of_module.run.schedules.items():
+                if config.run.schedules.get(key) != schedule:
                     raise ConfigError(f"{path}.{key}", "a policy's own option cannot follow a schedule; set a number")
         except ConfigError as error:
             below = f"{path}.{error.path.removeprefix('config.')}"
             raise ConfigError(error.path if error.path.startswith(path) else below, error.message) from None
         except (ValueError, TypeError, AttributeError) as error:  # RLlib's own words, which name no policy.
             problem = ConfigError(path, str(error).strip().split("\n")[0])
-        for key in sorted(config.settings.own_keys(policy)) if config.entry in OWN.values() else ():
+        for key in sorted(config.run.own_keys(policy)) if config.entry in OWN.values() else ():
             if key in _OF_ONE or (key.startswith("token_ppo.") and key != "token_ppo.num_threads"):
                 continue
-            if key in WITHOUT_EFFECT:
-                raise ConfigError(f"{path}.{key}", without_effect(key).message)
             where = f"policies.{policy}.{key}" if key == "language_model" else key
             raise ConfigError(f"{path}.{key}", f"cannot be a policy's own; set config.{where}")
         if problem is not None:
@@ -216,7 +214,7 @@ def check_who_learns(config: Any) -> None:
             raise ConfigError(key, f"names {policy!r}, which does not learn; {hint}")
 
 
-def _check_players(config: Any, s: Settings) -> None:
+def _check_players(config: Any, s: RunConfig) -> None:
     if not s.trained_policies():
         raise ConfigError("config.policies", "no policy is trained; at least one must be a language model")
     for name, options in s.policies.items():
@@ -229,7 +227,7 @@ def _check_players(config: Any, s: Settings) -> None:
     config.seat_mapping()
 
 
-def _check_talk(config: Any, s: Settings) -> None:
+def _check_talk(config: Any, s: RunConfig) -> None:
     """What games ask for in place of ``language_model``."""
     policies = s.language_model_policies()
     for place, game in games_of(config):
@@ -237,7 +235,7 @@ def _check_talk(config: Any, s: Settings) -> None:
             _check_language_model(s.policy(name).in_game(game, place.rstrip(".")), trained=False)
 
 
-def _check_language_model(s: Settings, *, trained: bool) -> None:
+def _check_language_model(s: RunConfig, *, trained: bool) -> None:
     """The options of one policy's language model, and the files that they name."""
 
     def key(*names: str) -> str:
@@ -345,14 +343,14 @@ def check_on_hub(config: Any) -> None:
 
     Else engines would be waited for that cannot start. Raises: ConfigError: naming what is not there.
     """
-    for own in map(config.settings.policy, config.language_model_policies()):
+    for own in map(config.run.policy, config.language_model_policies()):
         if own.lm.model != TINY_MODEL:
             fetched(own.lm.model, own.place("language_model.model"))
         if own.lm.tokenizer:
             _fetched_tokenizer(own, own.lm.model)
 
 
-def _fetched_tokenizer(own: Settings, model: str) -> str:
+def _fetched_tokenizer(own: RunConfig, model: str) -> str:
     """Where the tokenizer of a policy lies, whose model is ``model``, once it is fetched. Raises: ConfigError."""
     if not own.lm.tokenizer:
         return fetched(model, own.place("language_model.model"))
@@ -371,7 +369,7 @@ def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) 
         return
     other = _vocabulary_of(teacher, fetch)
     for policy in config.trained_policies():
-        learner = config.settings.policy(policy)
+        learner = config.run.policy(policy)
         if policy not in made and learner.lm.model == TINY_MODEL:
             continue  # It is made later.
         model = made.get(policy) or model_directory(learner.lm.model)
@@ -408,7 +406,7 @@ def _vocabulary_of(teacher: TeacherOptions, fetch: bool) -> Callable[[LanguageMo
 
 def check_schedules(config: Any) -> None:
     """Scheduled options must exist, be changeable and stay valid. Raises: ConfigError: names the schedule."""
-    s, run = config.settings, RunFacts(config)
+    s, run = config.run, RunFacts(config)
     if not s.schedules:
         return
     if not config.follows_schedules:
@@ -416,10 +414,7 @@ def check_schedules(config: Any) -> None:
     policies = {name: (s.policy(name), PolicyFacts(config, name)) for name in s.trained_policies()}
     for key, options in s.schedules.items():
         _check_followed(options.by, f"{place_of(key)}.by", config)
-        kind = kind_of(key, config)
-        if key in ("lr", "entropy_coeff") and isinstance(s.value(key), list):
-            raise ConfigError(place_of(key), f"config.{key} is a schedule of RLlib's already; set it to a number")
-        check_numbers(options, *kind, place_of(key))
+        check_numbers(options, *kind_of(key, config), place_of(key))
     for policy, f in policies.values():
         for broken in rules.scheduled(policy, f):
             raise ConfigError(place_of(broken.key), broken.message)
@@ -446,11 +441,11 @@ def _check_followed(metric: str, key: str, config: Any) -> None:
 
 def _together(config: Any, *sections: str) -> list[dict[str, float]]:
     """Values of the schedules of some sections that come together; none where there are no such schedules."""
-    chosen = {key: options for key, options in config.schedule_options.items() if key.partition(".")[0] in sections}
+    chosen = {key: options for key, options in config.run.schedules.items() if key.partition(".")[0] in sections}
     return occurring(chosen, whole_keys(config), _MANY) if chosen else []
 
 
-def _check_play(config: Any, s: Settings, run: RunFacts) -> None:
+def _check_play(config: Any, s: RunConfig, run: RunFacts) -> None:
     """How many episodes are played, and what is chosen of them; what is always refused is no schedule's fault."""
     together = _together(config, *(section.rstrip(".") for section in _PLAYED))
     found = [next(_played(s.at(values), run), None) for values in together]
@@ -462,12 +457,12 @@ def _check_play(config: Any, s: Settings, run: RunFacts) -> None:
         raise _at(values, "text_rollouts", broken.key, broken.message)
 
 
-def _played(s: Settings, run: RunFacts) -> Iterator[Broken]:
+def _played(s: RunConfig, run: RunFacts) -> Iterator[Broken]:
     yield from rules.play(s, run)
     yield from rules.selection(s, run)
 
 
-def _check_loss(config: Any, policies: Mapping[str, tuple[Settings, PolicyFacts]]) -> None:
+def _check_loss(config: Any, policies: Mapping[str, tuple[RunConfig, PolicyFacts]]) -> None:
     for values in _together(config, "token_ppo"):
         for policy, f in policies.values():
             followed = {key: value for key, value in values.items() if policy.follows(key)}
@@ -475,7 +470,7 @@ def _check_loss(config: Any, policies: Mapping[str, tuple[Settings, PolicyFacts]
                 raise _at(values, "token_ppo", broken.key, broken.message)
 
 
-def _check_lengths(config: Any, s: Settings) -> None:
+def _check_lengths(config: Any, s: RunConfig) -> None:
     """The lengths of every policy; its own options stay as they are."""
     games = [None, *(number for number, game in enumerate(s.games) if game.language_model)]
     policies = {name: s.policy(name) for name in s.language_model_policies()}
@@ -491,7 +486,7 @@ def _check_lengths(config: Any, s: Settings) -> None:
 
 def _check_weights(config: Any) -> None:
     """Some game must be played: not all weights may be 0 at the same time."""
-    weights = {key: options for key, options in config.schedule_options.items() if game_of(key)[1] == "weight"}
+    weights = {key: options for key, options in config.run.schedules.items() if game_of(key)[1] == "weight"}
     moved = {game_of(key)[0] for key in weights}
     still = (game for n, game in enumerate(config.training_games()) if n not in moved and not game.episodes)
     if not weights or any(game.weight > 0 for game in still):

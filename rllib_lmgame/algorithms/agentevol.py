@@ -62,7 +62,7 @@ class LMGameAgentEvolConfig(LMGameConfig):
     def validate(self) -> None:
         """As every algorithm's; there must be games to explore, of the names in ``min_return``."""
         super().validate()
-        if not self.settings.games:
+        if not self.run.games:
             raise ConfigError("config.env", "set env to a game to explore, e.g. lmgame/TextCraft-v0")
         least = self.evolution_options.min_return
         names = {game.name or game_spec(game.env).game_id for game in self.training_games()}
@@ -154,7 +154,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
         rollouts, before = self.config.text_rollout_options, engines.engine_stats(self.engine_groups)
         settings = PlaySettings(
             self.config.training_games(),
-            seeded=self.config.settings.deterministic,
+            seeded=self.config.run.deterministic,
             **log_of_training(rollouts.episode_log),
         )
         with self.timed(ROLLOUT_TIMER):

@@ -144,7 +144,7 @@ class LMGameAlgorithm(PPO):
             own.learner_rooms = learner_rooms(own, machine_mib(), free_mib(), trials_at_once())
             self.tell(ENGINES)
             self._places = places(own, len(engines.engine_bundles(own)))
-            if own.settings.deterministic:
+            if own.run.deterministic:
                 self._places = with_kept_threads(*self._results_place(), self._places)
             self.engine_groups = engines.start_engines(own, self._places)
             if learners_use_cores(own):
@@ -153,7 +153,7 @@ class LMGameAlgorithm(PPO):
             self._measured: tuple[tuple[str, ...], ...] = ()
             if own.evaluation_interval:
                 measures, games = own.evaluation_options.measures or (), own.games_for_evaluation()
-                self._measured = measured_columns(own, measures, games, averaged=own.settings.averages)
+                self._measured = measured_columns(own, measures, games, averaged=own.run.averages)
                 if own.evaluation_options.samples > 1:
                     self._measured += tuple((ENV_RUNNER_RESULTS, name) for name in OVER_SAMPLES)
             own.freeze()
@@ -412,11 +412,11 @@ class LMGameAlgorithm(PPO):
         self._call_back("on_evaluate_start")
         games = self.config.games_for_evaluation()
         measured: dict[str, Any] = {}
-        if self.config.settings.averages:
+        if self.config.run.averages:
             self._measure(measured, suffix=LAST)
         with self.evaluation_weights():
             own = self.config.evaluation_options
-            duration, sampling = self.config.evaluation_duration, self.config.settings.evaluation.sampling
+            duration, sampling = self.config.evaluation_duration, self.config.run.evaluation_config.sampling
             result = self.evaluate_games(games, duration, temperature=sampling, samples=own.samples)
             self._measure(measured)
         numbers = {**_numbers_of(result), **_over_levels(result), **over_samples(result.summaries, own.samples)}
@@ -459,7 +459,7 @@ class LMGameAlgorithm(PPO):
         self.tell("evaluating")
         plans = evaluated_levels(games, num_episodes, purpose, samples)
         settings = PlaySettings(
-            tuple(games), temperature=temperature, seeded=self.config.settings.deterministic, keep="nothing"
+            tuple(games), temperature=temperature, seeded=self.config.run.deterministic, keep="nothing"
         )
         evaluators = self.eval_env_runner_group
         remote = evaluators is not None and evaluators.num_remote_env_runners()
@@ -468,7 +468,7 @@ class LMGameAlgorithm(PPO):
     @contextmanager
     def evaluation_weights(self) -> Iterator[None]:
         """Inside, the engines hold the weights of evaluation; afterwards those of training."""
-        differ = self.config.settings.averages
+        differ = self.config.run.averages
         if differ:
             self.push_weights(WeightUse.EVALUATION)
         try:
@@ -518,7 +518,7 @@ class LMGameAlgorithm(PPO):
             # The learners write their own part: RLlib would ask one learner only, and not say if it failed.
             super().save_to_path(str(scratch), state=self.get_state(not_components=COMPONENT_LEARNER_GROUP), **kwargs)
             save_learners(self.learner_group, scratch, self.config)
-            saved = {RUN: reference(self.config.entry), **self.config.settings.as_yaml()}
+            saved = {RUN: reference(self.config.entry), **self.config.run.as_yaml()}
             (scratch / CONFIG_FILE).write_text(json.dumps(saved, indent=1), encoding="utf-8")
             checkpoints.write_iteration(scratch, self.iteration)
             self.save_own_files(scratch)
@@ -535,7 +535,7 @@ class LMGameAlgorithm(PPO):
         return str(target)
 
     def _add_to_cards(self, checkpoint: Path) -> None:
-        trained, settings = self.config.trained_policies(), self.config.settings
+        trained, settings = self.config.trained_policies(), self.config.run
         for policy in trained:
             add_to_cards(
                 [checkpoints.hf_directory(checkpoint, policy, trained, last=last) for last in (False, True)],

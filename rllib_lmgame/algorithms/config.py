@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ray.rllib.algorithms.ppo import PPOConfig
@@ -23,9 +22,8 @@ from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import check_value, describe, values_of, with_changes
+from rllib_lmgame.base.group import as_data, declared, describe
 from rllib_lmgame.base.plugin import import_path
-from rllib_lmgame.base.schedule import ScheduleOptions, is_meant_as_schedule, with_schedules, without_schedules
 from rllib_lmgame.envs.registry import games
 from rllib_lmgame.learners.microbatch import Room
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
@@ -33,34 +31,21 @@ from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
-from rllib_lmgame.settings.names import RUNTIME_FIELDS, check_keys, own_attributes, set_at_start, unknown_at_top
 from rllib_lmgame.settings.plugins import MEASURES
-from rllib_lmgame.settings.sections.games import read_games
+from rllib_lmgame.settings.run import OVERRIDES, RunConfig, run_class, unknown_at_top
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import (
     LANGUAGE_MODEL,
     LanguageModelOptions,
-    PlayerOptions,
     read_policies,
 )
 from rllib_lmgame.settings.sections.league import LeagueOptions
 from rllib_lmgame.settings.sections.overlap import OverlapOptions
-from rllib_lmgame.settings.sections.rllib import (
-    FIELDS,
-    SCHEDULED_KEYS,
-    EvaluationOptions,
-    RLlibOptions,
-    check_rllib_key,
-    check_without_effect,
-    read_deepspeed,
-    rllib_keys,
-    schedule_of,
-)
+from rllib_lmgame.settings.sections.rllib import TAKEN, RLlibOptions
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
 from rllib_lmgame.settings.sections.teacher import TeacherOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
-from rllib_lmgame.settings.sections.token_ppo import KLOptions, TokenPPOOptions
-from rllib_lmgame.settings.tree import Settings, acts, options_in, read_evaluation, read_section, written
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.quiet import leave_out_noise
 
@@ -68,6 +53,12 @@ if TYPE_CHECKING:
     from typing import Self
 
 leave_out_noise()
+
+RUNTIME_FIELDS = (
+    *("engine_names", "model_files", "other_games", "episode_log_dir", "learner_rooms", "learner_threads"),
+    "watched_as",
+)
+"""Set by the algorithm when it starts; not options."""
 
 DEFAULT_POLICY = "player"
 
@@ -79,46 +70,44 @@ RUN = "run"
 """Key in that file which names the algorithm the configuration belongs to, as in an experiment's file."""
 
 
-class _Fresh(type(PPOConfig)):  # type: ignore[misc]
-    """What a class's own ``__init__`` sets are its defaults; nothing of it was given."""
+def _option(name: str) -> Any:
+    """An attribute of a configuration that is an option of its ``run``."""
+    return property(
+        lambda config: getattr(config.run, name),
+        lambda config, value: config.change({name: value}),
+    )
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        config = super().__call__(*args, **kwargs)
-        config.given_keys = ()
-        return config
 
+class LMGameConfig(PPOConfig):
+    """Base of the algorithms' configurations: each sets ``entry`` (its sections) and has one method per own section.
 
-class LMGameConfig(PPOConfig, metaclass=_Fresh):
-    """Base of the algorithms' configurations: each sets ``entry`` (its sections) and has one method per own section."""
+    ``run`` has all options. RLlib's own methods and attributes change it, and it sets RLlib's attributes.
+    """
 
     entry: ClassVar[AlgorithmEntry]
     follows_schedules: ClassVar[bool] = False
     """Whether the algorithm knows of ``schedules``."""
+    run: RunConfig
     language_model_options: LanguageModelOptions
     inference_options: InferenceOptions
     text_rollout_options: TextRolloutOptions
     token_ppo_options: TokenPPOOptions = TokenPPOOptions()  # of the class, where an algorithm has no such section
-    supervised_options: SupervisedOptions | None
-    evaluation_options: EvaluationOptions
     league_options: LeagueOptions | None = None  # likewise
     teacher_options: TeacherOptions | None = None  # likewise
     data_selection_options: DataSelectionOptions = DataSelectionOptions()  # likewise
     overlap_options: OverlapOptions = OverlapOptions()  # likewise
-    schedule_options: Mapping[str, ScheduleOptions] = MappingProxyType({})
-    given_keys: tuple[str, ...] = ()
-    """Dotted keys that were written or set in Python."""
+    supervised_options: SupervisedOptions | None = None  # likewise
+    evaluation_options = _option("evaluation_config")
+    player_options = _option("policies")
+    deepspeed_config = _option("deepspeed")
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name, section in cls.entry.sections.items() if "entry" in vars(cls) else ():
+            setattr(cls, section.attribute, _option(name))
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class)
-        self.supervised_options = None
-        for section in self.entry.sections.values():
-            setattr(self, section.attribute, None if section.optional else section.group())
-        self.deepspeed_config: dict[str, Any] | None = None
-        self.games: tuple[GameConfig, ...] = ()
-        self.player_options: dict[str, PlayerOptions] = {DEFAULT_POLICY: PlayerOptions()}
-        self.seat_mapping_spec: Any = None
-        self.schedule_options = {}
-
         self.engine_names: dict[str, list[str]] = {}
         self.model_files: dict[str, ModelFiles] = {}
         self.other_games: tuple[GameConfig, ...] = ()
@@ -132,41 +121,41 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         self.batch_mode = "complete_episodes"
         self.rollout_fragment_length = "auto"
         self.add_default_connectors_to_learner_pipeline = False
-        for name, default in values_of(RLlibOptions()).items():
-            setattr(self, name, default)
         self.evaluation_duration_unit = "episodes"
         self.callbacks_class = [LMGameGauges]
-        self._set_players(self.player_options)
+        self._take(run_class(self.entry)().at({}))
 
     def __setattr__(self, key: str, value: Any) -> None:
-        """RLlib's own methods set attributes: what they set was given."""
-        name = key.rstrip("_")
-        if name in SCHEDULED_KEYS and is_meant_as_schedule(value):
-            self._follow([name], {name: schedule_of(name, value)})
+        """RLlib's own methods set attributes: those that are options change ``run``."""
+        if key in RLlibOptions.model_fields and "run" in vars(self):
+            self.change({key: value})
         else:
             super().__setattr__(key, value)
-            if name in self.schedule_options:
-                self._follow([name], {})
-        if name in FIELDS:
-            self._give(name)
 
-    def _follow(self, keys: Iterable[str], schedules: Mapping[str, ScheduleOptions]) -> None:
-        """Options that were set follow their schedules from now on, or none."""
-        gone = set(keys)
-        kept = {
-            key: options
-            for key, options in self.schedule_options.items()
-            if key not in gone and key.partition(".")[0] not in gone
-        }
-        self.schedule_options = {**kept, **schedules}
+    def change(self, values: Mapping[str, Any]) -> Self:
+        """Set options as a file has them. Raises: ConfigError: for wrong keys, types or ranges; all of them."""
+        return self._take(self.run.with_values(values))
 
-    def _give(self, *keys: str) -> None:
-        self.given_keys = tuple(dict.fromkeys((*self.given_keys, *keys)))
+    def _take(self, run: RunConfig) -> Self:
+        """Take a run's options, and tell RLlib of its own."""
+        before = vars(self).get("run")
+        self.run = run
+        for name in RLlibOptions.model_fields:
+            super().__setattr__(name, getattr(run, name))
+        if before is None or before.policies != run.policies:
+            super().multi_agent(
+                policies=set(run.policies), policies_to_train=self.trained_policies(), policy_mapping_fn=_by_env_runner
+            )
+        return self
 
     @property
-    def settings(self) -> Settings:
-        """All settings as one frozen value."""
-        return Settings.of(self)
+    def games(self) -> tuple[GameConfig, ...]:
+        """``games`` as given; without the one of ``env``."""
+        return self.run.written.games  # type: ignore[return-value]
+
+    @games.setter
+    def games(self, games: Any) -> None:
+        self.change({"games": games})
 
     # -- sections -----------------------------------------------------------------------------------------------
 
@@ -192,10 +181,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         Args:
             options: Keys of its configuration, e.g. ``zero_optimization={"stage": 2}``.
         """
-        made = read_deepspeed(config)
-        self.deepspeed_config = None if made is None and not options else {**(made or {}), **options}
-        self._give("deepspeed")
-        return self
+        return self.change({"deepspeed": {**(config or {}), **options} if options else config})
 
     def players(self, policies: Mapping[str, Any] | list[str], policy_mapping_fn: Any = None) -> Self:
         """Who plays: policies by name, and who takes which seat.
@@ -204,25 +190,19 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             policies: Names, or name -> :class:`~rllib_lmgame.settings.sections.language_model.PlayerOptions` fields.
             policy_mapping_fn: See :func:`~rllib_lmgame.policies.mapping.make_mapping`.
         """
-        self._set_players(read_policies(policies))
-        self._give(*written({"policies": policies}))
-        if policy_mapping_fn is not None:
-            self.seat_mapping_spec = policy_mapping_fn
-            self._give("policy_mapping_fn")
-        return self
+        mapping = {} if policy_mapping_fn is None else {"policy_mapping_fn": policy_mapping_fn}
+        return self.change({"policies": policies, **mapping})
 
     def environment(self, env: Any = NotProvided, *, env_config: Any = NotProvided, **options: Any) -> Self:
         """As RLlib's; ``env`` names a game, or is its class or a function of a module. Its options may be schedules.
 
         Raises: ConfigError: for what env runners could not import.
         """
-        env = env if env is NotProvided else _game_named(env)
+        if env is not NotProvided:
+            self.change({"env": _game_named(env)})
         if env_config is not NotProvided:
-            env_config, found = without_schedules(RLlibOptions, {"env_config": env_config}, "config")
-            env_config = env_config["env_config"]
-            self._follow([f"env_config.{name}" for name in env_config or ()], found)
-            self._give(*written({"env_config": env_config}))
-        super().environment(env, env_config=env_config, **options)
+            self.change({"env_config": {**self.run.written.env_config, **env_config}})
+        super().environment(**options)
         return self
 
     def api_stack(self, **on: Any) -> Self:
@@ -246,18 +226,24 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         """
         super().multi_agent(**options)
         if policies is not NotProvided:
-            self.players(_without_specs(policies))
+            named = read_policies(_without_specs(policies))
             if isinstance(policies_to_train, list | tuple | set | frozenset):
-                models = (name for name, each in self.player_options.items() if each.player == LANGUAGE_MODEL)
-                learn: dict[str, Any] = {name: {"trained": name in policies_to_train} for name in models}
-                self._set_players(
-                    {name: each.model_copy(update=learn.get(name, {})) for name, each in self.player_options.items()}
-                )
+                learn = {name: {"trained": name in policies_to_train} for name in named}
+                models = (name for name, each in named.items() if each.player == LANGUAGE_MODEL)
+                named |= {name: named[name].model_copy(update=learn[name]) for name in models}
+            self.players(named)
         if policy_mapping_fn is not NotProvided:
-            self.seat_mapping_spec = policy_mapping_fn
-            self._give("policy_mapping_fn")
+            self.change({"policy_mapping_fn": policy_mapping_fn})
         if policies_to_train is not NotProvided:
             self.policies_to_train = policies_to_train
+        return self
+
+    def rl_module(self, *, algorithm_config_overrides_per_module: Any = NotProvided, **options: Any) -> Self:
+        """As RLlib's: policies may have options of their own."""
+        if algorithm_config_overrides_per_module is not NotProvided:
+            before = self.algorithm_config_overrides_per_module
+            self.change({OVERRIDES: {**before, **algorithm_config_overrides_per_module}})
+        super().rl_module(**options)
         return self
 
     def callbacks(self, callbacks_class: Any = NotProvided, **functions: Any) -> Self:
@@ -276,24 +262,8 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
 
         Raises: ConfigError: for a wrong key or value.
         """
-        section = self.entry.sections[name]
         _check_no_search_space(name, options)
-        self._give(name, *written(options, name))
-        made, found = read_section(name, section, options, getattr(self, section.attribute))
-        given = {} if made is not None and options is None else options
-        gone = {f"{name}.{key}" for key in options_in(section.group, given)}
-        stale = {
-            key for key in self.schedule_options if key.startswith(f"{name}.") and not acts(made, key.partition(".")[2])
-        }
-        self._follow(gone | stale, found)
-        setattr(self, section.attribute, made)
-        return self
-
-    def _set_players(self, players: dict[str, PlayerOptions]) -> None:
-        self.player_options = players
-        super().multi_agent(
-            policies=set(players), policies_to_train=self.trained_policies(), policy_mapping_fn=_by_env_runner
-        )
+        return self.change({name: options})
 
     # -- dictionaries -------------------------------------------------------------------------------------------
 
@@ -302,98 +272,56 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         return next(name for name, section in self.entry.sections.items() if section.attribute == attribute)
 
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
-        """Take over a mapping as written in YAML, or one of :meth:`to_dict`; of both in one, YAML's keys win.
+        """Take over a mapping as written in YAML, or one of :meth:`to_dict`.
 
         Raises: ConfigError: for an unknown key or a wrong value.
         """
-        before, rest = dict(vars(self)), dict[str, Any]()
-        own = own_attributes(self.entry.sections)
-        attributes = {
-            key: check_value(config_dict[key], hint, {}, f"config.{key}")
-            for key, hint in own.items()
-            if key in config_dict
-        }
-        given = attributes.pop("given_keys", None)
-        for key, value in attributes.items():
-            setattr(self, key, value)
-        if "player_options" in attributes:
-            self._set_players(self.player_options)
+        own, rest = dict[str, Any](), dict[str, Any]()
         for key, value in config_dict.items():
-            if key in own:
-                continue
-            if key in self.entry.sections:
-                check_keys(value, key, self.entry.groups, f"config.{key}")
-                self.set_section(key, value)
-            elif key == "deepspeed":
-                self.deepspeed(value)
-            elif key in RUNTIME_FIELDS:
-                raise set_at_start(key)
-            elif key == "policies":
-                self.players(value)
-            elif key == "policy_mapping_fn":
-                if value is not None:
-                    self.seat_mapping_spec = value
-                    self._give(key)
-            elif key == "games":
-                self.games, found = read_games(value, "config.games")
-                self._follow([key], found)
-            elif key == "evaluation_config":
-                self.evaluation_config = value
-            elif key == "env":
-                rest[key] = _game_named(value)
-            elif key in ("callbacks", "callbacks_class"):
-                self.callbacks(value)
-            elif key.startswith("callbacks_on_") and isinstance(value, str):
+            if key in RUNTIME_FIELDS:
+                raise ConfigError(f"config.{key}", "is set by the algorithm when it starts; leave it out")
+            (own if str(key).rstrip("_") in declared(type(self.run)) else rest)[key] = value
+        if "env" in own:
+            own["env"] = _game_named(own["env"])
+        unknown = [key for key in rest if not self._is_rllibs(str(key))]
+        if unknown:
+            raise ConfigError.together(unknown_at_top(str(key), self.entry.groups) for key in unknown)
+        self.change(own)
+        for key in ("callbacks", "callbacks_class"):
+            if key in rest:
+                self.callbacks(rest.pop(key))
+        for key, value in rest.items():
+            if str(key).startswith("callbacks_on_") and isinstance(value, str):
                 rest[key] = import_path(value, f"config.{key}")
-            elif key in rllib_keys():
-                scheduled = key.rstrip("_") in SCHEDULED_KEYS and is_meant_as_schedule(value)
-                rest[key] = value if scheduled else check_rllib_key(key, value, getattr(self, key, None))
-            else:
-                raise unknown_at_top(str(key), self.entry.groups, rllib_keys())
-        super().update_from_dict(rest)
-        if given is None:
-            self._give(*written(config_dict))
-        else:  # A dictionary of :meth:`to_dict` has every key: those that it changes were given.
-            named = {key: FIELDS[key].name if key in FIELDS else key for key in rest}
-            same = {key for key, name in named.items() if name in before and before[name] == rest[key]}
-            self.given_keys = tuple(key for key in self.given_keys if key not in same)
-            self._give(*given)
-        return self
+        return super().update_from_dict(rest)  # type: ignore[no-any-return]
+
+    def _is_rllibs(self, key: str) -> bool:
+        """Whether it is a key of RLlib's, or put there by Tune."""
+        attribute = self._translate_special_keys(key, warn_deprecated=False)
+        return key in TAKEN or key.startswith("__") or attribute in vars(self) or f"_{attribute}" in vars(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """The configuration as in every result: without what was set at the start (such as a model's bytes).
-
-        Players stand there as ``player_options``, who takes which seat as ``seat_mapping_spec``, ``evaluation_config``
-        as ``evaluation_options``, schedules of sections as ``schedule_options``, others in the place of their option.
-        """
-        left_out = (*RUNTIME_FIELDS, "policies", "policy_mapping_fn")
+        """The configuration as in every result: RLlib's keys, and as a file has them the others that were given."""
+        left_out = (*RUNTIME_FIELDS, "run", "policies", "policy_mapping_fn")
         values = {key: value for key, value in super().to_dict().items() if key not in left_out}
-        flat = {
-            key: each for key, each in self.schedule_options.items() if key.partition(".")[0] not in self.entry.sections
-        }
-        if any(key.startswith("games.") for key in flat):
-            values["games"] = [game.as_mapping() for game in self.games]
-        values["schedule_options"] = {key: each for key, each in self.schedule_options.items() if key not in flat}
-        return with_schedules(values, flat)
+        return values | as_data(self.run.written)
 
     @property
     def evaluation_config(self) -> dict[str, Any] | None:
         """RLlib's part of :attr:`evaluation_options`. A mapping that is set changes what it names; ``None`` all."""
-        return self.evaluation_options.of_rllib or None
+        return self.run.evaluation_config.of_rllib or None
 
     @evaluation_config.setter
     def evaluation_config(self, values: Any) -> None:
-        _check_no_search_space("evaluation_config", values)
-        base = None if values is None else self.evaluation_options
-        self.evaluation_options = read_evaluation(values, base)
-        check_measures(self.evaluation_options.measures or (), (), MEASURES.key)
-        self._give(*written({"evaluation_config": values} if values else {}))
+        if "run" in vars(self):
+            _check_no_search_space("evaluation_config", values)
+            self.change({"evaluation_config": values})
 
     # -- what the parts ask for ---------------------------------------------------------------------------------
 
     def training_games(self) -> tuple[GameConfig, ...]:
         """The games that are trained on: ``games``, or the one of ``env``."""
-        return self.settings.training_games()
+        return self.run.training_games()
 
     def games_for_evaluation(self, split: str = "validation") -> tuple[GameConfig, ...]:
         """The games of ``evaluation_config.games``, or the training games, on the levels of ``split``.
@@ -410,17 +338,17 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
 
     def trained_policies(self) -> list[str]:
         """Trained policies, in the order given."""
-        return self.settings.trained_policies()
+        return self.run.trained_policies()
 
     def language_model_policies(self) -> list[str]:
         """Policies that need an engine."""
-        return self.settings.language_model_policies()
+        return self.run.language_model_policies()
 
     def language_model_of(self, policy: str, game: GameConfig | None = None) -> LanguageModelOptions:
         """The ``language_model`` section with what a game asks for, this policy's overrides, and the demonstrations of
         all games.
         """
-        options = self.settings.model_of(policy, game)
+        options = self.run.model_of(policy, game)
         if not isinstance(options.demonstrations, int) or not options.demonstrations:
             return options
         games = (*self.training_games(), *self.games_for_evaluation(), *self.other_games)
@@ -430,7 +358,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         """Most tokens of a row of each trained policy."""
         found = {}
         for policy in self.trained_policies():
-            own = self.settings.policy(policy)
+            own = self.run.policy(policy)
             found[policy] = own.ppo.max_row_tokens or own.lm.context_length
         return found
 
@@ -440,13 +368,13 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             return False
         taught = self.supervised_options
         weight = 0.0 if taught is None else taught.env_token_loss_weight
-        return max(weight, self.settings.policy(policy).ppo.env_token_loss_weight) > 0
+        return max(weight, self.run.policy(policy).ppo.env_token_loss_weight) > 0
 
     def seat_mapping(self) -> MappingFn:
         """The mapping function from seats to policies."""
         trained = self.trained_policies()
         others = [name for name in self.player_options if name not in trained]
-        return make_mapping(self.seat_mapping_spec, [*trained, *others], len(trained))
+        return make_mapping(self.run.policy_mapping_fn, [*trained, *others], len(trained))
 
     def module_spec(self, policy: str, inference_only: bool = False) -> RLModuleSpec:
         """RLModule of one policy."""
@@ -501,11 +429,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         log_once(f"{self.algo_class.__name__}_on_new_api_stack")
         if self.framework_str != "torch":
             raise ConfigError("config.framework", f"must be 'torch' with this algorithm, got {self.framework_str!r}")
-        settings = self.settings
-        for key in FIELDS:
-            check_rllib_key(key, settings.value(key))
-        if not self.in_evaluation:  # RLlib gives the configuration of its evaluation another rollout_fragment_length.
-            check_without_effect(self, type(self)())
+        check_measures(self.evaluation_options.measures or (), (), MEASURES.key)
         check_overrides(self)
         check_who_learns(self)
         super().validate()
@@ -516,15 +440,12 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
     @property
     def use_kl_loss(self) -> bool:
         """RLlib's: whether there is a ``token_ppo.kl``. Setting it puts the default one there, or takes it away."""
-        options = vars(self).get("token_ppo_options")
-        return options is not None and options.kl is not None
+        return "run" in vars(self) and self.token_ppo_options.kl is not None
 
     @use_kl_loss.setter
     def use_kl_loss(self, on: bool) -> None:
-        options = vars(self).get("token_ppo_options")  # RLlib sets it before there are sections.
-        if options is not None and on != self.use_kl_loss:
-            self.token_ppo_options = with_changes(options, {"kl": KLOptions() if on else None})
-            self._give("token_ppo.kl")
+        if "run" in vars(self) and on != self.use_kl_loss:  # RLlib sets it before there are options.
+            self.change({"token_ppo": {"kl": {} if on else None}})
 
     @PPOConfig.train_batch_size_per_learner.getter
     def train_batch_size_per_learner(self) -> int:
@@ -546,7 +467,7 @@ def _check_no_search_space(section: str, options: Any) -> None:
         raise ConfigError(
             ".".join(map(str, ("config", section, *path))),
             f"is a search space, which a section of a configuration object cannot hold: give tune.Tuner "
-            f'param_space={{**config.to_dict(), "{section}": {{"{path[0]}": ...}}}}',
+            f'param_space={{**config.to_dict(), "{section}": {{"{path[0]}": ...}}}}, with all options of the section',
         )
 
 

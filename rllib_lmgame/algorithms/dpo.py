@@ -58,7 +58,7 @@ class LMGameDPO(LMGamePPO):
     @property
     def options(self) -> DPOOptions:
         """The section as it is in this iteration."""
-        options: DPOOptions = self.at_present().sections["dpo"]
+        options: DPOOptions = self.at_present().section("dpo")
         return options
 
     def play_batch(self) -> PlayResult:

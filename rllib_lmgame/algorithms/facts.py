@@ -37,7 +37,7 @@ class RunFacts:
     @property
     def matchmaker(self) -> Matchmaker:
         """The league's matchmaker."""
-        return resolve_matchmaker(self._config.settings.league.matchmaking.type)
+        return resolve_matchmaker(self._config.run.league_options.matchmaking.type)
 
     @cached_property
     def plays_on(self) -> bool:
@@ -67,7 +67,7 @@ class PolicyFacts:
     def __init__(self, config: Any, policy: str) -> None:
         self._config, self._policy = config, policy
         self._of_module = config.get_config_for_module(policy)
-        self.own = config.settings.own_keys(policy)
+        self.own = config.run.own_keys(policy)
 
     @cached_property
     def largest_entropy(self) -> float:

@@ -186,7 +186,7 @@ def check_seats(config: Any) -> None:
 
     Raises: ConfigError: if a seat has no policy, a learning policy has no seat, or a key is no seat.
     """
-    if not config.settings.plays:
+    if not config.run.plays:
         return
     mapping, line_ups = config.seat_mapping(), LineUps(config)
     by_name = isinstance(mapping, SeatMapping)

@@ -32,7 +32,7 @@ class LMGameGRPOConfig(LMGamePPOConfig):
         """As PPO's; estimators that need a critic are refused."""
         super().validate()
         for policy in self.trained_policies():
-            refuse(no_critic, self.settings.policy(policy), PolicyFacts(self, policy))
+            refuse(no_critic, self.run.policy(policy), PolicyFacts(self, policy))
 
 
 class LMGameGRPO(LMGamePPO):

@@ -45,7 +45,7 @@ def initial_model(config: LMGameConfig, policy: str) -> ModelFiles:
     options = config.language_model_of(policy)
     if options.model == TINY_MODEL:
         return _build_tiny(config, options.tiny)
-    directory = model_directory(options.model, config.settings.policy(policy).place("language_model.model"))
+    directory = model_directory(options.model, config.run.policy(policy).place("language_model.model"))
     return ModelFiles(directory, made_of=options.model if is_gguf(options.model) else None)
 
 

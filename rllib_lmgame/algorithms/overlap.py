@@ -31,7 +31,7 @@ from rllib_lmgame.telemetry.metrics import OVERLAP_NAMES
 if TYPE_CHECKING:
     from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
-    from rllib_lmgame.settings.tree import Settings
+    from rllib_lmgame.settings.run import RunConfig
 
 OVERLAP = "overlap"
 
@@ -49,11 +49,11 @@ class Iterations(Protocol):
 
     def may_begin(self, iteration: int) -> bool: ...
 
-    def expected(self, iteration: int) -> Settings: ...
+    def expected(self, iteration: int) -> RunConfig: ...
 
-    def played_by(self, present: Settings) -> Any: ...
+    def played_by(self, present: RunConfig) -> Any: ...
 
-    def play_and_select(self, present: Settings, iteration: int, oldest: int | None = None) -> Selected: ...
+    def play_and_select(self, present: RunConfig, iteration: int, oldest: int | None = None) -> Selected: ...
 
     def items_dealt(self) -> dict[str, int]: ...
 
@@ -99,7 +99,7 @@ class PlayAhead:
         # Nobody waits for it when the process ends: a game may take an hour.
         threading.Thread(target=self._run, name="lmgame-ahead", daemon=True).start()
 
-    def take(self, iteration: int, present: Settings) -> Selected:
+    def take(self, iteration: int, present: RunConfig) -> Selected:
         """What was played for ``iteration``, which is played now if it has not begun; waits for it.
 
         One that is taken once more, since it or its update failed, is played anew. Raises: RolloutError: see
@@ -165,13 +165,13 @@ class PlayAhead:
         if self._closed:
             raise RolloutError("the run has ended")
 
-    def _job(self, iteration: int, present: Settings) -> Job:
+    def _job(self, iteration: int, present: RunConfig) -> Job:
         algorithm, job = self._algorithm, Job(self._algorithm.played_by(present))
         oldest = self._ahead.oldest(algorithm.policy_version, algorithm.ppo_iteration, iteration)
         self._jobs.put((job, partial(self._play, iteration, present, oldest)))
         return job
 
-    def _play(self, iteration: int, present: Settings, oldest: int) -> Played:
+    def _play(self, iteration: int, present: RunConfig, oldest: int) -> Played:
         began = time.perf_counter()
         self.check_open()
         selected = self._algorithm.play_and_select(present, iteration, oldest)

@@ -38,10 +38,10 @@ from rllib_lmgame.rollouts.log.sample import end_before, log_of_training
 from rllib_lmgame.rollouts.plans import EpisodePlan, deal_games, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.settings import algorithms as registry
+from rllib_lmgame.settings.run import RunConfig
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS
 from rllib_lmgame.settings.sections.supervised import groups_needed
-from rllib_lmgame.settings.tree import Settings
 from rllib_lmgame.telemetry.metrics import (
     DATA_EPOCHS,
     OVERLAP_NAMES,
@@ -117,7 +117,7 @@ class LMGamePPO(LMGameAlgorithm):
     """
 
     config: LMGamePPOConfig
-    _present: Settings | None = None
+    _present: RunConfig | None = None
     _ahead: PlayAhead | None = None
     _engines_before: tuple[dict[str, float], float] | None = None
     _list_sizes: Mapping[str, int] = {}
@@ -128,7 +128,7 @@ class LMGamePPO(LMGameAlgorithm):
         self._warm_start: SupervisedStage | None = None
         self._league: LeaguePlay | None = None
         self._schedules, self._followed = schedules_of(self.config), False
-        self._selects = self.config.settings.selects
+        self._selects = self.config.run.selects
         super().setup(config)
         self._list_sizes = {str(n): 0 for n, game in enumerate(self.config.training_games()) if is_list(game)}
         self._item_order = ItemOrder(self.config.seed or 0, "train") if self._list_sizes else None
@@ -136,8 +136,8 @@ class LMGamePPO(LMGameAlgorithm):
         self._state_rollouts = state_rollouts(self.config)
         if self.config.supervised_options is not None:
             self._warm_start = SupervisedStage(self, self.config.supervised_options)
-        if self.config.settings.league is not None:
-            self._league = LeaguePlay(self, self.config.settings.league)
+        if self.config.run.league_options is not None:
+            self._league = LeaguePlay(self, self.config.run.league_options)
         if self.config.overlap_options.max_staleness:
             self._ahead = PlayAhead(self, self.config.overlap_options.max_staleness)
 
@@ -180,22 +180,22 @@ class LMGamePPO(LMGameAlgorithm):
         """The weights PPO starts from are the reference of the KL penalty; the average begins with its first update."""
         foreach_learner(self.learner_group, lambda learner: learner.begin_ppo())
 
-    def at_present(self) -> Settings:
+    def at_present(self) -> RunConfig:
         """What schedules make of the configuration in this iteration."""
         values = self._values(self._schedules)
         if self._present is None or self._present.present != values:
-            self._present = self.config.settings.at(values)
+            self._present = self.config.run.at(values)
         return self._present
 
-    def expected(self, iteration: int) -> Settings:
+    def expected(self, iteration: int) -> RunConfig:
         """:meth:`at_present` of a later ``iteration``, as far as that is known now: counters alone go on."""
         schedules = copy.deepcopy(self._schedules)
         schedules.observe({PPO_ITERATION: iteration, NUMBERS[ENV_STEPS]: self._env_steps()})
-        return self.config.settings.at(self._values(schedules))
+        return self.config.run.at(self._values(schedules))
 
     def _values(self, schedules: Schedules) -> dict[str, float]:
         now, games = schedules.values(), self.config.games
-        return {key: now[shown_key(key, games)] for key in self.config.schedule_options}
+        return {key: now[shown_key(key, games)] for key in self.config.run.schedules}
 
     def play_batch(self) -> PlayResult:
         """Play this iteration with the current weights: episodes to train on, and numbers of all episodes."""
@@ -225,7 +225,7 @@ class LMGamePPO(LMGameAlgorithm):
                 self._play_for_values(selected, present)
         return result
 
-    def _play_for_values(self, selected: Selected, present: Settings) -> None:
+    def _play_for_values(self, selected: Selected, present: RunConfig) -> None:
         """Rollouts from the states of what is trained on, for policies whose estimators ask for them."""
         settings = dataclasses.replace(_settings(present), log=None, keep="nothing")
 
@@ -237,12 +237,12 @@ class LMGamePPO(LMGameAlgorithm):
         wanted = {}
         for policy, rollouts in self._state_rollouts.items():
             gamma = self.config.get_config_for_module(policy).gamma
-            own = "gamma" in self.config.settings.own_keys(policy)
+            own = "gamma" in self.config.run.own_keys(policy)
             wanted[policy] = Wanted(rollouts, gamma if own else present.present.get("gamma", gamma))
         counts = play_for_values(selected.episodes, selected.result.summaries, play, wanted, present.data.overlong)
         self.log_numbers(ENV_RUNNER_RESULTS, counts)
 
-    def play_and_select(self, present: Settings, iteration: int, oldest: int | None = None) -> Selected:
+    def play_and_select(self, present: RunConfig, iteration: int, oldest: int | None = None) -> Selected:
         """Play ``iteration`` and choose; without replies of weights older than version ``oldest``.
 
         With ``overlap`` a thread of its own calls it, and nothing else changes what it reads.
@@ -300,14 +300,14 @@ class LMGamePPO(LMGameAlgorithm):
     def may_begin(self, iteration: int) -> bool:
         """Whether the later ``iteration`` may be played with what is there now: its settings are known, too."""
         follows_next = iteration == self._ppo_iteration + 1
-        for key, options in self.config.schedule_options.items():
+        for key, options in self.config.run.schedules.items():
             if key in SCHEDULED_KEYS or key.startswith(("token_ppo.", "teacher.")) or options.by == PPO_ITERATION:
                 continue
             if not follows_next or (options.points is not None and options.by not in COUNTERS):
                 return False  # Stages go on seldom.
         return self._league is None or (follows_next and self._league.prepare_without_snapshots(iteration))
 
-    def played_by(self, present: Settings) -> Any:
+    def played_by(self, present: RunConfig) -> Any:
         """Of an iteration's settings, those by which it is played."""
         return _settings(present), present.data, present.group_sizes
 
@@ -453,12 +453,12 @@ class LMGamePPO(LMGameAlgorithm):
         if result.get("phase") != 1:
             return
         if not self._followed:
-            check_followed(self.config.schedule_options, result)
+            check_followed(self.config.run.schedules, result)
             self._followed = True
         self._schedules.observe(result)
 
 
-def _settings(present: Settings) -> PlaySettings:
+def _settings(present: RunConfig) -> PlaySettings:
     """How an iteration's episodes are played."""
     rollouts = present.play
     return PlaySettings(

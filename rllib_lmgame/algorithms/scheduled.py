@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import arms_of, leaves, option_at, unknown_key, value_at
+from rllib_lmgame.base.group import arms_of, leaves, option_at, unknown_key
 from rllib_lmgame.base.schedule import (
     COUNTERS,
     TYPES,
@@ -25,7 +25,6 @@ from rllib_lmgame.base.schedule import (
 from rllib_lmgame.envs.registry import options_of
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.sections.language_model import TalkOptions
-from rllib_lmgame.settings.sections.rllib import key_rule
 from rllib_lmgame.telemetry.metrics import unknown_metric
 
 MOST = 1024
@@ -35,7 +34,7 @@ MOST = 1024
 def schedules_of(config: Any) -> Schedules:
     """The schedules of a configuration, at their start, by their keys as results say them."""
     whole = {shown_key(key, config.games) for key in whole_keys(config)}
-    return Schedules({shown_key(key, config.games): each for key, each in config.schedule_options.items()}, whole)
+    return Schedules({shown_key(key, config.games): each for key, each in config.run.schedules.items()}, whole)
 
 
 def check_followed(schedules: Mapping[str, ScheduleOptions], result: Mapping[str, Any]) -> None:
@@ -48,29 +47,22 @@ def check_followed(schedules: Mapping[str, ScheduleOptions], result: Mapping[str
 
 def whole_keys(config: Any) -> frozenset[str]:
     """Keys of schedules whose values are whole numbers."""
-    return frozenset(key for key in config.schedule_options if is_whole(kind_of(key, config)[0]))
+    return frozenset(key for key in config.run.schedules if is_whole(kind_of(key, config)[0]))
 
 
 def kind_of(key: str, config: Any) -> tuple[Any, Mapping[str, Any]]:
-    """Type and limits of a schedule's option. Raises: ConfigError: if it is no number, or in a group that is off."""
-    path, (section, _, name), (game, option) = place_of(key), key.partition("."), game_of(key)
-    if game is not None:
-        if section == "env_config" and config.games:
-            raise ConfigError(path, "has no effect beside `games`; write it in the `env_config` of one of them")
-        group, _, inner = option.partition(".")
-        if group == "env_config":
-            return _kind_in_game(path, config.training_games()[game].env, inner)
-        own = leaves(TalkOptions)[inner] if inner else leaves(GameConfig)[option]
-        return own.hint, own.says
-    if not name:
-        return key_rule(key)
-    above = name.rpartition(".")[0]
-    everybodys_and_own = [config, *map(config.get_config_for_module, config.trained_policies())]
-    options = [getattr(each, config.entry.sections[section].attribute) for each in everybodys_and_own]
-    if above and all(value_at(each, above) is None for each in options):
-        raise ConfigError(path, f"has no effect: {section}.{above} is off; write its options")
-    leaf = next(filter(None, (option_at(each, name) for each in options)))
-    return leaf.hint, leaf.says
+    """Type and limits of a schedule's option. Raises: ConfigError: if it is no number."""
+    path, (game, option) = place_of(key), game_of(key)
+    if game is None:
+        leaf = option_at(config.run.written, key)
+        return leaf.hint, leaf.says  # type: ignore[union-attr]
+    if key.startswith("env_config.") and config.games:
+        raise ConfigError(path, "has no effect beside `games`; write it in the `env_config` of one of them")
+    group, _, inner = option.partition(".")
+    if group == "env_config":
+        return _kind_in_game(path, config.training_games()[game].env, inner)
+    own = leaves(TalkOptions)[inner] if inner else leaves(GameConfig)[option]
+    return own.hint, own.says
 
 
 def _kind_in_game(path: str, env: str, option: str) -> tuple[Any, Mapping[str, Any]]:
@@ -93,7 +85,7 @@ def scheduled_games(config: Any, most: int = MOST) -> tuple[GameConfig, ...]:
 
 def game_variants(config: Any, most: int = MOST) -> Iterator[tuple[GameConfig, Mapping[str, float]]]:
     """Each distinct game that schedules may produce, with the values for it; ``most`` as in ``occurring``."""
-    s, whole = config.settings, whole_keys(config)
+    s, whole = config.run, whole_keys(config)
     seen = {game.key for game in config.training_games()}
     named = {key: game_of(key) for key in s.schedules}
     for number in range(len(s.games)):

@@ -4,7 +4,7 @@
 
 * this package's games by id, with options that are plain data (no files, programs or addresses);
 * sections, as far as their options declare it (:mod:`.trust`): registered plug-in names, hub ids of models;
-* numbers and truth values of RLlib's keys, and the few texts listed here.
+* numbers and truth values of RLlib's keys.
 """
 
 from __future__ import annotations
@@ -22,37 +22,6 @@ from rllib_lmgame.settings.trust import Gate, is_name, is_number
 
 SECTIONS: Mapping[str, type] = {name: group for entry in OWN.values() for name, group in entry.groups.items()}
 """Sections of the configurations of this package's algorithms -> their option groups."""
-
-RLLIB_TEXTS: dict[str, frozenset[str]] = {
-    "framework": frozenset({"torch"}),
-    "batch_mode": frozenset({"complete_episodes", "truncate_episodes"}),
-    "rollout_fragment_length": frozenset({"auto"}),
-    "grad_clip_by": frozenset({"value", "norm", "global_norm"}),
-    "evaluation_duration": frozenset({"auto"}),
-    "evaluation_duration_unit": frozenset({"episodes", "timesteps"}),
-    "observation_filter": frozenset({"NoFilter", "MeanStdFilter"}),
-}
-"""Texts that RLlib's own keys may be set to."""
-
-DEEPSPEED_KEYS = frozenset(
-    {
-        "activation_checkpointing",
-        "bf16",
-        "bfloat16",
-        "fp16",
-        "gradient_clipping",
-        "gradient_predivide_factor",
-        "prescale_gradients",
-        "steps_per_print",
-        "torch_autocast",
-        "zero_allow_untested_optimizer",
-        "zero_force_ds_cpu_optimizer",
-        "zero_optimization",
-    }
-)
-"""DeepSpeed's keys that may be set: none that writes files, reports to a service or compiles."""
-
-DEEPSPEED_TEXTS = frozenset({"auto", "cpu", "none"})
 
 
 def check_config(
@@ -97,11 +66,7 @@ def _check_key(
             value = {name: item for name, item in value.items() if name != "measures"}
         if value is not None:
             check_config(value, gate, path, named, sections)
-    elif key == "deepspeed":
-        _check_deepspeed(value, gate, path)
-    elif key == "model" and isinstance(value, Mapping):
-        _check_network(value, gate, path)
-    elif not (is_number(value) or (isinstance(value, str) and value in RLLIB_TEXTS.get(key, ()))):
+    elif not is_number(value):
         raise gate.refusal(path, describe(value))
 
 
@@ -159,30 +124,3 @@ def is_gymnasium_env(env: str) -> bool:
 
     spec = gymnasium.registry.get(env)
     return spec is not None and isinstance(spec.entry_point, str) and spec.entry_point.startswith("gymnasium.envs.")
-
-
-def _check_deepspeed(value: Any, gate: Gate, path: str) -> None:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            if key not in DEEPSPEED_KEYS:
-                raise gate.refusal(f"{path}.{key}", "this key")
-            _check_texts(item, gate, f"{path}.{key}", DEEPSPEED_TEXTS)
-    elif not is_number(value):
-        raise gate.refusal(path, describe(value))
-
-
-def _check_network(value: Mapping[str, Any], gate: Gate, path: str) -> None:
-    """RLlib's ``model``: the activations of a stock network may be named."""
-    for key, item in value.items():
-        named = str(key).endswith("_activation") and isinstance(item, str) and item.isidentifier()
-        if not (is_number(item) or named):
-            raise gate.refusal(f"{path}.{key}", describe(item))
-
-
-def _check_texts(value: Any, gate: Gate, path: str, texts: Collection[str]) -> None:
-    """Numbers at any depth, and some texts."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            _check_texts(inner, gate, f"{path}.{key}", texts)
-    elif not (is_number(value) or (isinstance(value, str) and value in texts)):
-        raise gate.refusal(path, describe(value))

@@ -185,6 +185,8 @@ class Group(BaseModel):
             info = cls.__pydantic_fields__[name]
             says = info.json_schema_extra
             field["schema"] = _limited(field["schema"], says if isinstance(says, Limits) else {})
+            if _SCHEDULED in info.metadata:
+                _allow_schedule(field, Option(name.rstrip("_"), name, info, info.annotation, None))
             if _parts_of(info) is not None:
                 field["schema"]["validate_default"] = True
         return schema
@@ -355,15 +357,28 @@ def values_of(options: Group) -> dict[str, Any]:
     return {name: getattr(options, name) for name in type(options).model_fields}
 
 
-def as_mapping(options: Group) -> dict[str, Any]:
-    """What :func:`build` makes an equal group of, groups in it included: plain data if its values are."""
+def as_mapping(options: Group, given_only: bool = False) -> dict[str, Any]:
+    """What :func:`build` makes an equal group of, groups in it included: plain data if its values are.
+
+    Args:
+        given_only: Leave out what was not given.
+    """
     found: dict[str, Any] = copy.deepcopy(options.model_extra or {})
     plugin, own = ":" in type_of(options), dict[str, Any]()
     for key, each in declared(type(options)).items():
-        value = value_at(options, key)
-        if has_option(options, key) and not (plugin and value == each.default):
-            own[key] = as_mapping(value) if isinstance(value, Group) else copy.deepcopy(value)
+        value, said = getattr(options, each.name), each.name in options.model_fields_set
+        if has_option(options, key) and (said or not given_only) and not (plugin and value == each.default):
+            own[key] = as_data(value, given_only or (each.scheduled and isinstance(value, Group)))
     return own | found
+
+
+def as_data(value: Any, given_only: bool = True) -> Any:
+    """A value with mappings in place of the groups in it, see :func:`as_mapping`."""
+    if isinstance(value, Group):
+        return as_mapping(value, given_only)
+    if isinstance(value, Mapping):
+        return {key: as_data(item) for key, item in value.items()}
+    return [as_data(item) for item in value] if isinstance(value, list | tuple) else copy.deepcopy(value)
 
 
 def with_changes(options: T, changes: Mapping[str, Any]) -> T:
@@ -414,7 +429,7 @@ def _on_top(base: Any, values: Any) -> Any:
     if chosen not in (None, type_of(base)):
         kept = {key: each for key, each in kept.items() if key in options and not options[key].says.get("of")}
     for key, value in values.items():
-        inner = value_at(base, key) if key in options else None
+        inner = None if key not in options or options[key].scheduled else value_at(base, key)
         other = isinstance(inner, Group) and options[key].parts and _type_in(value, type_of(inner)) != type_of(inner)
         kept[key] = _on_top(inner, value) if isinstance(inner, Group) and not other else value
     return kept
@@ -483,12 +498,25 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _allow_schedule(field: Any, each: Option) -> None:
+    """Let a schedule stand in the place of an option's value."""
+
+    def read(value: Any, handler: Callable[[Any], Any]) -> Any:
+        from rllib_lmgame.base.schedule import is_meant_as_schedule, read_schedule
+
+        return read_schedule(value, "", each) if is_meant_as_schedule(value) else handler(value)
+
+    inner = field["schema"]
+    place, key = (inner, "schema") if inner["type"] == "default" else (field, "schema")
+    place[key] = core_schema.no_info_wrap_validator_function(read, place[key])
+
+
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 
 def key_below(path: str, key: Any) -> str:
-    """The dotted key of an option of the group at ``path``."""
-    return f"{path}.{key}" if path else str(key)
+    """The dotted key of an option of the group at ``path``, or the place of an item (``[0]``) of the list there."""
+    return f"{path}{key}" if str(key).startswith("[") else f"{path}.{key}" if path else str(key)
 
 
 def unknown_key(key: Any, valid: Any, path: str) -> ConfigError:
@@ -512,8 +540,9 @@ def _errors(error: ValidationError, cls: type, path: str, values: Any) -> Iterat
             key, group = key_below(key, last.key), last.group_of(value) if loc else last.group
         raised = found.get("ctx", {}).get("error")
         if isinstance(raised, ConfigError):
-            whole = raised.path.startswith((f"{path}.", "config."))
-            yield raised if whole else ConfigError(key_below(key, raised.path) if raised.path else key, raised.message)
+            for each in raised.each:
+                own, whole = each.path.removeprefix("."), each.path.startswith((f"{path}.", "config."))
+                yield each if whole else ConfigError(key_below(key, own) if own else key, each.message)
         elif found["type"] in ("extra_forbidden", "invalid_key"):
             yield unknown_key(str(loc[0]), declared(group), key)
         elif found["type"] == "missing" and last is not None and not loc:

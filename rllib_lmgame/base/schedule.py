@@ -6,7 +6,6 @@ A schedule follows a result, along points or in stages. Values depend only on pa
 from __future__ import annotations
 
 import bisect
-import copy
 import math
 import operator
 import re
@@ -20,11 +19,11 @@ from rllib_lmgame.base.group import (
     LARGEST,
     Group,
     Option,
-    as_mapping,
     build,
     check_value,
     declared,
     given,
+    key_below,
     limits,
     option,
     walk,
@@ -153,47 +152,36 @@ def is_meant_as_schedule(value: Any) -> bool:
     return isinstance(value, ScheduleOptions) or any(key in _KEYS or nearest(key, _KEYS) for key in keys)
 
 
-def without_schedules(group: type, values: Any, path: str) -> tuple[Any, dict[str, ScheduleOptions]]:
-    """A group's options with the last values of schedules (used by evaluation and supervision), and the schedules.
+def with_numbers(value: Any, number: Callable[[str, ScheduleOptions], float], path: str = "") -> Any:
+    """An option group, or another value, with a number in the place of each schedule in it, by its dotted key."""
+    if isinstance(value, ScheduleOptions):
+        return number(path, value)
+    if isinstance(value, Group):
+        changed = {}
+        for key, each in declared(type(value)).items():
+            old = getattr(value, each.name)
+            if (new := with_numbers(old, number, key_below(path, key))) is not old:
+                changed[each.name] = float(new) if isinstance(old, ScheduleOptions) and not is_whole(each.hint) else new
+        return value.model_copy(update=changed) if changed else value
+    if isinstance(value, Mapping):
+        items = {key: with_numbers(item, number, key_below(path, key)) for key, item in value.items()}
+        return items if any(items[key] is not item for key, item in value.items()) else value
+    if isinstance(value, list | tuple):
+        found = [with_numbers(item, number, key_below(path, n)) for n, item in enumerate(value)]
+        return type(value)(found) if any(new is not old for new, old in zip(found, value, strict=True)) else value
+    return value
 
-    Values that are no mapping are left to :func:`~.schema.build`. Raises: ConfigError: for an invalid schedule, or one
-    of an option that cannot change.
-    """
-    rest: dict[str, Any] = {}
+
+def schedules_in(value: Any) -> dict[str, ScheduleOptions]:
+    """The schedules in a group, or in another value, by their dotted keys."""
     found: dict[str, ScheduleOptions] = {}
-    if not isinstance(values, Mapping):
-        return values, found
-    for key, value in values.items():
-        each, where = declared(group).get(key), f"{path}.{key}"
-        if each is not None and (inner := _group_of(each, value, where)) is not None:
-            rest[key], below = without_schedules(inner, value, where)
-            found |= {f"{key}.{name}": options for name, options in below.items()}
-        elif key == "env_config" and isinstance(value, Mapping):
-            own = {name: read_schedule(item, f"{where}.{name}") for name, item in value.items() if is_schedule(item)}
-            found |= {f"{key}.{name}": options for name, options in own.items()}
-            rest[key] = {**value, **{name: options.last for name, options in own.items()}}
-        elif each is not None and each.holds and not each.holds.form:
-            rest[key], below = without_schedules(each.holds.group, value, where)
-            found |= {f"{key}.{name}": options for name, options in below.items()}
-        elif each is not None and each.scheduled and is_meant_as_schedule(value):
-            found[key] = read_schedule(value, where)
-            check_numbers(found[key], each.hint, each.says, where)
-            rest[key] = found[key].last
-        elif each is not None and is_schedule(value):
-            there = schedulable(group)
-            raise ConfigError(
-                where, "cannot change during a run; " + (f"of {path}: {', '.join(there)} can" if there else "none can")
-            )
-        else:
-            rest[key] = value
-    return rest, found
 
+    def note(key: str, options: ScheduleOptions) -> float:
+        found[key] = options
+        return options.last
 
-def _group_of(each: Option, value: Any, path: str) -> Any:
-    try:
-        return each.group_of(value)
-    except ConfigError as error:
-        raise ConfigError(path, error.message) from error
+    with_numbers(value, note)
+    return found
 
 
 def schedulable(group: type) -> list[str]:
@@ -215,18 +203,6 @@ def check_numbers(options: ScheduleOptions, hint: Any, bounds: Mapping[str, Any]
             raise ConfigError(f"{path}.{part}", f"expected a whole number, got {value:g}")
         whole = is_whole(hint)
         check_value(int(value) if whole else value, int | None if whole else hint, bounds, f"{path}.{part}")
-
-
-def with_schedules(values: Mapping[str, Any], schedules: Mapping[str, ScheduleOptions]) -> dict[str, Any]:
-    """A configuration with schedules in the places of their options."""
-    result = copy.deepcopy(dict(values))
-    for key, options in schedules.items():
-        place: Any = result
-        *above, name = key.split(".")
-        for part in above:
-            place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
-        place[name] = {part: item for part, item in as_mapping(options).items() if item != _DEFAULTS[part]}
-    return result
 
 
 def place_of(key: str) -> str:
@@ -252,9 +228,21 @@ def shown_key(key: str, games: Sequence[Any]) -> str:
     return key if name is None else f"games.{name}.{option}"
 
 
-def read_schedule(value: Any, path: str) -> ScheduleOptions:
-    """One schedule. Raises: ConfigError: for a wrong key, type or combination."""
+def read_schedule(value: Any, path: str, each: Option | None = None) -> ScheduleOptions:
+    """One schedule, whose numbers option ``each`` takes. Raises: ConfigError: for a wrong key, type or combination."""
     options = build(ScheduleOptions, value, path)
+    _check(options, path)
+    if each is not None:
+        check_numbers(options, each.hint, each.says, path)
+    return options
+
+
+def with_schedules(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a game, each schedule among them as such. Raises: ConfigError: for a wrong one."""
+    return {key: read_schedule(value, key) if is_schedule(value) else value for key, value in values.items()}
+
+
+def _check(options: ScheduleOptions, path: str) -> None:
     if not is_metric(options.by):
         raise ConfigError(f"{path}.by", f"expected the name of a number in the results, got {options.by!r}")
     if (options.points is None) == (options.values is None):
@@ -262,7 +250,7 @@ def read_schedule(value: Any, path: str) -> ScheduleOptions:
     if options.points is not None:
         check_points(options.points, f"{path}.points")
         _check_belongs(options, ("above", "below", "iterations"), path, "points", "values")
-        return options
+        return
     if not options.values:
         raise ConfigError(f"{path}.values", "needs at least one value")
     for number, stage in enumerate(options.values):
@@ -278,11 +266,9 @@ def read_schedule(value: Any, path: str) -> ScheduleOptions:
         )
     if options.below is not None and options.below >= options.above:
         raise ConfigError(f"{path}.below", f"must be less than above={options.above:g}, got {options.below:g}")
-    return options
 
 
 _KEYS = tuple(declared(ScheduleOptions))
-_DEFAULTS = as_mapping(ScheduleOptions())
 
 
 def _check_belongs(options: ScheduleOptions, keys: Iterable[str], path: str, other: str, own: str) -> None:

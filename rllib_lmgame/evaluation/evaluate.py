@@ -56,7 +56,7 @@ class LoadedPolicies:
         """
         line_ups = LineUps(self.config, players)
         seated, failures = line_ups.seated(evaluated_levels(games, num_episodes), games)
-        seeded = self.config.settings.deterministic
+        seeded = self.config.run.deterministic
         settings = PlaySettings(games, temperature=temperature, seeded=seeded, log=log, keep="nothing")
         result = self.runner.play(seated, settings)
         if result.error is not None:
@@ -211,7 +211,7 @@ def evaluate_as_in_training(checkpoint: str | Path) -> dict[str, Any]:
     """As :func:`evaluate_checkpoint`, with the games, episodes, levels and sampling of the run's own evaluation."""
     with loaded_policies(checkpoint, trust=True) as policies:
         config = policies.config
-        games, temperature = config.games_for_evaluation(), config.settings.evaluation.sampling
+        games, temperature = config.games_for_evaluation(), config.run.evaluation_config.sampling
         return measure(policies, tuple(games), int(config.evaluation_duration), temperature)
 
 
@@ -241,7 +241,7 @@ def measure(
     players: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """What :func:`evaluate_checkpoint` returns, of policies that are ready; instead of some play ``players``."""
-    temperature = policies.config.settings.evaluation.sampling if temperature is None else temperature
+    temperature = policies.config.run.evaluation_config.sampling if temperature is None else temperature
     result = policies.play(games, num_episodes, temperature=temperature, players=players)
     numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
     used = policies.config.inference_options.temperature if temperature is None else temperature

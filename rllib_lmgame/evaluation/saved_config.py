@@ -21,8 +21,8 @@ from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.policies.model.files import ModelFiles, code_problem, model_problem
 from rllib_lmgame.settings.algorithms import PPO, AlgorithmEntry, find_entry
+from rllib_lmgame.settings.run import OVERRIDES
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, TINY_MODEL
-from rllib_lmgame.settings.tree import OVERRIDES
 from rllib_lmgame.settings.trust import Gate, is_name
 
 GATE = Gate(
@@ -62,7 +62,7 @@ def saved_model(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bo
 
     Raises: CheckpointError: if it holds the average alone.
     """
-    last = last and config.settings.averages
+    last = last and config.run.averages
     if last and not has_last(checkpoint, config):
         raise CheckpointError(f"{checkpoint} holds averaged weights alone: {LAST_DIRECTORY}/ is missing")
     return hf_directory(checkpoint, policy, config.trained_policies(), last=last)
@@ -70,12 +70,12 @@ def saved_model(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bo
 
 def has_last(checkpoint: Path, config: LMGameConfig) -> bool:
     """Whether a checkpoint holds the last iterate beside averaged weights."""
-    return config.settings.averages and (checkpoint / LAST_DIRECTORY).is_dir()
+    return config.run.averages and (checkpoint / LAST_DIRECTORY).is_dir()
 
 
 def model_of(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bool = False) -> ModelFiles:
     """Files of the model that plays as ``policy``: trained (:func:`saved_model`), or never trained."""
-    if config.settings.is_trained(policy):
+    if config.run.is_trained(policy):
         return ModelFiles(str(saved_model(checkpoint, config, policy, last=last)))
     from rllib_lmgame.algorithms.models import initial_model
 
@@ -101,7 +101,6 @@ def read_config(checkpoint: Path, *, trust: bool, games: Collection[str] = ()) -
             saved if trust else of_a_stranger(saved, games, entry)
         )
         check_overrides(config)
-        config.given_keys = ()  # All keys stand there; what was given was checked when the training began.
         return config
     except ConfigError as error:
         raise ConfigError(error.path, error.message, str(path)) from None

@@ -122,7 +122,7 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
             _report(experiment, own_trials)
             if experiment.spec.name in best:
                 own = experiment.algorithm.own
-                plays = not own or experiment.configs[0].settings.plays
+                plays = not own or experiment.configs[0].run.plays
                 found = best[experiment.spec.name]
                 stopped = reached(stopping_criteria(experiment.spec.options), found.last_result)
                 lines = next_commands(found, own=own, plays=plays, stopped=stopped)

@@ -192,14 +192,14 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     def _has_own_scale(self, module_id: str) -> bool:
         """Whether a policy scales rewards in its own way, in every game."""
-        return "text_rollouts.reward_scale" in self.config.settings.own_keys(module_id)
+        return "text_rollouts.reward_scale" in self.config.run.own_keys(module_id)
 
     def _reward_scales(self, module_id: str) -> dict[str, float]:
-        games = () if self._has_own_scale(module_id) else self.config.settings.games
+        games = () if self._has_own_scale(module_id) else self.config.run.games
         return {game.called(game.env): game.reward_scale for game in games if game.reward_scale is not None}
 
     def _scheduled_of(self, module_id: str) -> dict[str, float]:
-        own = self.config.settings.own_keys(module_id)
+        own = self.config.run.own_keys(module_id)
         return {key: value for key, value in self._scheduled.items() if key not in own}
 
     def objective(self, module_id: str) -> Objective:

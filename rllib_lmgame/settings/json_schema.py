@@ -24,7 +24,7 @@ from rllib_lmgame.base.group import (
 )
 from rllib_lmgame.base.schedule import ScheduleOptions
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
-from rllib_lmgame.settings.sections.rllib import WITHOUT_EFFECT, OtherOptions, RLlibOptions
+from rllib_lmgame.settings.sections.rllib import OtherOptions, RLlibOptions
 
 Schema: TypeAlias = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -151,9 +151,8 @@ def configs(entries: Iterable[AlgorithmEntry], others: Iterable[str], search_key
     """
     listed = list(entries)
     shared: Schema = {**of_group(RLlibOptions)["properties"], **of_group(OtherOptions)["properties"]}
-    taken: Schema = {
-        f"^({'|'.join(key for key in others if key not in shared and key.rstrip('_') not in WITHOUT_EFFECT)})$": {}
-    }
+    taken: Schema = {f"^({'|'.join(others)}|callbacks_on_.*)$": {}}
+    shared["evaluation_config"]["anyOf"].append(NULL)
     sections = {name: group for entry in listed for name, group in entry.groups.items()}
     shared |= {name: one_of([of_group(group), NULL, SEARCH_SPACE]) for name, group in sections.items()}
     return {

@@ -1,6 +1,6 @@
 """Options that are impossible together, lose work, or train something wrong: functions that yield what is broken.
 
-``s`` are the :class:`~rllib_lmgame.settings.tree.Settings` of a run or of one policy; ``f`` is what plug-ins and games
+``s`` are the :class:`~rllib_lmgame.settings.run.RunConfig` of a run or of one policy; ``f`` is what plug-ins and games
 say of them (:mod:`rllib_lmgame.algorithms.facts`). Importing this loads neither Ray nor torch.
 """
 
@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from rllib_lmgame.base.errors import did_you_mean
 from rllib_lmgame.base.schedule import check_points
 from rllib_lmgame.settings.algorithms import ACTION_VALUES
+from rllib_lmgame.settings.run import RunConfig
 from rllib_lmgame.settings.sections.exploiters import share_without_members
 from rllib_lmgame.settings.sections.inference import ADAPTER_ARGUMENTS
 from rllib_lmgame.settings.sections.league import is_league
 from rllib_lmgame.settings.sections.supervised import groups_needed, share_of_groups, spare_groups
-from rllib_lmgame.settings.tree import Settings
 
 
 class Broken(NamedTuple):
@@ -33,13 +33,13 @@ class Broken(NamedTuple):
 
 
 Found = Iterator[Broken]
-Rules = Callable[[Settings, Any], Found]
+Rules = Callable[[RunConfig, Any], Found]
 
 
 # -- RLlib's own keys -------------------------------------------------------------------------------------------------
 
 
-def rllib(s: Settings, f: Any) -> Found:
+def rllib(s: RunConfig, f: Any) -> Found:
     """RLlib's keys; ``f.rllib`` is the configuration, for those that are no settings."""
     for key, wanted in (
         ("batch_mode", "complete_episodes"),
@@ -49,15 +49,15 @@ def rllib(s: Settings, f: Any) -> Found:
         given = getattr(f.rllib, key)
         if given != wanted:
             yield Broken(key, f"must be {wanted!r} with this algorithm, got {given!r}")
-    if f.rllib.evaluation_duration_unit != "episodes" or not isinstance(s.rllib.evaluation_duration, int):
+    if f.rllib.evaluation_duration_unit != "episodes" or not isinstance(s.evaluation_duration, int):
         yield Broken("evaluation_duration", "must be a whole number of episodes")
     if f.rllib.evaluation_parallel_to_training:
         say = "must be false: evaluation uses the engines that training updates"
         yield Broken("evaluation_parallel_to_training", say)
-    if f.rllib.games and s.rllib.env is not None:
-        say = f"stands beside env: {s.rllib.env}, which would not be played; add it to the list, or leave `games` out"
+    if f.rllib.games and s.env is not None:
+        say = f"stands beside env: {s.env}, which would not be played; add it to the list, or leave `games` out"
         yield Broken("games", say)
-    if f.rllib.games and s.rllib.env_config:
+    if f.rllib.games and s.env_config:
         say = "has no effect beside `games`: every entry of the list has an `env_config` of its own"
         yield Broken("env_config", say)
 
@@ -65,7 +65,7 @@ def rllib(s: Settings, f: Any) -> Found:
 # -- one language model -----------------------------------------------------------------------------------------------
 
 
-def lengths(s: Settings, f: Any) -> Found:
+def lengths(s: RunConfig, f: Any) -> Found:
     """Tokens of a turn."""
     most, context = s.lm.max_tokens_per_turn, s.lm.context_length
     if most >= context:
@@ -82,7 +82,7 @@ def lengths(s: Settings, f: Any) -> Found:
         )
 
 
-def replies(s: Settings, f: Any) -> Found:
+def replies(s: RunConfig, f: Any) -> Found:
     """The form of replies, which ``f`` makes. Raises: ConfigError: there is none of the name."""
     form = f(s.lm)
     if form.think_opening in form.tags:
@@ -100,7 +100,7 @@ def replies(s: Settings, f: Any) -> Found:
         )
 
 
-def numerics(s: Settings, f: Any) -> Found:
+def numerics(s: RunConfig, f: Any) -> Found:
     """How a trained model is held."""
     half = s.lm.dtype in ("bfloat16", "float16")
     if half and not f.half_precision and (s.lm.lora is None or s.lm.dtype == "float16"):
@@ -109,7 +109,7 @@ def numerics(s: Settings, f: Any) -> Found:
             f"{s.lm.dtype} weights lose small optimizer steps in rounding unless a `bf16` or `fp16` section of "
             "`deepspeed` keeps float32 copies; use `auto`: float32 weights, bfloat16 passes on a GPU",
         )
-    in_float32_or_on_cpu = not s.rllib.num_gpus_per_learner or s.lm.dtype == "float32"
+    in_float32_or_on_cpu = not s.num_gpus_per_learner or s.lm.dtype == "float32"
     if s.lm.attn_implementation == "flash_attention_2" and in_float32_or_on_cpu:
         yield Broken(
             "language_model.attn_implementation",
@@ -123,7 +123,7 @@ def numerics(s: Settings, f: Any) -> Found:
         )
 
 
-def frozen_adapters(s: Settings, f: Any) -> Found:
+def frozen_adapters(s: RunConfig, f: Any) -> Found:
     """Adapters of a policy that does not learn would not be loaded."""
     for name in s.language_model_policies():
         if s.policies[name].language_model.get("lora") is not None and not s.is_trained(name):
@@ -137,9 +137,9 @@ def frozen_adapters(s: Settings, f: Any) -> Found:
 # -- the update of one policy -----------------------------------------------------------------------------------------
 
 
-def imitation(s: Settings, f: Any) -> Found:
+def imitation(s: RunConfig, f: Any) -> Found:
     """What needs a game where files alone are learned from."""
-    stage = s.supervised
+    stage = s.supervised_options
     if not s.games and stage is not None and stage.data is None:
         yield Broken("warm_start", "there is no game for the expert to play; set config.env, or warm_start.data")
     if s.plays:
@@ -149,7 +149,7 @@ def imitation(s: Settings, f: Any) -> Found:
         yield Broken("supervised.stop_at", say)
     if stage is not None and stage.test_episodes:
         yield Broken("supervised.test_episodes", "there is no game to play; set config.env")
-    if s.rllib.evaluation_interval:
+    if s.evaluation_interval:
         say = "there is no game to evaluate on; set config.env or config.evaluation_config.games"
         yield Broken("evaluation_interval", say)
 
@@ -157,9 +157,9 @@ def imitation(s: Settings, f: Any) -> Found:
 _AT_ONE = "must be 1 with a teacher behind an endpoint, which tells log-probabilities at no other; name its directory"
 
 
-def asked_teacher(s: Settings, f: Any) -> Found:
+def asked_teacher(s: RunConfig, f: Any) -> Found:
     """A teacher behind an endpoint knows each token's log-probability at temperature 1 alone."""
-    teacher = s.sections.get("teacher")
+    teacher = s.teacher_options
     if teacher is None or not teacher.is_asked:
         return
     if s.inf.temperature not in (0, 1) or s.follows("inference.temperature"):
@@ -175,7 +175,7 @@ def asked_teacher(s: Settings, f: Any) -> Found:
         )
 
 
-def row_lengths(s: Settings, f: Any) -> Found:
+def row_lengths(s: RunConfig, f: Any) -> Found:
     """A row holds a reply and its prompt."""
     rows, most = s.ppo.max_row_tokens, s.lm.max_tokens_per_turn
     if rows is not None and rows < most + 1:
@@ -186,7 +186,7 @@ def row_lengths(s: Settings, f: Any) -> Found:
         )
 
 
-def update(s: Settings, f: Any) -> Found:
+def update(s: RunConfig, f: Any) -> Found:
     """The update of one policy. Raises: ConfigError: there is no such estimator, objective or loss."""
     ppo = s.ppo
     if not all(0 <= beta < 1 for beta in ppo.adam_betas):
@@ -205,8 +205,8 @@ def update(s: Settings, f: Any) -> Found:
             f"{f.largest_entropy:.2f}",
         )
     yield from row_lengths(s, f)
-    if s.rllib.grad_clip is not None and s.rllib.grad_clip_by != "global_norm":
-        say = f"language models are clipped by `global_norm`, got {s.rllib.grad_clip_by!r}"
+    if s.grad_clip is not None and s.grad_clip_by != "global_norm":
+        say = f"language models are clipped by `global_norm`, got {s.grad_clip_by!r}"
         yield Broken("grad_clip_by", say)
     fits = ppo.critic.warmup is not None and ppo.critic.warmup.type == "fit"
     for option, sets, instead in (
@@ -232,19 +232,19 @@ def update(s: Settings, f: Any) -> Found:
             "group makes the mean of every group 0, for which token_ppo.advantage_estimator `max_rl` learns nothing",
         )
     _ = f.objective
-    if ppo.entropy is not None and isinstance(s.rllib.entropy_coeff, list):
+    if ppo.entropy is not None and isinstance(s.entropy_coeff, list):
         yield Broken(
             "token_ppo.entropy.target",
-            f"does not go with a schedule, entropy_coeff: {s.rllib.entropy_coeff}; give the number that it begins with",
+            f"does not go with a schedule, entropy_coeff: {s.entropy_coeff}; give the number that it begins with",
         )
 
 
-def kl_schedule(s: Settings) -> list[list[float]] | None:
+def kl_schedule(s: RunConfig) -> list[list[float]] | None:
     """Points of the penalty's own schedule."""
     return None if s.ppo.kl is None else s.ppo.kl.schedule
 
 
-def no_critic(s: Settings, f: Any) -> Found:
+def no_critic(s: RunConfig, f: Any) -> Found:
     """Of algorithms without a value function."""
     if f.needs_critic:
         yield Broken(
@@ -254,7 +254,7 @@ def no_critic(s: Settings, f: Any) -> Found:
         )
 
 
-def states(s: Settings, f: Any) -> Found:
+def states(s: RunConfig, f: Any) -> Found:
     """Of estimators that play on from states."""
     if not f.estimator.state_rollouts:
         return
@@ -272,7 +272,7 @@ def states(s: Settings, f: Any) -> Found:
         )
 
 
-def scheduled(s: Settings, f: Any) -> Found:
+def scheduled(s: RunConfig, f: Any) -> Found:
     """What else would set an option that follows a schedule."""
     if s.follows("entropy_coeff") and s.ppo.entropy is not None:
         say = "stands beside token_ppo.entropy, which moves the coefficient; leave one of them out"
@@ -290,7 +290,7 @@ def scheduled(s: Settings, f: Any) -> Found:
 # -- what is played, and what is trained on ---------------------------------------------------------------------------
 
 
-def _no_group(s: Settings) -> str | None:
+def _no_group(s: RunConfig) -> str | None:
     """Place of the ``group_size`` of a game without groups, if there is one."""
     if s.least_size > 1:
         return None
@@ -299,9 +299,9 @@ def _no_group(s: Settings) -> str | None:
     return f"games[{number}].group_size" if own else "text_rollouts.group_size"
 
 
-def play(s: Settings, f: Any) -> Found:
+def play(s: RunConfig, f: Any) -> Found:
     """How many episodes of which game are played."""
-    key, total, learners = "text_rollouts.episodes_per_iteration", s.play.episodes_per_iteration, s.rllib.num_learners
+    key, total, learners = "text_rollouts.episodes_per_iteration", s.play.episodes_per_iteration, s.num_learners
     for number, (game, size) in enumerate(zip(s.games, s.group_sizes, strict=True)):
         if game.episodes and game.episodes % size:
             say = f"{game.episodes} is not a multiple of group_size={size}"
@@ -332,7 +332,7 @@ def play(s: Settings, f: Any) -> Found:
         )
 
 
-def selection(s: Settings, f: Any) -> Found:
+def selection(s: RunConfig, f: Any) -> Found:
     """What is kept of what is played."""
     data, alone = s.data, _no_group(s)
     for name, compares in (
@@ -344,7 +344,7 @@ def selection(s: Settings, f: Any) -> Found:
             say = f"compares the episodes of a group; set {alone} to at least 2"
             yield Broken(f"data_selection.{name}", say)
     kept = share_of_groups(data.reward_variance_filter, s.groups)
-    least = groups_needed(s.rllib.num_learners, s.least_size, bool(f.compares))
+    least = groups_needed(s.num_learners, s.least_size, bool(f.compares))
     if data.reward_variance_filter < 1 and kept < least:
         each = f", {'one' if f.compares else 'an episode'} for each learner" if least > 1 else ""
         say = f"{data.reward_variance_filter:g} of {s.groups} groups leaves {kept}, but {least} must stay{each}"
@@ -357,12 +357,12 @@ def selection(s: Settings, f: Any) -> Found:
             yield Broken("data_selection.oversample", say)
 
 
-def _oversample(s: Settings) -> Iterator[str]:
+def _oversample(s: RunConfig) -> Iterator[str]:
     """What does not go with beginning more games than are needed."""
-    runners, more, spare = s.rllib.num_env_runners, s.data.oversample, spare_groups(s.groups, s.data.oversample)
+    runners, more, spare = s.num_env_runners, s.data.oversample, spare_groups(s.groups, s.data.oversample)
     if s.play.deterministic is True:
         yield "contradicts text_rollouts.deterministic: who finishes first is no rule; leave one of them out"
-    if s.league:
+    if s.league_options:
         yield (
             "does not go with a `league`: its pay-offs would hardly count the games that take longest (draws, often); "
             "leave one of them out"
@@ -380,9 +380,9 @@ def _oversample(s: Settings) -> Iterator[str]:
         )
 
 
-def overlap(s: Settings, f: Any) -> Found:
+def overlap(s: RunConfig, f: Any) -> Found:
     """What does not go with playing ahead of the update."""
-    ahead = s.overlap.max_staleness
+    ahead = s.max_staleness
     ppo = [s.policy(name).ppo for name in s.trained_policies()]
     limits = [each.staleness_limit for each in ppo if each.staleness_limit is not None]
     for problem, say in (
@@ -410,7 +410,7 @@ def overlap(s: Settings, f: Any) -> Found:
             "does not go with inference.sleep_during_update: engines that sleep play no games; leave one of them out",
         ),
         (
-            s.rllib.num_env_runners == 0 and not f.rllib.in_evaluation,
+            s.num_env_runners == 0 and not f.rllib.in_evaluation,
             "needs env runners of its own: with num_env_runners: 0 games are played in the process that updates; set "
             "at least 1",
         ),
@@ -422,12 +422,12 @@ def overlap(s: Settings, f: Any) -> Found:
 # -- a league ---------------------------------------------------------------------------------------------------------
 
 
-def league(s: Settings, f: Any) -> Found:
+def league(s: RunConfig, f: Any) -> Found:
     """A league and its policies. Raises: ConfigError: there is no such matchmaker."""
-    own, learning = s.league, s.trained_policies()
+    own, learning = s.league_options, s.trained_policies()
     if own is None:
         return
-    if s.seats is not None and not is_league(s.seats):
+    if s.policy_mapping_fn is not None and not is_league(s.policy_mapping_fn):
         say = "must be `league` beside a `league` section, or left out; the league seats"
         yield Broken("policy_mapping_fn", say)
     _ = f.matchmaker
@@ -490,7 +490,7 @@ def _without_seed(options: Any) -> Any:
 # -- engines ----------------------------------------------------------------------------------------------------------
 
 
-def engines(s: Settings, f: Any) -> Found:
+def engines(s: RunConfig, f: Any) -> Found:
     """Engines, weights on their way to them, action values and adapters. Raises: ConfigError: no such engine."""
     gpus = s.inf.num_gpus_per_engine
     if gpus != s.inf.tensor_parallel_size > 1:
@@ -510,10 +510,10 @@ def engines(s: Settings, f: Any) -> Found:
         yield Broken("inference.sleep_during_update", say)
 
 
-def _over_devices(s: Settings, engine: Any) -> Found:
+def _over_devices(s: RunConfig, engine: Any) -> Found:
     """Weights that go from GPU to GPU."""
     key, way = "inference.weight_transport", s.inf.weight_transport
-    ours, theirs = s.inf.num_gpus_per_engine, s.rllib.num_gpus_per_learner
+    ours, theirs = s.inf.num_gpus_per_engine, s.num_gpus_per_learner
     got = f"got num_gpus_per_engine={ours:g} and num_gpus_per_learner={theirs:g}"
     if not ours:
         yield Broken(key, f"{way!r} needs engines on GPUs; use object_store")
@@ -532,15 +532,15 @@ def _over_devices(s: Settings, engine: Any) -> Found:
     if way == "ipc" and ours + theirs > 1:
         say = f"'ipc' needs learner and engine on one GPU, {got}, which must be at most 1 together; use object_store"
         yield Broken(key, say)
-    for key, count in (("inference.num_engines", s.inf.num_engines), ("num_learners", s.rllib.num_learners)):
+    for key, count in (("inference.num_engines", s.inf.num_engines), ("num_learners", s.num_learners)):
         if way == "ipc" and count > 1:
             say = f"must be 1 with inference.weight_transport: ipc, where learner and engine share a GPU; got {count}"
             yield Broken(key, say)
 
 
-def _action_values(s: Settings, engine: Any) -> Found:
+def _action_values(s: RunConfig, engine: Any) -> Found:
     """Values of tokens, which the engine may add to logits."""
-    values = s.sections.get(ACTION_VALUES)
+    values = s.section(ACTION_VALUES)
     if values is None:
         return
     backbones = any(s.model_of(name).value_model == "separate" for name in s.trained_policies())
@@ -562,7 +562,7 @@ def _action_values(s: Settings, engine: Any) -> Found:
         yield Broken("deepspeed", say)
 
 
-def _adapters(s: Settings, engine: Any) -> Found:
+def _adapters(s: RunConfig, engine: Any) -> Found:
     """Adapters that engines hold beside the model."""
     key, learning = "inference.adapters", s.trained_policies()
     if not engine.serves_adapters:
@@ -578,7 +578,7 @@ def _adapters(s: Settings, engine: Any) -> Found:
         yield Broken("inference.sleep_during_update", "does not go with inference.adapters")
 
 
-def _base_of(s: Settings, policy: str) -> str:
+def _base_of(s: RunConfig, policy: str) -> str:
     """What an engine is made of that holds a policy's model."""
     options = s.model_of(policy)
     own = (options.model, sorted(options.tiny.items()), options.tokenizer, options.context_length)

@@ -11,10 +11,6 @@ import sys
 
 import pytest
 from ray import tune
-from ray._common.deprecation import DEPRECATED_VALUE
-from ray.rllib.algorithms.ppo import PPOConfig
-from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
-from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.policy.policy import PolicySpec
 from ray.tune.registry import get_trainable_cls
@@ -34,17 +30,9 @@ from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.settings.algorithms import OWN
-from rllib_lmgame.settings.names import check_top_level, own_attributes
 from rllib_lmgame.settings.plugins import Registry
-from rllib_lmgame.settings.sections.rllib import (
-    FIELDS,
-    OTHER_NAMES,
-    WITHOUT_EFFECT,
-    EvaluationOptions,
-    check_without_effect,
-    rllib_keys,
-    rllib_words,
-)
+from rllib_lmgame.settings.run import read
+from rllib_lmgame.settings.sections.rllib import INSTEAD, OTHER_NAMES, TAKEN, EvaluationOptions
 from rllib_lmgame.settings.sections.token_ppo import ImportanceOptions, KLOptions
 from tests.envs.broken_games import Counting
 
@@ -290,17 +278,17 @@ def test_a_league_by_its_section_or_by_its_mapping() -> None:
     for settings in asked:
         config = LMGamePPOConfig().update_from_dict({**BASE, **settings})
         config.validate()
-        assert config.settings.league is not None
-        again = LMGamePPOConfig().update_from_dict(config.settings.as_yaml())
-        assert again.settings.league == config.settings.league
-    assert LMGamePPOConfig().update_from_dict(BASE).settings.league is None
+        assert config.run.league_options is not None
+        again = LMGamePPOConfig().update_from_dict(config.run.as_yaml())
+        assert again.run.league_options == config.run.league_options
+    assert LMGamePPOConfig().update_from_dict(BASE).run.league_options is None
 
 
 def test_an_estimator_of_one_policy_alone_is_asked_for_groups_too() -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED})
     estimator = {"advantage_estimator.type": f"{__name__}:ComparesGroups"}
     other = with_changes(config.token_ppo_options, estimator)
-    config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo_options": other}})
+    config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo": other}})
     with pytest.raises(ConfigError, match="compares the episodes of a group"):
         config.validate()
     assert RunFacts(config.text_rollouts(group_size=8, episodes_per_iteration=16)).compares
@@ -316,7 +304,7 @@ def test_an_estimator_of_one_policy_alone_is_asked_for_groups_too() -> None:
 def test_options_of_one_policy_alone_are_checked_as_everybodys(own, match) -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED})
     other = with_changes(config.token_ppo_options, own)
-    config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo_options": other}})
+    config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo": other}})
     with pytest.raises(ConfigError, match=match) as caught:
         config.validate()
     assert caught.value.path.startswith("config.algorithm_config_overrides_per_module.b.token_ppo.")
@@ -325,14 +313,14 @@ def test_options_of_one_policy_alone_are_checked_as_everybodys(own, match) -> No
 def test_options_of_one_policy_alone_are_written_and_read_again() -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED})
     other = with_changes(config.token_ppo_options, {"policy_loss.clip_high": 0.3, "ema_decay": 0.9})
-    config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo_options": other}})
+    config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo": other}})
     config.validate()
-    again = LMGamePPOConfig().update_from_dict(json.loads(json.dumps(config.settings.as_yaml())))
+    again = LMGamePPOConfig().update_from_dict(json.loads(json.dumps(config.run.as_yaml())))
     for policy in ("a", "b"):
         assert again.get_config_for_module(policy).token_ppo_options == (
             config.get_config_for_module(policy).token_ppo_options
         )
-    assert again.settings.averages
+    assert again.run.averages
 
 
 OVERRIDES = "algorithm_config_overrides_per_module"
@@ -343,10 +331,10 @@ def test_a_group_that_one_policy_switches_on_without_options_is_written(group: s
     everybody = {"importance": None}
     own = {OVERRIDES: {"b": {"token_ppo": {group: {}}}}}
     config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED, "token_ppo": everybody, **own})
-    written = json.loads(json.dumps(config.settings.as_yaml()))
+    written = json.loads(json.dumps(config.run.as_yaml()))
     assert written[OVERRIDES]["b"]["token_ppo"].keys() == {group}
     again = LMGamePPOConfig().update_from_dict(written)
-    assert again.settings.policy("b").ppo == config.settings.policy("b").ppo
+    assert again.run.policy("b").ppo == config.run.policy("b").ppo
 
 
 @pytest.mark.parametrize(
@@ -389,92 +377,18 @@ def test_a_module_that_ends_the_program_is_named(tmp_path, monkeypatch) -> None:
         import_path("dynamic:Foo", "run")
 
 
-def test_the_early_check_of_keys_refuses_none_that_the_configuration_takes() -> None:
+def test_a_file_may_set_keys_that_rllib_has() -> None:
+    """A new version of RLlib may have others; what is said instead of one that does nothing exists, too."""
     config = LMGamePPOConfig()
-    sections = config.entry.sections
-    of_objects = {key for key in rllib_keys() if key.startswith("_")} | {"in_evaluation", *own_attributes(sections)}
-    taken = (
-        (rllib_keys() - {"use_kl_loss", "input_", *WITHOUT_EFFECT} - of_objects)
-        | set(sections)
-        | {"deepspeed", "policies", "policy_mapping_fn", "games"}
-    )
-    assert rllib_keys() <= rllib_words()
-    check_top_level(dict.fromkeys(taken), config.entry)
-    for key in of_objects - set(WITHOUT_EFFECT):
-        with pytest.raises(ConfigError, match="unknown key"):
-            check_top_level({key: None}, config.entry)
-
-
-ACTS = """
-extra_python_environs_for_driver extra_python_environs_for_worker placement_strategy
-custom_resources_for_main_process framework_str env_runner_cls create_local_env_runner custom_resources_per_env_runner
-validate_env_runners_after_construction max_requests_in_flight_per_env_runner batch_mode custom_resources_per_learner
-num_aggregator_actors_per_learner local_gpu_idx max_requests_in_flight_per_learner learner_config_dict
-enable_rl_module_and_learner enable_env_runner_and_connector_v2 policies policy_mapping_fn policies_to_train
-evaluation_duration_unit evaluation_parallel_to_training evaluation_config in_evaluation use_kl_loss count_steps_by
-min_time_s_per_iteration min_train_timesteps_per_iteration min_sample_timesteps_per_iteration stats_cls_lookup log_level
-log_sys_usage ignore_env_runner_failures max_num_env_runner_restarts num_consecutive_env_runner_failures_tolerance
-add_default_connectors_to_learner_pipeline env_runner_health_probe_timeout_s env_runner_restore_timeout_s
-algorithm_config_overrides_per_module
-"""
-"""RLlib's keys that Algorithm, EnvRunnerGroup and LearnerGroup read, or that are refused in other words."""
-
-OF_OTHERS = """
-algo_class enable_tf1_exec_eagerly max_requests_in_flight_per_aggregator_actor
-sync_filters_on_rollout_workers_timeout_s replay_sequence_length
-"""
-"""Of the old stack, or of other algorithms."""
-
-
-def test_every_key_of_rllib_acts_or_is_refused_by_name() -> None:
-    """A new version of RLlib may have new ones."""
-    names = {re.sub("^_|_$", "", key) for key, value in vars(PPOConfig()).items() if value != DEPRECATED_VALUE}
-    private = {re.sub("^_|_$", "", key) for key in vars(PPOConfig()) if key.startswith("_")}
-    unknown = names - {*FIELDS, *WITHOUT_EFFECT, *ACTS.split(), *OF_OTHERS.split()} - private
-    assert not {name for name in unknown if not name.startswith("callbacks_")}
-    defaults = LMGamePPOConfig()
-    for key in WITHOUT_EFFECT:
-        attribute = next(name for name in (f"_{key}", key, f"{key}_") if name in vars(defaults))
-        config = LMGamePPOConfig()
-        config.__dict__[attribute] = object
-        with pytest.raises(ConfigError, match=f"^config.{key}: has no effect with this algorithm: "):
-            check_without_effect(config, defaults)
-        with pytest.raises(ConfigError, match=f"^config.{key}: has no effect with this algorithm: "):
-            check_top_level({key: None}, config.entry)
-
-
-def test_what_is_said_instead_exists() -> None:
+    assert not [key for key in TAKEN if not config._is_rllibs(key)]
+    read(dict.fromkeys((*TAKEN, "callbacks_on_train_result")), OWN["LMGamePPO"])
     keys = {f"{section}.{each.key}" for section, group in OWN["LMGamePPO"].groups.items() for each in walk(group)}
-    keys |= {f"evaluation_config.{key}" for key in declared(EvaluationOptions)} | {
-        "supervised.data",
-        "extending.md",
-    }
-    for key, instead in WITHOUT_EFFECT.items():
+    keys |= {f"evaluation_config.{key}" for key in declared(EvaluationOptions)} | {"supervised.data"}
+    for key, instead in INSTEAD.items():
         assert {*re.findall(r"[a-z][a-z_-]+\.[a-z_.]*[a-z]", instead)} <= keys, (key, instead)
-
-
-@pytest.mark.parametrize(
-    ("set_by", "key"),
-    [
-        (lambda config: config.env_runners(env_to_module_connector=lambda env: None), "env_to_module_connector"),
-        (lambda config: config.env_runners(explore=False), "explore"),
-        (lambda config: config.env_runners(episode_lookback_horizon=4), "episode_lookback_horizon"),
-        (lambda config: config.learners(learner_class=PPOTorchLearner), "learner_class"),
-        (lambda config: config.training(learner_connector=lambda *spaces: None), "learner_connector"),
-        (lambda config: config.training(optimizer={"weight_decay": 0.1}), "optimizer"),
-        (lambda config: config.rl_module(model_config={"fcnet_hiddens": [8]}), "model_config"),
-        (lambda config: config.rl_module(rl_module_spec=RLModuleSpec()), "rl_module_spec"),
-        (lambda config: config.offline_data(input_="s3://somewhere"), "input"),
-        (lambda config: config.offline_data(output="somewhere"), "output"),
-        (lambda config: config.framework(torch_compile_learner=True), "torch_compile_learner"),
-        (lambda config: config.reporting(log_gradients=True), "log_gradients"),
-        (lambda config: config.evaluation(custom_evaluation_function=print), "custom_evaluation_function"),
-        (lambda config: config.checkpointing(export_native_model_files=True), "export_native_model_files"),
-    ],
-)
-def test_methods_of_rllib_that_would_do_nothing_are_refused(set_by, key) -> None:
-    with pytest.raises(ConfigError, match=f"^config.{key}: has no effect with this algorithm: "):
-        set_by(LMGamePPOConfig().update_from_dict(BASE)).validate()
+        with pytest.raises(ConfigError) as caught:
+            read({key: 1}, OWN["LMGamePPO"])
+        assert instead in caught.value.message
 
 
 def test_a_learner_of_ones_own_acts() -> None:
@@ -482,18 +396,6 @@ def test_a_learner_of_ones_own_acts() -> None:
         pass
 
     LMGamePPOConfig().update_from_dict(BASE).learners(learner_class=Mine).validate()
-
-
-@pytest.mark.parametrize(
-    "key", ["learning_rate", "infrence", "num_env_runers", "temperature", "max_grad_norm", "engine_names"]
-)
-def test_the_early_check_says_what_the_configuration_says(key: str) -> None:
-    config = LMGamePPOConfig()
-    with pytest.raises(ConfigError) as early:
-        check_top_level({key: 1}, config.entry)
-    with pytest.raises(ConfigError) as late:
-        config.update_from_dict({key: 1})
-    assert str(early.value) == str(late.value)
 
 
 @pytest.mark.parametrize(
@@ -649,18 +551,17 @@ def test_what_methods_set_is_checked_as_what_a_file_says(method, options, key):
 )
 def test_a_schedule_goes_with_its_option(before, after):
     config = LMGamePPOConfig().token_ppo(**before)
-    assert config.schedule_options and not config.token_ppo(**after).schedule_options
+    assert config.run.schedules and not config.token_ppo(**after).run.schedules
 
 
 def test_evaluation_is_set_by_its_method_as_by_its_key() -> None:
     own = {"games": ["lmgame/Maze-v0"], "temperature": 0.3, "measures": [{"type": "against", "player": "random"}]}
     config = LMGamePPOConfig().update_from_dict(BASE).evaluation(evaluation_config=own)
-    assert (
-        config.settings.evaluation == LMGamePPOConfig().update_from_dict({"evaluation_config": own}).settings.evaluation
-    )
+    again = LMGamePPOConfig().update_from_dict({"evaluation_config": own})
+    assert config.run.evaluation_config == again.run.evaluation_config
     assert config.evaluation_config is None, "RLlib is told nothing of it"
     config.evaluation(evaluation_config={"num_envs_per_env_runner": 3}, evaluation_num_env_runners=1).validate()
-    assert config.settings.evaluation.temperature == 0.3, "what is not named stays"
+    assert config.run.evaluation_config.temperature == 0.3, "what is not named stays"
     assert config.copy(copy_frozen=False).get_evaluation_config_object().num_envs_per_env_runner == 3
     assert config.evaluation(evaluation_config=None).evaluation_options == LMGamePPOConfig().evaluation_options
     for wrong in ({"temperature": -1}, {"nonsense": 1}, {"explore": "x"}, {"lr": 1}, {"games": 5}, {"measures": False}):
@@ -683,21 +584,21 @@ def test_evaluation_is_set_by_its_method_as_by_its_key() -> None:
 )
 def test_what_evaluation_plays_is_written_and_read_again(evaluation, temperature) -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, "evaluation_config": evaluation})
-    read = LMGamePPOConfig().update_from_dict(config.settings.as_yaml())
-    assert config.settings.evaluation.sampling == read.settings.evaluation.sampling == temperature
+    read = LMGamePPOConfig().update_from_dict(config.run.as_yaml())
+    assert config.run.evaluation_config.sampling == read.run.evaluation_config.sampling == temperature
     assert read.evaluation_options.games == config.evaluation_options.games
 
 
 def test_a_mapping_function_is_written_as_its_import_path() -> None:
     policies = {"policies": ["a", "b"], "policy_mapping_fn": first_seat}
-    written = LMGamePPOConfig().update_from_dict({**BASE, **policies}).settings.as_yaml()
+    written = LMGamePPOConfig().update_from_dict({**BASE, **policies}).run.as_yaml()
     assert LMGamePPOConfig().update_from_dict(written).seat_mapping()("player_1") == "a"
     assert written["policy_mapping_fn"] == f"{__name__}:first_seat"
 
 
 def test_a_mapping_function_without_a_name_is_not_lost_in_silence() -> None:
     policies = {"policies": ["a", "b"], "policy_mapping_fn": lambda *args, **kwargs: "b"}
-    written = LMGamePPOConfig().update_from_dict({**BASE, **policies}).settings.as_yaml()
+    written = LMGamePPOConfig().update_from_dict({**BASE, **policies}).run.as_yaml()
     with pytest.raises(ConfigError, match="policy_mapping_fn"):
         LMGamePPOConfig().update_from_dict(written).seat_mapping()
 
@@ -747,12 +648,6 @@ def test_paths_that_are_there_become_absolute_ones(tmp_path, monkeypatch) -> Non
     assert LMGamePPOConfig().language_model(model="tiny").language_model_options.model == "tiny"
     long = "{{ messages }}" * 1000
     assert LMGamePPOConfig().language_model(chat_template=long).language_model_options.chat_template == long
-
-
-@pytest.mark.parametrize("value", [3, "token_ppo", [3], [["lr"]], {"lr": 1}])
-def test_what_was_given_is_a_list_of_keys(value) -> None:
-    with pytest.raises(ConfigError, match="given_keys"):
-        LMGamePPOConfig().update_from_dict({**BASE, "given_keys": value})
 
 
 def test_a_long_template_and_a_link_to_nothing_are_no_files(tiny_model_dir, tmp_path) -> None:
@@ -807,7 +702,6 @@ def takes_one_mapping(config):
             lambda config: config.multi_agent(policies_to_train=lambda *a: True),
             "config.policies_to_train: expected names",
         ),
-        (lambda config: config.multi_agent(observation_fn=print), "config.observation_fn: has no effect"),
         (lambda config: config.multi_agent(policy_mapping_fn=lambda agent: "a"), "config.policy_mapping_fn: .*takes"),
     ],
 )

@@ -161,7 +161,7 @@ def test_a_configuration_knows_them_and_its_checkpoint_makes_the_same(make_confi
     config.validate()
     known = config.language_model_of("player")
     assert known.demonstrations == made(MATH, 2, seed=4)
-    again = type(config)().update_from_dict(config.settings.as_yaml())
+    again = type(config)().update_from_dict(config.run.as_yaml())
     assert again.language_model_of("player") == known
     assert config.module_spec("player").model_config["options"] == known
     with pytest.raises(ConfigError, match=r"Unsolved has no solver"):

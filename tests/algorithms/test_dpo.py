@@ -29,7 +29,7 @@ def test_files_are_read_and_no_expert_plays() -> None:
     loop.metrics = SimpleNamespace(log_value=lambda *args, **more: None)
     loop.env_runner_group = SimpleNamespace(local_env_runner=None)
     loop.tell = told.append
-    loop.at_present = lambda: SimpleNamespace(sections={"dpo": loop.config.dpo_options})
+    loop.at_present = lambda: loop.config.run
     loop.play_batch()
     assert told == ["reading the data"]
 

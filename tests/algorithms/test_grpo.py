@@ -34,7 +34,7 @@ def test_it_is_found_by_its_name_and_reports_nothing_of_a_critic() -> None:
 
 
 def test_a_checkpoints_configuration_keeps_its_defaults() -> None:
-    again = LMGameGRPOConfig().update_from_dict(json.loads(json.dumps(config_of().settings.as_yaml())))
+    again = LMGameGRPOConfig().update_from_dict(json.loads(json.dumps(config_of().run.as_yaml())))
     assert again.token_ppo_options == config_of().token_ppo_options
     assert config_of(text_rollouts={"format_penalty": -1.0}).text_rollout_options.group_size == 8
 

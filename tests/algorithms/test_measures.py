@@ -69,7 +69,7 @@ class Gains(Seats):
 )
 def test_what_is_no_measure_is_refused(make_config, setting, says) -> None:
     with pytest.raises(ConfigError, match=says):
-        make_config(**KUHN, evaluation_config={"measures": setting})
+        make_config(**KUHN, evaluation_config={"measures": setting}).validate()
 
 
 def test_a_measure_that_no_game_has_is_refused(make_config) -> None:
@@ -91,7 +91,7 @@ def test_a_measure_that_no_game_has_is_refused(make_config) -> None:
 
 def test_a_saved_configuration_names_its_measures(make_config) -> None:
     config = make_config(**KUHN, evaluation_config={"measures": [{"type": "exploitability", "samples": 9}]})
-    assert config.settings.as_yaml()["evaluation_config"]["measures"] == [{"type": "exploitability", "samples": 9}]
+    assert config.run.as_yaml()["evaluation_config"]["measures"] == [{"type": "exploitability", "samples": 9}]
     again = type(config)().update_from_dict(config.to_dict())
     assert again.evaluation_options == config.evaluation_options
     assert load_measure(config.evaluation_options.measures[0], "x").samples == 9  # type: ignore[attr-defined]

@@ -206,10 +206,10 @@ def test_an_iteration_that_failed_is_played_anew_and_those_behind_it_too(loop: A
 def test_a_policys_own_limit_of_staleness_counts_too() -> None:
     config = LMGamePPOConfig().environment("lmgame/KuhnPoker-v0").players(["first", "second"], "random_seat")
     config.env_runners(num_env_runners=1).overlap(max_staleness=1)
-    assert not list(rules.overlap(config.settings, RunFacts(config)))
-    own = {"token_ppo_options": config.token_ppo_options.model_copy(update={"staleness_limit": 0})}
+    assert not list(rules.overlap(config.run, RunFacts(config)))
+    own = {"token_ppo": config.token_ppo_options.model_copy(update={"staleness_limit": 0})}
     config.multi_agent(algorithm_config_overrides_per_module={"second": own})
-    (broken,) = rules.overlap(config.settings, RunFacts(config))
+    (broken,) = rules.overlap(config.run, RunFacts(config))
     assert broken.key == "overlap.max_staleness" and broken.message.startswith(
         "1 is more than token_ppo.staleness_limit"
     )

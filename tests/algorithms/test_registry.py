@@ -131,7 +131,7 @@ class Cloned(LMGameConfig):
 def test_an_algorithm_need_not_have_the_options_of_ppo() -> None:
     config = Cloned().update_from_dict({"env": "lmgame/Sokoban-v0", "cloning": {"max_steps": 3}})
     config.validate()
-    assert not RunFacts(config).compares and "token_ppo" not in config.settings.as_yaml()
+    assert not RunFacts(config).compares and "token_ppo" not in config.run.as_yaml()
     with pytest.raises(ConfigError, match="unknown key") as caught:
         Cloned().update_from_dict({"token_ppo": {"policy_loss": "cispo"}})
     assert caught.value.path == "config.token_ppo"

@@ -248,7 +248,7 @@ def test_stages_that_are_added_on_resume_begin_where_others_of_their_rule_stand(
     }
     resumed = schedules_of(config_of(both))
     resumed.set_state(first.state())
-    assert list(resumed.values().values()) == [30, 40, 0.9]
+    assert list(resumed.values().values()) == [0.9, 30, 40]
 
 
 def test_stages_that_are_added_on_resume_have_as_many_results_in_a_row_as_others_of_their_rule() -> None:
@@ -335,10 +335,10 @@ def test_a_schedule_by_what_no_result_has_is_refused_at_the_first_one(by: str, p
     check_schedules(config)
     result = {"env_runners": {"success_rate": math.nan}, "learners": {"player": {"vf_loss": math.nan}}}
     if problem is None:
-        check_followed(config.schedule_options, result)
+        check_followed(config.run.schedules, result)
         return
     with pytest.raises(ConfigError, match=problem) as caught:
-        check_followed(config.schedule_options, result)
+        check_followed(config.run.schedules, result)
     assert caught.value.path == "config.gamma.by"
 
 
@@ -436,10 +436,10 @@ def test_a_section_of_ones_own_follows_schedules() -> None:
     config = KeepConfig().update_from_dict(in_place(SOKOBAN, {"keeping.keep": ramp(0.5, 1.0)}))
     check_schedules(config)
     followed = schedules_of(config)
-    assert config.settings.at(followed.values()).sections["keeping"].keep == 0.5
+    assert config.run.at(followed.values()).keeping.keep == 0.5
     followed.observe({"ppo_iteration": 5})
-    assert config.settings.at(followed.values()).sections["keeping"].keep == pytest.approx(0.75)
-    assert config.settings.sections["keeping"] == config.keep_options == KeepOptions(keep=1.0)
+    assert config.run.at(followed.values()).keeping.keep == pytest.approx(0.75)
+    assert config.run.keeping == config.keep_options == KeepOptions(keep=1.0)
 
 
 def test_values_stand_where_they_act() -> None:
@@ -461,24 +461,24 @@ def test_values_stand_where_they_act() -> None:
     rollouts = {**TWO_GAMES.get("text_rollouts", {}), "episodes_per_iteration": 16, "group_size": 2}
     config = LMGamePPOConfig().update_from_dict(in_place({**TWO_GAMES, "text_rollouts": rollouts}, schedules))
     check_schedules(config)
-    assert config.settings.selects
+    assert config.run.selects
     followed = schedules_of(config)
-    start = config.settings.at(followed.values())
+    start = config.run.at(followed.values())
     assert [game.env_config for game in start.games] == [{"num_boxes": 1, "max_turns": 5}, {"max_turns": 5}]
     assert [game.weight for game in start.games] == [1, 0]
     followed.observe({"ppo_iteration": 5, "env_runners": {"success_rate": 0.8}})
-    now = config.settings.at(followed.values())
+    now = config.run.at(followed.values())
     assert [game.env_config for game in now.games] == [{"num_boxes": 2, "max_turns": 10}, {"max_turns": 10}]
     assert [game.weight for game in now.games] == [1, 2]
     assert (now.play.reward_scale, now.inf.temperature) == (0.75, pytest.approx(0.8))
     assert (start.data.reward_variance_filter, now.data.reward_variance_filter) == (1.0, 0.75)
     assert (now.lm.max_tokens_per_turn, now.lm.min_tokens_per_turn) == (26, 6)
     assert (now.data.overlong, now.data.oversample) == (OverlongOptions(tokens=25, buffer=2), 1.75)
-    assert now.rllib.lambda_ == pytest.approx(0.95)
+    assert now.lambda_ == pytest.approx(0.95)
     assert config.training_games()[0].env_config == {"num_boxes": 2, "max_turns": 15}, "what evaluations play"
-    again = LMGamePPOConfig().update_from_dict(json.loads(json.dumps(config.settings.as_yaml())))
-    assert again.schedule_options == config.schedule_options
-    assert again.schedule_options.keys() == schedules.keys()
+    again = LMGamePPOConfig().update_from_dict(json.loads(json.dumps(config.run.as_yaml())))
+    assert again.run.schedules == config.run.schedules
+    assert again.run.schedules.keys() == schedules.keys()
 
 
 FILE = """\
@@ -650,9 +650,9 @@ def test_rollouts_from_states_are_discounted_as_training_is(monkeypatch: pytest.
     loop._play_for_values(selected, loop.at_present())
     loop._schedules.observe(result_of(None, 10))
     loop._play_for_values(selected, loop.at_present())
-    loop._play_for_values(selected, config.settings)
+    loop._play_for_values(selected, config.run)
     found = [{policy: (each.rollouts, each.gamma) for policy, each in wanted.items()} for wanted, _ in asked]
-    assert found == [{"own": (2, 0.9), "other": (2, gamma)} for gamma in (0.5, 0.75, 1.0)]
+    assert found == [{"own": (2, 0.9), "other": (2, gamma)} for gamma in (0.5, 0.75, 0.75)]
     assert [overlong for _, overlong in asked] == [OverlongOptions(tokens=64)] * 3
 
 

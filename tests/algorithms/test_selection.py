@@ -250,7 +250,7 @@ def test_an_iteration_plays_other_levels_again_and_keeps_a_group_for_each_learne
         },
     }
     config, calls = LMGamePPOConfig().update_from_dict(options), []
-    selected = Loop(config, calls).play_and_select(config.settings, 0)
+    selected = Loop(config, calls).play_and_select(config.run, 0)
     assert [len(plans) for plans in calls] == [8, 6]
     assert len({plan.seed for plans in calls for plan in plans}) == 7, "as many levels as groups"
     assert (selected.counts["groups"], selected.counts["zero_variance_groups"], selected.counts["kept_groups"]) == (
@@ -277,7 +277,7 @@ def test_passes_over_lists_are_counted_with_groups_refills_and_a_resume(group_si
     assert math.isnan(passes({"1": 3}, {"1": 0, "2": 10})) and passes({"2": 3}, {"1": 0, "2": 10}) == 0
     run, times, ends = Loop(config, calls), Counter[tuple[int, int]](), 0
     for iteration in range(60):
-        run.play_and_select(config.settings, iteration)
+        run.play_and_select(config.run, iteration)
         if iteration == 20:
             dealt, run = run.items_trained_on(), Loop(config, calls)
             run.deal_items_after(dealt)
@@ -317,7 +317,7 @@ def test_every_round_of_a_refill_plays_levels_of_its_own() -> None:
             return player(lambda plan: True, self.calls)(plans)
 
     config = LMGamePPOConfig().update_from_dict(options)
-    Unlucky(config, calls).play_and_select(config.settings, 0)
+    Unlucky(config, calls).play_and_select(config.run, 0)
     assert [len(plans) for plans in calls] == [8, 8, 8, 8]
     assert len({plan.seed for plans in calls for plan in plans}) == 4 * 4
     assert len({plan.episode_id for plans in calls for plan in plans}) == 4 * 8

@@ -268,4 +268,4 @@ def test_what_a_resumed_trial_needs_lies_in_the_storage_of_the_run() -> None:
     ],
 )
 def test_a_run_on_cpus_repeats_where_nothing_contradicts_it(make_config, settings, repeats) -> None:
-    assert make_config(**settings).settings.deterministic is repeats
+    assert make_config(**settings).run.deterministic is repeats

@@ -25,7 +25,7 @@ def checkpoint(tmp_path, tiny_model_dir, make_config) -> Checkpoint:
         (place / "hf").mkdir(parents=True)
         for path in Path(tiny_model_dir).iterdir():
             (place / "hf" / path.name).write_bytes(path.read_bytes())
-        (place / CONFIG_FILE).write_text(json.dumps(config.settings.as_yaml()))
+        (place / CONFIG_FILE).write_text(json.dumps(config.run.as_yaml()))
         (place / MARKER).write_text("{}")
         write_manifest(place)
         return str(place)

@@ -245,7 +245,7 @@ def test_a_card_tells_how_it_was_trained_and_went(make_config: Any, tmp_path: Pa
     (tmp_path / "README.md").write_text("card\n")
     config = make_config(lr=2e-4, token_ppo={"advantage_estimator": {"type": "gae"}})
     verdicts = {"after | warm <start>": {f"lmgame/Sokoban-v0 {seed}": 1.0 for seed in range(3)}, "none": {}}
-    add_to_cards([tmp_path, tmp_path / "no"], config.settings, "LMGamePPO", 7, verdicts, curve, tmp_path)
+    add_to_cards([tmp_path, tmp_path / "no"], config.run, "LMGamePPO", 7, verdicts, curve, tmp_path)
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert card.startswith("card\n\n## How it was trained") and "| `lr` | `0.0002` |" in card
     assert "| `iterations` | `7` |" in card and "['lmgame/Sokoban-v0']" in card

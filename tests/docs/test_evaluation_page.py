@@ -43,7 +43,7 @@ def here(tmp_path: Path, tiny_model_dir: str, make_config: Any, monkeypatch: pyt
     for place in (checkpoint / "hf", tmp_path / MODEL):
         shutil.copytree(tiny_model_dir, place)
     config = make_config(**TRAINED)
-    (checkpoint / CONFIG_FILE).write_text(json.dumps(config.settings.as_yaml()))
+    (checkpoint / CONFIG_FILE).write_text(json.dumps(config.run.as_yaml()))
     (checkpoint / MARKER).write_text("{}")
     write_manifest(checkpoint)
     run = {"run": "LMGamePPO", "env": GAME, "config": {"evaluation_config": {"games": [{"env": GAME}]}}}

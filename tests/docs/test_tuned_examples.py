@@ -363,7 +363,7 @@ def test_agentgym_example_has_its_settings(path: Path) -> None:
         assert experiment.spec.options.run == "LMGameGRPO"
         assert experiment.spec.options.stop == {"ppo_iteration": 3 * every}
         points = [[every * stage, count] for stage, count in enumerate(turns)]
-        assert config.schedule_options["env_config.max_turns"] == ScheduleOptions(points=points, type="step")
+        assert config.run.schedules["env_config.max_turns"] == ScheduleOptions(points=points, type="step")
         assert (rollouts.group_size, rollouts.episodes_per_iteration) == (size, groups * size)
         offloaded = path.stem.endswith("7b-1gpu")
         minibatches = min(minibatches, groups // max(1, config.num_learners))  # Each learner has a group in each.
@@ -468,7 +468,7 @@ def test_one_file_has_grls_prompts_and_tags_task_by_task() -> None:
     thinks = ["off" if "GSM8K" in name else "required" for name in GRL_TASKS]
     assert [model.think for model in models] == thinks
     assert len({(model.think, model.system_prompt) for model in models}) == 2
-    assert (config.settings.groups, config.settings.group_sizes) == (8, [16])
+    assert (config.run.groups, config.run.group_sizes) == (8, [16])
     assert config.text_rollout_options.format_penalty == 0, "Sokoban's own penalty is GRL's"
 
 

@@ -40,7 +40,7 @@ def write(tmp_path: Path, tiny_model_dir: str, make_config) -> Write:
         place = tmp_path / "trial" / "checkpoint_000000"
         place.mkdir(parents=True)
         shutil.copytree(tiny_model_dir, place / "hf")
-        (place / CONFIG_FILE).write_text(json.dumps({**make_config(**config).settings.as_yaml(), **(changes or {})}))
+        (place / CONFIG_FILE).write_text(json.dumps({**make_config(**config).run.as_yaml(), **(changes or {})}))
         (place / MARKER).write_text("{}")
         write_manifest(place)
         return place
@@ -109,7 +109,7 @@ def test_a_strangers_checkpoint_runs_no_program(
 )
 def test_what_could_run_code_or_read_files_is_not_taken_of_a_stranger(make_config, changes, key: str) -> None:
     with pytest.raises(ConfigError, match="is not taken from a checkpoint") as caught:
-        of_a_stranger({**make_config().settings.as_yaml(), **changes})
+        of_a_stranger({**make_config().run.as_yaml(), **changes})
     assert caught.value.path == key
 
 
@@ -121,7 +121,7 @@ def test_what_only_training_reads_does_not_matter(make_config) -> None:
         token_ppo={"advantage_estimator": "their_module:f"},
         policies={"player": {"language_model": {"tokenizer": "/data/other"}}},
     )
-    taken = of_a_stranger(config.settings.as_yaml())
+    taken = of_a_stranger(config.run.as_yaml())
     assert taken["language_model"]["tokenizer"] is None is taken["policies"]["player"]["language_model"]["tokenizer"]
 
 
@@ -143,7 +143,7 @@ def test_ones_own_game_is_as_pleasant_as_before(write: Write, capsys: pytest.Cap
 def test_naming_the_game_lifts_the_refusal_for_it_alone(make_config) -> None:
     values = make_config(
         games=[{"env": "their:Game"}, {"env": BY_PATH, "env_config": {"symbols": "0123456"}}]
-    ).settings.as_yaml()
+    ).run.as_yaml()
     taken = of_a_stranger(values, [BY_PATH])
     assert [game["env"] for game in taken["games"]] == [BY_PATH]
     assert of_a_stranger({**values, "evaluation_config": {"games": [{"env": "x:Y"}], "temperature": 0.0}}, [BY_PATH])[
@@ -173,7 +173,7 @@ def test_naming_the_game_lifts_the_refusal_for_it_alone(make_config) -> None:
 )
 def test_naming_a_game_on_a_server_does_not_name_the_server(make_config, game: str, options: dict[str, str]) -> None:
     """Nor the files, cookies and models that a stranger's checkpoint says beside it."""
-    values = {**make_config().settings.as_yaml(), "env": game, "env_config": options}
+    values = {**make_config().run.as_yaml(), "env": game, "env_config": options}
     with pytest.raises(ConfigError, match="is not taken from a checkpoint") as caught:
         of_a_stranger(values, [game])
     assert caught.value.path == f"config.env_config.{next(iter(options))}"
@@ -332,6 +332,6 @@ def test_no_configuration_ends_in_a_stack_trace(tmp_path: Path, values) -> None:
     (tmp_path / CONFIG_FILE).write_text(json.dumps(values))
     for trust in (False, True):
         try:
-            assert read_config(tmp_path, trust=trust).settings.averages in (True, False)
+            assert read_config(tmp_path, trust=trust).run.averages in (True, False)
         except (ConfigError, CheckpointError) as error:
             assert str(error)

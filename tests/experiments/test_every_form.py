@@ -13,7 +13,7 @@ import pytest
 import yaml
 from ray import cloudpickle
 
-from rllib_lmgame.base.group import declared, leaves, tag_of, walk
+from rllib_lmgame.base.group import as_mapping, declared, leaves, tag_of, walk
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiment, check_quickly
 from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.reading import load_text
@@ -372,19 +372,7 @@ def checked(settings) -> CheckedExperiment:
 
 def said_by(config):
     """What of a configuration is this package's own."""
-    names = [section.attribute for section in config.entry.sections.values()]
-    names += [
-        "deepspeed_config",
-        "games",
-        "evaluation_options",
-        "player_options",
-        "seat_mapping_spec",
-        "schedule_options",
-    ]
-    return {
-        name: getattr(config, name)
-        for name in [*names, "env", "env_config", "lr", "gamma", "lambda_", "seed", "num_env_runners"]
-    }
+    return as_mapping(config.run.written)
 
 
 def check_carried(experiment: CheckedExperiment) -> None:
@@ -399,7 +387,7 @@ def check_carried(experiment: CheckedExperiment) -> None:
         assert said_by(again) == said_by(config)
         assert algorithm.cls.default_resource_request(dictionary).bundles  # type: ignore[attr-defined]
         again.get_evaluation_config_object()
-        written = fresh().update_from_dict(json.loads(json.dumps(config.settings.as_yaml())))
+        written = fresh().update_from_dict(json.loads(json.dumps(config.run.as_yaml())))
         for key in (
             "language_model_options",
             "inference_options",
@@ -407,9 +395,9 @@ def check_carried(experiment: CheckedExperiment) -> None:
             "token_ppo_options",
             "player_options",
             "games",
-            "schedule_options",
         ):
             assert getattr(written, key) == getattr(config, key)
+        assert written.run.schedules == config.run.schedules
         assert seats_of(written) == seats_of(again) == seats_of(config)
 
 

@@ -247,7 +247,7 @@ def test_what_one_policy_alone_keeps_is_counted(planned, override):
     overrides = {
         "use_kl_loss": {"token_ppo": {"kl": {}}},
         "estimator": {"token_ppo": {"advantage_estimator": f"{__name__}:WithReference"}},
-        "ema_decay": {"token_ppo_options": update.model_copy(update={"ema_decay": 0.99})},
+        "ema_decay": {"token_ppo": update.model_copy(update={"ema_decay": 0.99})},
     }
     config.multi_agent(algorithm_config_overrides_per_module={"other": overrides[override]})
     assert footprint(config).on_host - without.on_host == pytest.approx(4 * 494_032_768 / MIB, rel=1e-3)

@@ -99,7 +99,7 @@ def test_conversations_need_no_game(tmp_path) -> None:
     data.write_text(TALK * 3)
     for text, section in ((ALONE, "supervised"), (SFT, "supervised"), (GAME, "warm_start")):
         (config,) = check(text, f"config.{section}.data={data}", f"config.{section}.validation_share=0").configs
-        assert config.settings.plays is ("env" in text)
+        assert config.run.plays is ("env" in text)
     data.write_text(record())
     error = error_of(ALONE, f"config.supervised.data={data}")
     assert "line 1: a log is played again in its game; set config.env: lmgame/Sokoban-v0" in error.message

@@ -181,7 +181,7 @@ def test_what_is_played_in_place_of_zero_variance_groups_counts_with_the_rest(tm
         loop._item_order = ItemOrder(0, "train")
         play.prepare(iteration)
         once = copy.deepcopy(play.league)
-        selected = LMGamePPO.play_and_select(loop, config.settings, iteration)
+        selected = LMGamePPO.play_and_select(loop, config.run, iteration)
         play.record(selected.result.summaries)
         assert selected.counts["refill_rounds"] == 3
         summaries = selected.result.summaries

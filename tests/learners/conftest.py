@@ -211,7 +211,7 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
         config.text_rollout_options = TextRolloutOptions()
         config.supervised_options = None
         config.deepspeed_config = deepspeed
-        config.settings = SimpleNamespace(own_keys=_nothing, games=())
+        config.run = SimpleNamespace(own_keys=_nothing, games=())
         return config
 
     return make

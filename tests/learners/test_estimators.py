@@ -580,7 +580,7 @@ def test_a_learner_tells_its_estimator_the_reward_scales(make_config: Any) -> No
     for own, of_game in ((frozenset(), 3.0), (frozenset(scheduled), 1.0)):
         config = make_config(token_ppo={"advantage_estimator": "rae"})
         game = GameConfig(env="lmgame/KuhnPoker-v0", name="g", reward_scale=3.0)
-        config.settings = SimpleNamespace(own_keys=lambda _, own=own: own, games=(game,))
+        config.run = SimpleNamespace(own_keys=lambda _, own=own: own, games=(game,))
         learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
         learner.build()
         update(learner, [match(np.random.default_rng(0))], scheduled=scheduled)

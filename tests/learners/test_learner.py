@@ -562,7 +562,7 @@ def test_what_a_module_has_of_its_own_comes_before_a_schedule(make_config: Any, 
         "player": frozenset(),
         "other": frozenset({"lr", "lambda", "kl_coeff", "entropy_coeff", "token_ppo.policy_loss.clip_high"}),
     }
-    config.settings = SimpleNamespace(own_keys=keys.__getitem__, games=())
+    config.run = SimpleNamespace(own_keys=keys.__getitem__, games=())
     learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
     learner.build()
     scheduled = {"lr": 0.0025, "lambda": 0.25, "kl_coeff": 0.75, "entropy_coeff": 0.125, "gamma": 0.5}

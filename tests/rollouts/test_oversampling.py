@@ -224,11 +224,11 @@ def test_an_iteration_is_what_finished_first(make_runner: MakeRunner) -> None:
         _needs_groups=False,
         _item_order=ItemOrder(0, "train"),
     )
-    selected = algorithm.play_and_select(config.settings, 0)
+    selected = algorithm.play_and_select(config.run, 0)
     counts = selected.counts
     assert (counts["groups"], counts["kept_episodes"], counts["aborted_episodes"]) == (2, 4, 2)
     assert [episode.id_ for episode in selected.episodes] == [f"train-0-{index}" for index in (2, 3, 4, 5)]
     assert [summary.index for summary in selected.result.summaries] == [2, 3, 4, 5]
-    seeds = {summary.seed for summary in algorithm.play_and_select(config.settings, 1).result.summaries}
+    seeds = {summary.seed for summary in algorithm.play_and_select(config.run, 1).result.summaries}
     planned = plan_episodes(4, run_seed=config.seed or 0, purpose="train", iteration=1, group_size=2, oversample=1.5)
     assert seeds == {plan.seed for plan in planned[:4]}

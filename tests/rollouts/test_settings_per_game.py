@@ -82,12 +82,12 @@ def test_a_policys_own_goes_before_a_games_and_that_before_everybodys(shared, ga
         for entry, asked in ((one, game), (two, {}), (None, {})):
             found = as_mapping(config.language_model_of(name, entry))
             assert {key: found[key] for key in TALK} == default | shared | asked | own
-    again = LMGamePPOConfig().update_from_dict(json.loads(json.dumps(config.settings.as_yaml())))
+    again = LMGamePPOConfig().update_from_dict(json.loads(json.dumps(config.run.as_yaml())))
     assert again.training_games() == config.training_games(), "a checkpoint keeps them"
 
 
 def test_entries_without_these_keys_are_written_as_before() -> None:
-    games, _ = read_games(["lmgame/Maze-v0", {"env": "lmgame/Sokoban-v0", "weight": 2}], "config.games")
+    games = read_games(["lmgame/Maze-v0", {"env": "lmgame/Sokoban-v0", "weight": 2}], "config.games")
     assert [game.as_mapping() for game in games] == [
         {"env": "lmgame/Maze-v0", "env_config": {}, "weight": 1.0},
         {"env": "lmgame/Sokoban-v0", "env_config": {}, "weight": 2.0},
@@ -118,7 +118,7 @@ def test_entries_without_these_keys_are_written_as_before() -> None:
         (
             "games: [{env: A, language_model: {history: {points: [[0, 1]]}}}]",
             "games[0].language_model.history",
-            "cannot",
+            "must be",
         ),
         ("evaluation_config: {games: [{env: A, group_size: 2}]}", "evaluation_config.games[0].group_size", "no effect"),
         (
@@ -256,7 +256,7 @@ def played(runner: TextGameEnvRunner, count: int = 8, **settings: Any) -> Any:
 
 def test_prompts_and_requests_are_those_of_runs_with_these_settings_for_all(make_runner: MakeRunner) -> None:
     """Token by token; two entries of one game in one run, each beside a run that has nothing but it."""
-    games = read_games([ONE, TWO], "config.games")[0]
+    games = read_games([ONE, TWO], "config.games")
     both = make_runner(games=games, answer=lambda request: [0])
     result = played(both)
     asked = {number: [] for number in range(2)}
@@ -288,7 +288,7 @@ def test_prompts_and_requests_are_those_of_runs_with_these_settings_for_all(make
 
 
 def test_numbers_logs_and_replays_carry_the_name(make_runner: MakeRunner, tmp_path) -> None:
-    games = read_games([ONE, TWO], "config.games")[0]
+    games = read_games([ONE, TWO], "config.games")
     runner = make_runner(games=games, answer=lambda request: [0], episode_log_dir=str(tmp_path))
     result = played(runner, log="train")
     numbers = episode_metrics(result.summaries)

@@ -20,7 +20,7 @@ from rllib_lmgame.measures.statistics import rate_over_levels
 from rllib_lmgame.policies.model.card import CARD_FILE, literal
 from rllib_lmgame.rollouts.episodes import seed_and_level
 from rllib_lmgame.rollouts.log.text import episode_text
-from rllib_lmgame.settings.tree import Settings
+from rllib_lmgame.settings.run import RunConfig
 
 SUCCESS, RETURN = "env_runners/success_rate", "env_runners/episode_return_mean"
 MOST_VALUES = 512
@@ -31,7 +31,7 @@ SHOWN = (
     "token_ppo.num_minibatches", "token_ppo.ema_decay", "language_model.context_length",
     "language_model.max_tokens_per_turn",
 )  # fmt: skip
-"""Settings a card shows; the others stand in the checkpoint's ``lmgame_config.json``."""
+"""RunConfig a card shows; the others stand in the checkpoint's ``lmgame_config.json``."""
 _LONGEST_GAME = 4000
 _TAIL = 4 << 20
 
@@ -73,7 +73,7 @@ def _seat_returns(result: Mapping[str, Any]) -> list[str]:
 
 def add_to_cards(
     directories: Iterable[Path],
-    settings: Settings,
+    settings: RunConfig,
     algorithm: str,
     iteration: int,
     milestones: Mapping[str, Mapping[str, float]],
@@ -91,15 +91,15 @@ def add_to_cards(
                 card.write(text)
 
 
-def trained_text(settings: Settings, algorithm: str, iteration: int) -> str:
+def trained_text(settings: RunConfig, algorithm: str, iteration: int) -> str:
     """The table of what was trained and how."""
-    known = {key: _plain(settings.value(key)) for key in SHOWN if settings.given(key)}
+    known = {key: _plain(settings.value(key)) for key in SHOWN}
     rows: dict[str, Any] = {
         "algorithm": algorithm,
         "iterations": iteration,
         "begun from": settings.value("language_model.model"),
         "games": list(dict.fromkeys(str(game.env) for game in settings.games)),
-        **known,
+        **{key: value for key, value in known.items() if value is not None},
     }
     lines = [f"| `{name}` | `{_cell(value)}` |" for name, value in rows.items()]
     more = "All settings stand in the checkpoint's `lmgame_config.json`."

@@ -127,7 +127,7 @@ def save_learners(learner_group: LearnerGroup, directory: Path, config: LMGameCo
     Beside them stands the ``adapter/`` of a policy that has one.
     """
     trained = config.trained_policies()
-    exports = {WeightUse.EXPORT: False} | ({WeightUse.TRAINING: True} if config.settings.averages else {})
+    exports = {WeightUse.EXPORT: False} | ({WeightUse.TRAINING: True} if config.run.averages else {})
     with written_by_learners(learner_group, directory):
         foreach_learner(learner_group, lambda learner: learner.save_shard(directory / LEARNER_SHARDS))
         for policy in trained:

@@ -58,11 +58,11 @@ def engine_sets(config: LMGameConfig, *, training: bool = True) -> list[EngineSe
     None where training plays nothing. Only ``training`` has opponents, and engines with several adapters: what is
     saved is merged.
     """
-    if training and not config.settings.plays:
+    if training and not config.run.plays:
         return []
     count = config.inference_options.num_engines
     policies, trained = config.language_model_policies(), config.trained_policies()
-    league = config.settings.league if training else None
+    league = config.run.league_options if training else None
     opponents = [opponent_key(number) for number in range(0 if league is None else league.opponent_engines)]
     if not (training and config.inference_options.adapters):
         sets = [EngineSet(policy, policy, count) for policy in policies]
@@ -181,7 +181,7 @@ def _model_named(config: LMGameConfig, policy: str) -> Iterator[None]:
     except (ConfigError, TimeoutError, EngineDeadError, EngineMemoryError, InterruptedWaitError):
         raise
     except Exception as error:  # Weights that do not fit the configuration fail in many ways.
-        key, source = config.settings.policy(policy).place("language_model.model"), config.model_files[policy].source
+        key, source = config.run.policy(policy).place("language_model.model"), config.model_files[policy].source
         raise ConfigError(key, f"no engine starts with the model {source!r}: {first_line(error)}") from error
 
 

@@ -105,7 +105,7 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
 
     policies = {policy: memory.shape_of(config, policy) for policy in config.language_model_policies()}
     known = {policy: shape for policy, shape in policies.items() if shape is not None}
-    trained = {policy: shape for policy, shape in known.items() if config.settings.is_trained(policy)}
+    trained = {policy: shape for policy, shape in known.items() if config.run.is_trained(policy)}
     engines = [_engine(config, known[each.policy], each) for each in engine_sets(config) if each.policy in known]
     tokens = {policy: microbatch_tokens(config, policy, shape, microbatch) for policy, shape in trained.items()}
     holders = {_base(config, policy): policy for policy in trained}
@@ -123,7 +123,7 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
     pushed = [weights_mib(shape, _learner_width(config, policy)) for policy, shape in trained.items()]
     if config.inference_options.adapters:
         pushed = snapshots
-    league = config.settings.league
+    league = config.run.league_options
     members = max(snapshots, default=0.0) * (0 if league is None else league.opponent_engines)
     zero = (config.deepspeed_config or {}).get("zero_optimization") or {}
     # The first learner packs one policy at a time; without GPU, shards and adapters that is less than the gradients
@@ -286,7 +286,7 @@ def learner_rooms(config: Any, total: float, free: float, trials: int | None) ->
         config.get_config_for_module(policy).token_ppo_options.microbatch is None
         for policy in config.trained_policies()
     )
-    if not follows or config.settings.deterministic or not (on_gpu or trials):
+    if not follows or config.run.deterministic or not (on_gpu or trials):
         return {}
     taken = footprint(config, MOST_TOKENS)
     learners = {policy: p for policy in taken.policies for p in taken.processes if p.name == f"{LEARNER} {policy}"}

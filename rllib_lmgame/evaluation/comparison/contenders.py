@@ -95,7 +95,7 @@ class PoliciesOfRun:
         temperature: float | None,
         connect: Connect = nullcontext,
     ) -> None:
-        asked = config.settings.evaluation.sampling if temperature is None else temperature
+        asked = config.run.evaluation_config.sampling if temperature is None else temperature
         used = config.inference_options.temperature if asked is None else asked
         self.name, self.temperature = name, used
         self.options, self.at_once = config.text_rollout_options, config.num_envs_per_env_runner

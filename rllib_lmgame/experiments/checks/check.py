@@ -41,10 +41,9 @@ from rllib_lmgame.experiments.stock.keys import check_stock_config
 from rllib_lmgame.policies.model.files import check_model
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.algorithms import PREFERENCES, SUPERVISED, AlgorithmEntry, entry_of, known_entry
-from rllib_lmgame.settings.names import check_keys, check_top_level
 from rllib_lmgame.settings.plugins import REPORTS
+from rllib_lmgame.settings.run import read
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
-from rllib_lmgame.settings.tree import Settings
 from rllib_lmgame.telemetry.metrics import EVALUATION_COLUMNS, OF_TUNE, RESULT_HEADS
 
 MAX_GRID, MAX_TRIALS = 4096, 100_000
@@ -206,7 +205,7 @@ def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None
 def _check_report(spec: ExperimentSpec, config: Any) -> None:
     """Refuse a report of this package, which plays, where there is no game."""
     report = spec.options.report
-    if report is not None and not config.settings.plays and REPORTS.is_own(report):
+    if report is not None and not config.run.plays and REPORTS.is_own(report):
         raise ConfigError("report", "there is no game to play; set config.env, or leave it out")
 
 
@@ -325,16 +324,11 @@ def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
 
 def _check_sections(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
     """Keys, types and ranges, also those of single policies, and that model directories exist."""
-    check_top_level(config, entry)
-    s = Settings.read(config, entry)  # Types and ranges.
-    _check_model(s.lm, {name for name in _OF_MODELS if s.given(f"language_model.{name}")}, "config.language_model")
+    s = read(config, entry)
+    _check_model(s.lm, config.get("language_model") or {}, "config.language_model")
     for name, player in s.policies.items():
         key = f"config.policies.{name}.language_model"
-        check_keys(player.language_model, "language_model", entry.groups, key)
         _check_model(s.model_of(name), player.language_model, key)
-
-
-_OF_MODELS = ("model", "tiny", "tokenizer")
 
 
 def _check_model(options: LanguageModelOptions, written: Collection[str], key: str) -> None:

@@ -186,15 +186,15 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
     resolved = {key: item for key, item in values.items() if _simple(item) and (key in given or changed(key, item))}
     if not experiment.algorithm.own:
         return resolved
-    s = config.settings
-    resolved |= {key: s.value(key) for key in FIELDS} | dict.fromkeys(s.sections) | s.as_yaml()
+    s = config.run
+    resolved |= {key: s.value(key) for key in FIELDS} | dict.fromkeys(config.entry.sections) | s.as_yaml()
     resolved |= {"deepspeed": s.deepspeed, "evaluation_config": _evaluation(config)}
     return {key: value for key, value in resolved.items() if not (config.games and key in ("env", "env_config"))}
 
 
 def _evaluation(config: Any) -> dict[str, Any]:
     """What is evaluated on, and how replies are sampled there."""
-    temperature = config.settings.evaluation.sampling
+    temperature = config.run.evaluation_config.sampling
     sampling = config.inference_options.temperature if temperature is None else temperature
     return {
         **(config.evaluation_config or {}),
@@ -247,11 +247,11 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
                 f"#   {policy}: the size of {config.language_model_of(policy).model} is not known without the model"
             )
         else:
-            adapters = adapters_of(config, policy, shape) if config.settings.is_trained(policy) else None
+            adapters = adapters_of(config, policy, shape) if config.run.is_trained(policy) else None
             beside = "" if adapters is None else f", of which {_count(adapters)} in adapters are trained"
             count = _count(_parameters(config, policy, shape) + (adapters or 0))
             lines.append(f"#   {policy}: {count} parameters{beside} (from {shape.origin})")
-            if config.settings.is_trained(policy) and shape.layers:
+            if config.run.is_trained(policy) and shape.layers:
                 lines.append(f"#     micro-batches of {_microbatch(config, policy, taken)}")
                 lines += layout_lines(config, policy)
             if any(processes.name.startswith(ENGINE) for processes in taken.processes):
@@ -291,7 +291,7 @@ def _microbatch(config: Any, policy: str, taken: Footprint) -> str:
 
 def _parameters(config: Any, policy: str, shape: memory.ModelShape) -> int:
     """Of the language model, and of the value function where it is trained."""
-    if not config.settings.is_trained(policy):
+    if not config.run.is_trained(policy):
         return shape.parameters
     options = config.language_model_of(policy)
     return memory.trained_parameters(

@@ -43,7 +43,7 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                 options = {policy: config.language_model_of(policy) for policy in config.language_model_policies()}
                 legal = config.text_rollout_options.constrained_decoding
                 of_game = (games, options, config.supervised_options, config.teacher_options, legal)
-                what = repr((*of_game, data_of(config), config.seat_mapping_spec))
+                what = repr((*of_game, data_of(config), config.run.policy_mapping_fn))
                 if what not in seen:
                     seen.add(what)
                     chats = _Chats(config, deadline)

@@ -64,7 +64,7 @@ def check_data(configs: Iterable[Any]) -> dict[str, Any]:
         if not any(options.data is not None for _, options in _learnt(config)):
             continue
         games = frozenset(_game_ids(config))
-        what = (data_of(config), games, repr(config.seat_mapping_spec), *config.player_options)
+        what = (data_of(config), games, repr(config.run.policy_mapping_fn), *config.player_options)
         if what not in seen:
             seen.add(what)
             found = list(_read(config))

@@ -8,15 +8,14 @@ from rllib_lmgame.experiments.search.spaces import SEARCH_KEYS
 from rllib_lmgame.experiments.spec import MAPPINGS, ExperimentOptions
 from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.settings.json_schema import DRAFT, NULL, Schema, configs, of_group, one_of
-from rllib_lmgame.settings.sections.rllib import rllib_keys
+from rllib_lmgame.settings.sections.rllib import TAKEN
 
 
 def file_schema() -> Schema:
-    """The schema of a file: experiments by name. Imports RLlib for the names of its keys.
+    """The schema of a file: experiments by name.
 
     Configurations of algorithms that are not this package's may be any mapping.
     """
-    others = sorted(key for key in rllib_keys() if not key.startswith("_"))
     experiment = of_group(ExperimentOptions, search=False)
     for key in MAPPINGS:
         experiment["properties"][key]["type"] = ["object", "null"]
@@ -32,5 +31,5 @@ def file_schema() -> Schema:
         "title": "rllib-lmgame: experiments by name",
         "type": "object",
         "additionalProperties": {**experiment, "required": ["run"], "allOf": by_run},
-        "$defs": configs(OWN.values(), others, SEARCH_KEYS),
+        "$defs": configs(OWN.values(), sorted(TAKEN), SEARCH_KEYS),
     }

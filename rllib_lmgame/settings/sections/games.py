@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import REQUIRED, Group, Holds, Scheduled, build, declared, given, option, value_at
-from rllib_lmgame.base.schedule import ScheduleOptions, without_schedules
+from rllib_lmgame.base.schedule import ScheduleOptions, schedules_in, with_schedules
 from rllib_lmgame.settings.placeholders import check_placeholders
 from rllib_lmgame.settings.sections.language_model import TALK, LanguageModelOptions, TalkOptions
 from rllib_lmgame.settings.trust import is_name
@@ -17,12 +19,15 @@ from rllib_lmgame.settings.trust import is_name
 _NAME = re.compile(r"(?!\d+$)[\w-]{1,100}")
 _OF_TRAINING = ("group_size", "format_penalty", "reward_scale")
 
+EnvConfig = Annotated[dict[str, Any], AfterValidator(with_schedules)]
+"""Options of a game, of which some may follow schedules."""
+
 
 class GameConfig(Group):
     """One game to be played. What it says itself goes before what is said for all games."""
 
     env: str = option(REQUIRED, "Id of the game, or `package.module:Class`.")
-    env_config: dict[str, Any] = option({}, "Its options, see [games](games.md).")
+    env_config: EnvConfig = option({}, "Its options, see [games](games.md).")
     weight: Scheduled[float] = option(1.0, "Share of the episodes, relative to the other games.", ge=0)
     name: str | None = option(
         None,
@@ -83,34 +88,47 @@ class GameConfig(Group):
         return {key: value for key, value in self.language_model.items() if key not in own}
 
 
-def read_games(value: Any, path: str) -> tuple[tuple[GameConfig, ...], dict[str, ScheduleOptions]]:
-    """Games from a YAML list of names or mappings, and their schedules by keys like ``games.0.weight``.
-
-    Raises: ConfigError: names the wrong entry.
-    """
+def read_games(value: Any, path: str = "config.games") -> tuple[GameConfig, ...]:
+    """Games from a YAML list of names or mappings. Raises: ConfigError: names the wrong entry."""
     if isinstance(value, tuple) and all(isinstance(game, GameConfig) for game in value):
         _check_names(value, path)
-        return value, {}
+        return value
     if not isinstance(value, list | tuple) or not value:
         raise ConfigError(path, "expected a list of games")
     games: list[GameConfig] = []
-    schedules: dict[str, ScheduleOptions] = {}
     for position, entry in enumerate(value):
         where = f"{path}[{position}]"
         fields = {"env": entry} if isinstance(entry, str) else entry
         if not isinstance(fields, Mapping) or "env" not in fields:
             raise ConfigError(where, "expected the name of a game, or a mapping with env, env_config and weight")
         _check_talk(fields.get("language_model"), f"{where}.language_model")
-        fields, found = without_schedules(GameConfig, fields, where)
-        schedules |= {f"games.{position}.{key}": options for key, options in found.items()}
         if fields.get("episodes") is not None and "weight" in fields:
             raise ConfigError(f"{where}.weight", "stands beside `episodes`, which says how many; leave one of them out")
-        fields = {key: value for key, value in fields.items() if key not in found or key != "weight"}
         games.append(_built(fields, where))
-        if games[-1].weight <= 0:
+        if not isinstance(games[-1].weight, ScheduleOptions) and games[-1].weight <= 0:
             raise ConfigError(f"{where}.weight", "must be greater than 0")
     _check_names(games, path)
-    return tuple(games), schedules
+    return tuple(games)
+
+
+def read_evaluated(value: Any) -> tuple[GameConfig, ...] | None:
+    """Games of evaluations, as :func:`read_games`: nothing of them changes, and they have no options of training."""
+    if value is None:
+        return None
+    games = read_games(value, "config.evaluation_config.games")
+    for position, game in enumerate(games):
+        where = f"config.evaluation_config.games[{position}]"
+        for key in schedules_in(game):
+            raise ConfigError(f"{where}.{key}", "cannot change: evaluations are compared")
+        for key in _OF_TRAINING:
+            if key in given(game):
+                raise ConfigError(f"{where}.{key}", "has no effect in an evaluation; it belongs to `games`")
+    return games
+
+
+def game_of_env(env: Any, env_config: Mapping[str, Any]) -> tuple[GameConfig, ...]:
+    """The game of ``env``, where it is set; it is checked later."""
+    return (GameConfig.model_construct(env=env, env_config=dict(env_config)),) if env else ()
 
 
 def shares_of(games: Sequence[GameConfig]) -> list[float]:
@@ -120,14 +138,6 @@ def shares_of(games: Sequence[GameConfig]) -> list[float]:
     return [game.weight for game in games]
 
 
-def check_evaluated(games: Sequence[GameConfig], path: str) -> None:
-    """Raise :class:`ConfigError` for what only training reads."""
-    for position, game in enumerate(games):
-        for key in _OF_TRAINING:
-            if key in given(game):
-                raise ConfigError(f"{path}[{position}].{key}", "has no effect in an evaluation; it belongs to `games`")
-
-
 def _built(fields: Mapping[str, Any], where: str) -> GameConfig:
     """One entry, its ``language_model`` with checked values."""
     game = build(GameConfig, fields, where)
@@ -135,7 +145,7 @@ def _built(fields: Mapping[str, Any], where: str) -> GameConfig:
     if "turn_suffix" in game.language_model:
         check_placeholders(value_at(talk, "turn_suffix"), ("turns_left",), f"{where}.language_model.turn_suffix")
     checked = {key: value_at(talk, key) for key in game.language_model}
-    return build(GameConfig, {"language_model": checked}, where, game)
+    return game.model_copy(update={"language_model": checked}) if checked else game
 
 
 def _check_talk(options: Any, path: str) -> None:

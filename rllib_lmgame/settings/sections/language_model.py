@@ -319,7 +319,7 @@ def read_policies(value: Any) -> dict[str, PlayerOptions]:
         own = with_whole_paths(LanguageModelOptions, player.language_model)
         if isinstance(own.get("demonstrations"), str):  # So that a checkpoint keeps them.
             own = {**own, "demonstrations": read_demonstrations(own["demonstrations"])}
-        found[_policy_name(name)] = player.model_copy(update={"language_model": own})
+        found[_policy_name(name)] = player.model_copy(update={"language_model": own}) if own else player
     return found
 
 

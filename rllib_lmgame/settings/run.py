@@ -1,0 +1,460 @@
+"""All options of a run as one frozen group, which every check reads. Importing this loads neither Ray nor torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from pydantic import PrivateAttr, create_model
+
+from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.group import (
+    Group,
+    as_data,
+    as_mapping,
+    build,
+    declared,
+    option,
+    value_at,
+    walk,
+)
+from rllib_lmgame.base.schedule import ScheduleOptions, schedules_in, with_numbers
+from rllib_lmgame.base.storage import with_whole_paths
+from rllib_lmgame.base.threads import AUTO
+from rllib_lmgame.settings.algorithms import OWN, TOKEN_PPO, WITHOUT_VALUES, AlgorithmEntry
+from rllib_lmgame.settings.sections.games import GameConfig, game_of_env
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LanguageModelOptions
+from rllib_lmgame.settings.sections.league import LeagueOptions, is_league
+from rllib_lmgame.settings.sections.rllib import (
+    FLAT_KEYS,
+    INSTEAD,
+    OTHER_NAMES,
+    TAKEN,
+    EvaluationOptions,
+    OtherOptions,
+    RLlibOptions,
+)
+from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
+from rllib_lmgame.settings.sections.teacher import TeacherOptions
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
+
+OVERRIDES = "algorithm_config_overrides_per_module"
+"""RLlib's key of what policies have of their own."""
+
+
+class RunConfig(RLlibOptions, OtherOptions):
+    """The options of a run, or of one of its policies (:meth:`policy`), with numbers in the places of schedules.
+
+    :func:`run_class` adds the sections of an algorithm. What was written, schedules included, is ``written``; of that,
+    ``games`` has no game of ``env``.
+
+    Attributes:
+        entry: The algorithm.
+        name: The policy; ``""`` for everybody's options.
+        present: Present values of schedules.
+        asked: Options of ``language_model`` that a game asks for -> the place of its entry (:meth:`in_game`).
+    """
+
+    entry: ClassVar[AlgorithmEntry]
+    _written: RunConfig | None = PrivateAttr(None)
+    _name: str = PrivateAttr("")
+    _present: Mapping[str, float] = PrivateAttr(default_factory=dict)
+    _asked: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
+    def __reduce__(self) -> Any:
+        """The class of an algorithm's options is made, so that it cannot be imported."""
+        return _restored, (self.entry, self.__getstate__())
+
+    @property
+    def written(self) -> RunConfig:
+        return self._written or self
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def present(self) -> Mapping[str, float]:
+        return self._present
+
+    def with_values(self, values: Mapping[str, Any]) -> RunConfig:
+        """The run with other options on top, as written in a file; ``null`` turns what is optional off.
+
+        Raises: ConfigError: for wrong keys, types or ranges; all of them.
+        """
+        with _likely_keys(self.entry.groups):
+            return build(type(self), self._prepared(values), "config", self.written).at({})
+
+    def _prepared(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Options with paths that are absolute; nothing is said by a ``null`` in the place of a section."""
+        found: dict[str, Any] = {}
+        for key, value in values.items():
+            key = key.rstrip("_") if key.rstrip("_") in declared(type(self)) else key
+            each = declared(type(self)).get(key)
+            if each is not None and each.group is not None:
+                if value is None and not each.nullable:
+                    if key != "evaluation_config":
+                        continue
+                    value = EvaluationOptions()
+                value = with_whole_paths(each.group, value)
+            found[key] = value
+        return found
+
+    def at(self, values: Mapping[str, float]) -> RunConfig:
+        """The run with values of schedules by their keys, else the last ones; options that are off stay off."""
+        written = self.written
+        run = with_numbers(written, lambda key, options: values.get(key, options.last))
+        run = run.model_copy(update={"games": run.games or game_of_env(run.env, run.env_config)})
+        run._written, run._name, run._present, run._asked = written, self._name, dict(values), self._asked
+        return run
+
+    @property
+    def schedules(self) -> dict[str, ScheduleOptions]:
+        """Dotted key -> schedule."""
+        return schedules_in(self.written)
+
+    def follows(self, key: str) -> bool:
+        """Whether an option follows a schedule."""
+        return key in self.schedules
+
+    def value(self, key: str) -> Any:
+        """The value of a dotted key (``token_ppo.policy_loss.clip_high``); ``None`` if its section or group is off."""
+        return value_at(self, key)
+
+    def section(self, name: str) -> Any:
+        """The options of a section; ``None`` if it is off, or the algorithm has none of this name."""
+        return getattr(self, name, None)
+
+    # -- sections -----------------------------------------------------------------------------------------------
+
+    @property
+    def lm(self) -> LanguageModelOptions:
+        """The section ``language_model``."""
+        return self.section("language_model")  # type: ignore[no-any-return]
+
+    @property
+    def inf(self) -> InferenceOptions:
+        """The section ``inference``."""
+        return self.section("inference")  # type: ignore[no-any-return]
+
+    @property
+    def play(self) -> TextRolloutOptions:
+        """The section ``text_rollouts``."""
+        return self.section("text_rollouts")  # type: ignore[no-any-return]
+
+    @property
+    def ppo(self) -> TokenPPOOptions:
+        """The section ``token_ppo``; where an algorithm has none, its defaults."""
+        return self.section(TOKEN_PPO) or TokenPPOOptions()
+
+    @property
+    def data(self) -> DataSelectionOptions:
+        """The section ``data_selection``, likewise."""
+        return self.section("data_selection") or DataSelectionOptions()
+
+    @property
+    def max_staleness(self) -> int:
+        """How many updates games are played ahead of the update."""
+        return getattr(self.section("overlap"), "max_staleness", 0)
+
+    @property
+    def teacher_options(self) -> TeacherOptions | None:
+        """The section ``teacher``."""
+        return self.section("teacher")  # type: ignore[no-any-return]
+
+    @property
+    def league_options(self) -> LeagueOptions | None:
+        """The section ``league``; also where only the mapping asks for a league."""
+        if "league" not in self.entry.sections:
+            return None
+        return self.section("league") or (LeagueOptions() if is_league(self.policy_mapping_fn) else None)
+
+    @property
+    def supervised_options(self) -> SupervisedOptions | None:
+        """The supervised stage: the section ``warm_start`` or ``supervised``."""
+        stages = map(self.section, ("warm_start", "supervised"))
+        return next((stage for stage in stages if isinstance(stage, SupervisedOptions)), None)
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the run repeats bit for bit: ``auto`` does on CPUs, where nothing depends on who finishes first."""
+        asked = self.play.deterministic
+        if asked != AUTO:
+            return bool(asked)
+        on_gpu = self.inf.on_gpu or self.num_gpus_per_learner > 0
+        return not on_gpu and self.data.oversample <= 1 and not self.max_staleness
+
+    @property
+    def selects(self) -> bool:
+        """Whether there is data selection in any iteration."""
+        return self.data.active or any(key.startswith("data_selection.") for key in self.schedules)
+
+    # -- policies and games -------------------------------------------------------------------------------------
+
+    def is_trained(self, policy: str) -> bool:
+        """Whether a policy learns: language models do unless they say otherwise."""
+        options = self.policies[policy]
+        return options.player == LANGUAGE_MODEL if options.trained is None else options.trained
+
+    def trained_policies(self) -> list[str]:
+        """Policies that learn, in the order given."""
+        return [name for name in self.policies if self.is_trained(name)]
+
+    def language_model_policies(self) -> list[str]:
+        """Policies that need an engine."""
+        return [name for name, options in self.policies.items() if options.player == LANGUAGE_MODEL]
+
+    def model_of(self, policy: str, game: GameConfig | None = None) -> LanguageModelOptions:
+        """The section ``language_model`` with what a game asks for, and above it what a policy has of its own."""
+        own = self.policies[policy].language_model
+        asked = {} if game is None else game.asked(own)
+        base = build(LanguageModelOptions, asked, "config.games.language_model", self.lm) if asked else self.lm
+        with _likely_keys(self.entry.groups):
+            return build(LanguageModelOptions, own, f"config.policies.{policy}.language_model", base)
+
+    def in_game(self, game: GameConfig, place: str) -> RunConfig:
+        """A policy's options (:meth:`policy`) in one game, whose entry stands at ``place`` below ``config``."""
+        asked = game.asked(self.policies[self.name].language_model)
+        run = self.model_copy(update={"language_model": build(LanguageModelOptions, asked, "", self.lm)})
+        run._asked = dict.fromkeys(asked, place)
+        return run
+
+    def own_keys(self, policy: str) -> frozenset[str]:
+        """Dotted keys that a policy has of its own by RLlib's overrides, which no schedule changes."""
+        return frozenset(_keys_in(self._own(policy)))
+
+    def _own(self, policy: str) -> Mapping[str, Any]:
+        own = getattr(self, OVERRIDES).get(policy)
+        return own if isinstance(own, Mapping) else {}
+
+    def policy(self, name: str) -> RunConfig:
+        """The options of one policy: with what it has of its own, and without the schedules of these options."""
+        own = {key: value for key, value in self._own(name).items() if key.rstrip("_") in declared(type(self))}
+        written = (self.with_values(own) if own else self).written
+        model = self.policies[name].language_model
+        if self.policies[name].player == LANGUAGE_MODEL and model:
+            path = f"config.policies.{name}.language_model"
+            written = written.model_copy(
+                update={"language_model": build(LanguageModelOptions, model, path, written.section("language_model"))}
+            )
+        run = written.at(self.present)
+        run._name = name
+        return run
+
+    def place(self, *keys: str) -> str:
+        """The key to name of those that do not fit together: a policy's own for its language model, else the first."""
+        for key in keys if self.name else ():
+            section, _, option = key.partition(".")
+            if section == "language_model" and option.partition(".")[0] in self.policies[self.name].language_model:
+                return f"config.policies.{self.name}.{key}"
+            if section == "language_model" and option in self._asked:
+                return f"config.{self._asked[option]}.{key}"
+        return f"config.{keys[0]}"
+
+    @property
+    def averages(self) -> bool:
+        """Whether evaluation and export use averaged weights (``token_ppo.ema_decay``) of any policy."""
+        by_ppo = self.entry.learned_by == TOKEN_PPO
+        return by_ppo and any(self.policy(name).ppo.ema_decay is not None for name in self.trained_policies())
+
+    @property
+    def plays(self) -> bool:
+        """Whether there are games at all: supervised learning from files can do without."""
+        return bool(self.games or self.evaluation_config.games)
+
+    def training_games(self) -> tuple[GameConfig, ...]:
+        """``games``, or the one of ``env``; none where files alone are learnt from.
+
+        Raises: ConfigError: if there is none and one is needed.
+        """
+        learnt = self.section(self.entry.learned_by)
+        if not self.games and self.entry.learned_by in WITHOUT_VALUES and getattr(learnt, "data", None) is not None:
+            return ()
+        if not self.games or not isinstance(self.games[0].env, str):
+            raise ConfigError("env", "set env to a game, e.g. lmgame/Sokoban-v0 (`rllib games list` shows them)")
+        return self.games  # type: ignore[return-value]
+
+    @property
+    def group_sizes(self) -> list[int]:
+        """Episodes of a group, of each training game."""
+        return [game.group_size or self.play.group_size for game in self.games]
+
+    @property
+    def least_size(self) -> int:
+        """Episodes of the smallest group."""
+        return min(self.group_sizes, default=self.play.group_size)
+
+    @property
+    def shared_size(self) -> int:
+        """Episodes of a group of the games that share the iteration by weight."""
+        pairs = zip(self.games, self.group_sizes, strict=True)
+        return next((size for game, size in pairs if not game.episodes), self.play.group_size)
+
+    @property
+    def shared_episodes(self) -> int:
+        """What games that say how many ``episodes`` they have leave of an iteration to the others."""
+        return self.play.episodes_per_iteration - sum(game.episodes or 0 for game in self.games)
+
+    @property
+    def groups(self) -> int:
+        """Groups in an iteration."""
+        pairs = zip(self.games, self.group_sizes, strict=True)
+        return self.shared_episodes // self.shared_size + sum((game.episodes or 0) // size for game, size in pairs)
+
+    # -- written ------------------------------------------------------------------------------------------------
+
+    def as_yaml(self) -> dict[str, Any]:
+        """The options as they would stand in a YAML file, JSON-ready: those that playing and evaluating need."""
+        flat = ("env", "env_config", "seed", "num_envs_per_env_runner", "evaluation_duration", "gamma", "lambda")
+        values = as_mapping(self.written)
+        result = {key: values[key] for key in flat}
+        result |= {key: values[key] for key in (*self.entry.sections, "policies") if values[key] is not None}
+        evaluation = self.evaluation_config
+        asked = {
+            "games": as_data(evaluation.games),
+            "measures": as_data(evaluation.measures),
+            "temperature": evaluation.sampling,
+        }
+        said = {
+            "games": as_data(self.written.games),
+            OVERRIDES: as_data(getattr(self.written, OVERRIDES)),
+            "evaluation_config": {key: value for key, value in asked.items() if value not in (None, [])},
+            "policy_mapping_fn": import_path_of(self.policy_mapping_fn),
+        }
+        return result | {key: value for key, value in said.items() if value not in (None, [], {})}
+
+
+_CLASSES: dict[Any, type[RunConfig]] = {}
+
+
+def run_class(entry: AlgorithmEntry) -> type[RunConfig]:
+    """The options of an algorithm's runs."""
+    key = (entry.name, entry.algorithm, entry.learned_by, tuple(entry.sections.items()))
+    if key not in _CLASSES:
+        _CLASSES[key] = _made(entry)
+    return _CLASSES[key]
+
+
+def _restored(entry: AlgorithmEntry, state: Any) -> RunConfig:
+    cls = run_class(entry)
+    run = cls.__new__(cls)
+    run.__setstate__(state)
+    return run
+
+
+def _made(entry: AlgorithmEntry) -> type[RunConfig]:
+    found: type[RunConfig] = create_model(  # type: ignore[call-overload]
+        f"{entry.name}Run",
+        __base__=RunConfig,
+        __module__=__name__,
+        **{
+            name: (each.group | None, option(None, "")) if each.optional else (each.group, option(each.group(), ""))
+            for name, each in entry.sections.items()
+        },
+    )
+    found.entry = entry
+    return found
+
+
+def import_path_of(function: Any) -> Any:
+    """How a file names a function; one without an import path cannot be read back, and the error names it."""
+    if function is None or isinstance(function, str | Mapping):
+        return function
+    return f"{function.__module__}:{getattr(function, '__qualname__', type(function).__qualname__)}"
+
+
+def read(values: Mapping[str, Any], entry: AlgorithmEntry) -> RunConfig:
+    """Options of a YAML ``config``, without the algorithm's own defaults.
+
+    Raises: ConfigError: for keys that do not exist or do nothing here, wrong types or ranges; all of them.
+    """
+    cls = run_class(entry)
+    known, wrong = declared(cls), list[ConfigError]()
+    for key in map(str, values):
+        if not (key.rstrip("_") in known or key in TAKEN or key.startswith(("callbacks_on_", "__"))):
+            wrong.append(unknown_at_top(key, entry.groups))
+    try:
+        run = cls().with_values({key: value for key, value in values.items() if str(key).rstrip("_") in known})
+    except ConfigError as error:
+        raise ConfigError.together([*wrong, error]) from None
+    if wrong:
+        raise ConfigError.together(wrong)
+    return run
+
+
+# -- which key is meant ---------------------------------------------------------------------------------------------
+
+_SUPERVISED = {"warm_start": "supervised", "supervised": "warm_start"}
+"""What the section of supervised learning is called in algorithms that have the other one."""
+
+
+def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KEYS) -> str | None:
+    """The dotted key below ``config`` that is meant: same name in a section, another trainer's name, or the nearest.
+
+    Args:
+        key: An unknown key, without its path.
+        groups: Section -> option group.
+        flat: The other keys.
+    """
+    if key not in groups and _SUPERVISED.get(key) in groups:
+        return _SUPERVISED[key]
+    flat = {*flat, *groups}
+    within: dict[str, str] = {}
+    for section, group in (*groups.items(), ("evaluation_config", EvaluationOptions)):
+        for each in walk(group):
+            within.setdefault(each.key.rpartition(".")[2], f"{section}.{each.key}")
+    for place in ({name: name for name in flat}, within, OTHER_NAMES):
+        if key in place:
+            return place[key]
+    match = nearest(key, flat, 0.85) or nearest(key, [*flat, *within])
+    return None if match is None else match if match in flat else within[match]
+
+
+def unknown_at_top(key: str, groups: Mapping[str, type]) -> ConfigError:
+    """The error for a key of a configuration that nothing here reads: says the likely one, or what to set instead."""
+    if key.rstrip("_") in INSTEAD:
+        return ConfigError(f"config.{key}", f"unknown key; {INSTEAD[key.rstrip('_')]}")
+    match, others = find_key(key, groups), ", ".join(name for name, entry in OWN.items() if key in entry.sections)
+    hint = f"did you mean {f'config.{match}'!r}?" if match else others and f"it is one of {others}"
+    return ConfigError(f"config.{key}", f"unknown key; {hint}" if hint else "unknown key")
+
+
+@contextmanager
+def _likely_keys(groups: Mapping[str, type]) -> Iterator[None]:
+    """Errors for unknown keys name the places where keys of these names belong."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError.together(_likely(each, groups) for each in error.each) from None
+
+
+_OF_EVALUATION = {
+    "episodes": "evaluation_duration",
+    **{key.removeprefix("evaluation_"): key for key in FLAT_KEYS if key.startswith("evaluation_")},
+    **{f"evaluation_{key}": f"evaluation_config.{key}" for key in declared(EvaluationOptions)},
+}
+"""What may be written in ``evaluation_config`` -> the key that is meant."""
+
+
+def _likely(error: ConfigError, groups: Mapping[str, type]) -> ConfigError:
+    above, _, key = error.path.rpartition(".")
+    if not error.message.startswith("unknown key"):
+        return error
+    if above == "config.evaluation_config" and key in _OF_EVALUATION:
+        return ConfigError(error.path, f"unknown key; did you mean 'config.{_OF_EVALUATION[key]}'?")
+    found = find_key(key, groups)
+    if found is not None and found.rpartition(".")[2] == OTHER_NAMES.get(key, key).rpartition(".")[2]:
+        return ConfigError(error.path, f"unknown key; did you mean 'config.{found}'?")
+    return error
+
+
+def _keys_in(values: Any, path: str = "") -> Iterator[str]:
+    """Dotted keys of a mapping, at any depth; those of a group that were given."""
+    values = as_data(values) if isinstance(values, Group) else values
+    for key, value in values.items() if isinstance(values, Mapping) else ():
+        where = f"{path}.{key}" if path else str(key).rstrip("_")
+        yield where
+        yield from _keys_in(value, where)

@@ -1,0 +1,97 @@
+"""All options of a run as one frozen group: read from a file or set in Python, and what a policy has of its own."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import as_data
+from rllib_lmgame.settings.algorithms import PPO
+from rllib_lmgame.settings.run import read
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+
+ROOM = {"env": "lmgame/Sokoban-v0"}
+
+
+def test_values_of_a_dictionary_of_the_configuration_can_be_changed() -> None:
+    changed = {
+        **LMGamePPOConfig().environment(**ROOM).to_dict(),
+        "gamma": 0.9,
+        "token_ppo": {"policy_loss": {"clip_low": 0.1}},
+    }
+    run = LMGamePPOConfig.from_dict(changed).run
+    assert (run.env, run.gamma, run.ppo.policy_loss.clip_low) == (ROOM["env"], 0.9, 0.1)
+
+
+def test_all_wrong_keys_are_named_at_once_where_they_belong() -> None:
+    wrong = {"lrr": 1, "token_ppo": {"policy_loss": {"clip_hihg": 0.3}, "lr": 3}, "model": {}, "gamma": [1]}
+    with pytest.raises(ConfigError) as error:
+        read({**ROOM, **wrong}, PPO)
+    found = {each.path: each.message for each in error.value.each}
+    assert found.keys() == {
+        *("config.lrr", "config.model", "config.gamma"),
+        *("config.token_ppo.policy_loss.clip_hihg", "config.token_ppo.lr"),
+    }
+    assert "config.lr" in found["config.token_ppo.lr"] and "language_model" in found["config.model"]
+
+
+SCHEDULE = {"points": [[0, 4], [9, 2]]}
+
+
+@pytest.mark.parametrize(
+    ("had", "given", "lost"),
+    [
+        ({"lr": SCHEDULE}, {"lr": 1e-5}, "lr"),
+        ({"lambda": {"points": [[0, 1], [9, 0]]}}, {"lambda": 0.5}, "lambda"),
+        ({"env_config": {"max_turns": SCHEDULE}}, {"env_config": {"max_turns": 5}}, "env_config.max_turns"),
+        ({"env_config": {"max_turns": SCHEDULE}}, {"env_config": {}}, "env_config.max_turns"),
+        ({"inference": {"temperature": SCHEDULE}}, {"inference": {"temperature": 2}}, "inference.temperature"),
+        ({"inference": {"temperature": SCHEDULE}}, {"inference": InferenceOptions()}, "inference.temperature"),
+        ({"token_ppo": {"kl": {"coeff_range": SCHEDULE}}}, {"token_ppo": {"kl": None}}, "token_ppo.kl.coeff_range"),
+        ({"warm_start": {"expert": "random"}}, {"warm_start": None}, ""),
+        ({"league": {}}, {"league": None}, ""),
+        ({"policies": ["a"]}, {"policies": {"b": {}, "c": {"player": "random"}}}, ""),
+        ({"evaluation_config": {"temperature": 1}}, {"evaluation_config": {"temperature": 2}}, ""),
+        ({"deepspeed": {"bf16": {"enabled": True}}}, {"deepspeed": None}, ""),
+    ],
+    ids=str,
+)
+def test_what_is_changed_loses_its_schedule_and_all_else_stays(
+    had: dict[str, Any], given: dict[str, Any], lost: str
+) -> None:
+    games = [{"env": "lmgame/Sokoban-v0", "weight": SCHEDULE}, "lmgame/Maze-v0"]
+    other = {"gamma": {"points": [[0, 1], [9, 0]]}, **({} if "env_config" in had else {"games": games})}
+    config = LMGamePPOConfig().update_from_dict({**had, **other})
+    again = LMGamePPOConfig().update_from_dict(config.to_dict()).run
+    assert as_data(again) == {**as_data(again), **as_data(config.run)} and again.schedules == config.run.schedules
+    assert pickle.loads(pickle.dumps(config.run)) == config.run
+    changed = LMGamePPOConfig().update_from_dict(config.to_dict()).update_from_dict(given).run
+    alone = LMGamePPOConfig().update_from_dict(given).run
+    assert set(again.schedules) - set(changed.schedules) == ({lost} if lost else set())
+    assert changed.games == again.games
+    assert changed.env_config == alone.env_config
+    (key,) = given
+    for part in ("policies", "evaluation_config", "deepspeed", "league", "warm_start"):
+        assert getattr(changed, part) == getattr(alone if part == key else again, part)
+    if lost and not key.startswith("env"):
+        assert changed.value(lost) == alone.value(lost)
+
+
+def test_the_options_of_a_policy_have_its_own_and_no_schedules_of_these() -> None:
+    own = {"lr": 1e-4, "token_ppo": {"policy_loss": {"clip_low": 0.1}}}
+    config = (
+        LMGamePPOConfig()
+        .environment(**ROOM)
+        .players({"a": {"language_model": {"max_tokens_per_turn": 7}}, "b": {}})
+        .multi_agent(algorithm_config_overrides_per_module={"a": own})
+        .training(lr={"points": [[0, 1e-3]]}, gamma={"points": [[0, 0.5]]})
+    )
+    a, b = config.run.policy("a"), config.run.policy("b")
+    assert (a.lr, a.ppo.policy_loss.clip_low, a.lm.max_tokens_per_turn) == (1e-4, 0.1, 7)
+    assert (b.lr, b.ppo.policy_loss.clip_low, b.lm.max_tokens_per_turn) == (1e-3, 0.2, 128)
+    assert (a.follows("lr"), a.follows("gamma"), b.follows("lr")) == (False, True, True)
+    assert (b.at({"gamma": 0.25}).gamma, b.gamma, b.at({}).name) == (0.25, 0.5, "b")
