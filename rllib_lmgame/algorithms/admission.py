@@ -75,7 +75,6 @@ def admit(config: Any) -> None:
     refuse(rules.rllib, s, run)
     check_games_known(config)
     _check_players(config, s)
-    refuse(rules.frozen_adapters, s, run)
     refuse(rules.imitation, s, run)
     for name in s.language_model_policies():
         _check_language_model(s.policy(name), trained=s.is_trained(name))
@@ -195,23 +194,12 @@ def check_overrides(config: Any) -> None:
 
 
 def check_who_learns(config: Any) -> None:
-    """RLlib's ``policies_to_train`` must be empty or agree with ``policies``. Raises: ConfigError: names the policy."""
-    key, named, learning = "config.policies_to_train", config.policies_to_train, config.trained_policies()
-    if named is None:
-        return
-    if not isinstance(named, list | tuple | set | frozenset):
-        raise ConfigError(key, f"expected names of policies, got {describe(named)}; set policies.NAME.trained instead")
-    for policy in learning:
-        if policy not in named:
-            raise ConfigError(key, f"leaves out {policy!r}, which learns; set policies.{policy}.trained: false")
-    for policy in named:
-        if policy not in config.player_options:
-            hint = did_you_mean(policy, config.player_options, f"policies: {', '.join(config.player_options)}")
-            raise ConfigError(key, f"unknown policy {policy!r}; {hint}")
-        if policy not in learning:
-            model = config.player_options[policy].player == LANGUAGE_MODEL
-            hint = f"set policies.{policy}.trained: true, or leave it out" if model else "leave it out"
-            raise ConfigError(key, f"names {policy!r}, which does not learn; {hint}")
+    """RLlib's ``policies_to_train`` must be empty or agree with ``policies``. Raises: ConfigError."""
+    named, learning = config.policies_to_train, config.trained_policies()
+    known = isinstance(named, list | tuple | set | frozenset)
+    if named is not None and not (known and sorted(named) == sorted(learning)):
+        say = f"must be {learning}, who learns by policies.NAME.trained; leave it out, got {describe(named)}"
+        raise ConfigError("config.policies_to_train", say)
 
 
 def _check_players(config: Any, s: RunConfig) -> None:

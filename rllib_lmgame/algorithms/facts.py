@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -69,14 +68,6 @@ class PolicyFacts:
         self._of_module = config.get_config_for_module(policy)
         self.own = config.run.own_keys(policy)
 
-    @cached_property
-    def largest_entropy(self) -> float:
-        """Of a token, in nats: that of a vocabulary whose tokens are all alike."""
-        from rllib_lmgame.policies.model.files import vocabulary_size  # Loads safetensors.
-
-        size = vocabulary_size(self._config.language_model_of(self._policy))
-        return math.inf if size is None else math.log(size)
-
     @property
     def keeps_reference(self) -> bool:
         """Whether learners compare with a reference model: the KL penalty, the estimator, or the loss of pairs."""
@@ -115,13 +106,6 @@ class PolicyFacts:
     def estimator_name(self) -> str:
         """Of the advantage estimator."""
         return str(self._of_module.token_ppo_options.advantage_estimator.type)
-
-    @property
-    def is_max_rl(self) -> bool:
-        """Whether the estimator divides by the mean of a group."""
-        from rllib_lmgame.learners.advantages.group_relative import MaxRL
-
-        return isinstance(self.estimator, MaxRL)
 
     @cached_property
     def objective(self) -> Any:

@@ -15,7 +15,6 @@ from rllib_lmgame.base.schedule import check_points
 from rllib_lmgame.settings.algorithms import ACTION_VALUES
 from rllib_lmgame.settings.run import RunConfig
 from rllib_lmgame.settings.sections.exploiters import share_without_members
-from rllib_lmgame.settings.sections.inference import ADAPTER_ARGUMENTS
 from rllib_lmgame.settings.sections.league import is_league
 from rllib_lmgame.settings.sections.supervised import groups_needed, share_of_groups, spare_groups
 
@@ -57,9 +56,6 @@ def rllib(s: RunConfig, f: Any) -> Found:
     if f.rllib.games and s.env is not None:
         say = f"stands beside env: {s.env}, which would not be played; add it to the list, or leave `games` out"
         yield Broken("games", say)
-    if f.rllib.games and s.env_config:
-        say = "has no effect beside `games`: every entry of the list has an `env_config` of its own"
-        yield Broken("env_config", say)
 
 
 # -- one language model -----------------------------------------------------------------------------------------------
@@ -91,13 +87,6 @@ def replies(s: RunConfig, f: Any) -> Found:
             "is that of language_model.think_tag, so that every action would be taken for reasoning; name another tag",
             ("language_model.think_tag",),
         )
-    if s.lm.think == "required" and not form.thought_form:
-        yield Broken(
-            "language_model.think",
-            f"required cannot be told with reply_format: {s.lm.reply_format}, in which reasoning has no marks; use "
-            "`optional`, which asks for it",
-            ("language_model.reply_format",),
-        )
 
 
 def numerics(s: RunConfig, f: Any) -> Found:
@@ -109,29 +98,6 @@ def numerics(s: RunConfig, f: Any) -> Found:
             f"{s.lm.dtype} weights lose small optimizer steps in rounding unless a `bf16` or `fp16` section of "
             "`deepspeed` keeps float32 copies; use `auto`: float32 weights, bfloat16 passes on a GPU",
         )
-    in_float32_or_on_cpu = not s.num_gpus_per_learner or s.lm.dtype == "float32"
-    if s.lm.attn_implementation == "flash_attention_2" and in_float32_or_on_cpu:
-        yield Broken(
-            "language_model.attn_implementation",
-            "flash_attention_2 runs on a GPU and in half precision: set num_gpus_per_learner and `dtype: auto`, or "
-            "`attn_implementation: auto`",
-        )
-    if s.lm.lora is not None and s.lm.value_model == "separate":
-        yield Broken(
-            "language_model.value_model",
-            "separate would train a second backbone whole, which is what language_model.lora saves; take `shared`",
-        )
-
-
-def frozen_adapters(s: RunConfig, f: Any) -> Found:
-    """Adapters of a policy that does not learn would not be loaded."""
-    for name in s.language_model_policies():
-        if s.policies[name].language_model.get("lora") is not None and not s.is_trained(name):
-            yield Broken(
-                f"policies.{name}.language_model.lora",
-                "has no effect on a policy that does not learn; set its `model` to a checkpoint's hf/, which has "
-                "adapters merged",
-            )
 
 
 # -- the update of one policy -----------------------------------------------------------------------------------------
@@ -140,8 +106,6 @@ def frozen_adapters(s: RunConfig, f: Any) -> Found:
 def imitation(s: RunConfig, f: Any) -> Found:
     """What needs a game where files alone are learned from."""
     stage = s.supervised_options
-    if not s.games and stage is not None and stage.data is None:
-        yield Broken("warm_start", "there is no game for the expert to play; set config.env, or warm_start.data")
     if s.plays:
         return
     if stage is not None and stage.stop_at is not None:
@@ -189,25 +153,13 @@ def row_lengths(s: RunConfig, f: Any) -> Found:
 def update(s: RunConfig, f: Any) -> Found:
     """The update of one policy. Raises: ConfigError: there is no such estimator, objective or loss."""
     ppo = s.ppo
-    if not all(0 <= beta < 1 for beta in ppo.adam_betas):
-        say = f"must be two numbers of at least 0 and less than 1, got {ppo.adam_betas}"
-        yield Broken("token_ppo.adam_betas", say)
     schedule = kl_schedule(s)
     if schedule is not None:
         check_points(schedule, "config.token_ppo.kl.schedule")
         if any(coefficient < 0 for _, coefficient in schedule):
             say = "must be a list of [iteration, coefficient of at least 0] with rising iterations"
             yield Broken("token_ppo.kl.schedule", say)
-    if ppo.entropy is not None and ppo.entropy.target > f.largest_entropy:
-        yield Broken(
-            "token_ppo.entropy.target",
-            f"{ppo.entropy.target:g} is more than the entropy of all tokens of the vocabulary alike, "
-            f"{f.largest_entropy:.2f}",
-        )
     yield from row_lengths(s, f)
-    if s.grad_clip is not None and s.grad_clip_by != "global_norm":
-        say = f"language models are clipped by `global_norm`, got {s.grad_clip_by!r}"
-        yield Broken("grad_clip_by", say)
     fits = ppo.critic.warmup is not None and ppo.critic.warmup.type == "fit"
     for option, sets, instead in (
         ("warmup", fits, "type: gradient"),
@@ -226,11 +178,6 @@ def update(s: RunConfig, f: Any) -> Found:
             "`zero_optimization: {stage: 0}` in float32",
         )
     _ = f.estimator
-    if s.data.normalize_rewards.type == "group" and f.is_max_rl:
-        yield Broken(
-            "data_selection.normalize_rewards",
-            "group makes the mean of every group 0, for which token_ppo.advantage_estimator `max_rl` learns nothing",
-        )
     _ = f.objective
     if ppo.entropy is not None and isinstance(s.entropy_coeff, list):
         yield Broken(
@@ -502,12 +449,6 @@ def engines(s: RunConfig, f: Any) -> Found:
     yield from _action_values(s, engine)
     if s.inf.adapters:
         yield from _adapters(s, engine)
-    if engine.serves_adapters and not s.inf.engine_kwargs.keys().isdisjoint(ADAPTER_ARGUMENTS):
-        say = f"cannot say {', '.join(ADAPTER_ARGUMENTS)}: they are what `inference.adapters: true` sets"
-        yield Broken("inference.engine_kwargs", say)
-    if s.inf.sleep_during_update and gpus == 0:
-        say = "needs engines on GPUs: there is no GPU memory to give back on a CPU"
-        yield Broken("inference.sleep_during_update", say)
 
 
 def _over_devices(s: RunConfig, engine: Any) -> Found:

@@ -18,34 +18,25 @@ add_default_connectors_to_learner_pipeline | add_default_connectors_to_learner_p
 evaluation_duration | evaluation_duration_unit: timesteps
 evaluation_parallel_to_training | {evaluation_interval: 1, evaluation_num_env_runners: 1, evaluation_parallel_to_training: true}
 games | {env: lmgame/FrozenLake-v0, games: [lmgame/Maze-v0]}
-env_config | {games: [lmgame/Maze-v0], env_config: {max_turns: 3}}
 language_model.max_tokens_per_turn | language_model: {max_tokens_per_turn: 2048}
 language_model.min_tokens_per_turn | language_model: {min_tokens_per_turn: 129}
 language_model.reply_format | language_model: {reply_format: boxd}
 language_model.answer_tag | language_model: {answer_tag: think}
-language_model.think | language_model: {reply_format: boxed, think: required}
 language_model.dtype | language_model: {dtype: bfloat16}
-language_model.attn_implementation | language_model: {attn_implementation: flash_attention_2}
-language_model.value_model | language_model: {lora: {}, value_model: separate}
-policies.player.language_model.lora | {env: lmgame/TicTacToe-v0, policies: {other: {}, player: {trained: false, language_model: {lora: {}}}}}
-warm_start | {run: LMGameDPO, env: null, dpo: {data: 'data:agentgym-traj'}, warm_start: {}}
 supervised.stop_at | {run: LMGameSFT, env: null, supervised: {data: 'data:agentgym-traj', stop_at: {}}}
 supervised.test_episodes | {run: LMGameSFT, env: null, supervised: {data: 'data:agentgym-traj', test_episodes: 9}}
 evaluation_interval | {run: LMGameSFT, env: null, supervised: {data: 'data:agentgym-traj'}, evaluation_interval: 1}
 inference.temperature | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, inference: {temperature: 0.7}}
 games[0].temperature | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, games: [{env: lmgame/Maze-v0, temperature: 0.7}]}
 text_rollouts.constrained_decoding | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, text_rollouts: {constrained_decoding: true}}
-token_ppo.adam_betas | token_ppo: {adam_betas: [0.9, 1]}
 token_ppo.kl.schedule[1] | token_ppo: {kl: {schedule: [[10, 0.1], [0, 0]]}}
 token_ppo.kl.schedule | token_ppo: {kl: {schedule: [[0, -1]]}}
-token_ppo.entropy.target | token_ppo: {entropy: {target: 20}}
 token_ppo.max_row_tokens | token_ppo: {max_row_tokens: 128}
 grad_clip_by | grad_clip_by: value
 token_ppo.critic.warmup | {deepspeed: {bf16: {enabled: true}}, token_ppo: {critic: {warmup: {iterations: 1}}}}
 token_ppo.critic.normalization | {deepspeed: {bf16: {enabled: true}}, token_ppo: {critic: {normalization: popart}}}
 token_ppo.critic.grad_clip | {deepspeed: {zero_optimization: {stage: 2}}, token_ppo: {critic: {grad_clip: 1}}}
 token_ppo.advantage_estimator | token_ppo: {advantage_estimator: gaee}
-data_selection.normalize_rewards | {token_ppo: {advantage_estimator: max_rl}, text_rollouts: {group_size: 2}, data_selection: {normalize_rewards: group}}
 token_ppo.objective | token_ppo: {objective: ppoo}
 token_ppo.policy_loss | token_ppo: {policy_loss: gsop}
 token_ppo.entropy.target | {entropy_coeff: [[0, 0.01], [100, 0]], token_ppo: {entropy: {target: 1}}}
@@ -103,10 +94,8 @@ deepspeed | {run: LMGameILQL, deepspeed: {zero_optimization: {stage: 2}}}
 inference.adapters | {language_model: {lora: {}}, inference: {engine: transformers, adapters: true}}
 inference.adapters | inference: {adapters: true}
 inference.adapters | {env: lmgame/TicTacToe-v0, language_model: {lora: {}}, inference: {adapters: true}, policies: {a: {}, b: {language_model: {tiny: {seed: 1}}}}}
-inference.engine_kwargs | inference: {engine_kwargs: {enable_lora: true}}
 inference.weight_transport | {num_gpus_per_learner: 1, language_model: {lora: {}}, inference: {adapters: true, weight_transport: nccl, num_gpus_per_engine: 1}}
 inference.sleep_during_update | {language_model: {lora: {}}, inference: {adapters: true, sleep_during_update: true, num_gpus_per_engine: 1}}
-inference.sleep_during_update | inference: {sleep_during_update: true}
 """  # noqa: E501
 """The key that is refused, and the smallest settings that break the rule, as YAML below ``config``."""
 

@@ -66,8 +66,8 @@ class RLlibOptions(Group):
     grad_clip: float | None = option(1.0, "Bound on the global gradient norm; null is off.", gt=0)
     grad_clip_by: str = option(
         "global_norm",
-        "What `grad_clip` bounds; language models take `global_norm` alone.",
-        choices=("global_norm", "norm", "value"),
+        "What `grad_clip` bounds.",
+        choices=("global_norm",),
     )
     vf_loss_coeff: Scheduled[float] = option(0.2, "Weight of the value loss.", ge=0)
     entropy_coeff: Scheduled[float | list[list[float]]] = option(
