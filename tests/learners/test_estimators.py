@@ -282,17 +282,6 @@ def test_an_estimator_equals_its_definition(choice: Any, definition: Definition,
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_an_estimator_says_which_settings_it_reads(name: str) -> None:
-    """Users are told where the others are without effect."""
-    for option in ("gamma", "lam", "baseline_decay"):
-        found = []
-        for value in (0.2, 0.9):
-            estimator = resolve_estimator(name)
-            found.append([estimator(inputs_of(plays(seed), **{option: value})) for seed in range(4)])
-        assert (option in estimator.reads) != all(map(np.array_equal, *found)), option
-
-
 @by_definition
 @pytest.mark.parametrize("learners", [2, 3])
 def test_several_learners_give_what_one_gives(choice: Any, definition: Definition, learners: int) -> None:

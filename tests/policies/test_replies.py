@@ -17,7 +17,6 @@ from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.reply_formats import Tags
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
-pieces = st.lists(
     st.sampled_from(["<answer>", "</answer>", "<think>", "</think>", "up", "down", " ", "\n", "<", "\x00"])
     | st.text(max_size=5),
     max_size=12,
