@@ -36,8 +36,7 @@ from rllib_lmgame.experiments.results.outcome import (
     summarize,
 )
 from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile
-from rllib_lmgame.experiments.run.cluster import head_address, running_cluster
-from rllib_lmgame.experiments.run.cluster_watch import watched_head
+from rllib_lmgame.experiments.run.cluster import running_cluster
 from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, interruptible
 from rllib_lmgame.experiments.run.memory_deaths import memory_deaths_are_failures
 from rllib_lmgame.experiments.run.metric_names import MetricNames
@@ -99,7 +98,7 @@ def _check_started(checked: Sequence[CheckedExperiment], options: RunOptions) ->
 
 
 def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
-    with running_cluster(checked, options), watched_head(head_address()), handled_signals() as interruption:
+    with running_cluster(checked, options), handled_signals() as interruption:
         tell_sandbox(checked)
         summaries: list[TrialSummary] = []
         best: dict[str, TrialSummary] = {}

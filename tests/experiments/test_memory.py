@@ -38,7 +38,6 @@ from rllib_lmgame.experiments.checks.dry_run import (
     resolved_config,
 )
 from rllib_lmgame.experiments.checks.resources import check_memory, request_of, trials_at_once
-from rllib_lmgame.experiments.checks.told import is_mixture
 from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.spec import Source, make_specs
 from rllib_lmgame.learners.microbatch import LEAST_ACTIVATIONS, MOST_TOKENS, default_tokens, kept_per_token, plain_layer
@@ -651,35 +650,6 @@ def test_what_fits_nowhere_is_refused_before_anything_starts(changes, message):
     specs = make_specs({"big": EXPERIMENT | {"config": config}}, Source("here"))
     with pytest.raises(ConfigError, match=message):
         check_fits([check_experiment(spec) for spec in specs])
-
-
-@pytest.mark.parametrize(
-    ("model", "mixture"),
-    [
-        ("Qwen/Qwen3-30B-A3B", True),
-        ("mistralai/Mixtral-8x7B-Instruct-v0.1", True),
-        ("openai/gpt-oss-20b", True),
-        ("allenai/OLMoE-1B-7B-0924", True),
-        ("Qwen/Qwen2.5-7B-Instruct", False),
-        ("meta-llama/Llama-3.1-8B", False),
-        ({"model_type": "mixtral", "num_local_experts": 8}, True),
-        ({"model_type": "deepseek_v3", "n_routed_experts": 8}, True),
-        ({"model_type": "qwen3"}, False),
-    ],
-    ids=str,
-)
-def test_mixtures_of_experts_are_known(model, mixture, tmp_path):
-    if isinstance(model, dict):
-        (tmp_path / "config.json").write_text(json.dumps(model))
-        model = str(tmp_path)
-    assert is_mixture(model) == mixture
-
-
-def test_a_mixture_of_experts_is_told_of():
-    config = EXPERIMENT["config"] | {"language_model": {"model": "Qwen/Qwen3-30B-A3B"}}
-    (spec,) = make_specs({"big": EXPERIMENT | {"config": config}}, Source("here"))
-    check_experiment(spec)
-    assert any("mixture of experts" in notice and "logprob_diff" in notice for notice in spec.notices)
 
 
 def test_shared_memory_of_engines_with_tensor_parallelism_is_counted(planned):

@@ -298,8 +298,6 @@ def test_a_callback_that_fails_has_its_line(monkeypatch, tmp_path):
     monkeypatch.setattr(runner, "running_cluster", lambda checked, options: nullcontext())
     monkeypatch.setattr(runner, "_run_one", fail)
     monkeypatch.setattr(runner, "tell_sandbox", lambda checked: None)
-    monkeypatch.setattr(runner, "watched_head", lambda address: nullcontext())
-    monkeypatch.setattr(runner, "head_address", lambda: "")
     options = SimpleNamespace(storage_path=str(tmp_path))
     experiment = SimpleNamespace(
         spec=SimpleNamespace(name="a", options=options, source=Source("x.yaml", {"callbacks": "x.yaml:4"}))
@@ -318,10 +316,9 @@ def test_what_has_run_is_told_of_when_a_later_experiment_cannot_be_run(monkeypat
         # As Tune passes it on.
         raise RuntimeError(f"Traceback ...\n{OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))}" if full else "no luck")
 
-    for name in ("running_cluster", "watched_head"):
-        monkeypatch.setattr(runner, name, lambda *arguments: nullcontext())
-    for name, value in (("head_address", str), ("_run_one", run), ("tell_sandbox", lambda checked: None)):
-        monkeypatch.setattr(runner, name, value)
+    monkeypatch.setattr(runner, "running_cluster", lambda *arguments: nullcontext())
+    monkeypatch.setattr(runner, "_run_one", run)
+    monkeypatch.setattr(runner, "tell_sandbox", lambda checked: None)
     options = SimpleNamespace(storage_path=str(tmp_path))
     experiments = [
         SimpleNamespace(spec=SimpleNamespace(name=name, options=options, source=Source("x.yaml"))) for name in "abc"
@@ -343,10 +340,9 @@ def test_an_interrupted_run_says_whether_anything_was_saved(checkpoint, monkeypa
         INTERRUPTION.signal = signal.SIGUSR1
         return [TrialSummary("a", "7", str(tmp_path), checkpoint, finished=False)]
 
-    for name in ("running_cluster", "watched_head"):
-        monkeypatch.setattr(runner, name, lambda *arguments: nullcontext())
-    for name, value in (("head_address", str), ("_run_one", run), ("tell_sandbox", lambda checked: None)):
-        monkeypatch.setattr(runner, name, value)
+    monkeypatch.setattr(runner, "running_cluster", lambda *arguments: nullcontext())
+    monkeypatch.setattr(runner, "_run_one", run)
+    monkeypatch.setattr(runner, "tell_sandbox", lambda checked: None)
     spec = SimpleNamespace(name="a", options=SimpleNamespace(storage_path=str(tmp_path)), source=Source("x.yaml"))
     assert runner.run_experiments([SimpleNamespace(spec=spec)], RunOptions()) == 128 + signal.SIGUSR1
     said = capsys.readouterr()

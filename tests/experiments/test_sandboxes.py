@@ -62,8 +62,6 @@ def test_a_run_says_it_when_it_starts(tmp_path, monkeypatch, capsys) -> None:
 
     monkeypatch.setattr(runner, "running_cluster", lambda *_: nullcontext())
     monkeypatch.setattr(runner, "_run_one", run_one)
-    monkeypatch.setattr(runner, "watched_head", lambda address: nullcontext())
-    monkeypatch.setattr(runner, "head_address", lambda: "")
     runner.run_experiments(checked(tmp_path, "env: lmgame/ToolUse-v0"), RunOptions())
     assert order == [f"sandbox for programs: {report_sandbox().text}\n"]
 

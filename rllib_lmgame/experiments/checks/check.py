@@ -21,7 +21,6 @@ from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, resolve_algorithm
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
 from rllib_lmgame.experiments.checks.taught import check_data, check_taught
-from rllib_lmgame.experiments.checks.told import notices_of
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file
 from rllib_lmgame.experiments.results.outcome import load_report
 from rllib_lmgame.experiments.search.mutations import MUTATIONS, mutated_key, mutated_points
@@ -180,15 +179,7 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
             _check_report(spec, config)
             _check_evaluated(spec, config)
             _check_restored(spec, config)
-        for notice in notices_of(configs):
-            _notice(spec, notice)
     return CheckedExperiment(spec, algorithm, configs, num_trials, taught=taught)
-
-
-def _notice(spec: ExperimentSpec, notice: str | None) -> None:
-    """Add a notice that is not there yet."""
-    if notice is not None and notice not in spec.notices:
-        spec.notices.append(notice)
 
 
 def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import sys
@@ -20,7 +19,7 @@ from rllib_lmgame.algorithms.checkpoints.paths import newest_checkpoint
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.json_files import read_mapping
 from rllib_lmgame.base.storage import expanded
-from rllib_lmgame.experiments.results.files import ITERATION, PROGRESS_FILE, RESULT_FILE, json_lines
+from rllib_lmgame.experiments.results.files import ITERATION, RESULT_FILE, json_lines
 from rllib_lmgame.measures.statistics import mean_interval, rate_over_levels
 from rllib_lmgame.rollouts.episodes import seed_and_level
 from rllib_lmgame.telemetry.metrics import OVER_LEVELS, flatten
@@ -165,15 +164,9 @@ def read_results(directory: Path) -> list[dict[str, float]]:
 
     A line that is cut off ends them. Raises: ConfigError: there are none.
     """
-    if (directory / RESULT_FILE).is_file():
-        rows = [dict(_flat(result)) for result in json_lines(directory / RESULT_FILE)]
-    elif (directory / PROGRESS_FILE).is_file():
-        with (directory / PROGRESS_FILE).open(encoding="utf-8", errors="replace", newline="") as file:
-            rows = [dict(_numbers(row)) for row in csv.DictReader(file)]
-    else:
-        raise ConfigError(
-            "", f"{directory}: holds neither {RESULT_FILE} nor {PROGRESS_FILE}; name the directory of a trial"
-        )
+    if not (directory / RESULT_FILE).is_file():
+        raise ConfigError("", f"{directory}: holds no {RESULT_FILE}; name the directory of a trial")
+    rows = [dict(_flat(result)) for result in json_lines(directory / RESULT_FILE)]
     if not rows:
         raise ConfigError("", f"{directory}: its file of results has no whole line")
     last = {row.get(ITERATION, float(i)): row for i, row in enumerate(rows)}
@@ -277,7 +270,7 @@ def best_of_sweep(path: str) -> str:
 
 
 def _has_results(directory: Path) -> bool:
-    return any((directory / name).is_file() for name in (RESULT_FILE, PROGRESS_FILE))
+    return (directory / RESULT_FILE).is_file()
 
 
 def smoothed(values: Sequence[float], window: int = SMOOTHING) -> list[float]:
@@ -393,11 +386,3 @@ def _flat(result: Mapping[str, Any]) -> Iterable[tuple[str, float]]:
         if isinstance(value, int | float) and not isinstance(value, bool):
             with suppress(OverflowError):  # A whole number beyond all floats.
                 yield "/".join(path), float(value)
-
-
-def _numbers(row: Mapping[str, str]) -> Iterable[tuple[str, float]]:
-    for key, text in row.items():
-        try:
-            yield key, float(text)
-        except (TypeError, ValueError):
-            continue

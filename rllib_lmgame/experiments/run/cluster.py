@@ -87,13 +87,6 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
         remove_unused()
 
 
-def head_address() -> str:
-    """Where the cluster's head listens; empty behind a Ray client."""
-    import ray
-
-    return "" if ray.util.client.ray.is_connected() else str(ray.get_runtime_context().gcs_address)
-
-
 def join_or_start(address: str | None, verbosity: int) -> None:
     """Connect to the cluster at ``address``, to the one this machine belongs to, or to a new local one."""
     common = {"log_to_driver": verbosity > 0, "logging_level": quieten_ray(verbosity)}
