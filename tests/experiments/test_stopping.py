@@ -30,7 +30,7 @@ def test_a_metric_that_falls_ends_its_trial(number, value, ends):
 
 
 def test_both_ways_are_read_checked_and_shown_alike():
-    nested = "stop_below={evaluation: {exploitability: 0.03}, episode_reward_mean: 1}"
+    nested = "stop_below={evaluation: {exploitability: 0.03}, env_runners: {episode_return_mean: 1}}"
     experiment = check(STOCK, nested)
     below = {"evaluation/exploitability": 0.03, "env_runners/episode_return_mean": 1.0}
     assert experiment.spec.options.stop_below == below

@@ -163,7 +163,7 @@ def _known(spec: ExperimentSpec) -> AlgorithmEntry | None:
 
 def _check(spec: ExperimentSpec) -> CheckedExperiment:
     num_trials = grid_size(spec.config) * spec.options.num_samples
-    check_scheduler(spec.options.scheduler, num_trials)
+    check_scheduler(spec.options.scheduler, num_trials, spec.checkpoint)
     make_searcher(spec)
     check_callbacks(spec.options.callbacks)
     if spec.options.report is not None:

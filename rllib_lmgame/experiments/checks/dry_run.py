@@ -41,8 +41,8 @@ from rllib_lmgame.experiments.checks.resources import (
 )
 from rllib_lmgame.experiments.files.reading import dump_text
 from rllib_lmgame.experiments.results.outcome import experiment_directory
-from rllib_lmgame.experiments.search.spaces import describe_space, find_search_spaces
-from rllib_lmgame.experiments.spec import STOPS
+from rllib_lmgame.experiments.search.spaces import find_search_spaces
+from rllib_lmgame.experiments.spec import STOPS, dotted
 from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.learners.data.batching import MOST_FILLERS
 from rllib_lmgame.policies.model.files import local_config, model_directory
@@ -96,7 +96,7 @@ def print_dry_run(checked: Sequence[CheckedExperiment]) -> None:
 def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
     """The text for one experiment: what it needs and what is missing first, the whole configuration last."""
     spec = experiment.spec
-    spaces = describe_space(find_search_spaces(spec.config))
+    spaces = [f"{dotted(n.path)}: {n.kind} {n.argument}" for n in find_search_spaces(spec.config)]
     return [
         (
             f"# {spec.name}: {experiment.algorithm.name}, {experiment.num_trials} "

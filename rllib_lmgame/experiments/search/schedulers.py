@@ -10,8 +10,8 @@ from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.group import describe
-from rllib_lmgame.experiments.search.exploits import giving
 from rllib_lmgame.experiments.search.mutations import MUTATIONS, tune_mutations
+from rllib_lmgame.experiments.spec import CheckpointOptions
 
 ALIASES = {
     "asha": "async_hyperband",
@@ -59,19 +59,24 @@ def scheduler_class(name: str) -> type:
         raise ConfigError("scheduler.type", f"{name} needs a package that is not installed: {error}") from None
 
 
-def check_scheduler(setting: str | Mapping[str, Any] | None, num_trials: int) -> None:
-    """Raise :class:`ConfigError` for an unknown scheduler, unknown arguments, or a missing metric."""
+def check_scheduler(
+    setting: str | Mapping[str, Any] | None, num_trials: int, checkpoints: CheckpointOptions | None = None
+) -> None:
+    """Raise :class:`ConfigError` for an unknown scheduler, unknown arguments, a missing metric, or checkpoints that are
+    deleted before another trial can take them over.
+    """
     make_scheduler(setting)
     name, _ = split_scheduler(setting)
     if name in POPULATIONS and num_trials < 2:
         why = "exchanges weights between trials and needs at least 2; set `num_samples`"
         raise ConfigError("scheduler", f"{name} {why}")
+    if name in POPULATIONS and checkpoints is not None and checkpoints.num_to_keep is not None:
+        why = f"{name} starts trials from one another's checkpoints; leave it out"
+        raise ConfigError("checkpoint_config.num_to_keep", why)
 
 
 def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) -> Any:
     """The scheduler of a setting: a name, or a mapping with ``type`` and arguments; ``wrap`` may derive its class."""
-    from ray.tune.schedulers import PopulationBasedTraining
-
     name, arguments = split_scheduler(setting)
     cls = scheduler_class(name)
     accepted = [p for p in inspect.signature(cls.__init__).parameters if p not in {"self", "args", "kwargs"}]
@@ -82,8 +87,6 @@ def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) ->
     if name != FIFO and "metric" in accepted:
         _check_metric(arguments)
         cls = _measured(cls)
-    if issubclass(cls, PopulationBasedTraining):
-        cls = giving(cls)
     if MUTATIONS in arguments:
         arguments[MUTATIONS] = tune_mutations(arguments[MUTATIONS])
     try:
