@@ -42,13 +42,6 @@ def test_both_ways_are_read_checked_and_shown_alike():
     assert (error.path, error.message) == ("stop_below.training_iteration", "stands below `stop` too; keep one")
 
 
-@pytest.mark.parametrize("metric", ["evaluation/exploitability", "evaluation/best_response_gap_last"])
-def test_who_waits_for_a_measure_to_rise_that_falls_is_told(metric):
-    notice = "ends the trial once it is at least 0.03; `stop_below` ends it once it has fallen to that"
-    assert any(notice in said for said in check(STOCK, f"stop={{{metric}: 0.03}}").spec.notices)
-    assert not any(notice in said for said in check(STOCK, f"stop_below={{{metric}: 0.03}}").spec.notices)
-
-
 def test_a_run_over_a_list_of_levels_ends_after_so_many_passes():
     assert not [said for said in check(GAME, "stop={data_epochs: 3}").spec.notices if "data_epochs" in said]
     assert "must be greater than 0" in error_of(GAME, "stop={data_epochs: 0}").message

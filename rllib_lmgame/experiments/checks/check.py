@@ -54,10 +54,6 @@ UNKNOWN = ("unknown key", "has no effect")
 _SCHEDULER_METRIC = "scheduler.metric"
 
 
-FALLING = ("evaluation/exploitability", "evaluation/best_response_gap")
-"""What metrics begin with that are the better the smaller they are."""
-
-
 @dataclass
 class CheckedExperiment:
     """An experiment that can run. ``configs`` are validated: the whole grid, or samples of a random space; at least
@@ -296,13 +292,6 @@ def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
             f"{options.num_samples:,} times a grid of {grid_size(spec.config):,} points are more than {MAX_TRIALS:,} "
             "trials",
         )
-    if options.num_samples > 1 and nodes and all(n.kind == GRID for n in nodes):
-        spec.notices.append(f"num_samples: {options.num_samples} repeats the whole grid that many times")
-    if options.resources_per_trial is not None:
-        raise ConfigError(
-            "resources_per_trial",
-            "an algorithm asks for what its configuration needs; remove this key and set num_env_runners, ...",
-        )
     entry = _known(spec)
     if entry is not None:
         _check_stop(spec, entry)
@@ -345,11 +334,6 @@ def _check_stop(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
         if key == "stop_below" and metric in spec.options.stop:
             raise ConfigError(f"{key}.{metric}", "stands below `stop` too; keep one")
         check_stopping_number(key, metric, getattr(spec.options, key)[metric])
-        if key == "stop" and metric.startswith(FALLING):
-            spec.notices.append(
-                f"stop.{metric}: ends the trial once it is at least {spec.options.stop[metric]:g}; `stop_below` ends "
-                "it once it has fallen to that"
-            )
         if entry is not None and metric == ENV_STEPS:
             raise ConfigError(f"{key}.{metric}", f"did you mean {NUMBERS[metric]!r}?")
         head = metric.split("/")[0]
