@@ -60,10 +60,8 @@ def _check_in_time(game: GameConfig, chats: _Chats) -> None:
         async with asyncio.timeout(chats.deadline - time.monotonic()):
             await _check_game(game, chats)
 
-    if chats.any() and not chats.is_late():
-        with suppress(
-            EpisodeFailed, TimeoutError
-        ):  # Of a game that fails at times its episodes are dropped, and counted.
+    with suppress(EpisodeFailed, TimeoutError):  # Episodes of a game that fails at times are dropped, and counted.
+        if chats.any() and not chats.is_late():
             run_to_end(check())
 
 
