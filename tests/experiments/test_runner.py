@@ -62,52 +62,25 @@ def test_what_is_no_address_is_named():
     assert said == ["--ray-address foo", "RAY_ADDRESS=foo", "--ray-address host:notaport", "RAY_ADDRESS=host:notaport"]
 
 
-class Nodes:
-    """Stands for Ray's test cluster."""
-
-    address = "here"
-
-    def __init__(self) -> None:
-        self.nodes: list[dict] = []
-
-    def add_node(self, **node) -> None:
-        self.nodes.append(node)
-
-    def wait_for_nodes(self) -> None:
-        pass
-
-
-def test_the_nodes_of_a_test_cluster_get_what_the_flags_say(monkeypatch):
-    monkeypatch.setattr("ray.cluster_utils.Cluster", Nodes)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    options = RunOptions(num_nodes=2, num_cpus=3, object_store_memory=10**8, dashboard=True)
-    head, node = cluster._local_cluster([], options).nodes
-    assert node == {"num_cpus": 3, "num_gpus": 0, "object_store_memory": 10**8}
-    assert head == {**node, "include_dashboard": True}
-
-
-@pytest.mark.parametrize("num_nodes", [None, 2])
-def test_a_dashboard_that_is_not_installed_is_named(no_ray, monkeypatch, num_nodes):
+def test_a_dashboard_that_is_not_installed_is_named(no_ray, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(cluster, "join_existing", lambda **arguments: False)
     with (
         pytest.raises(MissingDependencyError, match="dashboard"),
-        cluster.running_cluster([], RunOptions(num_nodes=num_nodes, num_cpus=1, dashboard=True)),
+        cluster.running_cluster([], RunOptions(num_cpus=1, dashboard=True)),
     ):
         pass
 
 
-@pytest.mark.parametrize("num_nodes", [None, 2])
-def test_a_gpu_that_is_not_there_is_refused_before_ray_starts(no_ray, monkeypatch, tmp_path, num_nodes):
+def test_a_gpu_that_is_not_there_is_refused_before_ray_starts(no_ray, monkeypatch, tmp_path):
     class Started(Exception):
         """Ray would have been started."""
 
     def start(*args, **kwargs):
         raise Started
 
-    for name in ("ray.init", "ray.cluster_utils.Cluster"):
-        monkeypatch.setattr(name, start)
+    monkeypatch.setattr("ray.init", start)
     for name in ("RAY_ADDRESS", "RAY_OVERRIDE_RESOURCES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(cluster, "join_existing", lambda **arguments: False)
@@ -118,11 +91,11 @@ def test_a_gpu_that_is_not_there_is_refused_before_ray_starts(no_ray, monkeypatc
     with pytest.raises(
         ConfigError, match=r"mine: a trial asks for 1 GPU, there are 0 \(config\.num_gpus_per_learner: 1\)"
     ):
-        runner.run_experiments([experiment], RunOptions(num_nodes=num_nodes, num_gpus=0))
+        runner.run_experiments([experiment], RunOptions(num_gpus=0))
     assert list(tmp_path.iterdir()) == []
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with pytest.raises(Started):
-        runner.run_experiments([experiment], RunOptions(num_nodes=num_nodes, num_gpus=1))
+        runner.run_experiments([experiment], RunOptions(num_gpus=1))
 
 
 def test_what_a_killed_cluster_left_behind_is_not_waited_for(monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from itertools import pairwise
 from pathlib import Path
 
 from rllib_lmgame.algorithms.checkpoints.unpickling import TRUST_FLAG
@@ -30,7 +29,7 @@ def next_commands(best: TrialSummary, *, own: bool, plays: bool = True, stopped:
         lines += [f"Watch it play:  {_program('rllib')} play {game}--checkpoint {checkpoint}{trust}"] if own else []
     return [
         *lines,
-        *([f"Train on:       raise {_stops()} {resume_command()}"] if stopped else []),
+        *([f"Train on:       raise `stop`, then {resume_command()}"] if stopped else []),
         f"TensorBoard:    {_program('tensorboard')} --logdir {shlex.quote(str(Path(best.path).parent))}",
     ]
 
@@ -46,14 +45,6 @@ def _names_code(checkpoint: str) -> bool:
     except CheckpointError:  # The commands say what is wrong.
         pass
     return False
-
-
-def _stops() -> str:
-    """Where it says when a run stops: on this command line, which goes before the file, or in the file."""
-    given = sys.argv[1:]
-    flags = [f"{flag} {value}" for flag, value in pairwise(given) if flag in ("--stop", "-s")]
-    flags += [f"--set {value}" for flag, value in pairwise(given) if flag == "--set" and value.startswith("stop")]
-    return f"`{'`, `'.join(flags)}` in" if flags else "its `stop`, then"
 
 
 def resume_command() -> str:

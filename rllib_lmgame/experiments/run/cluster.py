@@ -10,12 +10,8 @@ from typing import Any
 
 from rllib_lmgame.algorithms.cluster.footprint import machine_mib
 from rllib_lmgame.algorithms.cluster.ray_cluster import (
-    check_temporary_directory,
-    init_ray,
     join,
     join_existing,
-    own_session,
-    patience,
     shut_down,
     start_local,
 )
@@ -60,16 +56,9 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
         "logging_level": quieten_ray(options.verbosity),
         "runtime_env": options.runtime_env or None,
     }
-    cluster = None
     try:
-        if options.num_nodes:
-            cluster = _local_cluster(checked, options)
-            init_ray(address=cluster.address, **common)
-            started = True
-        else:
-            joined = options.address is None and join_existing(**common)
-            started = not joined and _start_or_join(checked, options, common)
-        if started:
+        joined = options.address is None and join_existing(**common)
+        if not joined and _start_or_join(checked, options, common):
             nodes = [node["Resources"] for node in ray.nodes()]
             check_placeable(checked, nodes)
             if options.memory_check:
@@ -82,8 +71,6 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
         yield
     finally:
         shut_down()
-        if cluster is not None:
-            cluster.shutdown()
         remove_unused()
 
 
@@ -100,7 +87,7 @@ def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, co
     if options.address and options.address != "local":
         join(options.address, f"--ray-address {options.address}", **common)
         return False
-    num_cpus = _declared_cpus(checked, options)
+    num_cpus = cpus_to_declare(checked) if options.num_cpus is None else options.num_cpus
     # Ray would take its time to start before it is refused.
     check_placeable(checked, [node_here(num_cpus, options.num_gpus)])
     start_local(
@@ -111,26 +98,3 @@ def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, co
         **common,
     )
     return True
-
-
-def _declared_cpus(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
-    """CPUs to declare on one's own machine."""
-    return cpus_to_declare(checked) if options.num_cpus is None else options.num_cpus
-
-
-def _local_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -> Any:
-    from ray.cluster_utils import Cluster
-
-    dashboard = include_dashboard(options.dashboard)
-    node = {"num_cpus": _declared_cpus(checked, options), "num_gpus": options.num_gpus or 0}
-    if options.object_store_memory is not None:
-        node["object_store_memory"] = options.object_store_memory
-    check_placeable(checked, [node_here(node["num_cpus"], node["num_gpus"])] * (options.num_nodes or 1))
-    check_temporary_directory()
-    cluster = Cluster()
-    with own_session(), patience():
-        cluster.add_node(**node, include_dashboard=dashboard)
-        for _ in range((options.num_nodes or 1) - 1):
-            cluster.add_node(**node)
-    cluster.wait_for_nodes()
-    return cluster

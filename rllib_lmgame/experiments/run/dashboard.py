@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import shlex
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.base.errors import MissingDependencyError
@@ -40,7 +36,7 @@ def dashboard_line(url: str | None) -> str:
         return "Ray dashboard: the cluster runs without it"
     from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
-    token = f" (it asks for a token, which this prints: {token_command()})" if is_token_auth_enabled() else ""
+    token = " (it asks for a token, which this prints: ray get-auth-token)" if is_token_auth_enabled() else ""
     return f"Ray dashboard: http://{url}{token}"
 
 
@@ -49,14 +45,3 @@ def metrics_line(nodes: Sequence[Mapping[str, Any]]) -> str:
     there = [(node.get("NodeManagerAddress"), node.get("MetricsExportPort")) for node in nodes if node.get("Alive")]
     places = [f"http://{host}:{port}/metrics" for host, port in there if isinstance(port, int) and port > 0]
     return f"Metrics for Prometheus: {', '.join(places)}" if places else ""
-
-
-def token_command() -> str:
-    """The command that prints the token of this user's clusters, as it can be typed where this program was started."""
-    ray = Path(sys.executable).with_name("ray")
-    if not ray.exists():
-        return shlex.join([sys.executable, "-m", "ray.scripts.scripts", "get-auth-token"])
-    if shutil.which("ray") == str(ray):
-        return "ray get-auth-token"
-    below = ray.is_relative_to(Path.cwd())
-    return shlex.join([os.path.relpath(ray) if below else str(ray), "get-auth-token"])

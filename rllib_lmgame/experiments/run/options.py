@@ -17,7 +17,6 @@ class RunOptions:
         address: Ray cluster to join; ``None``: this machine's, else a new one.
         num_cpus, num_gpus, object_store_memory: To declare in a new cluster (memory in bytes);
             the machine's by default, or a trial's.
-        num_nodes: Start a test cluster of that many nodes on this machine.
         dashboard: Start Ray's dashboard; ``None``: on a terminal, where it is installed.
         memory_check: Refuse a run that would not fit into the memory of this machine alone.
         started: ``time.monotonic()`` when the command was given.
@@ -30,7 +29,6 @@ class RunOptions:
     num_cpus: int | None = None
     num_gpus: int | None = None
     object_store_memory: int | None = None
-    num_nodes: int | None = None
     dashboard: bool | None = None
     memory_check: bool = True
     runtime_env: dict[str, Any] = field(default_factory=dict)

@@ -7,11 +7,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, iteration_of, manifest_problem
+from rllib_lmgame.algorithms.checkpoints.manifest import iteration_of, manifest_problem
 from rllib_lmgame.algorithms.checkpoints.paths import is_checkpoint
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.experiments.results.files import ITERATION, RESULT_FILE, json_lines
@@ -67,19 +66,13 @@ def adopt_newest(trial: Any) -> None:
         return
     manager._checkpoint_results = [r for r in manager._checkpoint_results if Path(r.checkpoint.path).is_dir()]
     known = {Path(r.checkpoint.path): r for r in manager._checkpoint_results}
-    for path in sorted(directory.glob("checkpoint_*")):
-        if path not in known and path <= newest and (path == newest or _is_later(path, known)):
-            known[path] = _result_of(trial, path)
-            manager.register_checkpoint(known[path])
+    if newest not in known:
+        known[newest] = _result_of(trial, newest)
+        manager.register_checkpoint(known[newest])
     manager._latest_checkpoint_result = known[newest]
     trial.storage.current_checkpoint_index = int(newest.name.rpartition("_")[2])
     trial.run_metadata.invalidate_cache()
     trial.invalidate_json_state()
-
-
-def _is_later(path: Path, known: Mapping[Path, Any]) -> bool:
-    """Whether a checkpoint is newer than all known ones and complete as far as its manifest tells."""
-    return is_checkpoint(path) and (path / MANIFEST).is_file() and all(path > other for other in known)
 
 
 def _result_of(trial: Any, checkpoint: Path) -> Any:
