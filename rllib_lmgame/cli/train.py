@@ -138,7 +138,7 @@ def command(args: argparse.Namespace) -> int:
         from rllib_lmgame.experiments.checks.cards import check_fits
 
         check_fits(checked)
-    from rllib_lmgame.experiments.run.reruns import place_runs
+    from rllib_lmgame.experiments.run.resume import place_runs
 
     place_runs(specs, resume=args.resume)
     _print_notices(specs, said)
@@ -156,7 +156,7 @@ def command(args: argparse.Namespace) -> int:
 
 
 def run_options(args: argparse.Namespace) -> Any:
-    from rllib_lmgame.experiments.run.options import RunOptions
+    from rllib_lmgame.experiments.run.cluster import RunOptions
 
     return RunOptions(
         resume=args.resume,

@@ -21,9 +21,13 @@ from rllib_lmgame.experiments.checks.check import CheckedExperiment, named_metri
 from rllib_lmgame.experiments.checks.outside import tell_sandbox
 from rllib_lmgame.experiments.checks.resources import asked_by, request_of
 from rllib_lmgame.experiments.results.comparison import print_comparison
-from rllib_lmgame.experiments.results.final_evaluation import print_final_evaluation, wants_final_evaluation
 from rllib_lmgame.experiments.results.loggers import ProgressFile, ResultFile
-from rllib_lmgame.experiments.results.next_commands import next_commands, resume_command
+from rllib_lmgame.experiments.results.next_commands import (
+    next_commands,
+    print_final_evaluation,
+    resume_command,
+    wants_final_evaluation,
+)
 from rllib_lmgame.experiments.results.outcome import (
     TrialSummary,
     experiment_directory,
@@ -36,17 +40,23 @@ from rllib_lmgame.experiments.results.outcome import (
     summarize,
 )
 from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile
-from rllib_lmgame.experiments.run.cluster import running_cluster
+from rllib_lmgame.experiments.run.cluster import RunOptions, running_cluster
 from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, interruptible
 from rllib_lmgame.experiments.run.memory_deaths import memory_deaths_are_failures
 from rllib_lmgame.experiments.run.metric_names import MetricNames
-from rllib_lmgame.experiments.run.options import RunOptions
 from rllib_lmgame.experiments.run.placement_waits import WaitingCallback
-from rllib_lmgame.experiments.run.resume import Resumption, check_unchanged, reached, save_settings, with_settings_of
-from rllib_lmgame.experiments.run.state import adopt_newest, is_started, ways_on
+from rllib_lmgame.experiments.run.resume import (
+    Resumption,
+    adopt_newest,
+    check_unchanged,
+    is_started,
+    reached,
+    save_settings,
+    ways_on,
+    with_settings_of,
+)
 from rllib_lmgame.experiments.run.whole_paths import with_paths_of_here
-from rllib_lmgame.experiments.search.schedulers import make_scheduler
-from rllib_lmgame.experiments.search.searchers import make_searcher
+from rllib_lmgame.experiments.search.schedulers import make_scheduler, make_searcher
 from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.experiments.search.stopping import stopping_criteria
 from rllib_lmgame.telemetry.trial_names import settings_name, trial_settings

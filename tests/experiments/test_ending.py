@@ -10,8 +10,12 @@ import pytest
 
 from rllib_lmgame.cli.main import make_parser
 from rllib_lmgame.evaluation import evaluate
-from rllib_lmgame.experiments.results.final_evaluation import print_final_evaluation, wants_final_evaluation
-from rllib_lmgame.experiments.results.next_commands import next_commands, resume_command
+from rllib_lmgame.experiments.results.next_commands import (
+    next_commands,
+    print_final_evaluation,
+    resume_command,
+    wants_final_evaluation,
+)
 from rllib_lmgame.experiments.results.outcome import TrialSummary
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.seats import EpisodeFailed

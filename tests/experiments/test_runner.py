@@ -21,9 +21,9 @@ from rllib_lmgame.experiments import runner
 from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.resources import ResourceRequest
 from rllib_lmgame.experiments.results.outcome import TrialSummary
-from rllib_lmgame.experiments.run import cluster, dashboard
+from rllib_lmgame.experiments.run import cluster
+from rllib_lmgame.experiments.run.cluster import RunOptions
 from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals
-from rllib_lmgame.experiments.run.options import RunOptions
 
 
 @pytest.fixture
@@ -256,10 +256,10 @@ def test_a_dashboard_is_for_those_who_watch(monkeypatch):
     for terminal in (True, False):
         monkeypatch.setattr("sys.stdout.isatty", lambda terminal=terminal: terminal)
         tried = None if terminal else False  # Ray goes on without one that does not start, unless it was asked for.
-        assert [dashboard.include_dashboard(asked) for asked in (None, True, False)] == [tried, True, False]
+        assert [cluster.include_dashboard(asked) for asked in (None, True, False)] == [tried, True, False]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert dashboard.include_dashboard(None) is False
+    assert cluster.include_dashboard(None) is False
 
 
 def test_a_callback_that_fails_has_its_line(monkeypatch, tmp_path):
@@ -348,5 +348,5 @@ def test_where_the_metrics_are_is_told_of_nodes_that_show_them():
         {"Alive": False, "NodeManagerAddress": "10.0.0.2", "MetricsExportPort": 8080},
         {"Alive": True, "NodeManagerAddress": "10.0.0.3", "MetricsExportPort": -1},
     ]
-    assert dashboard.metrics_line(nodes) == "Metrics for Prometheus: http://10.0.0.1:8080/metrics"
-    assert dashboard.metrics_line(nodes[1:]) == ""
+    assert cluster.metrics_line(nodes) == "Metrics for Prometheus: http://10.0.0.1:8080/metrics"
+    assert cluster.metrics_line(nodes[1:]) == ""

@@ -12,7 +12,7 @@ from rllib_lmgame.experiments.checks import outside
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.files.reading import read_experiments
-from rllib_lmgame.experiments.run.options import RunOptions
+from rllib_lmgame.experiments.run.cluster import RunOptions
 from rllib_lmgame.sandbox import modes
 from rllib_lmgame.sandbox.programs import SandboxReport, report_sandbox
 

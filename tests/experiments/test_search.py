@@ -14,15 +14,15 @@ from ray.tune.schedulers.pbt import _explore
 from ray.tune.search import SEARCH_ALG_IMPORT
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.experiments.search.mutations import mutated_points, tune_mutations
-from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_scheduler, split_scheduler
-from rllib_lmgame.experiments.search.searchers import make_searcher
+from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_scheduler, make_searcher, split_scheduler
 from rllib_lmgame.experiments.search.spaces import (
     check_search_space,
     find_search_spaces,
     grid_size,
+    mutated_points,
     sample_points,
     to_tune,
+    tune_mutations,
 )
 from rllib_lmgame.experiments.spec import CheckpointOptions, Source, make_spec
 

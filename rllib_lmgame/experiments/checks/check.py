@@ -23,20 +23,21 @@ from rllib_lmgame.experiments.checks.callbacks import check_callbacks
 from rllib_lmgame.experiments.checks.taught import check_data, check_taught
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file
 from rllib_lmgame.experiments.results.outcome import load_report
-from rllib_lmgame.experiments.search.mutations import MUTATIONS, mutated_key, mutated_points
-from rllib_lmgame.experiments.search.schedulers import check_scheduler, split_scheduler
-from rllib_lmgame.experiments.search.searchers import make_searcher
+from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_searcher, split_scheduler
 from rllib_lmgame.experiments.search.spaces import (
     GRID,
+    MUTATIONS,
     check_search_space,
     find_search_spaces,
     grid_size,
     misspelt_space,
+    mutated_key,
+    mutated_points,
     sample_points,
 )
 from rllib_lmgame.experiments.search.stopping import check_stopping_number
 from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, dotted, make_specs
-from rllib_lmgame.experiments.stock.keys import check_stock_config
+from rllib_lmgame.experiments.stock import check_stock_config
 from rllib_lmgame.policies.model.files import check_model
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.algorithms import PREFERENCES, SUPERVISED, AlgorithmEntry, entry_of, known_entry
