@@ -21,7 +21,6 @@ from rllib_lmgame.experiments.checks.check import CheckedExperiment, named_metri
 from rllib_lmgame.experiments.checks.outside import tell_sandbox
 from rllib_lmgame.experiments.checks.resources import asked_by, request_of
 from rllib_lmgame.experiments.results.comparison import print_comparison
-from rllib_lmgame.experiments.results.loggers import ProgressFile, ResultFile
 from rllib_lmgame.experiments.results.next_commands import (
     next_commands,
     print_final_evaluation,
@@ -40,11 +39,15 @@ from rllib_lmgame.experiments.results.outcome import (
     summarize,
 )
 from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile
+from rllib_lmgame.experiments.run.callbacks import (
+    MetricNames,
+    ProgressFile,
+    ResultFile,
+    WaitingCallback,
+    memory_deaths_are_failures,
+)
 from rllib_lmgame.experiments.run.cluster import RunOptions, running_cluster
 from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, interruptible
-from rllib_lmgame.experiments.run.memory_deaths import memory_deaths_are_failures
-from rllib_lmgame.experiments.run.metric_names import MetricNames
-from rllib_lmgame.experiments.run.placement_waits import WaitingCallback
 from rllib_lmgame.experiments.run.resume import (
     Resumption,
     adopt_newest,
@@ -58,7 +61,7 @@ from rllib_lmgame.experiments.run.resume import (
 from rllib_lmgame.experiments.run.whole_paths import with_paths_of_here
 from rllib_lmgame.experiments.search.schedulers import make_scheduler, make_searcher
 from rllib_lmgame.experiments.search.spaces import to_tune
-from rllib_lmgame.experiments.search.stopping import stopping_criteria
+from rllib_lmgame.experiments.spec import stopping_criteria
 from rllib_lmgame.telemetry.trial_names import settings_name, trial_settings
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2

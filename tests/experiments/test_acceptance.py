@@ -20,9 +20,8 @@ import pytest
 
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.experiments.acceptance import checks, engines, running, trials
-from rllib_lmgame.experiments.acceptance.checks import CHECKS, Here, visible
+from rllib_lmgame.experiments.acceptance.checks import CHECKS, Here, Measured, Setting, visible
 from rllib_lmgame.experiments.acceptance.learner_side import LearnerSide, model_directory_of
-from rllib_lmgame.experiments.acceptance.measured import Measured, Setting
 from rllib_lmgame.experiments.acceptance.running import FOUND, run_apart
 from rllib_lmgame.experiments.checks.machine import Gpu
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.experiments.results.files import cut, json_lines
-from rllib_lmgame.experiments.results.loggers import ProgressFile, ResultFile, iteration_kept
+from rllib_lmgame.experiments.run.callbacks import ProgressFile, ResultFile, iteration_kept
 
 
 def line(iteration: int) -> str:

@@ -16,8 +16,7 @@ from rllib_lmgame.experiments.run.resume import (
     save_settings,
     with_settings_of,
 )
-from rllib_lmgame.experiments.search.stopping import AtMost
-from rllib_lmgame.experiments.spec import ExperimentSpec, Source, make_spec, make_specs
+from rllib_lmgame.experiments.spec import AtMost, ExperimentSpec, Source, make_spec, make_specs
 
 FILE = (
     "a:\n  run: PPO\n  env: CartPole-v1\n  stop: {training_iteration: 5}\n  config:\n    lr: 1.0e-4\n    gamma: "

@@ -11,8 +11,7 @@ import yaml
 from ray.tune.experiment import Trial
 
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
-from rllib_lmgame.experiments.search.stopping import stopping_criteria
-from rllib_lmgame.experiments.spec import ExperimentOptions
+from rllib_lmgame.experiments.spec import ExperimentOptions, stopping_criteria
 from tests.experiments.test_check import GAME, STOCK, check, error_of
 
 

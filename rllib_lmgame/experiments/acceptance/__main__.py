@@ -10,8 +10,7 @@ from pathlib import Path
 
 from rllib_lmgame.base.json_files import write_json
 from rllib_lmgame.base.text import in_words
-from rllib_lmgame.experiments.acceptance.checks import named
-from rllib_lmgame.experiments.acceptance.measured import Setting
+from rllib_lmgame.experiments.acceptance.checks import Setting, named
 from rllib_lmgame.experiments.acceptance.running import FOUND
 
 

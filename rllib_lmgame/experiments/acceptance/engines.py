@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from rllib_lmgame.experiments.acceptance.checks import Measured, Setting
 from rllib_lmgame.experiments.acceptance.learner_side import CONTEXT, LearnerSide, model_directory_of, vocabulary_of
-from rllib_lmgame.experiments.acceptance.measured import Measured, Setting
 
 REQUESTS, PROMPT, REPLY = 16, 64, 48
 SHARE = 0.35

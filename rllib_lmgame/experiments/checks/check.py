@@ -35,8 +35,7 @@ from rllib_lmgame.experiments.search.spaces import (
     mutated_points,
     sample_points,
 )
-from rllib_lmgame.experiments.search.stopping import check_stopping_number
-from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, dotted, make_specs
+from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, check_stopping_number, dotted, make_specs
 from rllib_lmgame.experiments.stock import check_stock_config
 from rllib_lmgame.policies.model.files import check_model
 from rllib_lmgame.policies.model.tiny import check_shape

@@ -29,8 +29,7 @@ from rllib_lmgame.base.lock import is_running
 from rllib_lmgame.base.storage import is_uri
 from rllib_lmgame.experiments.results.files import ITERATION, RESULT_FILE, json_lines
 from rllib_lmgame.experiments.results.outcome import experiment_directory
-from rllib_lmgame.experiments.search.stopping import stopping_criteria
-from rllib_lmgame.experiments.spec import STOPS, ExperimentOptions, ExperimentSpec, dotted
+from rllib_lmgame.experiments.spec import STOPS, ExperimentOptions, ExperimentSpec, dotted, stopping_criteria
 
 SETTINGS_FILE = "settings.json"
 _MAY_CHANGE = {*STOPS, "max_failures", "callbacks", "report", "storage_path"}
