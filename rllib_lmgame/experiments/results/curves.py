@@ -135,8 +135,8 @@ def read_curve(directory: Path, metric: str, rows: Sequence[Mapping[str, float]]
     experiment = directory.absolute().parent.name
     curve = Curve(directory.absolute().name, experiment, heldout=read_heldout(directory))
     curve.settings, curve.seed = read_settings(directory)
+    curve.last = last_measured(rows)
     for row in rows:
-        curve.last |= {key: value for key, value in row.items() if not math.isnan(value)}
         value = row.get(metric)
         if row.get("phase", 1.0) != 1.0 or value is None or math.isnan(value):
             continue
@@ -166,7 +166,7 @@ def read_results(directory: Path) -> list[dict[str, float]]:
     """
     if not (directory / RESULT_FILE).is_file():
         raise ConfigError("", f"{directory}: holds no {RESULT_FILE}; name the directory of a trial")
-    rows = [dict(_flat(result)) for result in json_lines(directory / RESULT_FILE)]
+    rows = [numbers_of(result) for result in json_lines(directory / RESULT_FILE)]
     if not rows:
         raise ConfigError("", f"{directory}: its file of results has no whole line")
     last = {row.get(ITERATION, float(i)): row for i, row in enumerate(rows)}
@@ -259,7 +259,7 @@ def best_of_sweep(path: str) -> str:
     last: dict[Path, dict[str, float]] = {}
     for trial in trials:
         with suppress(ConfigError):
-            last[trial] = {k: v for row in read_results(trial) for k, v in row.items() if not math.isnan(v)}
+            last[trial] = last_measured(read_results(trial))
     metric = next((name for name in RANKED_BY if any(name in numbers for numbers in last.values())), None)
     if len(trials) < 2 or metric is None:
         return path
@@ -381,8 +381,16 @@ def figure_text(figure: Figure) -> str:
     return f"{value:.4g}" + ("" if low is None or high is None else f" ({low:.3g} - {high:.3g})")
 
 
-def _flat(result: Mapping[str, Any]) -> Iterable[tuple[str, float]]:
+def numbers_of(result: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of one result, keys joined by ``/``."""
+    numbers = {}
     for path, value in flatten({key: value for key, value in result.items() if key != "config"}):
         if isinstance(value, int | float) and not isinstance(value, bool):
             with suppress(OverflowError):  # A whole number beyond all floats.
-                yield "/".join(path), float(value)
+                numbers["/".join(path)] = float(value)
+    return numbers
+
+
+def last_measured(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Metric -> its last number; NaN stands where an iteration did not measure it."""
+    return {key: value for row in rows for key, value in row.items() if not math.isnan(value)}
