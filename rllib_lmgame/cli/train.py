@@ -135,7 +135,7 @@ def command(args: argparse.Namespace) -> int:
     check_servers(checked, needed=not args.dry_run)
     check_prompts(checked)
     if args.memory_check:
-        from rllib_lmgame.experiments.checks.cards import check_fits
+        from rllib_lmgame.experiments.checks.resources import check_fits
 
         check_fits(checked)
     from rllib_lmgame.experiments.run.resume import place_runs

@@ -28,14 +28,13 @@ from rllib_lmgame.algorithms.cluster.memory import (
 )
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks import resources
-from rllib_lmgame.experiments.checks.cards import check_fits, gpu_lines
 from rllib_lmgame.experiments.checks.check import check_experiment
 from rllib_lmgame.experiments.checks.dry_run import (
     dry_run_lines,
     layout_lines,
     resolved_config,
 )
-from rllib_lmgame.experiments.checks.resources import check_memory, request_of, trials_at_once
+from rllib_lmgame.experiments.checks.resources import check_fits, check_memory, gpu_lines, request_of, trials_at_once
 from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.spec import Source, make_specs
 from rllib_lmgame.learners.microbatch import LEAST_ACTIVATIONS, MOST_TOKENS, default_tokens, kept_per_token, plain_layer

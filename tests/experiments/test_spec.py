@@ -37,7 +37,7 @@ def test_the_environment_moves_into_the_configuration():
         ("num_samples: '3'", "num_samples", "without quotes"),
         ("stop: {training_iteration: yes}", "stop.training_iteration", "valid number"),
         ("checkpoint_config: {num_to_kep: 1}", "checkpoint_config.num_to_kep", "num_to_keep"),
-        ("checkpoint_config: often", "checkpoint_config", "mapping"),
+        ("checkpoint_config: often", "checkpoint_config", "dictionary"),
     ],
 )
 def test_wrong_settings_are_named_with_their_line(line, key, words):

@@ -23,12 +23,12 @@ from rllib_lmgame.algorithms.cluster.threads import places_here, thread_words, t
 from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.base.threads import cores_of_trial, usable_cores
-from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.outside import dry_run_outside
 from rllib_lmgame.experiments.checks.resources import (
     asked_by,
     footprints_here,
+    gpu_lines,
     gpus_here,
     own_node,
     request_of,
@@ -57,16 +57,7 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
     spec = experiment.spec
     spaces = [f"{dotted(n.path)}: {n.kind} {n.argument}" for n in find_search_spaces(spec.config)]
     return [
-        (
-            f"# {spec.name}: {experiment.algorithm.name}, {experiment.num_trials} "
-            f"trial{'s' if experiment.num_trials > 1 else ''}"
-        ),
-        *dry_run_outside(experiment),
-        "# resources of one trial",
-        *[f"#   {line}" for line in request_of(experiment).lines()],
-        *_gpu_warning(experiment),
-        *_thread_lines(experiment),
-        *_memory_lines(experiment),
+        *needs_lines(experiment),
         *_prompt_lines(experiment.first_prompt),
         *_yaml(
             {
@@ -79,6 +70,20 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
         f"# configuration{' (first point of the search space)' if spaces else ''}",
         *_yaml({"config": resolved_config(experiment)}),
         "",
+    ]
+
+
+def needs_lines(experiment: CheckedExperiment) -> list[str]:
+    """What a trial takes, and what is missing for it."""
+    plural = "s" if experiment.num_trials > 1 else ""
+    return [
+        f"# {experiment.spec.name}: {experiment.algorithm.name}, {experiment.num_trials} trial{plural}",
+        *dry_run_outside(experiment),
+        "# resources of one trial",
+        *[f"#   {line}" for line in request_of(experiment).lines()],
+        *_gpu_warning(experiment),
+        *_thread_lines(experiment),
+        *_memory_lines(experiment),
     ]
 
 

@@ -72,12 +72,6 @@ def gpus() -> list[Gpu]:
     return found
 
 
-def cards_here() -> str:
-    """The GPUs of this machine in words: ``2 of 80 GB``, ``none``."""
-    sizes = [round(gpu.memory) for gpu in gpus()]
-    return ", ".join(f"{sizes.count(size)} of {size} GB" for size in sorted(set(sizes))) or "none"
-
-
 def findings() -> Iterator[Finding]:
     """All that is looked at, in the order in which it is shown; a check that fails is itself told of."""
     for check in CHECKS:
