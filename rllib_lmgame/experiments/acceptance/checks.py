@@ -243,16 +243,9 @@ class Here:
 
 
 def visible(variable: str | None, count: int) -> tuple[str, ...]:
-    """The names of the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves of ``count``; as CUDA, up to the first unknown one."""
-    if variable is None:
-        return tuple(map(str, range(count)))
-    names: list[str] = []
-    for name in (part.strip() for part in variable.split(",")):
-        known = int(name) < count if name.isdigit() else name.startswith(("GPU-", "MIG-"))
-        if not known or len(names) == count:
-            break
-        names.append(name)
-    return tuple(names)
+    """The names of the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves of ``count``."""
+    names = map(str, range(count)) if variable is None else map(str.strip, variable.split(","))
+    return tuple(n for n in names if (int(n) < count if n.isdigit() else n.startswith(("GPU-", "MIG-"))))
 
 
 def named(names: Sequence[str]) -> list[Check]:
