@@ -20,7 +20,7 @@ from rllib_lmgame.base.schedule import ENV_STEPS, NUMBERS
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, resolve_algorithm
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
-from rllib_lmgame.experiments.checks.taught import check_data, check_taught
+from rllib_lmgame.experiments.checks.taught import check_taught
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file
 from rllib_lmgame.experiments.results.outcome import load_report
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_searcher, split_scheduler
@@ -70,8 +70,6 @@ class CheckedExperiment:
     """What was found of the servers that games are played on."""
     missing: dict[str, str] = field(default_factory=dict)
     """Keys of games whose server is not there, and how it is started."""
-    taught: dict[str, Any] = field(default_factory=dict)
-    """What was read for supervised learning, until prompts are checked."""
 
 
 def check_experiment(spec: ExperimentSpec) -> CheckedExperiment:
@@ -169,13 +167,12 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
         _check_stop(spec, algorithm.entry)
     configs = [build_config(algorithm, point) for point in sample_points(spec.config)]
     _check_mutations(spec, algorithm)
-    taught = check_data(configs) if algorithm.own else {}
     if algorithm.own:
         for config in configs:
             _check_report(spec, config)
             _check_evaluated(spec, config)
             _check_restored(spec, config)
-    return CheckedExperiment(spec, algorithm, configs, num_trials, taught=taught)
+    return CheckedExperiment(spec, algorithm, configs, num_trials)
 
 
 def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None:

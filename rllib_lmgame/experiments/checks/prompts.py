@@ -13,7 +13,7 @@ from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
-from rllib_lmgame.experiments.checks.taught import begins_with_expert, check_written, data_of
+from rllib_lmgame.experiments.checks.taught import begins_with_expert, check_data, data_of
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 
@@ -22,11 +22,11 @@ BUDGET_S = 60.0
 
 
 def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
-    """Check that the first prompts of each game fit, in every seat whose tokenizer is on this machine.
+    """Check that the first prompts of each game fit, in every seat whose tokenizer is on this machine; and the data.
 
     A tiny model's tokenizer is made from texts of quick games. The shortest legal action, an expert's first reply and
     what ``constrained_decoding`` allows are written as replies too. Games that there is no time for are left out.
-    Raises: ConfigError: if a prompt leaves no room for a reply.
+    Raises: ConfigError: if a prompt leaves no room for a reply, or data cannot be learnt.
     """
     deadline, seen = time.monotonic() + BUDGET_S, set[str]()
     for experiment in checked:
@@ -47,9 +47,8 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                 there = [game for game in games if game.key not in experiment.missing]
                 for game in {f"{game.key}|{game.language_model!r}": game for game in there}.values():
                     _check_in_time(game, chats)
-                check_written(config, chats.of, experiment.taught)
+                check_data(config, chats.of)
                 experiment.first_prompt = experiment.first_prompt or chats.first_prompt
-        experiment.taught.clear()
 
 
 def _check_in_time(game: GameConfig, chats: _Chats) -> None:
