@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import sys
@@ -218,33 +217,6 @@ def test_a_model_without_a_tokenizer_is_told_at_the_key_that_named_it(of_taxi, t
     )
     assert (error.path, error.source) == ("config.language_model.model", f"--set config.language_model.model={bare}")
     assert "name one in language_model.tokenizer" in error.message
-
-
-def test_a_checkpoint_of_other_models_is_not_restored(of_taxi):
-    with pytest.raises(ConfigError, match=r"'player' has another tokenizer: there token \d+ is") as caught:
-        check(GAME + f"  restore: {of_taxi}\n", trust=True)
-    assert (caught.value.path, caught.value.source) == ("restore", "x.yaml:6")
-    assert "\n" not in str(caught.value)
-    check(GAME, "env=lmgame/Taxi-v0", f"restore={of_taxi}", trust=True)
-    shape = "config.language_model.tiny={hidden_size: 48}"
-    with pytest.raises(ConfigError, match="has hidden_size 96 there, 48 here") as caught:
-        check(GAME, "env=lmgame/Taxi-v0", f"restore={of_taxi}", shape, trust=True)
-    assert caught.value.path == "restore"
-
-
-def test_a_league_of_other_policies_is_not_restored(tmp_path):
-    (tmp_path / MARKER).write_text("{}")
-    (tmp_path / "league").mkdir()
-    members = [{"name": "hunter-5", "policy": "hunter"}]
-    (tmp_path / "league" / "league.json").write_text(json.dumps({"members": members, "payoffs": {}}))
-    settings = ("env=lmgame/KuhnPoker-v0", "config.env_config={}", "config.policy_mapping_fn=league")
-    with pytest.raises(ConfigError, match="members or results of 'hunter'") as caught:
-        check(GAME, *settings, f"restore={tmp_path}", trust=True)
-    assert caught.value.path == "restore"
-
-
-def test_a_model_that_is_elsewhere_is_left_to_the_trial(of_taxi):
-    check(GAME, f"restore={of_taxi}", "config.language_model.model=someone/not-on-this-machine", trust=True)
 
 
 def test_messages_of_rllib_get_a_key_and_a_line():

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
@@ -171,7 +170,6 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
         for config in configs:
             _check_report(spec, config)
             _check_evaluated(spec, config)
-            _check_restored(spec, config)
     return CheckedExperiment(spec, algorithm, configs, num_trials)
 
 
@@ -215,23 +213,6 @@ def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
                 f"{name} is only in results of iterations that evaluate, and a scheduler looks for it in all of them: "
                 "set config.evaluation_interval: 1",
             )
-
-
-def _check_restored(spec: ExperimentSpec, config: Any) -> None:
-    """Refuse a checkpoint with models of other shapes, other tokenizers, or a league of other policies."""
-    if spec.options.restore is None:
-        return
-    from rllib_lmgame.algorithms.checkpoints.models import check_league, check_models
-    from rllib_lmgame.algorithms.models import prepare_models
-
-    prepared = config.copy(copy_frozen=False)
-    prepared.model_files = prepare_models(prepared)
-    try:
-        checkpoint = Path(find_checkpoint(spec.options.restore))
-        check_models(checkpoint, prepared, local_files_only=True)
-        check_league(checkpoint, prepared)
-    except CheckpointError as error:
-        raise ConfigError("restore", str(error)) from None
 
 
 def named_metrics(spec: ExperimentSpec) -> dict[str, str]:
