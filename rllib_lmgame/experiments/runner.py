@@ -47,7 +47,7 @@ from rllib_lmgame.experiments.run.callbacks import (
     memory_deaths_are_failures,
 )
 from rllib_lmgame.experiments.run.cluster import RunOptions, running_cluster
-from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, interruptible
+from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, watched
 from rllib_lmgame.experiments.run.resume import (
     Resumption,
     adopt_newest,
@@ -56,7 +56,6 @@ from rllib_lmgame.experiments.run.resume import (
     reached,
     save_settings,
     ways_on,
-    with_settings_of,
 )
 from rllib_lmgame.experiments.run.whole_paths import with_paths_of_here
 from rllib_lmgame.experiments.search.schedulers import make_scheduler, make_searcher
@@ -200,7 +199,7 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
         stop=stopping_criteria(settings),
         num_samples=settings.num_samples,
         time_budget_s=settings.time_budget_s,
-        scheduler=make_scheduler(settings.scheduler, wrap=lambda cls: _wrapped(cls, resumption)),
+        scheduler=make_scheduler(settings.scheduler, wrap=lambda cls: watched(cls, resumption and resumption.take)),
         search_alg=make_searcher(spec),
         max_concurrent_trials=spec.search.max_concurrent_trials if spec.search.type else None,
         checkpoint_config=tune.CheckpointConfig(**values_of(spec.checkpoint)),
@@ -224,11 +223,6 @@ def _resumption(experiment: CheckedExperiment) -> Resumption:
     ):  # The driver sees checkpoints, and can say if they are whole.
         return Resumption(options, adopt_newest, lambda: ways_on(Path(directory), _restart(experiment)))
     return Resumption(options)
-
-
-def _wrapped(scheduler: type, resumption: Resumption | None) -> type:
-    stopping = interruptible(scheduler)
-    return stopping if resumption is None else with_settings_of(resumption, stopping)
 
 
 def _is_started(experiment: CheckedExperiment) -> bool:

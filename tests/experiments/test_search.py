@@ -14,6 +14,7 @@ from ray.tune.schedulers.pbt import _explore
 from ray.tune.search import SEARCH_ALG_IMPORT
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.experiments.run.interrupt import watched
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_scheduler, make_searcher, split_scheduler
 from rllib_lmgame.experiments.search.spaces import (
     check_search_space,
@@ -175,7 +176,8 @@ def test_asha_is_an_alias():
 def test_a_result_without_the_metric_is_passed_over():
     """ASHA would rank a trial by NaN at the end of a rung and never look at it there again."""
     trial, controller = SimpleNamespace(trial_id="a", status="RUNNING"), None
-    scheduler = make_scheduler({"type": "asha", "metric": "m", "mode": "max", "max_t": 9, "grace_period": 1})
+    asha = {"type": "asha", "metric": "m", "mode": "max", "max_t": 9, "grace_period": 1}
+    scheduler = make_scheduler(asha, wrap=watched)
     scheduler.on_trial_add(controller, trial)
     recorded = lambda: [score for rung in scheduler._brackets[0]._rungs for score in rung[1].values()]  # noqa: E731
     assert scheduler.on_trial_result(controller, trial, {"training_iteration": 1, "m": math.nan}) == "CONTINUE"

@@ -114,17 +114,6 @@ class Resumption(Callback):
             raise CheckpointError("; ".join(filter(None, (refusal, self._ways_on()))))
 
 
-def with_settings_of(resumption: Resumption, scheduler: type) -> type:
-    """A trial scheduler like ``scheduler`` that shows every trial Tune adds to ``resumption``."""
-
-    class Resuming(scheduler):  # type: ignore[misc]
-        def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-            resumption.take(trial)
-            super().on_trial_add(tune_controller, trial)
-
-    return Resuming
-
-
 def _update(trial: Any, options: ExperimentOptions) -> None:
     criteria, last = stopping_criteria(options), trial.last_result
     ended = trial.status == "TERMINATED" and reached(trial.stopping_criterion, last)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -86,7 +84,6 @@ def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) ->
             raise ConfigError(f"scheduler.{key}", f"{name} has no such argument; {hint}")
     if name != FIFO and "metric" in accepted:
         _check_metric(arguments)
-        cls = _measured(cls)
     if MUTATIONS in arguments:
         arguments[MUTATIONS] = tune_mutations(arguments[MUTATIONS])
     try:
@@ -96,21 +93,6 @@ def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) ->
         raise ConfigError(
             "scheduler", f"{name}: {str(error) or 'its arguments do not fit together'}{install}"
         ) from error
-
-
-class _Measured:
-    """Mix-in of a trial scheduler: skips results without its metric (NaN)."""
-
-    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        value = result.get(self.metric)  # type: ignore[attr-defined]
-        if isinstance(value, float) and math.isnan(value):
-            return "CONTINUE"
-        return super().on_trial_result(tune_controller, trial, result)  # type: ignore[misc]
-
-
-@functools.cache
-def _measured(scheduler: type) -> type:
-    return type(scheduler.__name__, (_Measured, scheduler), {"__module__": __name__})
 
 
 def _check_metric(arguments: Mapping[str, Any]) -> None:
