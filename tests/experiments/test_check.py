@@ -60,9 +60,6 @@ class Leaving(Estimator):
     def __init__(self):
         raise SystemExit(3)
 
-class ReadsFive(Estimator):
-    reads = 5
-
 class Player:
     act = property(lambda self: 1 / 0)
 
@@ -171,7 +168,6 @@ def test_who_is_refused_is_told_what_works_here(text, override, words):
             for name, words in (
                 ("NoGroups", "asking `raising:NoGroups` fails: ZeroDivisionError"),
                 ("Leaving", "SystemExit: 3"),
-                ("ReadsFive", "its reads must be a list of names, got the whole number 5"),
             )
         ),
         ("stop.env_runners.success_rate=x", "stop.env_runners/success_rate", "must be a valid number"),
