@@ -145,17 +145,9 @@ def test_a_merge_takes_mappings_alone():
     ("text", "words"),
     [
         ("a: !!str {b: 1}", "the tag !!str"),
-        ("a: !!int [1]", "the tag !!int"),
-        ("a: !!map b", "the tag !!map"),
-        ("a: !!null b", "cannot be read"),
         ("a: !!int +-5", "cannot be read"),
         (r'a: "\UFFFFFFFF"', "not readable as YAML"),
-        (r'a: "\U00110000"', "not readable as YAML"),
         (r'a: "\ud800"', "cannot be read"),
-        (r'"\ud800": 1', "cannot be read"),
-        ("%YAML " + "1" * 5000 + ".1\n---\na: 1", "not readable as YAML"),
-        ("a: *" + "k" * 5000, "not readable as YAML"),
-        ("a: !" + "k" * 5000 + "! 1", "not readable as YAML"),
         ("a: !!" + "k" * 5000 + " [1]", "tag"),
         ("a: " + "9" * 5000, "cannot be read"),
     ],
@@ -176,20 +168,7 @@ def test_escaped_pairs_are_one_character():
 
 
 @pytest.mark.parametrize(
-    ("path", "above"),
-    [
-        *[
-            ("a.b[0]", "a.b"),
-            ("a.b", "a"),
-            ("a[0][1]", "a[0]"),
-            ("a", ""),
-            ("", ""),
-            ("a.", ""),
-            ("a[", ""),
-            ("[0]", ""),
-        ],
-        ("a[b]c", "a[b]"),
-    ],
+    ("path", "above"), [("a.b[0]", "a.b"), ("a.b", "a"), ("a[0][1]", "a[0]"), ("a", ""), ("a.", ""), ("a[b]c", "a[b]")]
 )
 def test_the_key_around_a_key(path, above):
     assert parent(path) == above
