@@ -28,8 +28,6 @@ CPU, GPU = {"CPU": 1.0}, {"CPU": 1.0, "GPU": 1.0}
         (request(CPU, {"GPU": 0.5}, {"GPU": 0.5}), [{"CPU": 8.0, "GPU": 1.0}], None),
         (request({"GPU": 2.0}), [{"CPU": 8.0, "GPU": 1.0}] * 2, "2 GPU on one node"),
         (request(GPU, GPU), [{"CPU": 1.0, "GPU": 1.0}] * 2, None),
-        (request(GPU, GPU, strategy="STRICT_PACK"), [{"CPU": 1.0, "GPU": 1.0}] * 2, "STRICT_PACK"),
-        (request(CPU, CPU, strategy="STRICT_SPREAD"), [{"CPU": 8.0}], "asks for 2 nodes"),
         (request(CPU, {"CPU": 1.0, "A100": 1.0}), [{"CPU": 8.0, "GPU": 1.0}], "1 A100, there are 0"),
         (request(*[{"CPU": 0.1}] * 10), [{"CPU": 1.0}], None),
     ],

@@ -61,7 +61,7 @@ GPU_KEYS = {
 def shortfall(request: ResourceRequest, nodes: Sequence[Mapping[str, float]]) -> str | None:
     """Why a request can never be placed on nodes of these total resources; ``None`` if it may fit.
 
-    Checks only what is certain: totals, bundles larger than every node, strict strategies. Ray judges the rest.
+    Checks only what is certain: totals, and bundles larger than every node. Ray judges the rest.
     """
     there: Counter[str] = Counter()
     for node in nodes:
@@ -72,10 +72,6 @@ def shortfall(request: ResourceRequest, nodes: Sequence[Mapping[str, float]]) ->
     for bundle in request.bundles:
         if not any(_holds(node, bundle) for node in nodes):
             return f"asks for {_text(bundle)} on one node, and no node has as much"
-    if request.strategy == "STRICT_PACK" and not any(_holds(node, request.total) for node in nodes):
-        return f"asks for {_text(request.total)} on one node (STRICT_PACK), and no node has as much"
-    if request.strategy == "STRICT_SPREAD" and len(request.bundles) > len(nodes):
-        return f"asks for {len(request.bundles)} nodes (STRICT_SPREAD), there {_is_or_are(len(nodes))} {len(nodes)}"
     return None
 
 

@@ -192,8 +192,9 @@ WHERE = f"scheduler.{MUTATIONS}"
 
 def tune_mutations(mutations: Any) -> dict[str, Any]:
     """The mutations with Tune's own search spaces; a ``choice`` becomes a list. Raises: ConfigError: not drawable."""
-    choices = {path: value for path, value in _ends(mutations) if isinstance(value, list)}
-    return to_tune(substitute(mutations, choices))
+    space = _mutation_space(mutations)
+    choices = {node.path: list(node.argument) for node in find_search_spaces(space) if node.kind == "choice"}
+    return to_tune(substitute(space, choices))
 
 
 def mutated_points(config: Mapping[str, Any], mutations: Any) -> Iterator[dict[str, Any]]:
@@ -201,65 +202,53 @@ def mutated_points(config: Mapping[str, Any], mutations: Any) -> Iterator[dict[s
 
     Raises: ConfigError: if a nested key has no value to start from; Tune gives one to top-level keys only.
     """
-    whole: Any = config
-    for path, value in _ends(mutations):
-        _check_start(config, path)
-        whole = _put(whole, path, {"choice": value} if isinstance(value, list) else value)
-    return sample_points(whole)
+    return sample_points(_mutated(config, _mutation_space(mutations)))
 
 
 def mutated_key(path: str, mutations: Any) -> str:
     """Where a wrong value was written: ``path`` (``config.lr``) itself, or among the mutations."""
     own = f"{WHERE}.{path.removeprefix('config.')}"
-    return own if own in {dotted((WHERE, *end)) for end, _ in _ends(mutations)} else path
+    spaces = find_search_spaces(_mutation_space(mutations))
+    return own if own in {dotted((WHERE, *node.path)) for node in spaces} else path
 
 
-def _ends(mutations: Any) -> Iterator[tuple[Path, Any]]:
-    """Every mutated key with its list of values or its search space, checked."""
+def _mutation_space(mutations: Any) -> dict[str, Any]:
+    """The mutations as a search space, checked: each list is a ``choice``."""
     for node in find_search_spaces(mutations):
         check_search_space(node, WHERE)
+        if node.kind in (GRID, "sample_from"):
+            why = "values are drawn again and again; write a list of values, or a distribution"
+            raise ConfigError(f"{dotted((WHERE, *node.path))}.{node.kind}", why)
+
+    def as_space(value: Any, where: str) -> Any:
+        if isinstance(value, list) and value:
+            if find_search_spaces(value):
+                raise ConfigError(where, "a list holds values, not search spaces")
+            return {"choice": value}
+        if not isinstance(value, Mapping) or not value:
+            spaces = ", ".join((*DISTRIBUTIONS, "choice"))
+            raise ConfigError(where, f"expected a list of values or one of {spaces}, got {describe(value)}")
+        return value if _is_space(value) else {key: as_space(item, f"{where}.{key}") for key, item in value.items()}
+
     if not isinstance(mutations, Mapping) or not mutations:
         raise ConfigError(WHERE, f"expected key -> list of values or search space, got {describe(mutations)}")
-    for key, value in mutations.items():
-        yield from _ends_below((str(key),), value)
+    return {key: as_space(value, f"{WHERE}.{key}") for key, value in mutations.items()}
 
 
-def _ends_below(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
-    where = dotted((WHERE, *path))
-    space = next((node for node in find_search_spaces(value) if not node.path), None)
-    if space is not None:
-        yield path, _drawn_from(space, value, where)
-    elif isinstance(value, list) and value:
-        if find_search_spaces(value):
-            raise ConfigError(where, "a list holds values, not search spaces")
-        yield path, value
-    elif isinstance(value, Mapping) and value:
-        for key, item in value.items():
-            yield from _ends_below((*path, str(key)), item)
-    else:
-        spaces = ", ".join((*DISTRIBUTIONS, "choice"))
-        raise ConfigError(where, f"expected a list of values or one of {spaces}, got {describe(value)}")
+def _is_space(value: Any) -> bool:
+    return any(not node.path for node in find_search_spaces(value))
 
 
-def _drawn_from(space: SearchNode, value: Any, where: str) -> Any:
-    if space.kind in (GRID, "sample_from"):
-        why = "values are drawn again and again; write a list of values, or a distribution"
-        raise ConfigError(f"{where}.{space.kind}", why)
-    return list(space.argument) if space.kind == "choice" else value
-
-
-def _check_start(config: Mapping[str, Any], path: Path) -> None:
-    """Raise :class:`ConfigError` if ``config`` holds the section of a mutated key, but no value of the key."""
-    section: Any = config
-    for key in path if path[0] in config else ():
-        if not isinstance(section, Mapping) or key not in section:
-            why = f"there is no value to start from; set {dotted(('config', *path))} too"
-            raise ConfigError(dotted((WHERE, *path)), why)
-        section = section[key]
-
-
-def _put(config: Any, path: Path, value: Any) -> Any:
-    if not path:
-        return value
-    section = config if isinstance(config, Mapping) else {}
-    return {**section, path[0]: _put(section.get(path[0]), path[1:], value)}
+def _mutated(config: Mapping[str, Any], space: Mapping[str, Any], path: Path = ()) -> dict[str, Any]:
+    """The configuration with search spaces in the place of mutated values."""
+    result = dict(config)
+    for key, value in space.items():
+        own = (*path, key)
+        if path and key not in config:
+            why = f"there is no value to start from; set {dotted(('config', *own))} too"
+            raise ConfigError(dotted((WHERE, *own)), why)
+        if _is_space(value) or key not in config:
+            result[key] = value
+        else:
+            result[key] = _mutated(config[key] if isinstance(config[key], Mapping) else {}, value, own)
+    return result
