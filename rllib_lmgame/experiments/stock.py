@@ -9,6 +9,7 @@ from typing import Any
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.text import first_line
+from rllib_lmgame.telemetry.metrics import flatten
 
 _EXTRA_KEYS = {
     *("multiagent", "train_batch_size_per_learner", "model_config", "rl_module_spec", "learner_class", "callbacks"),
@@ -124,16 +125,7 @@ def evaluate_stock_checkpoint(
         raise ConfigError("", first_line(error)) from error
     algorithm.restore_from_path(str(Path(path).absolute()))
     try:
-        return _numbers(algorithm.evaluate().get("env_runners", {}))
+        numbers = flatten(algorithm.evaluate().get("env_runners", {}))
+        return {"/".join(path): float(value) for path, value in numbers if hasattr(value, "__float__")}
     finally:
         algorithm.stop()
-
-
-def _numbers(results: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    flat: dict[str, float] = {}
-    for key, value in results.items():
-        if isinstance(value, Mapping):
-            flat.update(_numbers(value, f"{prefix}{key}/"))
-        elif isinstance(value, int | float) or hasattr(value, "item"):
-            flat[f"{prefix}{key}"] = float(value)
-    return flat

@@ -122,14 +122,6 @@ def test_tags_that_make_objects_are_refused(tag):
     assert "not allowed" in error.message
 
 
-@pytest.mark.parametrize("text", ["deepspeed: {bf16: {enabled:true}}", "{deepspeed: {bf16:{enabled:true}}}"])
-def test_a_colon_without_a_blank_makes_no_key(text: str) -> None:
-    """YAML reads a key ``enabled:true`` without a value."""
-    error = error_of(text)
-    assert error.path.startswith("deepspeed.bf16") and "write `enabled: true`" in error.message
-    assert value_of("{'a:b': , mine:Game: 3}") == {"a:b": None, "mine:Game": 3}, "quoted, or with a value"
-
-
 @pytest.mark.parametrize("held", ["[*x]", "{b: *x}", "{<<: *x}", "{<<: [*x]}"])
 def test_an_alias_to_itself_is_refused(held):
     assert "alias" in error_of(f"a: &x {held}").message

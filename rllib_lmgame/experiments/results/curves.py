@@ -113,17 +113,12 @@ def _default_metric(results: Sequence[Sequence[Mapping[str, float]]]) -> str:
     """The sum of returns that never changes, as in self-play of a zero-sum game, is no curve."""
     often = Counter(name for rows in results for name in set(_measured(rows)))
     returns = [name for name in METRICS if name.endswith("episode_return_mean")]
-    constant = {
-        name for name in returns if len({row[name] for rows in results for row in rows if _is_number(row, name)}) == 1
-    }
+    seen = [(name, row[name]) for rows in results for row in rows for name in returns if name in row]
+    constant = {name for name in returns if len({x for each, x in seen if each == name and not math.isnan(x)}) == 1}
     several = len({row.get(ITERATION) for rows in results for row in rows}) > 1
     found = [name for pattern in _OTHERS for name in sorted(often) if fnmatchcase(name, pattern)]
     names = [name for name in (*METRICS, *found) if not (several and name in constant)]
     return max(names, key=lambda name: often[name]) if any(often[name] for name in names) else METRICS[0]
-
-
-def _is_number(row: Mapping[str, float], name: str) -> bool:
-    return not math.isnan(row.get(name, math.nan))
 
 
 def read_curve(directory: Path, metric: str, rows: Sequence[Mapping[str, float]] | None = None) -> Curve:
@@ -177,14 +172,9 @@ def read_heldout(directory: Path) -> dict[str, list[tuple[str, float]]]:
     """Milestone -> level and success of each held-out episode, from ``report.json`` or the newest checkpoint's
     ``milestones.json``. Raises: ConfigError: the file is damaged.
     """
-    file = heldout_file(directory)
-    return {} if file is None else read_milestones(file)
-
-
-def heldout_file(directory: Path) -> Path | None:
-    """The file that has what a trial reached on held-out levels, if there is one."""
     saved = [*sorted(directory.glob(f"checkpoint_*/{MILESTONES_FILE}")), directory / REPORT_FILE]
-    return next((path for path in reversed(saved) if path.is_file()), None)
+    file = next((path for path in reversed(saved) if path.is_file()), None)
+    return {} if file is None else read_milestones(file)
 
 
 def read_milestones(file: Path) -> dict[str, list[tuple[str, float]]]:
