@@ -299,7 +299,7 @@ def _evaluate_stock(source: str, own_options: dict[str, Any], args: argparse.Nam
     for flag in [*given(args, *OF_MODELS), *several]:
         raise ConfigError("", f"{flag} is for language models; this is the checkpoint of a stock algorithm")
     check_unpickling(checkpoint, args.trust_checkpoint)
-    from rllib_lmgame.experiments.stock.evaluation import evaluate_stock_checkpoint
+    from rllib_lmgame.experiments.stock import evaluate_stock_checkpoint
 
     with _ray(args):
         numbers = evaluate_stock_checkpoint(

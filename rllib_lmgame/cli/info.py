@@ -49,8 +49,8 @@ def about_file(path: str) -> Iterator[str]:
     """What a file's experiments are and what they need, as the dry run estimates it."""
     from rllib_lmgame.base.group import values_of
     from rllib_lmgame.base.plugin import find_in_current_directory
-    from rllib_lmgame.experiments.checks.cards import needs_of
     from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
+    from rllib_lmgame.experiments.checks.dry_run import needs_lines
     from rllib_lmgame.experiments.checks.outside import stand_in_for_missing
     from rllib_lmgame.experiments.files.reading import read_experiments
     from rllib_lmgame.experiments.run.cluster import quieten_ray
@@ -61,11 +61,8 @@ def about_file(path: str) -> Iterator[str]:
     check_quickly(specs)
     quieten_ray(0)
     for experiment in check_experiments(specs):
-        spec = experiment.spec
-        yield f"{spec.name}: {experiment.algorithm.name}, trials: {experiment.num_trials}"
-        yield from _rows(needs_of(experiment))
-        for notice in spec.notices:
-            yield f"  note: {notice}"
+        yield from (line.removeprefix("# ") for line in needs_lines(experiment))
+        yield from (f"  note: {notice}" for notice in experiment.spec.notices)
     yield f"all settings: rllib train file {path} --dry-run"
 
 

@@ -28,11 +28,10 @@ from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.base.schedule import ScheduleOptions
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.experiments.checks import check, prompts
-from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.checks.outside import dry_run_outside, stand_in_for_missing
-from rllib_lmgame.experiments.checks.resources import request_of
+from rllib_lmgame.experiments.checks.resources import gpu_lines, request_of
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file, read_experiments
 from rllib_lmgame.experiments.files.schema import file_schema
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
@@ -450,7 +449,7 @@ def made_up_levels_of(experiment) -> bool:
     return "# made-up levels" in dry_run_outside(experiment)
 
 
-@pytest.mark.parametrize("path", TINY_FILES, ids=lambda path: path.stem)
+@each(TINY_FILES)
 def test_a_small_example_says_that_its_levels_are_made_up(path: Path) -> None:
     head = path.read_text(encoding="utf-8").partition(f"\n{path.stem}:")[0]
     made_up = any(map(made_up_levels_of, checked_all(path)))

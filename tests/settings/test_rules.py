@@ -130,11 +130,6 @@ def test_the_example_of_a_rule_is_refused_at_its_key(key: str, example: str) -> 
     assert caught.value.message and "{" not in caught.value.message.replace("{stage: 0}", "")
 
 
-def test_a_warm_up_that_is_longer_than_the_stage_is_told() -> None:
-    (notice,) = notices_of({"warm_start": {"max_steps": 20}})
-    assert notice.startswith("config.warm_start.lr_warmup_steps: 50 steps of warm-up are more than max_steps: 20, so")
-
-
 @pytest.mark.parametrize(
     "config",
     [
