@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -46,9 +46,9 @@ class Asked:
         self.odds = odds
         self.seen: list[InformationSet] = []
 
-    def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
-        self.seen += decisions
-        return [Answer(self.odds(decision), 0.25) for decision in decisions]
+    async def answer(self, decision: InformationSet, number: int, *, greedy: bool = False) -> Answer:
+        self.seen.append(decision)
+        return Answer(self.odds(decision), 0.25)
 
 
 class Talking(Asked):
@@ -61,12 +61,12 @@ class Talking(Asked):
         self.words = words
         self.greedy: set[bool] = set()
 
-    def ask_for_words(
-        self, decisions: Sequence[InformationSet], *, greedy: bool = False, numbers: Sequence[int] | None = None
-    ) -> list[Answer]:
-        self.seen += decisions
+    async def answer(self, decision: InformationSet, number: int, *, greedy: bool = False) -> Answer:
+        if decision.legal_actions:
+            return await super().answer(decision, number)
+        self.seen.append(decision)
         self.greedy.add(greedy)
-        return [Answer({self.words or "": 1.0}, float(self.words is None)) for _ in decisions]
+        return Answer({self.words or "": 1.0}, float(self.words is None))
 
 
 def engine_policies(directory: str) -> tuple[AskedPolicies, list[GenerationRequest]]:
@@ -277,14 +277,13 @@ def test_a_game_that_cannot_begin_has_no_such_games_and_is_looked_at_once(fault,
 
 def test_a_game_that_outgrows_the_context_is_counted_and_the_others_go_on() -> None:
     class Short(Asked):
-        def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
-            full = [decision for decision in decisions if len(decision.replies) == 3]
-            if full:
-                raise NoRoom(full, 99)
-            return super().ask(decisions)
+        async def answer(self, decision: InformationSet, *asked: Any, **how: Any) -> Answer:
+            if len(decision.replies) == 3:
+                raise NoRoom([decision], 99)
+            return await super().answer(decision, *asked, **how)
 
     class Broken(Asked):
-        def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
+        async def answer(self, *asked: Any, **how: Any) -> Answer:
             raise NotAnswered("gone")
 
     full, short = (list(Against("random", games=40)(TIC_TAC_TOE, kind(uniform)).values()) for kind in (Asked, Short))
@@ -302,19 +301,9 @@ def test_decisions_asked_about_after_one_another_have_seeds_of_their_own(tiny_mo
 
 
 def test_how_many_are_in_play_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    batches: list[int] = []
-
-    class Counted(Asked):
-        def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
-            batches.append(len(decisions))
-            return super().ask(decisions)
-
-    together = Against("random", games=10)(TIC_TAC_TOE, Counted(uniform))
-    assert batches[:3] == [10, 10, 10], "all games are asked about at once"
-    batches.clear()
+    together = Against("random", games=10)(TIC_TAC_TOE, Asked(uniform))
     monkeypatch.setattr(measure, "AT_ONCE", 4)
-    assert Against("random", games=10)(TIC_TAC_TOE, Counted(uniform)) == together
-    assert max(batches) == 4 and batches[:3] == [4, 4, 4]
+    assert Against("random", games=10)(TIC_TAC_TOE, Asked(uniform)) == together
 
 
 def test_a_game_without_the_option_is_left_out(make_config: Callable[..., Any]) -> None:
