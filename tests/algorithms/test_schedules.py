@@ -630,7 +630,7 @@ def test_an_iteration_tells_how_often_the_levels_of_a_list_were_dealt(monkeypatc
         loop._list_sizes = sizes
         loop.set_lmgame_state(json.loads(json.dumps(state)))
         loop.training_step()
-        epochs.append(loop.metrics.logged["data_epochs"])
+        epochs.append(loop.metrics.logged["data_epochs",])
     assert epochs == [4 / 6, 8 / 6, 2.0]
 
 
