@@ -60,14 +60,9 @@ def saved_model(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bo
     Raises: CheckpointError: if it holds the average alone.
     """
     last = last and config.settings.averages
-    if last and not has_last(checkpoint, config):
+    if last and not (checkpoint / LAST_DIRECTORY).is_dir():
         raise CheckpointError(f"{checkpoint} holds averaged weights alone: {LAST_DIRECTORY}/ is missing")
     return hf_directory(checkpoint, policy, config.trained_policies(), last=last)
-
-
-def has_last(checkpoint: Path, config: LMGameConfig) -> bool:
-    """Whether a checkpoint holds the last iterate beside averaged weights."""
-    return config.settings.averages and (checkpoint / LAST_DIRECTORY).is_dir()
 
 
 def model_of(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bool = False) -> ModelFiles:
