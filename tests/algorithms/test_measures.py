@@ -89,14 +89,6 @@ def test_a_measure_that_no_game_has_is_refused(make_config) -> None:
         cut.validate()
 
 
-def test_a_saved_configuration_names_its_measures(make_config) -> None:
-    config = make_config(**KUHN, evaluation_config={"measures": [{"type": "exploitability", "samples": 9}]})
-    assert config.settings.as_yaml()["evaluation_config"]["measures"] == [{"type": "exploitability", "samples": 9}]
-    again = type(config)().update_from_dict(config.to_dict())
-    assert again.evaluation_options == config.evaluation_options
-    assert load_measure(config.evaluation_options.measures[0], "x").samples == 9  # type: ignore[attr-defined]
-
-
 TWO = {"policies": ["one", "two"]}
 
 
@@ -212,15 +204,6 @@ def test_the_exploitability_of_policies_that_reason_and_of_others(reasoning: boo
     assert value == pytest.approx(11 / 24) and numbers["nash_conv"] == pytest.approx(2 * value)
     assert low < value < high if reasoning else low == value == high
     assert numbers["illegal_max"] == 0.5 and numbers["illegal_mean"] == pytest.approx(0.5 / 12)
-
-
-def test_the_interval_is_that_of_as_many_samples_as_are_drawn() -> None:
-    """Which ends at the value, the more of them there are."""
-    widths = []
-    for samples in (16, 1600):
-        numbers = Exploitability(samples=samples)(GameConfig(env=KUHN["env"]), Uniform(True))  # type: ignore[arg-type]
-        widths.append(numbers["exploitability_high"] - numbers["exploitability_low"])
-    assert widths[1] < widths[0] / 4
 
 
 @pytest.mark.parametrize("reasoning", [False, True])

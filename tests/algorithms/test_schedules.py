@@ -251,15 +251,6 @@ def test_stages_that_are_added_on_resume_begin_where_others_of_their_rule_stand(
     assert list(resumed.values().values()) == [30, 40, 0.9]
 
 
-def test_stages_that_are_added_on_resume_have_as_many_results_in_a_row_as_others_of_their_rule() -> None:
-    stages = ScheduleOptions(by=SUCCESS, values=[1, 2], above=0.5, iterations=2)
-    first, resumed = Schedules({"a": stages}), Schedules({"a": stages, "b": stages})
-    first.observe(result_of(0.9))
-    resumed.set_state(first.state())
-    resumed.observe(result_of(0.9))
-    assert resumed.values() == {"a": 2, "b": 2}
-
-
 def test_on_resume_fewer_stages_go_on_with_the_last() -> None:
     rule = {"by": SUCCESS, "above": 0.5, "below": 0.2}
     first = Schedules({"a": ScheduleOptions(values=[1, 2, 3, 4], **rule)})

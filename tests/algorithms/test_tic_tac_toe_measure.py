@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rllib_lmgame.algorithms.measuring.measures import load_measure, measured_columns
 from rllib_lmgame.algorithms.measuring.tic_tac_toe import TicTacToeChances
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.measures.tic_tac_toe import chances, minimax_player, uniform_player
 from rllib_lmgame.rollouts.asking import Answer
@@ -61,19 +59,3 @@ def test_a_game_that_may_be_cut_short_has_no_such_chances() -> None:
     for cell in "123546879":  # A draw on a full board.
         assert not session.step({session.to_act()[0]: cell}).truncated
     assert session.to_act() == ()
-
-
-def test_it_is_found_by_name_and_belongs_to_its_game(make_config) -> None:
-    assert isinstance(load_measure("tic_tac_toe", "key"), TicTacToeChances)
-    config = make_config(
-        env=GAME.env, env_config={}, evaluation_interval=1, evaluation_config={"measures": ["tic_tac_toe"]}
-    )
-    config.validate()
-    assert ("minimax_loss",) in measured_columns(config, ["tic_tac_toe"], [GAME])
-    with pytest.raises(ConfigError, match="KuhnPoker-v0 is not TicTacToe"):
-        make_config(
-            env="lmgame/KuhnPoker-v0",
-            env_config={},
-            evaluation_interval=1,
-            evaluation_config={"measures": ["tic_tac_toe"]},
-        ).validate()

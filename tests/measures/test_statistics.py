@@ -62,12 +62,12 @@ def drawn(chance: np.random.Generator, kind: str, mean: float, size: int) -> tup
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", [16, 29, 83, 1800])
+@pytest.mark.parametrize("size", [16, 1800])
 def test_an_interval_over_levels_holds_the_rate_of_all_such_levels(kind: str, size: int) -> None:
     """1,800 levels are some 446 in 512 draws. With results counted for levels it would in a third of the cases."""
     chance = np.random.default_rng(size)
     held, too_narrow, paired = [], [], []
-    for number in range(1200):
+    for number in range(600):
         mean = (0.05, 0.3, 0.774)[number % 3]
         results, levels = drawn(chance, kind, mean, size)
         rate = rate_over_levels(results, levels)
@@ -111,18 +111,6 @@ def test_few_levels_that_all_ended_as_before_prove_no_certainty(size: int, share
         _, mean, low, high = paired_by_level(after, dict.fromkeys(after, 0.0), lambda name, n=size: int(name) % n)
         held.append(low <= share <= high)
     assert np.mean(held) >= 0.9 and low < mean < high
-
-
-def test_levels_that_come_more_often_than_others_are_levels_all_the_same() -> None:
-    """Frequencies by Zipf's law. With residuals from a mean that large levels pull to themselves: .66 of the cases."""
-    chance = np.random.default_rng(0)
-    often = 1 / np.arange(1, 17) ** 2
-    held = []
-    for _ in range(400):
-        won, levels = (chance.random(16) < 0.5).astype(float), chance.choice(16, size=512, p=often / often.sum())
-        interval = rate_over_levels(won[levels].tolist(), levels.tolist()).interval
-        held.append(interval is not None and interval[0] <= 0.5 <= interval[1])
-    assert np.mean(held) >= 0.9
 
 
 def test_the_interval_is_wilsons_where_no_level_comes_twice_and_as_wide_where_each_always_ends_alike() -> None:
