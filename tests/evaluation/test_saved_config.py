@@ -273,7 +273,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), json_values, max_size=5))
 @example({"algorithm_config_overrides_per_module": None})
 @example({"algorithm_config_overrides_per_module": {"player": {"token_ppo": 5}}})
