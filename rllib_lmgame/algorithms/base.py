@@ -115,6 +115,7 @@ class LMGameAlgorithm(PPO):
 
     config: LMGameConfig
     config_class: ClassVar[type[LMGameConfig]]
+    """Of the default configuration."""
 
     @classmethod
     def get_default_config(cls) -> Any:
@@ -394,7 +395,7 @@ class LMGameAlgorithm(PPO):
             self.metrics.aggregate(result.metrics, key=ENV_RUNNER_RESULTS)
 
     def log_numbers(self, key: str | tuple[str, ...], numbers: dict[str, Any]) -> None:
-        """Log this iteration's ``numbers``, which may be nested, below ``key``."""
+        """Log this iteration's ``numbers``, which may be nested, below ``key``; ``()`` is the top of the result."""
         prefix = (key,) if isinstance(key, str) else key
         for path, value in flatten(numbers):
             self.metrics.log_value((*prefix, *path), float(value), window=1, reduce="mean")
