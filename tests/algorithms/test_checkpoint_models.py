@@ -98,12 +98,8 @@ def test_a_league_of_another_policy_is_refused(tmp_path) -> None:
     ("there", "here", "said"),
     [
         ({"modules_to_save": ["norm"]}, {}, r"trains .*norm\.weight only there \(language_model.lora.modules_to_save"),
-        ({}, {"modules_to_save": ["norm"]}, r"trains .*norm\.weight only here"),
         ({}, {"target_modules": ["q_proj", "v_proj"]}, r"down_proj only there \(language_model.lora.target_modules"),
-        ({"target_modules": ["q_proj"]}, {}, "down_proj only here"),
         ({"r": 8}, {"init": True}, "r 8 there and 4 here"),
-        ({"alpha": 8}, {"init": True}, "alpha 8 there and 16 here"),
-        ({"modules_to_save": ["norm"]}, {"init": True}, "norm.* only there"),
         ({}, {"target_modules": [f"{each}_proj" for each in ("q", "k", "v", "o", "gate", "up", "down")]}, None),
         ({}, {"init": True}, None),
     ],
