@@ -266,7 +266,7 @@ class AskedPolicies:
         actions are listed. Raises: NoRoom, NotAnswered.
         """
         policy = self._seats[decision.agent_id]
-        drawn = {"numbers": [number], **self._drawn(greedy)}
+        drawn: dict[str, Any] = {"numbers": [number], **self._drawn(greedy)}
 
         async def generate(request: GenerationRequest) -> Generation:
             return await self._generate[policy](replace(request, request_id=f"{number}/{request.request_id}"))
