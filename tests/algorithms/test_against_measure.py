@@ -296,7 +296,7 @@ def test_a_game_that_outgrows_the_context_is_counted_and_the_others_go_on() -> N
 def test_decisions_asked_about_after_one_another_have_seeds_of_their_own(tiny_model_dir, monkeypatch) -> None:
     monkeypatch.setattr(measures, "AT_ONCE", 4)
     asked, requests = engine_policies(tiny_model_dir)
-    assert len(asked.ask_for_samples(decisions({})[:10], 3)) == 10 and len(requests) == 30
+    assert len(asked.ask(decisions({})[:10], 3)) == 10 and len(requests) == 30
     assert len({request.sampling.seed for request in requests}) == 30
 
 

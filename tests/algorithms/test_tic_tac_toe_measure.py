@@ -16,15 +16,8 @@ GAME = GameConfig(env="lmgame/TicTacToe-v0")
 class Asked:
     """Policies that play uniformly as X and, as O, the first empty cell."""
 
-    def __init__(self, reasoning: bool = False) -> None:
-        self.reasoning = reasoning
-
-    def ask(self, decisions) -> list[Answer]:
-        assert not self.reasoning
-        return [self._answer(decision) for decision in decisions]
-
-    def ask_for_samples(self, decisions, samples: int) -> list[Answer]:
-        assert self.reasoning and samples == 5
+    def ask(self, decisions, samples: int) -> list[Answer]:
+        assert samples == 5
         return [self._answer(decision) for decision in decisions]
 
     def _answer(self, decision) -> Answer:
@@ -37,10 +30,9 @@ def first_cell(cells: str) -> dict[str, float]:
     return {next(cell for cell in cells if cell not in "XO"): 1.0}
 
 
-@pytest.mark.parametrize("reasoning", [False, True])
-def test_numbers_are_those_of_the_players(reasoning: bool) -> None:
+def test_numbers_are_those_of_the_players() -> None:
     measure = TicTacToeChances(samples=5)
-    numbers = measure(GAME, Asked(reasoning))
+    numbers = measure(GAME, Asked())
     assert set(numbers) == set(measure.columns)
     as_x, as_o = chances(uniform_player, minimax_player, "X"), chances(first_cell, minimax_player, "O")
     assert (numbers["minimax_loss_first"], numbers["minimax_loss_second"]) == pytest.approx((as_x.loss, as_o.loss))

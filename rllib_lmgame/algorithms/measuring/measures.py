@@ -253,13 +253,11 @@ class AskedPolicies:
         self.rollout_options = config.text_rollout_options
         self.reasoning = any(chat.options.think != "off" for chat in self._chats.values())
 
-    def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
-        """Probabilities of the legal actions at each decision (:func:`~rllib_lmgame.rollouts.asking.ask`)."""
+    def ask(self, decisions: Sequence[InformationSet], samples: int) -> list[Answer]:
+        """Probabilities of the legal actions at each decision; of policies that reason, from ``samples`` replies."""
+        if self.reasoning:
+            return self._collect(decisions, partial(ask_for_samples, samples=samples, **self._drawn(False)))
         return self._collect(decisions, lambda *part, numbers: self._probabilities(*part))
-
-    def ask_for_samples(self, decisions: Sequence[InformationSet], samples: int) -> list[Answer]:
-        """The same from ``samples`` replies at each (:func:`~rllib_lmgame.rollouts.asking.ask_for_samples`)."""
-        return self._collect(decisions, partial(ask_for_samples, samples=samples, **self._drawn(False)))
 
     async def answer(self, decision: InformationSet, number: int, *, greedy: bool = False) -> Answer:
         """The reply in game ``number``: probabilities, one sample of policies that reason, or words where no legal
