@@ -13,7 +13,6 @@ from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts, below_config, s
 from rllib_lmgame.algorithms.games import (
     check_contest,
     check_games_known,
-    check_legal_moves,
     check_replayable,
     check_seats,
     games_blamed_first,
@@ -93,8 +92,6 @@ def admit(config: Any) -> None:
             refuse(rules.league, s, run)
             check_contest(config)
     check_schedules(config)
-    with games_blamed_first(config):
-        check_legal_moves(config)
     refuse(rules.engines, s, run)
     if s.evaluation.measures and config.evaluation_interval:  # To look at a game may take long.
         games = config.games_for_evaluation()

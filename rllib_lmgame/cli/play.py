@@ -113,7 +113,7 @@ class OpenCheckpoint:
         checkpoint = find_checkpoint(path)
         if not is_own_checkpoint(checkpoint):
             raise CheckpointError(f"{checkpoint} is the checkpoint of a stock algorithm; `rllib evaluate` plays it")
-        return cls(*open_checkpoint(checkpoint, trust=settings.trust, games=settings.names))
+        return cls(*open_checkpoint(checkpoint, trust=settings.trust))
 
     def game(self, name: str | None, own: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """The game and its options: those of the checkpoint on test levels, with ``own`` options on top."""

@@ -347,8 +347,5 @@ CALLBACKS = Registry(
 REPORTS = Registry(
     "report",
     "report",
-    {
-        "learning": "rllib_lmgame.evaluation.learning_report:learning_report",
-        "exploitability": "rllib_lmgame.evaluation.exploitability_report:exploitability_report",
-    },
+    {"learning": "rllib_lmgame.evaluation.learning_report:learning_report"},
 )

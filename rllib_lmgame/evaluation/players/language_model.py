@@ -265,7 +265,7 @@ def checkpoint_player(name: str, source: str, directory: str, policy: str | None
     place = find_checkpoint(directory)
     if not is_own_checkpoint(place):
         raise CheckpointError(f"{place} is no checkpoint with a language model; a model's directory is written hf:DIR")
-    checkpoint, config = open_checkpoint(place, trust=settings.trust, games=settings.names)
+    checkpoint, config = open_checkpoint(place, trust=settings.trust)
     trained = config.trained_policies()
     mapping = config.seat_mapping()
     if policy is None and len(trained) > 1 and settings.games and isinstance(mapping, SeatMapping | RoleMapping):
