@@ -118,6 +118,9 @@ def _dispatch(arguments: list[str], started: float) -> int:
         raise ConfigError("", f"unknown command {command!r}; did you mean `rllib {meant}`?")
     parser = make_parser(command)
     parsed, rest = parser.parse_known_args(arguments)
+    if parsed.version:
+        print(_version())
+        return 0
     if not hasattr(parsed, "run"):
         parser.print_help()
         return 0 if not arguments else EXIT_USAGE
@@ -130,16 +133,16 @@ def _dispatch(arguments: list[str], started: float) -> int:
 
 
 def make_parser(command: str | None = None) -> Parser:
-    """The parser; only the module of ``command`` is imported, the others are listed."""
+    """The parser of one command, or the list of all without one."""
     parser = Parser(prog="rllib", description=_DESCRIPTION)
-    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("--version", action="store_true", help="print the versions of this package and of Ray")
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    for name, summary in COMMANDS.items():
-        if name == command:
-            module = importlib.import_module(f"rllib_lmgame.cli.{name.replace('-', '_')}")
-            module.command.add_to(subparsers, name, summary)
-        else:
+    if command in COMMANDS:
+        module = importlib.import_module(f"rllib_lmgame.cli.{command.replace('-', '_')}")
+        module.command.add_to(subparsers, command, COMMANDS[command])
+    else:
+        for name, summary in COMMANDS.items():
             subparsers.add_parser(name, help=summary)
     return parser
 
@@ -169,6 +172,7 @@ def _leave_garbage() -> None:
 
 def _prepare_environment() -> None:
     """Defaults that keep Ray patient, other libraries quiet and trials in this directory; set variables stay."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # Else each process looks through all packages.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("PYTHONWARNINGS", "ignore::DeprecationWarning")

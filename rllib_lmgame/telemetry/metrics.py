@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from rllib_lmgame.base.errors import did_you_mean
 
@@ -54,7 +53,7 @@ def win_draw_loss(numbers: Mapping[str, Any]) -> list[tuple[str, str, list[float
     found = [
         (policy, role, [rate[policy][role] for rate in rates]) for policy, roles in rates[0].items() for role in roles
     ]
-    return [(policy, role, shares) for policy, role, shares in found if not np.isnan(shares).any()]
+    return [(policy, role, shares) for policy, role, shares in found if not any(map(math.isnan, shares))]
 
 
 EPISODE_COLUMNS = (
