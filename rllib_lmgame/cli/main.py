@@ -27,12 +27,11 @@ COMMANDS = {
     "chat": "talk with a policy or a model",
     "collect": "record a player's episodes as a log or as conversations to train on",
     "compare": "compare runs: final metrics, keys that differ, learning curves",
-    "completion": "print a script that completes commands in bash or zsh",
     "data": "list, fetch and check published data sets",
     "schema": "print the JSON schema of experiment files, for editors",
     "export-env": "write a game as an environment for TRL or verifiers",
     "games": "list and check the text games",
-    "info": "describe a file, a checkpoint or a game, and what it needs",
+    "info": "describe a checkpoint or a game",
     "init": "write the first files of your own game or experiment",
     "models": "list the pretrained models that are known by name",
     "play": "play a game, alone, against any player, or watch",
@@ -95,7 +94,7 @@ def _status(arguments: list[str], started: float) -> int:
 
 
 def _in_words(error: OSError) -> str:
-    """What the system refused, in a line; what cannot be printed is printed no more."""
+    """The error of the system in one line; output that cannot be written is discarded."""
     if error.filename is None:  # Perhaps it was the output.
         try:
             print(flush=True)
@@ -106,7 +105,7 @@ def _in_words(error: OSError) -> str:
 
 
 def _let_go_of_output() -> None:
-    """Nobody reads the output, or there is no room for it: Python would try again at its end."""
+    """Discard the output: it is closed or the disk is full, and Python would try to write it again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
