@@ -47,10 +47,11 @@ FORMS = {
     "language_model.demonstrations": [0, 1, [{"observation": "1 + 1", "action": "2", "think": None}]],
     "language_model.turn_suffix": ["", "Turns left: {turns_left}"],
     "language_model.reply_prefill": ["", "<answer>"],
+    "language_model.reply_format": ["boxed", {"type": "tags"}, "rllib_lmgame.policies.chat.reply_formats:React"],
     "inference.engine": [
         "vllm",
         "transformers",
-        "rllib_lmgame.inference.engines.transformers_engine:TransformersEngine",
+        "rllib_lmgame.inference.registry:Transformers",
     ],
     "inference.engine_kwargs": [{}, {"seed": 1}],
     "token_ppo.advantage_estimator": [

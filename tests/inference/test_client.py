@@ -314,18 +314,3 @@ def test_new_games_are_spread_evenly(num_engines: int, games: int) -> None:
     homes = [router.route(str(game)) for game in range(games)]
     counts = [homes.count(engine) for engine in range(num_engines)]
     assert max(counts) - min(counts) <= 1
-
-
-def test_forgets_the_key_that_was_not_used_for_longest() -> None:
-    router = AffinityRouter(2, max_keys=2)
-    assert [router.route(key) for key in ("a", "b", "a", "c")] == [0, 1, 0, 0]
-    router.started(0)
-    assert router.route("a") == 0  # Remembered: a new key would go to the other engine now.
-    router.started(1)
-    router.started(1)
-    assert router.route("b") == 0
-
-
-def test_needs_an_engine() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        AffinityRouter(0)

@@ -248,10 +248,49 @@ def _among(model: Any, request: GenerationRequest, generation: Any) -> list[floa
     return found
 
 
+OPENINGS = ((11, 12, 30, STOP), (11, 13, 14, 30, STOP), (20, 21, STOP), (11, 12, 15, 16, STOP), (22, 21, STOP))
+NEWS = (40, 41, 42)
+"""Ids between the first reply and the second."""
+
+
+def test_sampler_and_learner_agree_under_constraint(engine: Any, model_dir: str) -> None:
+    """Of two turns of a row one is constrained and one free, in either order; the first tokens of a choice differ much
+    in probability from those of the vocabulary.
+    """
+    module, temperature = learner_module(model_dir, CONTEXT), 0.6
+    spec = SamplingSpec(9, temperature=temperature, stop_token_ids=(STOP,))
+    asked = [
+        *requests(24, spec, prefix="legal-", choices=OPENINGS),
+        *requests(8, spec, prefix="legal-free-", seed=5),
+    ]
+    trajectories = [Trajectory([], terminated=True) for _ in asked]
+    for number in range(2):
+        then = []
+        for request, generation, played in zip(asked, generate_all(engine, asked), trajectories, strict=True):
+            ids = generation.response_ids
+            allowed = None if request.choices is None else allowed_tokens(request.choices, tuple(ids.tolist()))
+            prompt = np.array(NEWS if number else request.prompt_ids, np.int32)
+            played.turns.append(Turn(prompt, ids, generation.logprobs, new_row=not number, allowed=allowed))
+            context = [*request.prompt_ids, *ids.tolist(), *NEWS]
+            choices = OPENINGS if request.choices is None else None
+            then.append(GenerationRequest(f"{request.request_id}-then", context, spec, choices))
+        asked = then
+    batch = TokenBatch.from_trajectories(trajectories, max_row_tokens=CONTEXT)
+    turns = [turn for played in trajectories for turn in played.turns]
+    decided = sum(len(t.response_ids) if t.allowed is None else int((t.allowed.counts > 1).sum()) for t in turns)
+    assert batch.num_rows == len(trajectories)
+    assert batch.num_actions == decided < sum(len(turn.response_ids) for turn in turns)
+    for pack in batch.microbatches(100):
+        with torch.no_grad():
+            out = module.forward_train(pack.to_torch() | {"temperature": temperature, "head_chunks": 3})
+        batch.put(pack, old_logprobs=out["logprobs"].numpy())
+    np.testing.assert_allclose(batch.old_logprobs, batch.rollout_logprobs, atol=2e-5)
+
+
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (GenerationRequest("bad", [], SamplingSpec(4)), "prompt is empty"),
+        (GenerationRequest("bad", [], SamplingSpec(4)), "is empty"),
         (GenerationRequest("bad", [3, VOCAB], SamplingSpec(4)), "outside the vocabulary"),
         (GenerationRequest("bad", [3, -1], SamplingSpec(4)), "outside the vocabulary"),
         (GenerationRequest("bad", [3] * CONTEXT, SamplingSpec(4)), f"{CONTEXT} tokens"),
@@ -259,12 +298,11 @@ def _among(model: Any, request: GenerationRequest, generation: Any) -> list[floa
         (GenerationRequest("bad", [3], SamplingSpec(4, top_p=0.0)), "impossible sampling"),
         (GenerationRequest("bad", [3], SamplingSpec(4, stop_token_ids=(1,)), ((4, 5),)), "does not end with"),
         (GenerationRequest("bad", [3], SamplingSpec(4, stop_token_ids=(1,)), ((4, 1, 1),)), "before its end"),
-        (GenerationRequest("bad", [3], SamplingSpec(1, stop_token_ids=(1,)), ((4, 1),)), "longest choice"),
-        (GenerationRequest("bad", [3], SamplingSpec(4), ()), "no choices"),
+        (GenerationRequest("bad", [3], SamplingSpec(1, stop_token_ids=(1,)), ((4, 1),)), "max_tokens is 1"),
+        (GenerationRequest("bad", [3], SamplingSpec(4), ()), "is empty"),
         (GenerationRequest("bad", [3], SamplingSpec(4), None, ()), "is empty"),
         (GenerationRequest("bad", [3], SamplingSpec(4), None, (VOCAB,)), "outside the vocabulary"),
-        (GenerationRequest("bad", [3], SamplingSpec(4, stop_token_ids=(1,)), ((4, 1),), (4,)), "leave `choices` out"),
-        (GenerationRequest("bad", [3] * (CONTEXT - 2), SamplingSpec(4), None, (4, 1)), "do not fit"),
+        (GenerationRequest("bad", [3] * (CONTEXT - 2), SamplingSpec(4), None, (4, 1)), f"holds {CONTEXT - 1}"),
     ],
 )
 def test_a_bad_request_fails_alone(engine: Any, request_: GenerationRequest, message: str) -> None:

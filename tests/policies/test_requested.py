@@ -160,28 +160,6 @@ def test_what_is_no_call_stays_text() -> None:
     assert content == "" and [name for _, name, _ in calls] == ["a", "b"]
 
 
-def test_a_call_that_never_ends_takes_no_time() -> None:
-    """Of a model that repeats itself; patterns that look for its end from every place would take hours."""
-    for written in ("\n" * 500_000, "<parameter=a>" * 50_000 + "</function></tool_call>"):
-        reply = f"<tool_call><function=f>{written}"
-        assert read_calls(reply) == (reply, ())
-
-
-def test_what_is_nested_too_deep_is_no_call_and_no_tool(tokenizer_of: Callable[..., Any]) -> None:
-    deep = "[" * 150_000 + "]" * 150_000
-    called = f'<tool_call>{{"name": "a", "arguments": {{"b": {deep}}}}}</tool_call>'
-    assert read_calls(called) == (called, ())
-    nested: list[Any] = []
-    for _ in range(100_000):
-        nested = [nested]
-    talk = conversation(
-        ChatFormat(tokenizer_of(special=SPECIAL, template=TOOLS, eos="<|im_end|>"), LanguageModelOptions())
-    )
-    tool = {"type": "function", "function": {"name": "look", "parameters": nested}}
-    with pytest.raises(RequestError, match="nested too deep"):
-        talk.prompt(request(user("Where?"), tools=[tool]))
-
-
 def test_names_and_calls_that_a_client_wrote_are_no_structure(tokenizer_of: Callable[..., Any]) -> None:
     shows = TOOLS.replace("m['content']) +", "m['content'] ~ (m['name'] or '') ~ (m['tool_calls'] or '')) +")
     tokenizer = tokenizer_of(special=SPECIAL, template=shows, eos="<|im_end|>")
