@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 from rllib_lmgame.base.group import Group, tag
 from rllib_lmgame.base.plugin import import_path
-from rllib_lmgame.inference.protocol import DeviceEngine, InferenceEngine
 from rllib_lmgame.settings.plugins import ENGINES, check_methods
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
@@ -55,6 +54,8 @@ class Engine(Group):
 
     def engine_class(self, key: str = ENGINES.key) -> Any:
         """The class. Raises: ConfigError: ``key``: it cannot be imported, or lacks a method."""
+        from rllib_lmgame.inference.protocol import InferenceEngine
+
         path = self.implementation or self.type
         cls = import_path(path, key)
         if isinstance(cls, type):  # Of what a function makes nothing is known yet.
@@ -63,6 +64,8 @@ class Engine(Group):
 
     def check_on_devices(self, key: str) -> None:
         """Check that the class has what ``key`` asks for. Raises: ConfigError: naming the missing methods."""
+        from rllib_lmgame.inference.protocol import DeviceEngine
+
         check_methods(self.engine_class(), DeviceEngine, self.type, key)
 
     def variables(self, options: InferenceOptions) -> dict[str, str]:

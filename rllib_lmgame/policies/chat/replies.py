@@ -6,16 +6,18 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import Group, tag
 from rllib_lmgame.base.plugin import asking
-from rllib_lmgame.envs.contract.functions import GameFunction
-from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.settings.placeholders import fill_placeholders
 from rllib_lmgame.settings.plugins import REPLY_FORMATS
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+
+if TYPE_CHECKING:
+    from rllib_lmgame.envs.contract.functions import GameFunction
+    from rllib_lmgame.envs.contract.session import Observation
+    from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 PAIR = "..."
 """Between the two marks of a pair."""
