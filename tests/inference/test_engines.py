@@ -5,9 +5,6 @@ that a model with long RoPE was trained with.
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import gc
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -42,32 +39,14 @@ from rllib_lmgame.inference.protocol import (
     StopReason,
     WeightUpdateError,
     allowed_tokens,
-    decode_generations,
-    encode_requests,
 )
-from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec, make_engine
-from rllib_lmgame.inference.weights import pack_state, state_checksum
+from rllib_lmgame.inference.serving.actor import EngineSpec, make_engine
+from rllib_lmgame.inference.weights import state_checksum
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.model.layout import Layout
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.sections.inference import InferenceOptions
-
-
-class MemoryOfC(ctypes.Structure):
-    """``struct mallinfo2`` of the GNU C library."""
-
-    names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
-    _fields_ = [(name, ctypes.c_size_t) for name in names]
-
-    @classmethod
-    def in_use(cls) -> int:
-        """Bytes."""
-        ask = ctypes.CDLL(None).mallinfo2
-        ask.restype = cls
-        told = ask()
-        return int(told.uordblks + told.hblkhd)
-
 
 SPECS = {
     "plain": SamplingSpec(12, stop_token_ids=(STOP,)),
@@ -153,51 +132,6 @@ def test_seeded_replies_are_the_same_bit_for_bit(vllm_engine: Any) -> None:
             np.testing.assert_array_equal(one.response_ids, other.response_ids)
             np.testing.assert_array_equal(one.logprobs, other.logprobs)
     assert all(g.error is None for crowd in crowds for g in crowd)
-
-
-@pytest.mark.slow
-def test_nothing_is_kept_of_a_request(engine: Any, models: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither in Python nor in what C has in use, as an actor serves them: chosen, seeded, ended by a text, aborted.
-
-    Every round is the same: oneDNN keeps up to 1,024 kernels of about 250 KB, each for another number of tokens in a
-    step, and so an engine on CPUs grows for hundreds of iterations. With fewer of them a tiny model is slower.
-    """
-    monkeypatch.setattr("rllib_lmgame.inference.serving.actor.make_engine", lambda spec: engine)
-    actor = EngineActor(EngineSpec("e", "", InferenceOptions(), CONTEXT), restarted=False)
-    choices = ((5, 7, STOP), (6, STOP), (5, 8, STOP))
-
-    async def play(count: int) -> None:
-        for number in range(count):
-            batch = [
-                *requests(160, SamplingSpec(3, seed=1), prefix=f"seeded{number}-"),
-                *requests(160, SamplingSpec(3, stop_token_ids=(STOP,), seed=2), prefix=f"c{number}-", choices=choices),
-                *requests(160, SamplingSpec(6, stop_texts=("a>", "b"), seed=3), prefix=f"ended{number}-"),
-            ]
-            await actor.submit("client", encode_requests(batch))
-            waiting = {request.request_id for request in batch}
-            while waiting:
-                replies = decode_generations((await actor.poll("client", 60.0))[2])
-                assert not any(reply.error for reply in replies)
-                waiting -= {reply.request_id for reply in replies}
-            (left,) = requests(1, SamplingSpec(200, seed=4), prefix=f"left{number}-")
-            await actor.submit("client", encode_requests([left]))
-            await actor.abort("client", [left.request_id])
-            await actor.update_weights(weights, number)
-
-    def in_use() -> tuple[int, int]:
-        """Blocks of Python's, and bytes of C's."""
-        gc.collect()
-        return sys.getallocatedblocks(), MemoryOfC.in_use()
-
-    async def kept() -> list[int]:
-        await play(4)
-        before = in_use()
-        await play(20)
-        return [now - then for now, then in zip(in_use(), before, strict=True)]
-
-    weights = pack_state(state_of(models[0]), 0)
-    blocks, size = asyncio.run(kept())
-    assert blocks < 20 * 481 / 4 and size < 20 * 481 * 200
 
 
 def test_samples_follow_the_distribution(engine: Any, models: Any) -> None:
