@@ -470,10 +470,11 @@ def _settings(present: Settings) -> PlaySettings:
 def gap_problem(policy: str, gap: float, config: LMGamePPOConfig) -> str:
     """What to say of log-probabilities of sampler and learner that differ by ``gap`` nats on average."""
     options, inference = config.language_model_of(policy), config.inference_options
+    used = inference.engine.type
     return (
         f"{policy}: the log-probabilities of the sampled tokens differ by {gap:.2g} between engine and learner, on "
         f"average; PPO would train on noise. Likely causes: {options.model} is computed in another way by "
-        f"inference.engine: {inference.engine} (try {'transformers' if inference.engine == 'vllm' else 'vllm'}), "
+        f"inference.engine: {used} (try {'transformers' if used == 'vllm' else 'vllm'}), "
         f"sampling leaves out tokens (inference.top_p={inference.top_p:g}, top_k={inference.top_k}), an option in "
         "inference.engine_kwargs changes the model, or half precision does not suffice (inference.dtype: float32). "
         "null goes on all the same"

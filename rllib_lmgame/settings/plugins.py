@@ -29,6 +29,8 @@ class Registry:
         own: Name -> import path (or the part itself).
         of_function: Import path of the group for a function; ``None``: parts are no groups.
         takes: What a function takes, for errors.
+        arguments: How many it is given by their places, and others by their names.
+        base: Import path of what classes of parts that are groups derive from.
     """
 
     key: str
@@ -36,6 +38,8 @@ class Registry:
     own: Mapping[str, Any]
     of_function: str | None = None
     takes: str = ""
+    arguments: tuple[int, tuple[str, ...]] = (1, ())
+    base: str = "rllib_lmgame.base.group:Group"
 
     @property
     def classes(self) -> Iterator[Any]:
@@ -106,9 +110,13 @@ class Registry:
             return type(choice)
         name = self._split(choice)[0]
         found = self.find(name)
-        if is_group(found) or self.of_function is None:
+        base = import_path(self.base, self.key)
+        if isinstance(found, type) and issubclass(found, base):
             return found
-        check_call(found, name, "", self.takes, None)
+        if self.of_function is None:
+            raise ConfigError("", f"`{name}` must be a class derived from {base.__name__} ({base.__module__})")
+        places, named = self.arguments
+        check_call(found, name, "", self.takes, *[None] * places, **dict.fromkeys(named))
         return import_path(self.of_function, self.key)
 
     def _split(self, choice: Any) -> tuple[str, dict[str, Any]]:
@@ -302,7 +310,11 @@ OBJECTIVES = Registry("token_ppo.objective", "objective", {"ppo": "rllib_lmgame.
 ENGINES = Registry(
     "inference.engine",
     "engine",
-    {name: f"rllib_lmgame.inference.registry:{name.upper()}" for name in ("vllm", "transformers")},
+    {"vllm": "rllib_lmgame.inference.registry:VLLM", "transformers": "rllib_lmgame.inference.registry:Transformers"},
+    of_function="rllib_lmgame.inference.registry:Engine",
+    takes="an engine is made as (model_dir, options, *, context_length, seed, version, trust_remote_code)",
+    arguments=(2, ("context_length", "seed", "version", "trust_remote_code")),
+    base="rllib_lmgame.inference.registry:Engine",
 )
 REPLY_FORMATS = Registry(
     "config.language_model.reply_format",
@@ -319,6 +331,7 @@ REPLY_FORMATS = Registry(
             "fence": "reply_formats:Fence",
         }.items()
     },
+    base="rllib_lmgame.policies.chat.replies:ReplyFormat",
 )
 MATCHMAKERS = Registry(
     "config.league.matchmaking",

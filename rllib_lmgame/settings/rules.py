@@ -91,11 +91,11 @@ def replies(s: Settings, f: Any) -> Found:
             "is that of language_model.think_tag, so that every action would be taken for reasoning; name another tag",
             ("language_model.think_tag",),
         )
-    if s.lm.think == "required" and not form.thought_form:
+    if s.lm.think == "required" and form.thought_form == "":
         yield Broken(
             "language_model.think",
-            f"required cannot be told with reply_format: {s.lm.reply_format}, in which reasoning has no marks; use "
-            "`optional`, which asks for it",
+            f"required cannot be told with reply_format: {s.lm.reply_format.type}, in which reasoning has no marks; "
+            "use `optional`, which asks for it",
             ("language_model.reply_format",),
         )
 
@@ -523,7 +523,7 @@ def _over_devices(s: Settings, engine: Any) -> Found:
     if not engine.over_devices:
         yield Broken(
             key,
-            f"{way!r} needs engine: vllm, or another that takes weights from GPU to GPU; `{engine.name}` takes "
+            f"{way!r} needs engine: vllm, or another that takes weights from GPU to GPU; `{engine.type}` takes "
             "object_store",
         )
     if way == "nccl" and (ours % 1 or theirs % 1):
@@ -547,7 +547,7 @@ def _action_values(s: Settings, engine: Any) -> Found:
     if values.beta > 0 and not (engine.plays_value_backbone if backbones else engine.plays_values):
         yield Broken(
             "inference.engine",
-            f"`{engine.name}` cannot add action values{' of a backbone of their own' * backbones} to logits; take "
+            f"`{engine.type}` cannot add action values{' of a backbone of their own' * backbones} to logits; take "
             f"transformers,{' value_model: shared,' * backbones} or action_values.beta: 0, with which the policy plays "
             "alone",
         )
@@ -566,7 +566,7 @@ def _adapters(s: Settings, engine: Any) -> Found:
     """Adapters that engines hold beside the model."""
     key, learning = "inference.adapters", s.trained_policies()
     if not engine.serves_adapters:
-        yield Broken(key, f"needs engine: vllm; `{engine.name}` holds merged weights")
+        yield Broken(key, f"needs engine: vllm; `{engine.type}` holds merged weights")
     if any(s.model_of(policy).lora is None for policy in learning):
         yield Broken(key, "needs language_model.lora for all policies that learn")
     if len({_base_of(s, policy) for policy in learning}) > 1:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.cluster import memory
 from rllib_lmgame.algorithms.facts import PolicyFacts
-from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, Room, default_tokens, kept_per_token
 from rllib_lmgame.settings.sections.token_ppo import EMA
 
@@ -339,7 +338,7 @@ def engine_numerics(config: Any) -> tuple[str, float | None]:
     """Numerics of the engines, and MiB of each one's key-value cache; ``None`` where none is set aside in advance."""
     options = config.inference_options
     dtype = options.dtype_on(options.on_gpu)
-    reserves = find_engine(options.engine).reserves_cache
+    reserves = options.engine.reserves_cache
     return "bfloat16" if dtype == "auto" else dtype, options.cache_mib if reserves else None
 
 
@@ -366,7 +365,6 @@ def _adapters(config: Any, shape: memory.ModelShape, keys: Sequence[str], width:
 
 def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Processes:
     options = config.inference_options
-    entry = find_engine(options.engine)
     dtype, cache = engine_numerics(config)
     parts = memory.engine_mib(
         shape,
@@ -375,12 +373,14 @@ def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Proces
         kv_cache_mib=cache,
         sequences=sequences_at_once(config),
     )
-    if entry.copies_tied_head and not options.on_gpu and shape.tied:
+    if options.engine.copies_tied_head and not options.on_gpu and shape.tied:
         parts["weights"] += shape.head * memory.BYTES[dtype] / memory.MIB
-    if entry.plays_values and not engines.is_opponent:
+    if options.engine.plays_values and not engines.is_opponent:
         parts |= _values(config, engines.policy, shape, 0)[1]
     if engines.adapters:
         parts |= _adapters(config, shape, engines.adapters, memory.BYTES[dtype])
     if engines.is_opponent and config.language_model_of(engines.policy).lora is not None:
         parts[MERGING] = 2 * weights_mib(shape, _learner_width(config, engines.policy))
-    return Processes(f"{ENGINE} {engines.key}", engines.count, entry.process_mib, parts, options.num_gpus_per_engine)
+    return Processes(
+        f"{ENGINE} {engines.key}", engines.count, options.engine.process_mib, parts, options.num_gpus_per_engine
+    )

@@ -153,9 +153,7 @@ class LocalModel(LanguageModel):
         if self.by_vllm:
             self._engine = VLLMReplies(self.directory, inference, **more)
         else:
-            alone = inference.model_copy(
-                update={"engine": "transformers", "tensor_parallel_size": 1, "engine_kwargs": {}}
-            )
+            alone = inference.model_copy(update={"tensor_parallel_size": 1, "engine_kwargs": {}})
             self._engine = TransformersEngine(self.directory, alone, **more)
         place = Path(self.directory)
         try:

@@ -135,7 +135,7 @@ def _is_quick(game: GameConfig) -> bool:
 
 def _check_sayable(chat: Any, game: str, actions: Sequence[str]) -> None:
     """Refuse a form of replies in which no legal action can be written."""
-    name = chat.options.reply_format
+    name = chat.options.reply_format.type
     if name != "tags" and actions and not any(chat.choice_ids(action) for action in actions):
         raise ConfigError(
             "config.language_model.reply_format",
