@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic_core import core_schema
 
 from rllib_lmgame.base.errors import ConfigError, nearest
-from rllib_lmgame.base.group import build, check_value, describe, is_group, unknown_key
+from rllib_lmgame.base.group import build, check_value, declared, describe, is_group, unknown_key
 from rllib_lmgame.base.plugin import asking, import_path
 from rllib_lmgame.settings.trust import is_name, is_number
 
@@ -36,6 +36,11 @@ class Registry:
     own: Mapping[str, Any]
     of_function: str | None = None
     takes: str = ""
+
+    @classmethod
+    def of(cls, key: str, what: str, *groups: type) -> Registry:
+        """Groups by the defaults of their ``type``."""
+        return cls(key, what, {declared(each)["type"].default: each for each in groups})
 
     @property
     def classes(self) -> Iterator[Any]:
@@ -106,17 +111,24 @@ class Registry:
             return type(choice)
         name = self._split(choice)[0]
         found = self.find(name)
-        if is_group(found) or self.of_function is None:
+        if self.of_function is None:
             return found
-        check_call(found, name, "", self.takes, None)
-        return import_path(self.of_function, self.key)
+        of_function = import_path(self.of_function, self.key)
+        (base,) = of_function.__bases__
+        if isinstance(found, type):
+            if not issubclass(found, base):
+                raise ConfigError(self.key, f"`{name}` does not derive from {base.__name__} ({base.__module__})")
+            return found
+        check_call(found, name, self.key, self.takes, None)
+        return of_function
 
     def _split(self, choice: Any) -> tuple[str, dict[str, Any]]:
         first = isinstance(choice, Mapping) and "type" not in choice
         return self.split({"type": next(iter(self.own)), **choice} if first else choice)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        return core_schema.no_info_plain_validator_function(self.read)
+        schema = core_schema.no_info_plain_validator_function(self.read)
+        return core_schema.nullable_schema(schema) if type(None) in typing.get_args(source) else schema
 
     def read(self, choice: Any) -> Any:
         """The part of a setting, which is a group of its options. Raises: ConfigError, ValidationError."""
@@ -275,9 +287,10 @@ ESTIMATORS = Registry(
             "reinforce": "reinforce:Reinforce",
             "reinforce_pp": "reinforce:ReinforcePP",
             "rae": "role_baseline:RoleBaseline",
-            "role_baseline": "role_baseline:RoleBaseline",
         }.items()
     },
+    of_function="rllib_lmgame.learners.advantages.inputs:FunctionEstimator",
+    takes="an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.inputs)",
 )
 
 
@@ -297,6 +310,33 @@ POLICY_LOSSES = Registry(
     },
     of_function="rllib_lmgame.learners.losses.policy:FunctionLoss",
     takes="a policy loss takes one argument, PolicyTerms (rllib_lmgame.learners.losses.policy)",
+)
+AGGREGATIONS = Registry(
+    "token_ppo.aggregation",
+    "aggregation",
+    {
+        name: f"rllib_lmgame.learners.losses.aggregation:{cls}"
+        for name, cls in {
+            "token_mean": "TokenMean",
+            "sequence_mean": "SequenceMean",
+            "turn_mean": "TurnMean",
+            "constant_length": "ConstantLength",
+        }.items()
+    },
+)
+PREFERENCE_LOSSES = Registry(
+    "dpo.loss",
+    "preference loss",
+    {
+        name: f"rllib_lmgame.learners.losses.preferences:{cls}"
+        for name, cls in {
+            "sigmoid": "Sigmoid",
+            "ipo": "IPO",
+            "hinge": "Hinge",
+            "simpo": "SimPO",
+            "kto": "KTO",
+        }.items()
+    },
 )
 OBJECTIVES = Registry("token_ppo.objective", "objective", {"ppo": "rllib_lmgame.learners.objectives.ppo:PPOObjective"})
 ENGINES = Registry(

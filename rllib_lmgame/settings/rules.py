@@ -226,7 +226,7 @@ def update(s: Settings, f: Any) -> Found:
             "`zero_optimization: {stage: 0}` in float32",
         )
     _ = f.estimator
-    if s.data.normalize_rewards.type == "group" and f.is_max_rl:
+    if s.value("data_selection.normalize_rewards.type") == "group" and f.is_max_rl:
         yield Broken(
             "data_selection.normalize_rewards",
             "group makes the mean of every group 0, for which token_ppo.advantage_estimator `max_rl` learns nothing",
@@ -264,7 +264,7 @@ def states(s: Settings, f: Any) -> Found:
             f"reward does not go with advantage_estimator `{f.estimator_name}`: its rollouts have no penalty on their "
             "tokens, so that values would be of other rewards; use in: loss",
         )
-    if s.data.normalize_rewards.type != "none":
+    if s.data.normalize_rewards is not None:
         yield Broken(
             "data_selection.normalize_rewards",
             f"does not go with advantage_estimator `{f.estimator_name}`, whose values are in the game's own rewards; "
@@ -338,7 +338,7 @@ def selection(s: Settings, f: Any) -> Found:
     for name, compares in (
         ("reward_variance_filter", data.reward_variance_filter < 1),
         ("zero_variance_groups", data.zero_variance_groups.type == "drop"),
-        ("normalize_rewards", data.normalize_rewards.type == "group"),
+        ("normalize_rewards", s.value("data_selection.normalize_rewards.type") == "group"),
     ):
         if compares and alone:
             say = f"compares the episodes of a group; set {alone} to at least 2"

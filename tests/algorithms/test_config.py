@@ -30,6 +30,7 @@ from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.experiments.checks.algorithms import resolve_algorithm
 from rllib_lmgame.experiments.checks.check import build_config
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
+from rllib_lmgame.learners.advantages import Estimator
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.policies.scripted import make_scripted_player
@@ -57,7 +58,7 @@ def first_seat(agent_id: str, episode=None, **kwargs) -> str:
     return "a"
 
 
-class ComparesGroups:
+class ComparesGroups(Estimator):
     """An advantage estimator."""
 
     needs_groups = True

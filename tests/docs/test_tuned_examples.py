@@ -36,9 +36,9 @@ from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file, read_experiments
 from rllib_lmgame.experiments.files.schema import file_schema
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
-from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.microbatch import MOST_TOKENS
 from rllib_lmgame.policies.model.pretrained import PRETRAINED
+from rllib_lmgame.settings.plugins import ESTIMATORS
 from rllib_lmgame.settings.sections.supervised import share_of_groups
 
 EXAMPLES = Path(__file__).parents[2] / "tuned_examples"
@@ -244,7 +244,7 @@ def test_no_example_without_a_critic_sets_options_of_one() -> None:
             estimator = spec.options.config.get("token_ppo", {}).get(
                 "advantage_estimator", "grpo" if spec.options.run == "LMGameGRPO" else "gae"
             )
-            if not resolve_estimator(estimator).needs_critic:
+            if not ESTIMATORS.class_of(estimator).needs_critic:
                 keys = written(spec.options.config)
                 without.append(spec.name)
                 assert not [key for key in keys if re.match("freeze_backbone_for_value$|vf_|value_|critic_", key)], path

@@ -19,7 +19,7 @@ from rllib_lmgame.learners.advantages import monte_carlo_returns
 from rllib_lmgame.learners.critic.critic import DECAY, SUMS_FILE, ValueUnits, is_held_out
 from rllib_lmgame.learners.critic.regression import PENALTIES, RegressionSums, fit, token_sums
 from rllib_lmgame.rollouts.records import Trajectory, Turn
-from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS, CONSTANT_LENGTH
+from rllib_lmgame.settings.plugins import AGGREGATIONS
 
 GAMES = ("maze", "taxi", "wordle")
 
@@ -263,7 +263,7 @@ def test_the_warm_up_fits_the_last_layer_and_touches_nothing_else(
 def test_the_fit_does_not_depend_on_how_the_policys_loss_is_averaged(
     how: str, make_learner: Any, make_episodes: Any
 ) -> None:
-    averaging = {"type": how, "length": 9} if how == CONSTANT_LENGTH else how
+    averaging = {"type": how, "length": 9} if how == "constant_length" else how
     plain, other = (
         make_learner(token_ppo={"critic": {"warmup": {"iterations": 1}}, **averaged})
         for averaged in ({}, {"aggregation": averaging})

@@ -27,8 +27,8 @@ from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
 from rllib_lmgame.learners.objectives.ppo import correct_for_sampler, weigh_tokens
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
-from rllib_lmgame.settings.plugins import POLICY_LOSSES
-from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS, TokenPPOOptions
+from rllib_lmgame.settings.plugins import AGGREGATIONS, POLICY_LOSSES
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 LOW, HIGH = 0.15, 0.3
 STEP = 1e-6
@@ -371,7 +371,7 @@ def of_learners(
 @settings(max_examples=20, deadline=None)
 @given(
     row_lists(),
-    st.sampled_from(AGGREGATIONS),
+    st.sampled_from(list(AGGREGATIONS)),
     st.sampled_from([None, 1.2]),
     st.sampled_from([None, 0.3]),
     st.sampled_from([None, 0, 2]),

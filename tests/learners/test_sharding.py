@@ -17,12 +17,13 @@ from ray.rllib.core.learner import training_data as rllib_training_data
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-from rllib_lmgame.learners.advantages import advantage_inputs, resolve_estimator
+from rllib_lmgame.learners.advantages import advantage_inputs
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.data.sharding import WholeEpisodes, num_tokens
 from rllib_lmgame.learners.objectives.base import UpdateLoop
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, Turn, played_parts, trajectory_of
+from rllib_lmgame.settings.plugins import ESTIMATORS
 
 
 def make_part(
@@ -234,7 +235,7 @@ def estimated(data: WholeEpisodes) -> dict[tuple[str, str], float]:
     batch = TokenBatch.from_trajectories(trajectories, max_row_tokens=6)
     batch.values[:] = 0.0
     inputs = advantage_inputs(batch, gamma=1.0, lam=1.0, ranks=Ranks())
-    advantages = resolve_estimator("dr_grpo")(inputs)
+    advantages = ESTIMATORS.read("dr_grpo")(inputs)
     found = {}
     for n, (a, b) in enumerate(zip(inputs.offsets[:-1], inputs.offsets[1:], strict=True)):
         played = trajectories[batch.trajectory_ids[n]]

@@ -10,7 +10,7 @@ from rllib_lmgame.algorithms.cluster import memory
 from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, Room, default_tokens, kept_per_token
-from rllib_lmgame.settings.sections.token_ppo import EMA
+from rllib_lmgame.settings.sections.token_ppo import EMAReference
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.cluster.engines import EngineSet
@@ -326,7 +326,7 @@ def _averages(config: Any, policy: str, shape: memory.ModelShape) -> list[Proces
     if own.token_ppo_options.ema_decay is not None:
         averages.append(_average("averaged weights", policy, shape))
     kl = own.token_ppo_options.kl
-    if kl is not None and kl.reference.type == EMA and _learner_width(config, policy) == 2:
+    if kl is not None and isinstance(kl.reference, EMAReference) and _learner_width(config, policy) == 2:
         averages.append(_average("moving reference", policy, shape))
     return averages
 
