@@ -133,7 +133,7 @@ class LearnerStateMixin:
             if not self._begins_anew(ours, mid, "kl_coeff"):
                 self.curr_kl_coeffs_per_module[mid] = self._get_tensor_variable(number)
         for mid in self.engines:
-            self._set_scheduled_kl(mid)
+            self._set_kl_coef(mid)
 
     def _keep_microbatches(self, saved: Mapping[str, Any]) -> None:
         """With ``auto`` go on with the saved sizes: sums in another order would round differently."""

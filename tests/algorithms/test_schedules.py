@@ -377,7 +377,7 @@ def test_a_scheduled_value_stands_in_the_place_of_the_configured_one(schedules, 
     [
         ({"aggregation.length": ramp(64)}, {"aggregation": {"type": "constant_length", "length": 9}}),
         ({"entropy.target": ramp(0.5)}, {"entropy": {"target": 0.1, "rate": 0.01}}),
-        ({"importance.cap": ramp(2)}, {"importance": {"cap": None, "level": "turn"}}),
+        ({"importance_sampling.cap": ramp(2)}, {"importance_sampling": {"cap": None, "level": "turn"}}),
     ],
 )
 def test_a_scheduled_value_is_one_for_the_options_beside_it(schedules, options) -> None:
@@ -405,8 +405,6 @@ def own_estimator(inputs):
 
 
 def test_a_schedule_may_act_on_policies_that_have_what_it_takes_of_their_own() -> None:
-    own = {"player": {"token_ppo": {"kl": {}}}}
-    check_schedules(config_of({"kl_coeff": ramp(0.1)}, algorithm_config_overrides_per_module=own))
     options = {"language_model": {"max_tokens_per_turn": 12}}
     schedule = {"language_model.max_tokens_per_turn": ramp(8, 16)}
     check_schedules(config_of(schedule, policies={"a": options, "b": {}}))

@@ -295,8 +295,8 @@ def test_gpu_example_has_grl_settings(path: Path) -> None:
             assert not PolicyFacts(config, "player").needs_critic
         else:
             assert (config.lambda_, config.entropy_coeff, config.token_ppo_options.critic.lr) == (1.0, 0.001, 1e-5)
-            assert config.use_kl_loss and config.token_ppo_options.kl.schedule == [[0, 0.001]]
-            assert config.token_ppo_options.kl.in_ == "reward"
+            assert config.use_kl_loss and config.token_ppo_options.kl.coef == 0.001
+            assert config.token_ppo_options.kl.as_ == "reward"
 
 
 @pytest.mark.slow
@@ -374,7 +374,7 @@ def test_agentgym_example_has_its_settings(path: Path) -> None:
             0.2,
             0.001,
         )
-        assert config.use_kl_loss and (ppo.kl.schedule, ppo.kl.in_, ppo.kl.gradient) == ([[0, 0.001]], "loss", "k3")
+        assert config.use_kl_loss and (ppo.kl.coef, ppo.kl.as_, ppo.kl.loss_estimator) == (0.001, "loss", "k3")
         assert model.max_tokens_per_turn == tokens
         assert model.context_length <= (ppo.microbatch or MOST_TOKENS)
 
@@ -539,7 +539,8 @@ def test_kuhn_example_has_the_measured_recipe() -> None:
     assert (config.supervised_options.expert, config.supervised_options.max_steps) == ("random", 100)
     scale = config.text_rollout_options.reward_scale
     assert scale == 0.5
-    assert config.token_ppo_options.kl.schedule == [[0, 0.8 * scale], [iterations, 0.4 * scale]], "0.8 to 0.4 chips"
+    points = [[0, 0.8 * scale], [iterations, 0.4 * scale]]
+    assert config.schedule_options["token_ppo.kl.coef"].points == points, "0.8 to 0.4 chips"
     assert config.token_ppo_options.normalize_advantages == "center_role"
     assert config.token_ppo_options.ema_decay == 0.95
     assert as_mapping(config.token_ppo_options.kl.reference) == {"type": "ema", "decay": 0.95}

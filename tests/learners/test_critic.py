@@ -309,7 +309,7 @@ def test_fit_and_units_are_of_returns_discounted_as_the_estimator_does(
 
 def test_a_penalty_in_the_rewards_is_one_in_what_is_fitted(make_learner: Any, foreseeable: Any) -> None:
     """With a reference that is not the policy's beginning."""
-    ppo = {"critic": {"warmup": {"iterations": 2}, "target": "monte_carlo"}, "kl": {"in": "reward"}}
+    ppo = {"critic": {"warmup": {"iterations": 2}, "target": "monte_carlo"}, "kl": {"as": "reward"}}
     learner = make_learner(use_kl_loss=True, kl_coeff=2.0, token_ppo=ppo)
     with torch.no_grad():
         for parameter in learner.reference("player").parameters():

@@ -54,7 +54,7 @@ SMALL = {"max_tokens_per_microbatch": 64, "head_chunk_tokens": 8}
 def test_one_update_equals_ppo_written_out(make_learner: Any, make_episodes: Any) -> None:
     """Against a loop over single rows with GAE by its definition and torch's own AdamW."""
     learner = make_learner(
-        token_ppo={"normalize_advantages": "batch", "importance": None, "critic": {"target": "gae"}},
+        token_ppo={"normalize_advantages": "batch", "importance_sampling": None, "critic": {"target": "gae"}},
         gamma=0.99,
         lambda_=0.9,
         lr=1e-2,
@@ -470,12 +470,12 @@ def test_the_kl_coefficient_waits_for_the_critic(make_learner: Any, make_episode
 
 
 def test_a_scheduled_kl_coefficient_holds_from_the_first_update_on(make_learner: Any, make_episodes: Any) -> None:
-    learner = make_learner(use_kl_loss=True, kl_coeff=0.2, token_ppo={"kl": {"schedule": [[0, 0.5], [2, 0.1]]}})
+    learner = make_learner(use_kl_loss=True, kl_coeff=0.2, token_ppo={"kl": {"coef": 0.1}})
     coefficients = [float(learner.curr_kl_coeffs_per_module["player"])]
-    for i in range(2):
-        update(learner, make_episodes(4, seed=i))
+    for i, coef in enumerate((0.5, 0.3)):
+        update(learner, make_episodes(4, seed=i), scheduled={"token_ppo.kl.coef": coef})
         coefficients.append(float(learner.curr_kl_coeffs_per_module["player"]))
-    assert coefficients == pytest.approx([0.5, 0.3, 0.1])
+    assert coefficients == pytest.approx([0.1, 0.5, 0.3])
 
 
 def test_values_of_schedules_hold_from_their_update_on(make_learner: Any, make_episodes: Any) -> None:
@@ -538,7 +538,7 @@ def test_settings_are_read_where_a_schedule_changes_a_value(
 
 @pytest.mark.parametrize("kl_in", ["loss", "reward"])
 def test_the_names_of_an_updates_numbers_are_known(kl_in: str, make_learner: Any, make_episodes: Any) -> None:
-    ppo = {"kl": {"in": kl_in}, "critic": {"warmup": {"iterations": 1}, "clip": 0.2}, "policy_loss": {"dual_clip": 3.0}}
+    ppo = {"kl": {"as": kl_in}, "critic": {"warmup": {"iterations": 1}, "clip": 0.2}, "policy_loss": {"dual_clip": 3.0}}
     learner, found = make_learner(use_kl_loss=True, token_ppo=ppo), set()
     for _ in range(2):
         found |= update(learner, make_episodes(4)).keys()
@@ -560,12 +560,12 @@ def test_what_a_module_has_of_its_own_comes_before_a_schedule(make_config: Any, 
     config.multi_agent(algorithm_config_overrides_per_module={"other": own})
     keys = {
         "player": frozenset(),
-        "other": frozenset({"lr", "lambda", "kl_coeff", "entropy_coeff", "token_ppo.policy_loss.clip_high"}),
+        "other": frozenset({"lr", "lambda", "token_ppo.kl.coef", "entropy_coeff", "token_ppo.policy_loss.clip_high"}),
     }
     config.settings = SimpleNamespace(own_keys=keys.__getitem__, games=())
     learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
     learner.build()
-    scheduled = {"lr": 0.0025, "lambda": 0.25, "kl_coeff": 0.75, "entropy_coeff": 0.125, "gamma": 0.5}
+    scheduled = {"lr": 0.0025, "lambda": 0.25, "token_ppo.kl.coef": 0.75, "entropy_coeff": 0.125, "gamma": 0.5}
     scheduled |= {"token_ppo.policy_loss.clip_high": 0.4, "token_ppo.policy_loss.clip_low": 0.1}
     episodes = [episode for module in modules for episode in make_episodes(4, module=module)]
     metrics = update(learner, episodes, module=None, scheduled=scheduled)
@@ -722,7 +722,7 @@ def test_the_kl_coefficient_of_a_restored_run_is_the_configured_one_where_that_i
     for kwargs, expected in (
         ({"kl_coeff": 0.2}, adapted),
         ({"kl_coeff": 1.0}, 1.0),
-        ({"kl_coeff": 0.2, "token_ppo": {"kl": {"schedule": [[0, 5.0], [2, 1.0]]}}}, 3.0),
+        ({"kl_coeff": 0.2, "token_ppo": {"kl": {"coef": 3.0}}}, 3.0),
     ):
         fresh = restored(make_learner(use_kl_loss=True, **kwargs), learner, how, tmp_path)
         assert float(fresh.curr_kl_coeffs_per_module["player"]) == pytest.approx(expected), kwargs

@@ -33,7 +33,7 @@ from rllib_lmgame.settings.sections.token_ppo import (
     MONTE_CARLO,
     POPART,
     REWARD,
-    ImportanceOptions,
+    ImportanceSamplingOptions,
 )
 
 ALL = slice(None)
@@ -51,12 +51,12 @@ class ImportanceWeights:
 
 def importance_weights(
     batch: TokenBatch,
-    options: ImportanceOptions | None,
+    options: ImportanceSamplingOptions | None,
     *,
     to_sampler: bool = False,
     tokens: np.ndarray | slice = ALL,
 ) -> ImportanceWeights:
-    """``min(p_old / p_rollout, cap)``, and 0 where that ratio lies outside a band; without ``options`` all are 1.
+    """``min(p_old / p_rollout, cap)``, and 0 where ``mask`` leaves the ratio out; without ``options`` all are 1.
 
     Truncated importance sampling (Ionides 2008) of tokens or sequences; the masks are those of IcePop (2510.18855),
     where tokens outside ``[low, high]`` leave the loss and keep their place in its denominator. An unknown ratio (NaN)
@@ -64,15 +64,15 @@ def importance_weights(
     alone, where each counts for itself.
     """
     gap = batch.old_logprobs[tokens].astype(np.float64) - batch.rollout_logprobs[tokens]
-    options = options or ImportanceOptions(cap=None)
-    cap, band = options.cap, options.band
+    options = options or ImportanceSamplingOptions(cap=None)
+    cap, mask = options.cap, options.mask
     weights, capped, masked = np.ones_like(gap), np.zeros(len(gap), bool), np.zeros(len(gap), bool)
     if cap is not None and not to_sampler:
         ratio = ratio_of(gap, batch, options.level)
         weights, capped = np.minimum(ratio, cap), ratio > cap
-    if band is not None:
-        compared = ratio_of(gap, batch, band.level)
-        masked = (compared < band.low) | (compared > band.high)
+    if mask is not None:
+        compared = ratio_of(gap, batch, mask.level)
+        masked = (compared < mask.low) | (compared > mask.high)
     return ImportanceWeights(np.where(masked, 0.0, weights), capped, masked)
 
 
@@ -113,7 +113,7 @@ def correct_for_sampler(update: ModuleUpdate, pack: PackedBatch | None = None) -
     Of the whole batch with their figures; then all learners call.
     """
     ppo, batch, tokens = update.settings.ppo, update.batch, ALL if pack is None else pack.token_slot
-    found = importance_weights(batch, ppo.importance, to_sampler=ppo.policy_loss.to_sampler, tokens=tokens)
+    found = importance_weights(batch, ppo.importance_sampling, to_sampler=ppo.policy_loss.to_sampler, tokens=tokens)
     batch.importance_weights[tokens] = found.weights
     if pack is None:
         update.meter.before |= importance_metrics(found, batch, update.ranks)
@@ -188,14 +188,14 @@ class PPOObjective(Objective):
 
         A class derived from this one may read what is recorded, and so may an estimator of somebody's own.
         """
-        ppo, importance = settings.ppo, settings.ppo.importance or ImportanceOptions(cap=None)
+        ppo, importance = settings.ppo, settings.ppo.importance_sampling or ImportanceSamplingOptions(cap=None)
         levels = {importance.level} if importance.cap is not None else set()
-        levels |= {importance.band.level} if importance.band is not None else set()
+        levels |= {importance.mask.level} if importance.mask is not None else set()
         return (
             type(self) is PPOObjective
             and ppo.advantage_estimator.type in ESTIMATORS
             and not self.needs_critic(settings)
-            and (ppo.kl is None or ppo.kl.in_ == LOSS)
+            and (ppo.kl is None or ppo.kl.as_ == LOSS)
             and settings.teacher is None
             and levels <= {"token"}
         )
@@ -278,8 +278,8 @@ class PPOObjective(Objective):
         }
         if ppo.kl is not None:
             ref = update.column(pack, "ref_logprobs", logprobs)
-            kl, kl_sums = kl_penalty(logprobs, ref, ppo.kl.value, ppo.kl.gradient)
-            if not update.critic_warms_up and ppo.kl.in_ == LOSS:
+            kl, kl_sums = kl_penalty(logprobs, ref, ppo.kl.value, ppo.kl.loss_estimator)
+            if not update.critic_warms_up and ppo.kl.as_ == LOSS:
                 total = total + update.kl_coefficient * (shares * kl).sum()
             sums |= {"mean_kl_loss": kl_sums["kl"], "total_loss": total}
         if meter.first_minibatch:
@@ -335,7 +335,7 @@ class PPOObjective(Objective):
             memory=self._memories.setdefault(settings.ppo.advantage_estimator.type, {}),
         )
         kl = settings.ppo.kl
-        if kl is not None and kl.in_ == REWARD:
+        if kl is not None and kl.as_ == REWARD:
             inputs = penalised(inputs, update.kl_coefficient, kl.value)
         return inputs
 

@@ -97,16 +97,16 @@ class CriticOptions(Group):
     )
 
 
-class BandOptions(Group):
-    """``token_ppo.importance.band``: `{low: 0.5, high: 5}` with `cap: 5` is IcePop."""
+class MaskOptions(Group):
+    """``token_ppo.importance_sampling.mask``: `{low: 0.5, high: 5}` with `cap: 5` is IcePop."""
 
     low: float = option(REQUIRED, "Tokens whose ratio of learner to sampler is less are left out.", ge=0, le=1)
     high: float = option(REQUIRED, "Tokens whose ratio is more are left out.", ge=1)
-    level: str = option("token", "What the ratio is of, as `importance.level`.", choices=IMPORTANCE_LEVELS)
+    level: str = option("token", "What the ratio is of, as `importance_sampling.level`.", choices=IMPORTANCE_LEVELS)
 
 
-class ImportanceOptions(Group):
-    """``token_ppo.importance``: weights between sampler and learner."""
+class ImportanceSamplingOptions(Group):
+    """``token_ppo.importance_sampling``: weights between sampler and learner."""
 
     cap: Scheduled[float | None] = option(
         2.0,
@@ -119,7 +119,7 @@ class ImportanceOptions(Group):
         "(`_geometric`) its geometric mean.",
         choices=IMPORTANCE_LEVELS,
     )
-    band: BandOptions | None = option(None, "Tokens outside are left out of the policy loss; null is off.")
+    mask: MaskOptions | None = option(None, "Tokens outside are left out of the policy loss; null is off.")
 
 
 class EntropyOptions(Group):
@@ -170,7 +170,7 @@ REFERENCES = Registry.of("token_ppo.kl.reference", "reference", InitialReference
 
 
 class KLOptions(Group):
-    """``token_ppo.kl``: the penalty to a reference model, weighted by `kl_coeff`.
+    """``token_ppo.kl``: the penalty to a reference model.
 
     The coefficient `c` is in the unit of the advantages. Where these are not divided by their deviation
     (`normalize_advantages: center_role` or `none`), its strength in the game's own points is
@@ -178,7 +178,10 @@ class KLOptions(Group):
     `reference * exp(q / alpha)`, normalised, `q` in points.
     """
 
-    in_: str = tag(
+    coef: Scheduled[float | None] = option(
+        None, "Coefficient; null is RLlib's adaptive one, from `kl_coeff` to `kl_target`.", ge=0
+    )
+    as_: str = tag(
         LOSS,
         "Where it is: a part of the `loss`, or taken off the `reward` of every token before advantages are estimated.",
         choices=KL_PLACES,
@@ -189,7 +192,7 @@ class KLOptions(Group):
         "is the penalty in the reward. Null: `k3` (at most 10 a token) in the loss, else `k1`.",
         choices=KL_ESTIMATORS,
     )
-    gradient: str = option(
+    loss_estimator: str = option(
         "k2",
         "What the penalty adds to the loss: `k2` has the gradient of KL(policy || reference), `k3` that of "
         "KL(reference || policy). That of `k1` is zero in expectation.",
@@ -200,15 +203,12 @@ class KLOptions(Group):
         "The adaptive coefficient stays between `kl_coeff` divided by this and `kl_coeff` times this.",
         ge=1,
     )
-    schedule: list[list[float]] | None = option(
-        None, "Coefficient as `[[iteration, value], ...]`, linear in between, instead of RLlib's adaptive one."
-    )
     reference: Annotated[Any, REFERENCES] = option("initial", "The model that the policy is kept near.")
 
     @property
     def value(self) -> str:
         """The estimate of the divergence in use."""
-        return self.estimator or ("k3" if self.in_ == LOSS else "k1")
+        return self.estimator or ("k3" if self.as_ == LOSS else "k1")
 
 
 class TokenPPOOptions(Group):
@@ -241,8 +241,8 @@ class TokenPPOOptions(Group):
         "How the policy's losses of tokens are [averaged over a minibatch](algorithms.md#averaging). The value loss is "
         "always the mean over tokens.",
     )
-    importance: ImportanceOptions | None = option(
-        ImportanceOptions(), "Weights between sampler and learner; null: none."
+    importance_sampling: ImportanceSamplingOptions | None = option(
+        ImportanceSamplingOptions(), "Weights between sampler and learner; null: none."
     )
     entropy: EntropyOptions | None = option(
         None, "The entropy bonus follows a target; null keeps `entropy_coeff`, a number or a schedule."
