@@ -11,7 +11,6 @@ import pytest
 import torch
 from learner_weights import hf_state, set_adam_eps
 from learning import TIMES, difference, in_groups, same, update, weights, zero
-from test_objectives import settings_of
 
 from rllib_lmgame.algorithms.cluster.memory import ModelShape, trained_parameters
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
@@ -20,7 +19,7 @@ from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.advantages.group_relative import GRPO
 from rllib_lmgame.learners.engines.torch_engine import PART, POLICY
 from rllib_lmgame.learners.losses.policy import Clip, PolicyTerms
-from rllib_lmgame.learners.objectives import Objective, PPOObjective, SupervisedObjective
+from rllib_lmgame.learners.objectives import PPOObjective, SupervisedObjective
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import ESTIMATORS
@@ -155,11 +154,6 @@ def test_the_configuration_builds_a_critic_where_one_is_asked(name: str) -> None
     config = config_of({"type": name})
     config.validate()
     assert config.module_spec("player").model_config["critic"] == ESTIMATORS[name].needs_critic
-
-
-def test_who_says_nothing_gets_a_critic() -> None:
-    assert Objective().needs_critic(settings_of(advantage_estimator="grpo"))
-    assert not PPOObjective().needs_critic(settings_of(advantage_estimator="grpo"))
 
 
 def test_the_memory_of_a_critic_is_not_counted() -> None:
