@@ -104,17 +104,15 @@ class PolicyFacts:
 
         return optimizer_is_guarded(self._config.deepspeed_config)
 
-    @cached_property
+    @property
     def estimator(self) -> Any:
         """The :class:`~rllib_lmgame.learners.advantages.Estimator`."""
-        from rllib_lmgame.learners.advantages import resolve_estimator
-
-        return resolve_estimator(self._of_module.token_ppo_options.advantage_estimator.choice)
+        return self._of_module.token_ppo_options.advantage_estimator
 
     @property
     def estimator_name(self) -> str:
         """Of the advantage estimator."""
-        return str(self._of_module.token_ppo_options.advantage_estimator.type)
+        return str(self.estimator.type)
 
     @property
     def is_max_rl(self) -> bool:

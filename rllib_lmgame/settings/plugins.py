@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic_core import core_schema
 
 from rllib_lmgame.base.errors import ConfigError, nearest
-from rllib_lmgame.base.group import build, check_value, describe, is_group, unknown_key
+from rllib_lmgame.base.group import build, check_value, declared, describe, is_group, unknown_key
 from rllib_lmgame.base.plugin import asking, import_path
 from rllib_lmgame.settings.trust import is_name, is_number
 
@@ -40,6 +40,11 @@ class Registry:
     takes: str = ""
     arguments: tuple[int, tuple[str, ...]] = (1, ())
     base: str = "rllib_lmgame.base.group:Group"
+
+    @classmethod
+    def of(cls, key: str, what: str, *groups: type) -> Registry:
+        """Groups by the defaults of their ``type``."""
+        return cls(key, what, {declared(each)["type"].default: each for each in groups})
 
     @property
     def classes(self) -> Iterator[Any]:
@@ -113,8 +118,8 @@ class Registry:
         base = import_path(self.base, self.key)
         if isinstance(found, type) and issubclass(found, base):
             return found
-        if self.of_function is None:
-            raise ConfigError("", f"`{name}` must be a class derived from {base.__name__} ({base.__module__})")
+        if self.of_function is None or (isinstance(found, type) and self.of_function != self.base):
+            raise ConfigError("", f"`{name}` does not derive from {base.__name__} ({base.__module__})")
         places, named = self.arguments
         check_call(found, name, "", self.takes, *[None] * places, **dict.fromkeys(named))
         return import_path(self.of_function, self.key)
@@ -124,7 +129,8 @@ class Registry:
         return self.split({"type": next(iter(self.own)), **choice} if first else choice)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        return core_schema.no_info_plain_validator_function(self.read)
+        schema = core_schema.no_info_plain_validator_function(self.read)
+        return core_schema.nullable_schema(schema) if type(None) in typing.get_args(source) else schema
 
     def read(self, choice: Any) -> Any:
         """The part of a setting, which is a group of its options. Raises: ConfigError, ValidationError."""
@@ -283,9 +289,11 @@ ESTIMATORS = Registry(
             "reinforce": "reinforce:Reinforce",
             "reinforce_pp": "reinforce:ReinforcePP",
             "rae": "role_baseline:RoleBaseline",
-            "role_baseline": "role_baseline:RoleBaseline",
         }.items()
     },
+    of_function="rllib_lmgame.learners.advantages.inputs:FunctionEstimator",
+    takes="an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.inputs)",
+    base="rllib_lmgame.learners.advantages.inputs:Estimator",
 )
 
 
@@ -305,6 +313,36 @@ POLICY_LOSSES = Registry(
     },
     of_function="rllib_lmgame.learners.losses.policy:FunctionLoss",
     takes="a policy loss takes one argument, PolicyTerms (rllib_lmgame.learners.losses.policy)",
+    base="rllib_lmgame.learners.losses.policy:PolicyLoss",
+)
+AGGREGATIONS = Registry(
+    "token_ppo.aggregation",
+    "aggregation",
+    {
+        name: f"rllib_lmgame.learners.losses.aggregation:{cls}"
+        for name, cls in {
+            "token_mean": "TokenMean",
+            "sequence_mean": "SequenceMean",
+            "turn_mean": "TurnMean",
+            "constant_length": "ConstantLength",
+        }.items()
+    },
+    base="rllib_lmgame.learners.losses.aggregation:Aggregation",
+)
+PREFERENCE_LOSSES = Registry(
+    "dpo.loss",
+    "preference loss",
+    {
+        name: f"rllib_lmgame.learners.losses.preferences:{cls}"
+        for name, cls in {
+            "sigmoid": "Sigmoid",
+            "ipo": "IPO",
+            "hinge": "Hinge",
+            "simpo": "SimPO",
+            "kto": "KTO",
+        }.items()
+    },
+    base="rllib_lmgame.learners.losses.preferences:PreferenceLoss",
 )
 OBJECTIVES = Registry("token_ppo.objective", "objective", {"ppo": "rllib_lmgame.learners.objectives.ppo:PPOObjective"})
 ENGINES = Registry(

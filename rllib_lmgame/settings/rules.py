@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rllib_lmgame.base.errors import did_you_mean
-from rllib_lmgame.base.schedule import check_points
 from rllib_lmgame.settings.algorithms import ACTION_VALUES
 from rllib_lmgame.settings.sections.exploiters import share_without_members
 from rllib_lmgame.settings.sections.inference import ADAPTER_ARGUMENTS
@@ -192,12 +191,6 @@ def update(s: Settings, f: Any) -> Found:
     if not all(0 <= beta < 1 for beta in ppo.adam_betas):
         say = f"must be two numbers of at least 0 and less than 1, got {ppo.adam_betas}"
         yield Broken("token_ppo.adam_betas", say)
-    schedule = kl_schedule(s)
-    if schedule is not None:
-        check_points(schedule, "config.token_ppo.kl.schedule")
-        if any(coefficient < 0 for _, coefficient in schedule):
-            say = "must be a list of [iteration, coefficient of at least 0] with rising iterations"
-            yield Broken("token_ppo.kl.schedule", say)
     if ppo.entropy is not None and ppo.entropy.target > f.largest_entropy:
         yield Broken(
             "token_ppo.entropy.target",
@@ -226,7 +219,7 @@ def update(s: Settings, f: Any) -> Found:
             "`zero_optimization: {stage: 0}` in float32",
         )
     _ = f.estimator
-    if s.data.normalize_rewards.type == "group" and f.is_max_rl:
+    if s.value("data_selection.normalize_rewards.type") == "group" and f.is_max_rl:
         yield Broken(
             "data_selection.normalize_rewards",
             "group makes the mean of every group 0, for which token_ppo.advantage_estimator `max_rl` learns nothing",
@@ -237,11 +230,6 @@ def update(s: Settings, f: Any) -> Found:
             "token_ppo.entropy.target",
             f"does not go with a schedule, entropy_coeff: {s.rllib.entropy_coeff}; give the number that it begins with",
         )
-
-
-def kl_schedule(s: Settings) -> list[list[float]] | None:
-    """Points of the penalty's own schedule."""
-    return None if s.ppo.kl is None else s.ppo.kl.schedule
 
 
 def no_critic(s: Settings, f: Any) -> Found:
@@ -258,13 +246,13 @@ def states(s: Settings, f: Any) -> Found:
     """Of estimators that play on from states."""
     if not f.estimator.state_rollouts:
         return
-    if s.ppo.kl is not None and s.ppo.kl.in_ == "reward":
+    if s.ppo.kl is not None and s.ppo.kl.as_ == "reward":
         yield Broken(
-            "token_ppo.kl.in",
+            "token_ppo.kl.as",
             f"reward does not go with advantage_estimator `{f.estimator_name}`: its rollouts have no penalty on their "
-            "tokens, so that values would be of other rewards; use in: loss",
+            "tokens, so that values would be of other rewards; use as: loss",
         )
-    if s.data.normalize_rewards.type != "none":
+    if s.data.normalize_rewards is not None:
         yield Broken(
             "data_selection.normalize_rewards",
             f"does not go with advantage_estimator `{f.estimator_name}`, whose values are in the game's own rewards; "
@@ -277,8 +265,6 @@ def scheduled(s: Settings, f: Any) -> Found:
     if s.follows("entropy_coeff") and s.ppo.entropy is not None:
         say = "stands beside token_ppo.entropy, which moves the coefficient; leave one of them out"
         yield Broken("entropy_coeff", say)
-    if s.follows("kl_coeff") and kl_schedule(s) is not None:
-        yield Broken("kl_coeff", "stands beside token_ppo.kl.schedule; leave one of them out")
     if s.follows("text_rollouts.reward_scale") and f.estimator.keeps_baseline:
         yield Broken(
             "text_rollouts.reward_scale",
@@ -338,7 +324,7 @@ def selection(s: Settings, f: Any) -> Found:
     for name, compares in (
         ("reward_variance_filter", data.reward_variance_filter < 1),
         ("zero_variance_groups", data.zero_variance_groups.type == "drop"),
-        ("normalize_rewards", data.normalize_rewards.type == "group"),
+        ("normalize_rewards", s.value("data_selection.normalize_rewards.type") == "group"),
     ):
         if compares and alone:
             say = f"compares the episodes of a group; set {alone} to at least 2"
@@ -397,9 +383,9 @@ def overlap(s: Settings, f: Any) -> Found:
             "another one, or leave it out",
         ),
         (
-            any(each.importance is None for each in ppo),
-            "needs token_ppo.importance: without weights between sampler and learner nothing corrects for replies of "
-            "older weights",
+            any(each.importance_sampling is None for each in ppo),
+            "needs token_ppo.importance_sampling: without weights between sampler and learner nothing corrects for "
+            "replies of older weights",
         ),
         (
             any(limit < ahead for limit in limits),

@@ -44,7 +44,7 @@ def advice(result: Mapping[str, Any], config: Mapping[str, Any] | None = None) -
         found[GAP] = (
             f"{policy}: sampler and learner differ by up to {gap:.2g} in the log-probability of a token "
             "(logprob_diff); importance weights make up for a part of it. With dtype: bfloat16 try "
-            f"language_model.dtype: float32, or token_ppo.importance: {PAGE}"
+            f"language_model.dtype: float32, or token_ppo.importance_sampling: {PAGE}"
         )
     reasons = (result.get("env_runners") or {}).get("dropped") or {}
     lost = {reason: count for reason in reasons if (count := number_at(reasons, reason))}

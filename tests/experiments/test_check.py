@@ -366,11 +366,11 @@ def test_the_dry_run_shows_everything():
     "overrides",
     [
         ["config.text_rollouts.episodes_per_iteration=32", "config.gamma=0.99"],
-        ["config.token_ppo={kl: {schedule: [[0, 0.1]]}, importance: {cap: null}}"],
-        ["config.token_ppo={kl: {}}", "config.kl_coeff={points: [[0, 0.1], [9, 0]]}"],
+        ["config.token_ppo={kl: {coef: 0.1}, importance_sampling: {cap: null}}"],
+        ["config.token_ppo.kl={coef: {points: [[0, 0.1], [9, 0]]}}"],
         [
             *("env=lmgame/TicTacToe-v0", "config.league={opponent_engines: 2}", "config.policies=[a, b]"),
-            "config.algorithm_config_overrides_per_module={b: {token_ppo: {kl: {schedule: [[0, 0.1]]}}}}",
+            "config.algorithm_config_overrides_per_module={b: {token_ppo: {kl: {coef: 0.1}}}}",
         ],
     ],
     ids=str,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rllib_lmgame.algorithms.cluster import memory
 from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, Room, default_tokens, kept_per_token
-from rllib_lmgame.settings.sections.token_ppo import EMA
+from rllib_lmgame.settings.sections.token_ppo import EMAReference
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.cluster.engines import EngineSet
@@ -319,7 +319,9 @@ def _share_of_card(config: Any, taken: Footprint) -> float:
 def _averages(config: Any, policy: str, shape: memory.ModelShape) -> list[Processes]:
     """Averages of a policy's weights, which the first learner keeps as float32 in main memory."""
     update, adapters = config.get_config_for_module(policy).token_ppo_options, adapters_of(config, policy, shape)
-    moving = update.kl is not None and update.kl.reference.type == EMA and _learner_width(config, policy) == 2
+    moving = (
+        update.kl is not None and isinstance(update.kl.reference, EMAReference) and _learner_width(config, policy) == 2
+    )
     mib = (shape.parameters if adapters is None else adapters) * 4 / memory.MIB
     kept = {"averaged weights": update.ema_decay is not None, "moving reference": moving}
     return [Processes(f"{what} of {policy}", 1, 0.0, {"weights": mib}) for what, there in kept.items() if there]
