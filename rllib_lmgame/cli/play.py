@@ -84,7 +84,7 @@ def _play(args: argparse.Namespace) -> int:
             seats = [f"{agent}: {player.name}" for agent, player in players.items()]
             told = [seat for seat in seats if not session.secret_seats or seat.endswith(": you")]
             print(f"{game.env}{shown}; " + ", ".join(told))
-        plan = replace(plan, line_up={agent: player.assignment for agent, player in players.items()})
+        plan = replace(plan, assignments={agent: player.assignment for agent, player in players.items()})
         return asyncio.run(play_at_table(session, players, plan, pause=not args.no_pause, limit_s=limit_s))
     finally:
         session.close()

@@ -92,7 +92,7 @@ def broken_module(tmp_path, monkeypatch):
         (GAME, "config.x={grid_search: [" + ", ".join(["1"] * 5000) + "]}", "more than 4,096"),
         (GAME, "config.supervised={max_steps: 3}", "did you mean 'config.warm_start'?"),
         (SFT, "config.warm_start={max_steps: 3}", "did you mean 'config.supervised'?"),
-        (SFT, "config.overlap={max_staleness: 1}", "unknown key; it is one of LMGamePPO, LMGameGRPO"),
+        (SFT, "config.async_rollouts={max_staleness: 1}", "unknown key; it is one of LMGamePPO, LMGameGRPO"),
         (GAME, "config.evaluation_config.tempreature=1", "did you mean 'config.evaluation_config.temperature'?"),
         (GAME, "config.evaluation_config.num_env_runners=5", "set config.evaluation_num_env_runners"),
         (GAME, "config.policies.a/b={}", "is no name"),

@@ -225,7 +225,7 @@ def named_metrics(spec: ExperimentSpec) -> dict[str, str]:
 def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any:
     """The algorithm's validated configuration for one point. Raises: ConfigError: keys start with ``config.``."""
     from rllib_lmgame.envs.contract.base import GameError
-    from rllib_lmgame.experiments.checks.taught import check_taught
+    from rllib_lmgame.experiments.checks.datasets import check_dataset
 
     try:
         config = algorithm.default_config()
@@ -237,7 +237,7 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
             from rllib_lmgame.algorithms.games import check_games_can_be_made
 
             check_games_can_be_made(config)
-            check_taught(config)
+            check_dataset(config)
     except ConfigError as error:
         path = error.path if error.path.startswith("config.") else f"config.{error.path}".rstrip(".")
         raise ConfigError(path, error.message, error.source) from None

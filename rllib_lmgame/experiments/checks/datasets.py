@@ -14,7 +14,7 @@ from rllib_lmgame.settings.algorithms import ACTION_VALUES
 from rllib_lmgame.settings.sections.supervised import OF_DATA, SupervisedOptions
 
 
-def check_taught(config: Any) -> None:
+def check_dataset(config: Any) -> None:
     """Check that the expert, or its files, exist. Raises: ConfigError: if not; keys do not start with ``config.``."""
     from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, make_scripted_player
 
@@ -57,13 +57,13 @@ def check_data(config: Any, chat_of: Callable[[str], Any]) -> None:
     ``chat_of`` gives a policy's chat format, ``None`` where its tokenizer is not here yet: then nothing is written.
     Raises: ConfigError: naming the wrong line.
     """
-    from rllib_lmgame.rollouts.taught.pairs import TaughtPairs
-    from rllib_lmgame.rollouts.taught.source import TaughtEpisodes
+    from rllib_lmgame.datasets.preferences import PreferenceDataset
+    from rllib_lmgame.datasets.sft import SFTDataset
 
     for section, options in _learnt(config):
         if options.data is None:
             continue
-        kind: Any = TaughtEpisodes if isinstance(options, SupervisedOptions) else TaughtPairs
+        kind: Any = SFTDataset if isinstance(options, SupervisedOptions) else PreferenceDataset
         with _of_section(section):
             data = kind(options, config.row_limits())
             _check_sessions([each for each in data.conversations if isinstance(each, tuple)], config)
@@ -97,12 +97,12 @@ def _of_section(section: str) -> Iterator[None]:
 
 
 def _check_sessions(episodes: Sequence[tuple[str, Any]], config: Any) -> None:
+    from rllib_lmgame.datasets.replay import plan_of
     from rllib_lmgame.envs.registry import game_spec
-    from rllib_lmgame.rollouts.log.replay import plan_of
-    from rllib_lmgame.rollouts.sources import LineUps
+    from rllib_lmgame.rollouts.sources import AgentMapper
 
     games = {game_spec(game.env).game_id for game in config.training_games()}
-    line_ups, seatings = LineUps(config), set()
+    agent_mapper, seatings = AgentMapper(config), set()
     for where, session in episodes:
         if not games:
             raise ConfigError("", f"{where}: a log is played again in its game; set config.env: {session.game_id}")
@@ -116,6 +116,6 @@ def _check_sessions(episodes: Sequence[tuple[str, Any]], config: Any) -> None:
         if seating not in seatings:
             seatings.add(seating)
             try:
-                line_ups.line_up(plan_of(session, ""), session.roles)
+                agent_mapper.assignments(plan_of(session, ""), session.roles)
             except ConfigError as error:
                 raise ConfigError("", f"{where}: {error.path}: {error.message}") from None

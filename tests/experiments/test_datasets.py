@@ -63,12 +63,12 @@ def test_a_log_with_a_seat_that_nobody_takes_is_refused(tmp_path) -> None:
 
 
 def test_data_are_read_once_for_a_grid(tmp_path, monkeypatch) -> None:
-    from rllib_lmgame.rollouts.taught import source
+    from rllib_lmgame.datasets import sft
 
     log, read = tmp_path / "log.jsonl", []
     log.write_text(record())
-    records_of = source.records_of
-    monkeypatch.setattr(source, "records_of", lambda path: read.append(path) or records_of(path))
+    records_of = sft.records_of
+    monkeypatch.setattr(sft, "records_of", lambda path: read.append(path) or records_of(path))
     grid = "config.supervised.lr={grid_search: [1e-3, 1e-4, 1e-5]}"
     model = "config.language_model.model=someone/not-on-this-machine"  # The tokenizer of a tiny one is made of it.
     check_prompts([check(SFT, f"config.supervised.data={log}", grid, model)])
