@@ -86,7 +86,7 @@ def admit(config: Any) -> None:
     if not any(key.startswith(_PLAYED) for key in s.schedules):  # Else each of their values is looked at.
         refuse(rules.play, s, run)
         refuse(rules.selection, s, run)
-    refuse(rules.overlap, s, run)
+    refuse(rules.async_rollouts, s, run)
     with games_blamed_first(config):
         check_seats(config)
         if s.league is not None:
@@ -226,7 +226,7 @@ def _check_players(config: Any, s: Settings) -> None:
                 raise ConfigError(
                     f"config.policies.{name}.trained", f"the scripted player {options.player!r} cannot be trained"
                 )
-    config.seat_mapping()
+    config.agent_to_module_mapping()
 
 
 def _check_talk(config: Any, s: Settings) -> None:

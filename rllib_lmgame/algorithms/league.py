@@ -30,7 +30,7 @@ from rllib_lmgame.league.files import (
     remove_members,
 )
 from rllib_lmgame.league.league import League
-from rllib_lmgame.league.matches import LeagueLineUps, Table, assign_engines
+from rllib_lmgame.league.matches import LeagueAgentMapper, Table, assign_engines
 from rllib_lmgame.league.members import Member
 from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.rollouts.plans import EpisodePlan
@@ -59,7 +59,7 @@ class LeaguePlay:
         self._groups = [algorithm.engine_groups[opponent_key(number)] for number in range(options.opponent_engines)]
         self._held: list[str | None] = [None] * len(self._groups)
         self._beginnings = Beginnings(algorithm, self.directory)
-        self._line_ups = LeagueLineUps(algorithm.config)
+        self._agent_mapper = LeagueAgentMapper(algorithm.config)
         self._swaps = 0
         self._prepare_s = 0.0
 
@@ -96,18 +96,18 @@ class LeaguePlay:
     def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings, iteration: int) -> PlayResult:
         """Play matches of ``iteration``, which is prepared; all plans of an iteration have different indices."""
         settings = dataclasses.replace(settings, members=self._holders(self.league.tables(iteration)))
-        self._line_ups.matches = {**self._line_ups.matches, **self.league.matches(plans, iteration)}
-        return self._algorithm.play(plans, settings, line_ups=self._line_ups)
+        self._agent_mapper.matches = {**self._agent_mapper.matches, **self.league.matches(plans, iteration)}
+        return self._algorithm.play(plans, settings, agent_mapper=self._agent_mapper)
 
     def play_on(self, plans: Sequence[EpisodePlan], settings: PlaySettings, iteration: int) -> PlayResult:
-        """Play episodes that have the line-ups of others of ``iteration``: they are no matches."""
+        """Play episodes that have the assignments of others of ``iteration``: they are no matches."""
         settings = dataclasses.replace(settings, members=self._holders(self.league.tables(iteration)))
         return self._algorithm.play(plans, settings)
 
     def record(self, summaries: Sequence[EpisodeSummary]) -> None:
         """Count the results of an iteration, once, against the members the engines held; older results decay once."""
-        self.league.record(summaries, self._line_ups.matches)
-        self._line_ups.matches = {}
+        self.league.record(summaries, self._agent_mapper.matches)
+        self._agent_mapper.matches = {}
 
     @contextmanager
     def reading_ahead(self, iteration: int) -> Iterator[None]:

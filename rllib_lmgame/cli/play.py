@@ -93,7 +93,7 @@ def _play(args: argparse.Namespace) -> int:
             seats = [f"{agent}: {player.name}" for agent, player in players.items()]
             told = [seat for seat in seats if not session.secret_seats or seat.endswith(": you")]
             print(f"{game}{shown}; " + ", ".join(told))
-        plan = replace(plan, line_up={agent: player.assignment for agent, player in players.items()})
+        plan = replace(plan, assignments={agent: player.assignment for agent, player in players.items()})
         return asyncio.run(play_at_table(session, players, plan, pause=not args.no_pause, limit_s=limit_s))
     finally:
         session.close()
@@ -139,10 +139,10 @@ class OpenCheckpoint:
     ) -> dict[str, Player]:
         """Who takes these seats: the ``policy``, or those that did in training."""
         from rllib_lmgame.evaluation.players.language_model import policy_player
-        from rllib_lmgame.rollouts.sources import LineUps
+        from rllib_lmgame.rollouts.sources import AgentMapper
 
-        line_up = {} if policy is not None else LineUps(self.config).line_up(plan, session.roles)
-        policies = {agent: policy or line_up[agent].module_id for agent in agents}
+        assignments = {} if policy is not None else AgentMapper(self.config).assignments(plan, session.roles)
+        policies = {agent: policy or assignments[agent].module_id for agent in agents}
         own = replace(own, seed=self.config.seed or 0, flag="--policy")
         names = dict.fromkeys(policies.values())
         made = {name: policy_player(name, name, self.place, self.config, name, own) for name in names}
@@ -164,7 +164,7 @@ def players_of(
     from rllib_lmgame.evaluation.players.naming import make_player
 
     agents, seat = session.agent_ids, args.seat
-    named, rest = line_up_of(args.players or (), agents)
+    named, rest = assignments_of(args.players or (), agents)
     rest = rest or args.against or (None if checkpoint is None else SAVED)
     if seat not in (None, NOBODY, *agents):
         hint = did_you_mean(seat, agents, f"seats: {', '.join(agents)}; `{NOBODY}` to watch")
@@ -192,7 +192,7 @@ def players_of(
     return {agent: of_saved[agent] if source == SAVED else made[source] for agent, source in sources.items()}
 
 
-def line_up_of(texts: Sequence[str], agents: Sequence[str]) -> tuple[dict[str, str], str | None]:
+def assignments_of(texts: Sequence[str], agents: Sequence[str]) -> tuple[dict[str, str], str | None]:
     """Players by seat of ``SEAT=PLAYER``, and who takes the rest. Raises: ConfigError: no such seat, or one twice."""
     from rllib_lmgame.evaluation.players.naming import split_name
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rllib_lmgame.league.members import Member
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, deal_games, stable_seed
-from rllib_lmgame.rollouts.sources import LineUps, Roles
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, deal_games, stable_seed
+from rllib_lmgame.rollouts.sources import AgentMapper, Roles
 from rllib_lmgame.settings.sections.exploiters import ExploiterOptions, share_without_members
 
 
@@ -39,15 +39,15 @@ class Match:
     def opponent(self) -> str | None:
         return self.against if self.member is None else self.member.name
 
-    def line_up(self, roles: Roles) -> dict[str, SeatAssignment]:
+    def assignments(self, roles: Roles) -> dict[str, AgentAssignment]:
         """Everybody's seat. Alone or against itself the policy learns from every seat, else from its own."""
-        own = SeatAssignment(self.policy, trained=True)
+        own = AgentAssignment(self.policy, trained=True)
         if self.opponent is None or len(roles) == 1:
             return dict.fromkeys(roles, own)
         if self.member is None:
-            opponent = SeatAssignment(self.opponent)
+            opponent = AgentAssignment(self.opponent)
         else:
-            opponent = SeatAssignment(self.member.policy, member=self.member.name)
+            opponent = AgentAssignment(self.member.policy, member=self.member.name)
         seat = self.number % len(roles)
         return {agent: own if place == seat else opponent for place, agent in enumerate(roles)}
 
@@ -114,10 +114,10 @@ def assign_engines(held: Sequence[str | None], wanted: Sequence[str]) -> list[st
     return assigned
 
 
-class LeagueLineUps(LineUps):
-    """Line-ups by ``matches``, ``EpisodePlan.index`` -> match; a plan that replaces another has its index."""
+class LeagueAgentMapper(AgentMapper):
+    """Assignments by ``matches``, ``EpisodePlan.index`` -> match; a plan that replaces another has its index."""
 
     matches: Mapping[int, Match] = {}
 
-    def line_up(self, plan: EpisodePlan, roles: Roles) -> dict[str, SeatAssignment]:
-        return self.matches[plan.index].line_up(roles)
+    def assignments(self, plan: EpisodePlan, roles: Roles) -> dict[str, AgentAssignment]:
+        return self.matches[plan.index].assignments(roles)

@@ -41,9 +41,11 @@ def collect_episodes(
     everybody = Scripted(player)
     seats = partial(take_seats, player_of=lambda _: everybody, seed=_seed)
     with opened(game, env_config) as session:
-        line_up = dict.fromkeys(session.agent_ids, everybody.assignment)
+        assignments = dict.fromkeys(session.agent_ids, everybody.assignment)
         for plan in plans_of(GameConfig(env=game, env_config=dict(env_config or {})), episodes, seed):
-            episode = play_episode(session, replace(plan, line_up=line_up), seats, step_timeout_s, watch=_at_its_end)
+            episode = play_episode(
+                session, replace(plan, assignments=assignments), seats, step_timeout_s, watch=_at_its_end
+            )
             yield run_to_end(episode)
 
 

@@ -27,19 +27,19 @@ from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.scripted import make_scripted_player
-from rllib_lmgame.rollouts.asked_policies import AS_ASKED, EngineAnswers
+from rllib_lmgame.rollouts.engine_judge import AS_ASKED, EngineAnswers
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.game_calls import abandon, close_games, run_to_end
 from rllib_lmgame.rollouts.hooks import Hooks
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.log.sample import SAMPLE_BYTES, chosen, thin
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.play import GameInPlay, PlayedEpisode, PlayedPlans, Sessions, first_error, play_many
 from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies, sampled_in, take_seats
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import ExpertReplies, ReplySource, Seat
-from rllib_lmgame.rollouts.sources import LineUps
+from rllib_lmgame.rollouts.sources import AgentMapper
 from rllib_lmgame.settings.sections.games import shares_of
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LIMITS
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S, EPISODES_OF_SAMPLE
@@ -87,7 +87,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
     # -- playing ------------------------------------------------------------------------------------------------
 
     def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
-        """Play ``plans``, which have their line-ups, at most ``num_envs_per_env_runner`` games at once.
+        """Play ``plans``, which have their assignments, at most ``num_envs_per_env_runner`` games at once.
 
         If some plans are spare, games still in play when enough groups have finished are dropped. An error that stops
         every episode is returned as ``error``: if it were raised here, RLlib would restart the runner and hide the
@@ -97,7 +97,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         options = settings.rollouts or self.config.text_rollout_options
 
         @cache
-        def player(number: int, assignment: SeatAssignment) -> Player:
+        def player(number: int, assignment: AgentAssignment) -> Player:
             return self.player(settings, assignment, settings.games[number])
 
         def seats(session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
@@ -139,7 +139,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
             iteration=self._sampled,
             game_weights=shares_of(games),
         )
-        seated, _ = self.line_ups.seated(plans, games)
+        seated, _ = self.agent_mapper.assigned(plans, games)
         result = self.play(seated, PlaySettings(games))
         if result.error is not None:
             raise result.error
@@ -235,10 +235,10 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         return "" if game is None else game.text[:MOST_SHOWN]
 
     @cached_property
-    def line_ups(self) -> LineUps:
-        return LineUps(self.config)
+    def agent_mapper(self) -> AgentMapper:
+        return AgentMapper(self.config)
 
-    def player(self, settings: PlaySettings, assignment: SeatAssignment, game: GameConfig) -> Player:
+    def player(self, settings: PlaySettings, assignment: AgentAssignment, game: GameConfig) -> Player:
         """Who takes a seat of a game: a scripted player, or a policy on its engines."""
         name = assignment.module_id
         if assignment.player != LANGUAGE_MODEL:
@@ -252,7 +252,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         return LanguageModel(name, assignment.weights, chat, replies, options, temperature)
 
     def _replies(
-        self, settings: PlaySettings, game: GameConfig, assignment: SeatAssignment, plan: EpisodePlan, seed: int
+        self, settings: PlaySettings, game: GameConfig, assignment: AgentAssignment, plan: EpisodePlan, seed: int
     ) -> ReplySource:
         if settings.expert is not None:
             return ExpertReplies(make_scripted_player(settings.expert), random.Random(seed))

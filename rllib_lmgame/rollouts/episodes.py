@@ -12,7 +12,7 @@ from rllib_lmgame.envs.contract.verdicts import Outcome, outcomes
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.samples import mean_pass_at_k
 from rllib_lmgame.measures.statistics import Rate, rate_over_levels
-from rllib_lmgame.rollouts.plans import SeatAssignment
+from rllib_lmgame.rollouts.plans import AgentAssignment
 from rllib_lmgame.rollouts.play import PlayedEpisode, turns_from_there
 from rllib_lmgame.rollouts.records import (
     CUSTOM_DATA_KEY,
@@ -58,9 +58,9 @@ def summarize(played: PlayedEpisode) -> EpisodeSummary:
     verdicts = {agent: _verdict(played.infos.get(agent, {})) for agent in played.seats}
     against_others = not played.cooperative and len(played.seats) > 1
     ranking = _ranking(played, verdicts) if against_others else {}
-    line_up = played.plan.line_up
+    assignments = played.plan.assignments
     seats = [
-        _summarize_seat(seat, played.infos.get(agent, {}), ranking.get(agent), line_up[agent])
+        _summarize_seat(seat, played.infos.get(agent, {}), ranking.get(agent), assignments[agent])
         for agent, seat in played.seats.items()
     ]
     return EpisodeSummary(
@@ -185,7 +185,7 @@ def own_return(summary: EpisodeSummary) -> float:
 
 
 def _summarize_seat(
-    seat: Seat, info: dict[str, Any], outcome: Outcome | None, assignment: SeatAssignment
+    seat: Seat, info: dict[str, Any], outcome: Outcome | None, assignment: AgentAssignment
 ) -> SeatSummary:
     turns = seat.turns if isinstance(seat, LanguageModelSeat) else []
     return SeatSummary(
@@ -211,7 +211,7 @@ def _summarize_seat(
 
 
 def to_multi_agent_episode(played: PlayedEpisode, episode: MultiAgentEpisode | None = None) -> MultiAgentEpisode:
-    """RLlib's episode of text, with token records in ``extra_model_outputs`` and the line-up in ``custom_data``.
+    """RLlib's episode of text, with token records in ``extra_model_outputs`` and the assignment in ``custom_data``.
 
     A reward earned during another player's move belongs to the player's own last turn, as the learner needs it. Players
     that never acted have no episode. It is built directly: step by step would take several times as long. ``episode``
@@ -235,7 +235,7 @@ def to_multi_agent_episode(played: PlayedEpisode, episode: MultiAgentEpisode | N
             episode.agent_episodes[agent] = _single_agent_episode(played, seat, moves)
             episode.env_t_to_agent_t[agent] = _time_map(episode, moves, played.ends[agent].step)
     episode.is_terminated, episode.is_truncated = played.terminated, not played.terminated
-    episode.custom_data[CUSTOM_DATA_KEY] = dict(played.plan.line_up)
+    episode.custom_data[CUSTOM_DATA_KEY] = dict(played.plan.assignments)
     return episode
 
 

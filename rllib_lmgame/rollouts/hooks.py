@@ -115,7 +115,7 @@ class _Shown:
     """The episode of a game in play."""
 
     def __init__(self, plan: EpisodePlan) -> None:
-        modules = {agent: assignment.module_id for agent, assignment in plan.line_up.items()}
+        modules = {agent: assignment.module_id for agent, assignment in plan.assignments.items()}
         self.index = plan.index
         self.steps = 0
         self.episode = MultiAgentEpisode(

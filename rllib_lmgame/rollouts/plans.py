@@ -63,7 +63,7 @@ class Beginning:
 
 
 @dataclass(frozen=True, slots=True)
-class SeatAssignment:
+class AgentAssignment:
     """Who takes one seat of an episode.
 
     Attributes:
@@ -87,7 +87,7 @@ class SeatAssignment:
 _STARTS = 2**16
 """Among so many numbers the first one of an iteration is drawn."""
 
-LineUp = Mapping[str, SeatAssignment]
+AgentAssignments = Mapping[str, AgentAssignment]
 """Who sits where in one episode: agent id -> assignment."""
 
 
@@ -101,7 +101,7 @@ class EpisodePlan:
         group: Episodes of the same group share their seed.
         index: Position in the iteration's list of plans; results are put back in this order.
         attempt: Counts replacements of an episode that failed.
-        line_up: Who takes which seat; empty until :class:`~rllib_lmgame.rollouts.sources.LineUps` decides it.
+        assignments: Who takes which seat; empty until :class:`~rllib_lmgame.rollouts.sources.AgentMapper` decides it.
         number: Of its group within the game; seats and opponents are dealt evenly by it. ``None`` where nobody counts.
         beginning: What is played before the players are asked.
         spare: Planned beyond what is needed (see :class:`Race`).
@@ -113,7 +113,7 @@ class EpisodePlan:
     group: str
     index: int
     attempt: int = 0
-    line_up: LineUp = field(default_factory=dict)
+    assignments: AgentAssignments = field(default_factory=dict)
     number: int | None = None
     beginning: Beginning | None = None
     spare: bool = False

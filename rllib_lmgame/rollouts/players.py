@@ -16,7 +16,7 @@ from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, ScriptedPlayer, make_scripted_player
 from rllib_lmgame.rollouts.game_calls import RaisedError, in_daemon_thread, told
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.program_seats import ProgramSeat
 from rllib_lmgame.rollouts.restarts import RecordedPlayer, RecordedReplies
 from rllib_lmgame.rollouts.seats import (
@@ -52,9 +52,9 @@ class Player(ABC):
         """Free what was loaded."""
 
     @property
-    def assignment(self) -> SeatAssignment:
-        """How it stands in line-ups."""
-        return SeatAssignment(self.name, self.source)
+    def assignment(self) -> AgentAssignment:
+        """How it stands in assignments."""
+        return AgentAssignment(self.name, self.source)
 
     def in_game(self, game: GameConfig) -> Player:
         """The player as the game's entry in the configuration says that models are talked to. Raises: ConfigError."""
@@ -81,21 +81,21 @@ def seat_seed(plan: EpisodePlan, agent: str) -> int:
 def take_seats(
     session: GameSession,
     plan: EpisodePlan,
-    player_of: Callable[[SeatAssignment], Player],
+    player_of: Callable[[AgentAssignment], Player],
     seed: Callable[[EpisodePlan, str], int] = seat_seed,
 ) -> dict[str, Seat]:
     """Everybody's seat in one game; ``seed`` gives the seed of each player's draws.
 
-    Raises: EpisodeFailed if the game has other seats than the line-up.
+    Raises: EpisodeFailed if the game has other seats than the assignment.
     """
-    if set(plan.line_up) != set(session.agent_ids):
-        there, planned = (", ".join(agents) or "none" for agents in (session.agent_ids, plan.line_up))
+    if set(plan.assignments) != set(session.agent_ids):
+        there, planned = (", ".join(agents) or "none" for agents in (session.agent_ids, plan.assignments))
         raise EpisodeFailed(
             StopReason.ENV_ERROR,
-            f"{session.game_id} has the seats {there}; the line-up of the episode is for {planned}",
+            f"{session.game_id} has the seats {there}; the assignment of the episode is for {planned}",
         )
     return {
-        agent: player_of(plan.line_up[agent]).seat(session, plan, agent, seed(plan, agent))
+        agent: player_of(plan.assignments[agent]).seat(session, plan, agent, seed(plan, agent))
         for agent in session.agent_ids
     }
 
@@ -123,8 +123,8 @@ class LanguageModel(Player):
         self._temperature = temperature
 
     @property
-    def assignment(self) -> SeatAssignment:
-        return SeatAssignment(self.name, LANGUAGE_MODEL, member=self.source)
+    def assignment(self) -> AgentAssignment:
+        return AgentAssignment(self.name, LANGUAGE_MODEL, member=self.source)
 
     def chat_in(self, game_id: str) -> ChatFormat:
         """How the model is talked to in a game."""

@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 
 from rllib_lmgame.inference.protocol import AllowedTokens
-from rllib_lmgame.rollouts.plans import EpisodePlan, LineUp
+from rllib_lmgame.rollouts.plans import AgentAssignments, EpisodePlan
 from rllib_lmgame.settings.sections.games import GameConfig as GameConfig
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
@@ -177,7 +177,7 @@ TURN = "turn"
 
 CUSTOM_DATA_KEY = "lmgame"
 """Key in ``custom_data`` of RLlib's episodes: a player's :class:`Trajectory` without its turns; in the whole episode,
-the line-up.
+the assignment.
 """
 
 
@@ -268,17 +268,17 @@ def store(trajectory: Trajectory, part: SingleAgentEpisode) -> None:
     part.custom_data[CUSTOM_DATA_KEY] = replace(trajectory, turns=[])
 
 
-def line_up_of(episode: MultiAgentEpisode) -> LineUp:
+def assignments_of(episode: MultiAgentEpisode) -> AgentAssignments:
     """Who sat where in ``episode``; empty if nobody said so."""
-    line_up: LineUp = episode.custom_data.get(CUSTOM_DATA_KEY, {})
-    return line_up
+    assignments: AgentAssignments = episode.custom_data.get(CUSTOM_DATA_KEY, {})
+    return assignments
 
 
 def played_parts(episode: MultiAgentEpisode, modules: Collection[str] | None = None) -> Iterator[SingleAgentEpisode]:
-    """In order, the parts of agents that acted and are trained (without a line-up: all), of ``modules`` or of all."""
-    line_up = line_up_of(episode)
+    """In order, the parts of agents that acted and are trained (without assignments: all), of ``modules`` or of all."""
+    assignments = assignments_of(episode)
     for agent, part in episode.agent_episodes.items():
-        trained = agent not in line_up or line_up[agent].trained
+        trained = agent not in assignments or assignments[agent].trained
         if len(part) and trained and (modules is None or part.module_id in modules):
             yield part
 

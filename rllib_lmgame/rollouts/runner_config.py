@@ -45,7 +45,7 @@ class RunnerConfig(Protocol):
     def learns_observations(self, policy: str) -> bool:
         """Whether a policy learns what games say."""
 
-    def seat_mapping(self) -> MappingFn:
+    def agent_to_module_mapping(self) -> MappingFn:
         """Which policy takes which seat."""
 
     def language_model_of(self, policy: str, game: GameConfig | None = None) -> LanguageModelOptions:

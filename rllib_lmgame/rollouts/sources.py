@@ -1,4 +1,4 @@
-"""Where episodes come from: plans get their line-ups, finished episodes come out, failed ones are played again.
+"""Where episodes come from: plans get their assignments, finished episodes come out, failed ones are played again.
 
 Guarantees (each has a test):
 
@@ -28,7 +28,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.mapping import KEY, VersusMapping
 from rllib_lmgame.rollouts.game_calls import GameCalls, open_session, run_to_end
-from rllib_lmgame.rollouts.plans import EpisodePlan, Race, SeatAssignment, stable_seed, with_spares
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, Race, stable_seed, with_spares
 from rllib_lmgame.rollouts.records import Failure, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
@@ -42,10 +42,10 @@ Roles = Mapping[str, str]
 """The seats of a game: agent id -> role."""
 
 
-class LineUps:
-    """Gives plans their line-ups by the configuration's seat mapping: who takes which seat.
+class AgentMapper:
+    """Gives plans their assignments by the configuration's seat mapping: who takes which seat.
 
-    A line-up follows from the plan and the game's seats alone, so the driver makes it. Options may change a game's
+    An assignment follows from the plan and the game's seats alone, so the driver makes it. Options may change a game's
     seats: each game is built once, looked at, and closed.
 
     Args:
@@ -58,51 +58,53 @@ class LineUps:
         self,
         config: RunnerConfig,
         players: Mapping[str, str] | None = None,
-        guests: Mapping[str, SeatAssignment] | None = None,
+        guests: Mapping[str, AgentAssignment] | None = None,
     ) -> None:
         self.config = config
         self.players = dict(players or {})
         self.guests = dict(guests or {})
         trained = config.trained_policies()
-        self._mapping = VersusMapping(trained, dict.fromkeys(self.guests, 1.0)) if guests else config.seat_mapping()
+        self._mapping = (
+            VersusMapping(trained, dict.fromkeys(self.guests, 1.0)) if guests else config.agent_to_module_mapping()
+        )
         self._trained = frozenset(trained)
         self._roles: dict[str, Roles] = {}
 
-    def seated(
+    def assigned(
         self, plans: Sequence[EpisodePlan], games: Sequence[GameConfig]
     ) -> tuple[list[EpisodePlan], list[Failure]]:
-        """``plans`` with line-ups (existing ones are kept), and those whose game could not be built.
+        """``plans`` with assignments (existing ones are kept), and those whose game could not be built.
 
         Raises: ConfigError for an unknown game, or if the mapping names no policy; MissingDependencyError.
         """
         seated: list[EpisodePlan] = []
         failures: list[Failure] = []
-        unknown = {plan.game for plan in plans if not plan.line_up}
+        unknown = {plan.game for plan in plans if not plan.assignments}
         found = {number: self._look_up(games[number]) for number in sorted(unknown)}
         for plan in plans:
-            roles = {} if plan.line_up else found[plan.game]
+            roles = {} if plan.assignments else found[plan.game]
             if isinstance(roles, EpisodeFailed):
                 failures.append(Failure(plan, roles.reason.value, str(roles)))
             else:
-                seated.append(replace(plan, line_up=self.line_up(plan, roles)) if roles else plan)
+                seated.append(replace(plan, assignments=self.assignments(plan, roles)) if roles else plan)
         return seated, failures
 
-    def line_up(self, plan: EpisodePlan, roles: Roles) -> dict[str, SeatAssignment]:
+    def assignments(self, plan: EpisodePlan, roles: Roles) -> dict[str, AgentAssignment]:
         """Who sits where, a function of the plan and the game's ``roles``.
 
         Raises: ConfigError if the mapping raises, or names no policy.
         """
         return {agent: self.assignment(self._policy(plan, roles, agent)) for agent in roles}
 
-    def drawn(self, roles: Roles) -> list[dict[str, SeatAssignment]]:
-        """Line-ups of the first :data:`DRAWS` episodes, to see who may sit where."""
-        return [self.line_up(EpisodePlan("", 0, seed, "", seed), roles) for seed in range(DRAWS)]
+    def drawn(self, roles: Roles) -> list[dict[str, AgentAssignment]]:
+        """Assignments of the first :data:`DRAWS` episodes, to see who may sit where."""
+        return [self.assignments(EpisodePlan("", 0, seed, "", seed), roles) for seed in range(DRAWS)]
 
-    def assignment(self, policy: str) -> SeatAssignment:
+    def assignment(self, policy: str) -> AgentAssignment:
         if policy in self.guests:
             return self.guests[policy]
         player = self.players.get(policy, self.config.player_options[policy].player)
-        return SeatAssignment(policy, player, trained=policy in self._trained)
+        return AgentAssignment(policy, player, trained=policy in self._trained)
 
     def _policy(self, plan: EpisodePlan, roles: Roles, agent: str) -> str:
         seed = stable_seed(plan.seed, plan.index if plan.number is None else plan.number, "seats")
@@ -187,10 +189,12 @@ class Rounds(EpisodeSource):
     After ``max_failed_rounds`` rounds in a row without a finished episode it ends; an episode is replaced as often.
     """
 
-    def __init__(self, runners: Runners, settings: PlaySettings, line_ups: LineUps, max_failed_rounds: int) -> None:
+    def __init__(
+        self, runners: Runners, settings: PlaySettings, agent_mapper: AgentMapper, max_failed_rounds: int
+    ) -> None:
         self._runners = runners
         self._settings = settings
-        self._line_ups = line_ups
+        self._agent_mapper = agent_mapper
         self._limit = max_failed_rounds
         self._pending: list[EpisodePlan] = []
         self._race = Race()
@@ -208,7 +212,7 @@ class Rounds(EpisodeSource):
             return None
         if self._hurt:
             self._runners.heal()
-        plans, failures = self._line_ups.seated(self._pending, self._settings.games)
+        plans, failures = self._agent_mapper.assigned(self._pending, self._settings.games)
         plans = self._race.marked(plans)
         played = self._runners.play(plans, self._settings) if plans else PlayResult()
         if played.error is not None:

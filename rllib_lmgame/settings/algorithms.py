@@ -21,11 +21,11 @@ from rllib_lmgame.settings.sections.action_values import (
     ReturnValueOptions,
     TargetValueOptions,
 )
+from rllib_lmgame.settings.sections.async_rollouts import AsyncRolloutOptions
 from rllib_lmgame.settings.sections.evolution import EvolutionOptions
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.league import LeagueOptions
-from rllib_lmgame.settings.sections.overlap import OverlapOptions
 from rllib_lmgame.settings.sections.preferences import DPOOptions
 from rllib_lmgame.settings.sections.rllib import FLAT_KEYS
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
@@ -162,7 +162,7 @@ PPO = AlgorithmEntry(
         "warm_start": Section("supervised_options", SupervisedOptions, optional=True),
         "data_selection": Section("data_selection_options", DataSelectionOptions),
         "league": Section("league_options", LeagueOptions, optional=True),
-        "overlap": Section("overlap_options", OverlapOptions),
+        "async_rollouts": Section("async_rollout_options", AsyncRolloutOptions),
         "teacher": Section("teacher_options", TeacherOptions, optional=True),
     },
     metrics=("ppo_iteration", "phase", DATA_EPOCHS, *SUPERVISED_METRICS),

@@ -380,9 +380,9 @@ def _oversample(s: Settings) -> Iterator[str]:
         )
 
 
-def overlap(s: Settings, f: Any) -> Found:
+def async_rollouts(s: Settings, f: Any) -> Found:
     """What does not go with playing ahead of the update."""
-    ahead = s.overlap.max_staleness
+    ahead = s.async_rollouts.max_staleness
     ppo = [s.policy(name).ppo for name in s.trained_policies()]
     limits = [each.staleness_limit for each in ppo if each.staleness_limit is not None]
     for problem, say in (
@@ -416,7 +416,7 @@ def overlap(s: Settings, f: Any) -> Found:
         ),
     ):
         if ahead and problem:
-            yield Broken("overlap.max_staleness", say)
+            yield Broken("async_rollouts.max_staleness", say)
 
 
 # -- a league ---------------------------------------------------------------------------------------------------------

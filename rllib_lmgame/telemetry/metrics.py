@@ -123,7 +123,7 @@ DATA_EPOCHS = "data_epochs"
 
 RESULT_HEADS = (
     *("training_iteration", "time_total_s", "time_this_iter_s", "done", "env_runners", "learners", "evaluation"),
-    *("timers", "schedules", "data_selection", "overlap", "fault_tolerance", "env_runner_group"),
+    *("timers", "schedules", "data_selection", "async_rollouts", "fault_tolerance", "env_runner_group"),
     *("num_env_steps_sampled_lifetime", "num_agent_steps_sampled_lifetime", "num_env_steps_sampled"),
     *("num_training_step_calls_per_iteration", "iterations_since_restore", "time_since_restore", "counters"),
     *("info", "perf", "custom_metrics", "config"),
@@ -140,9 +140,9 @@ RLLIB_EVALUATION = (
 LEAGUE_NAMES = ("size", "mean_win_rate", "win_rate", "rating", "exploiters", "swaps", "prepare_s")
 """First parts of what is reported below ``league``."""
 
-OVERLAP_NAMES = ("idle_engine_s", "idle_learner_s", "played_again")
-"""What is reported below ``overlap``: seconds without a game before the iteration was played, seconds that the driver
-waited for it, and whether its schedules had gone on so that it was played anew.
+ASYNC_ROLLOUT_NAMES = ("idle_engine_s", "idle_learner_s", "played_again")
+"""What is reported below ``async_rollouts``: seconds without a game before the iteration was played, seconds that
+the driver waited for it, and whether its schedules had gone on so that it was played anew.
 """
 
 TIMER_COLUMNS = (ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, EXPERT_TIMER)

@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rllib_lmgame.datasets.readers.chat import FORMS, LOG, SPEAKERS, form_of
 from rllib_lmgame.evaluation.comparison.files import KEY as EVALUATED
 from rllib_lmgame.evaluation.tournament.results import payoffs_of
 from rllib_lmgame.policies.chat.transcripts import ASSISTANT, SYSTEM, Said
 from rllib_lmgame.rollouts.episodes import level_in
 from rllib_lmgame.rollouts.log.episode_log import ALWAYS_THERE, TOKEN_COLUMNS
-from rllib_lmgame.rollouts.taught.formats import FORMS, LOG, SPEAKERS, form_of
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 from rllib_lmgame.settings.sections.supervised import MESSAGES
 
@@ -84,7 +84,7 @@ def _step(step: Mapping[str, Any]) -> dict[str, Any]:
 
 def _seat(trajectory: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
     agent = str(trajectory["agent_id"])
-    assignment = record.get("line_up", {}).get(agent) or {}
+    assignment = record.get("assignments", {}).get(agent) or {}
     player = assignment.get("player", LANGUAGE_MODEL)
     return {
         "agent": agent,

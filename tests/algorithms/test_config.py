@@ -691,7 +691,7 @@ def test_what_evaluation_plays_is_written_and_read_again(evaluation, temperature
 def test_a_mapping_function_is_written_as_its_import_path() -> None:
     policies = {"policies": ["a", "b"], "policy_mapping_fn": first_seat}
     written = LMGamePPOConfig().update_from_dict({**BASE, **policies}).settings.as_yaml()
-    assert LMGamePPOConfig().update_from_dict(written).seat_mapping()("player_1") == "a"
+    assert LMGamePPOConfig().update_from_dict(written).agent_to_module_mapping()("player_1") == "a"
     assert written["policy_mapping_fn"] == f"{__name__}:first_seat"
 
 
@@ -699,7 +699,7 @@ def test_a_mapping_function_without_a_name_is_not_lost_in_silence() -> None:
     policies = {"policies": ["a", "b"], "policy_mapping_fn": lambda *args, **kwargs: "b"}
     written = LMGamePPOConfig().update_from_dict({**BASE, **policies}).settings.as_yaml()
     with pytest.raises(ConfigError, match="policy_mapping_fn"):
-        LMGamePPOConfig().update_from_dict(written).seat_mapping()
+        LMGamePPOConfig().update_from_dict(written).agent_to_module_mapping()
 
 
 @pytest.mark.parametrize(("theirs", "ours"), OTHER_NAMES.items())
@@ -825,7 +825,7 @@ def test_forms_of_rllib_that_work() -> None:
         config = LMGamePPOConfig().update_from_dict(BASE)
         config.multi_agent(policies=policies, policy_mapping_fn=first_seat, policies_to_train=["a"]).validate()
         assert (list(config.player_options), config.trained_policies()) == (["a", "b"], ["a"])
-        assert config.seat_mapping()("X", None, role="X", agent_ids=("X", "O"), seed=1) == "a"
+        assert config.agent_to_module_mapping()("X", None, role="X", agent_ids=("X", "O"), seed=1) == "a"
         again = LMGamePPOConfig().update_from_dict(config.to_dict())
         assert (list(again.player_options), again.trained_policies()) == (["a", "b"], ["a"])
     written = {"multiagent": {"policies": ["a", "b"], "policy_mapping_fn": "per_role", "policies_to_train": ["b"]}}

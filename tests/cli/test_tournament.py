@@ -82,7 +82,7 @@ def test_everything_is_told_and_written(tmp_path: Path, capsys: pytest.CaptureFi
     assert (out / "payoffs-KuhnPoker-v0.png").read_bytes().startswith(b"\x89PNG")
     assert not list(out.glob("payoffs-all*"))  # Their scales differ.
     assert [table["by"] for table in numbers] == ["wins", "return", "wins"]
-    seats = [tuple(seat["module_id"] for seat in record["line_up"].values()) for record in played(out).values()]
+    seats = [tuple(seat["module_id"] for seat in record["assignments"].values()) for record in played(out).values()]
     assert {seats.count(order) for order in seats} == {4} and len(set(seats)) == 6
     assert len(sessions(out / "games.jsonl")) == 24  # Supervised learning can read it.
 

@@ -473,7 +473,7 @@ def test_one_file_has_grls_prompts_and_tags_task_by_task() -> None:
 
 
 @each(MULTIPLAYER_FILES)
-def test_multiplayer_example_has_a_tiny_one_of_each_line_up(path: Path) -> None:
+def test_multiplayer_example_has_a_tiny_one_of_each_mapping(path: Path) -> None:
     names = {spec.name.partition("-qwen")[0] for spec in read_experiments(str(path), [])}
     assert len(names) == 10
     assert {f"{name}-tiny" for name in names} <= {tiny.stem for tiny in TINY_FILES}
@@ -547,7 +547,7 @@ def test_kuhn_example_has_the_measured_recipe() -> None:
 
 
 def test_kuhn_league_differs_from_self_play_as_the_results_say() -> None:
-    """Its line-up and the settings that docs/results/self-play.md gives self-play for the comparison, nothing else."""
+    """Its assignment and the settings that docs/results/self-play.md gives self-play to compare, nothing else."""
     page = (EXAMPLES.parent / "docs" / "results" / "self-play.md").read_text(encoding="utf-8")
     command = next(line.strip() for line in page.splitlines() if "kuhn-selfplay" in line and "ppo_iteration" in line)
     words = shlex.split(command)

@@ -77,7 +77,7 @@ def test_a_run_with_slow_copies_goes_on_where_it_was(start: Any, on_doors: Any, 
 
 
 def test_data_that_says_no_rewards_is_refused(tiny_dict: Any, tmp_path: Path) -> None:
-    from rllib_lmgame.experiments.checks.taught import check_data
+    from rllib_lmgame.experiments.checks.datasets import check_data
 
     said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     step = {"state": "s", "action": "a", "reward": -1, "done": False}

@@ -115,7 +115,7 @@ def broken_module(tmp_path, monkeypatch):
         (GAME, "config.x={grid_search: [" + ", ".join(["1"] * 5000) + "]}", "more than 4,096"),
         (GAME, "config.supervised={max_steps: 3}", "did you mean 'config.warm_start'?"),
         (SFT, "config.warm_start={max_steps: 3}", "did you mean 'config.supervised'?"),
-        (SFT, "config.overlap={max_staleness: 1}", "unknown key; it is one of LMGamePPO, LMGameGRPO"),
+        (SFT, "config.async_rollouts={max_staleness: 1}", "unknown key; it is one of LMGamePPO, LMGameGRPO"),
         (GAME, "config.evaluation_config.episodes=5", "unknown key; did you mean 'config.evaluation_duration'?"),
         (GAME, "config.evaluation_config.tempreature=1", "did you mean 'config.evaluation_config.temperature'?"),
         (GAME, "config.evaluation_config.evaluation_duration=5", "no effect here; set config.evaluation_duration"),

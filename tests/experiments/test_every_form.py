@@ -415,7 +415,10 @@ def check_carried(experiment: CheckedExperiment) -> None:
 
 def seats_of(config) -> list[str]:
     """Who plays the two seats of a game, in one episode."""
-    mapping, episode = config.seat_mapping(), {"episode": None, "agent_ids": ("player_0", "player_1"), "seed": 3}
+    mapping, episode = (
+        config.agent_to_module_mapping(),
+        {"episode": None, "agent_ids": ("player_0", "player_1"), "seed": 3},
+    )
     return [mapping("player_0", role="X", **episode), mapping("player_1", role="O", **episode)]
 
 

@@ -46,7 +46,7 @@ def played(
         won = random.Random(plan.seed).random() < (strength if match.policy == "h" else 0.5)
         seats = [
             SimpleNamespace(trained=seat.trained, outcome="win" if won == seat.trained else "loss")
-            for seat in match.line_up(roles).values()
+            for seat in match.assignments(roles).values()
         ]
         summaries.append(SimpleNamespace(index=plan.index, seats=seats))
     return summaries, matches
@@ -208,11 +208,11 @@ def test_further_rounds_of_an_iteration_are_dealt_apart() -> None:
 def test_a_member_takes_every_other_seat_and_learns_nothing() -> None:
     member = Member("p-3", "p", 3)
     for number in range(3):
-        line_up = Match("p", member, number).line_up(THREE)
-        assert [agent for agent, seat in line_up.items() if seat.trained] == [list(THREE)[number]]
-        assert {seat.weights for seat in line_up.values() if not seat.trained} == {"p-3"}
-    assert all(seat.trained and seat.member is None for seat in Match("p", None, 0).line_up(THREE).values())
-    assert Match("p", member, 1).line_up({"only": "x"})["only"].trained
+        assignments = Match("p", member, number).assignments(THREE)
+        assert [agent for agent, seat in assignments.items() if seat.trained] == [list(THREE)[number]]
+        assert {seat.weights for seat in assignments.values() if not seat.trained} == {"p-3"}
+    assert all(seat.trained and seat.member is None for seat in Match("p", None, 0).assignments(THREE).values())
+    assert Match("p", member, 1).assignments({"only": "x"})["only"].trained
 
 
 @given(
@@ -312,19 +312,22 @@ def test_who_meets_whom(groups: int, group_size: int, past_share: float, seed: i
     assert {match.opponent for match in mine if match.member is None} <= {"p"}
     assert abs(len(past) - past_share * groups / 2) < 1
     for match in mine:
-        line_up = match.line_up(ROLES)
-        assert sorted((s.weights, s.trained) for s in line_up.values()) == [("h", True), (str(match.opponent), False)]
+        assignments = match.assignments(ROLES)
+        assert sorted((s.weights, s.trained) for s in assignments.values()) == [
+            ("h", True),
+            (str(match.opponent), False),
+        ]
     for opponent in ("p", "p-0"):
         seats = Counter(match.number % 2 for match in mine if match.opponent == opponent)
         assert abs(seats[0] - seats[1]) <= 1
     for match in of_group.values():
         if match.policy == "p":
             assert match.against is None
-            assert {seat.module_id for seat in match.line_up(ROLES).values() if seat.trained} == {"p"}
+            assert {seat.module_id for seat in match.assignments(ROLES).values() if seat.trained} == {"p"}
 
 
 def test_alone_an_exploiter_learns_from_every_seat() -> None:
-    assert Match("h", None, 1, "p").line_up({"only": "x"})["only"].trained
+    assert Match("h", None, 1, "p").assignments({"only": "x"})["only"].trained
 
 
 def test_what_an_exploiter_did_is_what_was_done_to_its_policy() -> None:

@@ -62,7 +62,7 @@ class Algorithm:
         self.config = SimpleNamespace(
             seed=3,
             trained_policies=lambda: list(policies),
-            seat_mapping=lambda: None,
+            agent_to_module_mapping=lambda: None,
             language_model_of=lambda policy, entry=None: LanguageModelOptions(),
             inference_options=SimpleNamespace(sleep_during_update=asleep),
         )
@@ -91,14 +91,14 @@ class Algorithm:
         self.weights = {policy: weight + 1 for policy, weight in self.weights.items()}
         self.push_weights(self.weights)
 
-    def play(self, plans: Any, settings: PlaySettings, line_ups: Any) -> Any:
+    def play(self, plans: Any, settings: PlaySettings, agent_mapper: Any) -> Any:
         assert self.sent == self.weights
         assert all(settings.members.values()), "a member that no engine holds"
         self.played.append(dict(settings.members))
-        self.matches |= {plan.index: line_ups.matches[plan.index] for plan in plans}
+        self.matches |= {plan.index: agent_mapper.matches[plan.index] for plan in plans}
         summaries: list[Any] = []
         for plan in plans:
-            seats = line_ups.line_up(plan, ROLES).values()
+            seats = agent_mapper.assignments(plan, ROLES).values()
             assert {seat.member for seat in seats} - {None} <= set(settings.members)
             won = random.Random(plan.seed).random() < 0.5
             seats = [SimpleNamespace(trained=seat.trained, outcome="win" if won else "loss") for seat in seats]

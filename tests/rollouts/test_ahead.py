@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.rollouts.ahead import Ahead
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig, PlayResult, PlaySettings, SeatSummary
 from rllib_lmgame.rollouts.sources import STALE, RolloutError, Rounds, play_all, without_stale
 
@@ -146,10 +146,10 @@ class Engines:
 @pytest.mark.parametrize("always", [False, True])
 def test_what_an_engine_plays_that_did_not_take_the_last_weights_is_played_again(always: bool) -> None:
     settings = PlaySettings((GameConfig(env="game"),), oldest_version=5)
-    plans = [dataclasses.replace(plan, line_up={"a": SeatAssignment("p")}) for plan in planned(6)]
+    plans = [dataclasses.replace(plan, assignments={"a": AgentAssignment("p")}) for plan in planned(6)]
     engines = Engines(always)
-    line_ups: Any = SimpleNamespace(seated=lambda plans, games: (list(plans), []))
-    source = Rounds(engines, settings, line_ups, 3)
+    agent_mapper: Any = SimpleNamespace(assigned=lambda plans, games: (list(plans), []))
+    source = Rounds(engines, settings, agent_mapper, 3)
     if always:
         with pytest.raises(RolloutError, match="in 3 rounds: weights of version 4 replied, older than 5"):
             play_all(source, plans)

@@ -24,7 +24,7 @@ from rllib_lmgame.rollouts.episodes import (
     trajectory_of_seat,
 )
 from rllib_lmgame.rollouts.metrics import episode_metrics
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan
 from rllib_lmgame.rollouts.play import GameStep, PlayedEpisode, SeatEnd
 from rllib_lmgame.rollouts.players import ScriptedSeat
 from rllib_lmgame.rollouts.records import TURN, Turn, trajectory_of
@@ -106,11 +106,11 @@ def played_episode(
     reason = StopReason.GAME_OVER if terminated else StopReason.MAX_TURNS
     ends = {agent: SeatEnd(terminated, reason, len(steps)) for agent in agents} | (left or {})
     infos = {"a": {"success": terminated}}
-    line_up = {
-        agent: SeatAssignment(seat.module_id, trained=seat.module_id in trained) for agent, seat in seats.items()
+    assignments = {
+        agent: AgentAssignment(seat.module_id, trained=seat.module_id in trained) for agent, seat in seats.items()
     }
     return PlayedEpisode(
-        EpisodePlan("id", 0, 7, "group", 3, line_up=line_up),
+        EpisodePlan("id", 0, 7, "group", 3, assignments=assignments),
         "game",
         seats,
         steps,

@@ -24,7 +24,7 @@ from rllib_lmgame.rollouts import env_runner, game_calls
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.game_calls import GameCalls
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.play import Sessions, play_one
 from rllib_lmgame.rollouts.records import GameConfig, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed, Seat
@@ -243,8 +243,8 @@ def test_a_constructor_that_fails(make_runner: MakeRunner, limits: Any, fault: s
     result = run(runner, 3)
     assert [failure.reason for failure in result.failures] == [reason] * 3
     assert "the constructor" in result.failures[0].message
-    line_up = {"player": SeatAssignment("player")}
-    plans = [EpisodePlan(f"e{index}", 0, index, "", index, line_up=line_up) for index in range(3)]
+    assignments = {"player": AgentAssignment("player")}
+    plans = [EpisodePlan(f"e{index}", 0, index, "", index, assignments=assignments) for index in range(3)]
     # Who plays has no need to look at the game first.
     result = runner.play(plans, PlaySettings(runner.config.training_games()))
     assert [failure.reason for failure in result.failures] == [reason] * 3

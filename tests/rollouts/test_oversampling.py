@@ -17,7 +17,7 @@ from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.log.episode_log import read_log
 from rllib_lmgame.rollouts.plans import EpisodePlan, Race, deal_with_spares, plan_episodes, with_spares
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
-from rllib_lmgame.rollouts.sources import LineUps
+from rllib_lmgame.rollouts.sources import AgentMapper
 from rllib_lmgame.settings.sections.supervised import spare_groups
 
 MakeRunner = Callable[..., TextGameEnvRunner]
@@ -136,7 +136,7 @@ class Slow:
 
 def run(runner: TextGameEnvRunner, plans: list[EpisodePlan], **options) -> PlayResult:
     games = runner.config.training_games()
-    seated, _ = LineUps(runner.config).seated(plans, games)
+    seated, _ = AgentMapper(runner.config).assigned(plans, games)
     result = runner.play(seated, PlaySettings(games, **options))
     assert result.error is None
     return result
@@ -218,7 +218,7 @@ def test_an_iteration_is_what_finished_first(make_runner: MakeRunner) -> None:
     algorithm = LMGamePPO.__new__(LMGamePPO)  # Without Ray: playing asks nothing else of it.
     algorithm.__dict__.update(
         config=config,
-        line_ups=LineUps(config),
+        agent_mapper=AgentMapper(config),
         env_runner_group=group,
         _league=None,
         _needs_groups=False,

@@ -19,9 +19,9 @@ from rllib_lmgame.algorithms.cluster.env_runners import RunnerGroup
 from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.rollouts.plans import (
+    AgentAssignment,
     EpisodePlan,
     Race,
-    SeatAssignment,
     deal_with_spares,
     first_id,
     plan_episodes,
@@ -30,8 +30,8 @@ from rllib_lmgame.rollouts.plans import (
 from rllib_lmgame.rollouts.records import EpisodeSummary, Failure, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import (
     MANY_HANGS,
+    AgentMapper,
     EpisodeSource,
-    LineUps,
     RolloutError,
     Rounds,
     lost,
@@ -44,18 +44,18 @@ Fate = Callable[[EpisodePlan], str]
 """What becomes of an episode: empty for a good end, the reason of a failure, or ``lost``."""
 
 
-class Here(LineUps):
-    """Line-ups of a game that need not be built; ``broken`` says of which plans it could not be."""
+class Here(AgentMapper):
+    """Assignments of a game that need not be built; ``broken`` says of which plans it could not be."""
 
     def __init__(self, broken: Callable[[EpisodePlan], bool] = lambda plan: False) -> None:
         self.broken = broken
 
-    def seated(
+    def assigned(
         self, plans: Sequence[EpisodePlan], games: Sequence[GameConfig]
     ) -> tuple[list[EpisodePlan], list[Failure]]:
         failures = [Failure(plan, "env_error", "not built") for plan in plans if self.broken(plan)]
-        sit = {"player": SeatAssignment("player")}
-        return [dataclasses.replace(plan, line_up=sit) for plan in plans if not self.broken(plan)], failures
+        sit = {"player": AgentAssignment("player")}
+        return [dataclasses.replace(plan, assignments=sit) for plan in plans if not self.broken(plan)], failures
 
 
 class FakeRunners:
@@ -72,7 +72,7 @@ class FakeRunners:
         self.healed: list[int] = []
 
     def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
-        assert settings is SETTINGS and all(plan.line_up for plan in plans)
+        assert settings is SETTINGS and all(plan.assignments for plan in plans)
         self.rounds.append(list(plans))
         result = PlayResult()
         for plan in self.chance.sample(plans, len(plans)):
@@ -95,9 +95,9 @@ def plans_of(count: int) -> list[EpisodePlan]:
 
 
 def play(
-    runners: FakeRunners, plans: Sequence[EpisodePlan], limit: int = 3, line_ups: LineUps | None = None
+    runners: FakeRunners, plans: Sequence[EpisodePlan], limit: int = 3, agent_mapper: AgentMapper | None = None
 ) -> PlayResult:
-    return play_all(Rounds(runners, SETTINGS, line_ups or Here(), limit), plans)
+    return play_all(Rounds(runners, SETTINGS, agent_mapper or Here(), limit), plans)
 
 
 FATES = st.lists(
@@ -176,7 +176,7 @@ def test_round_after_round_without_an_end_is_an_error_that_says_why() -> None:
 
 def test_games_that_cannot_be_built_fail_before_they_are_played() -> None:
     runners = FakeRunners(lambda plan: "")
-    result = play(runners, plans_of(4), line_ups=Here(lambda plan: plan.index in (1, 2) and plan.attempt < 2))
+    result = play(runners, plans_of(4), agent_mapper=Here(lambda plan: plan.index in (1, 2) and plan.attempt < 2))
     assert [summary.index for summary in result.summaries] == [0, 1, 2, 3]
     assert Counter((failure.plan.index, failure.message) for failure in result.failures) == {
         (1, "not built"): 2,
@@ -184,7 +184,7 @@ def test_games_that_cannot_be_built_fail_before_they_are_played() -> None:
     }
     assert [len(plans) for plans in runners.rounds] == [2, 2]  # In the round between there was nothing to play.
     with pytest.raises(RolloutError, match="no episode was finished in 3 rounds: not built"):
-        play(runners, plans_of(4), line_ups=Here(lambda plan: True))
+        play(runners, plans_of(4), agent_mapper=Here(lambda plan: True))
 
 
 def test_what_no_episode_gets_round_is_raised() -> None:
@@ -315,7 +315,7 @@ class OneByOne(EpisodeSource):
     def take(self) -> PlayResult | None:
         if not self.waiting:
             return None
-        plans, _ = Here().seated([self.waiting.popleft()], SETTINGS.games)
+        plans, _ = Here().assigned([self.waiting.popleft()], SETTINGS.games)
         played = self.runners.play(plans, SETTINGS)
         played.failures += lost(plans, played)
         self.give(replacements(played.failures, self.limit))
@@ -336,7 +336,7 @@ def test_an_algorithm_takes_its_episodes_from_any_source() -> None:
         return ("lost", "env_error", "", "")[(plan.index + plan.attempt) % 4]
 
     algorithm = Streams.__new__(Streams)  # Without Ray: playing asks nothing else of it.
-    algorithm.__dict__.update(line_ups=Here(), env_runner_group=None, runners=FakeRunners(fate))
+    algorithm.__dict__.update(agent_mapper=Here(), env_runner_group=None, runners=FakeRunners(fate))
     one_by_one = algorithm.play(plans_of(9), SETTINGS)
     in_rounds = play(FakeRunners(fate, random.Random(1)), plans_of(9))
     assert len(algorithm.runners.rounds) == 9 + len(one_by_one.failures)
@@ -391,7 +391,7 @@ class FakeGroup:
 
 
 def test_plans_are_dealt_to_the_healthy_runners() -> None:
-    plans, _ = Here().seated(plans_of(10), SETTINGS.games)
+    plans, _ = Here().assigned(plans_of(10), SETTINGS.games)
     group = FakeGroup(4, dead=(2,))
     result = RunnerGroup(group, 7.0, lambda _: None).play(plans, SETTINGS)  # type: ignore[arg-type]
     assert list(group.asked.values()) == split_plans(plans, 3) and list(group.asked) == [1, 3, 4]
@@ -403,7 +403,7 @@ def test_plans_are_dealt_to_the_healthy_runners() -> None:
 
 @pytest.mark.parametrize(("runners", "most"), [(3, [5, 5, 6]), (40, [0] * 24 + [1] * 16)])
 def test_a_sample_is_of_all_runners_together(runners: int, most: list[int]) -> None:
-    plans, _ = Here().seated(plans_of(80), SETTINGS.games)
+    plans, _ = Here().assigned(plans_of(80), SETTINGS.games)
     group, logged = FakeGroup(runners), []
     group.answer = lambda number, plans, settings: logged.append(settings.log_most) or PlayResult()  # type: ignore
     sample = dataclasses.replace(SETTINGS, log="train", log_most=16)
@@ -412,7 +412,7 @@ def test_a_sample_is_of_all_runners_together(runners: int, most: list[int]) -> N
 
 
 def test_without_remote_runners_the_local_one_plays() -> None:
-    plans, _ = Here().seated(plans_of(3), SETTINGS.games)
+    plans, _ = Here().assigned(plans_of(3), SETTINGS.games)
     group = FakeGroup(0)
     assert len(RunnerGroup(group, None, lambda _: None).play(plans, SETTINGS).summaries) == 3  # type: ignore[arg-type]
     assert list(group.asked) == [0]

@@ -71,12 +71,12 @@ data_selection.oversample | {text_rollouts: {deterministic: true}, data_selectio
 data_selection.oversample | {env: lmgame/TicTacToe-v0, league: {}, data_selection: {oversample: 2}}
 data_selection.oversample | {num_env_runners: 3, text_rollouts: {episodes_per_iteration: 2}, data_selection: {oversample: 4}}
 data_selection.oversample | {num_env_runners: 2, text_rollouts: {episodes_per_iteration: 4}, data_selection: {oversample: 1.25}}
-overlap.max_staleness | {num_env_runners: 1, text_rollouts: {deterministic: true}, overlap: {max_staleness: 1}}
-overlap.max_staleness | {num_env_runners: 1, token_ppo: {advantage_estimator: vine}, overlap: {max_staleness: 1}}
-overlap.max_staleness | {num_env_runners: 1, token_ppo: {importance: null}, overlap: {max_staleness: 1}}
-overlap.max_staleness | {num_env_runners: 1, token_ppo: {staleness_limit: 0}, overlap: {max_staleness: 1}}
-overlap.max_staleness | {num_env_runners: 1, inference: {sleep_during_update: true, num_gpus_per_engine: 1}, overlap: {max_staleness: 1}}
-overlap.max_staleness | overlap: {max_staleness: 1}
+async_rollouts.max_staleness | {num_env_runners: 1, text_rollouts: {deterministic: true}, async_rollouts: {max_staleness: 1}}
+async_rollouts.max_staleness | {num_env_runners: 1, token_ppo: {advantage_estimator: vine}, async_rollouts: {max_staleness: 1}}
+async_rollouts.max_staleness | {num_env_runners: 1, token_ppo: {importance: null}, async_rollouts: {max_staleness: 1}}
+async_rollouts.max_staleness | {num_env_runners: 1, token_ppo: {staleness_limit: 0}, async_rollouts: {max_staleness: 1}}
+async_rollouts.max_staleness | {num_env_runners: 1, inference: {sleep_during_update: true, num_gpus_per_engine: 1}, async_rollouts: {max_staleness: 1}}
+async_rollouts.max_staleness | async_rollouts: {max_staleness: 1}
 policy_mapping_fn | {env: lmgame/TicTacToe-v0, policy_mapping_fn: self_play, league: {}}
 league.matchmaking | {env: lmgame/TicTacToe-v0, league: {matchmaking: pfsp_hrad}}
 league.forgotten.share | {env: lmgame/TicTacToe-v0, league: {self_play_share: 0.6, forgotten: {share: 0.6}}}

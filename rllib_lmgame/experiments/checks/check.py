@@ -20,7 +20,7 @@ from rllib_lmgame.base.schedule import ENV_STEPS, NUMBERS
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, resolve_algorithm
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
-from rllib_lmgame.experiments.checks.taught import check_data, check_taught
+from rllib_lmgame.experiments.checks.datasets import check_data, check_dataset
 from rllib_lmgame.experiments.checks.told import notices_of
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file
 from rllib_lmgame.experiments.results.outcome import load_report
@@ -75,7 +75,7 @@ class CheckedExperiment:
     """What was found of the servers that games are played on."""
     missing: dict[str, str] = field(default_factory=dict)
     """Keys of games whose server is not there, and how it is started."""
-    taught: dict[str, Any] = field(default_factory=dict)
+    datasets: dict[str, Any] = field(default_factory=dict)
     """What was read for supervised learning, until prompts are checked."""
 
 
@@ -174,7 +174,7 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
         _check_stop(spec, algorithm.entry)
     configs = [build_config(algorithm, point) for point in sample_points(spec.config)]
     _check_mutations(spec, algorithm)
-    taught = check_data(configs) if algorithm.own else {}
+    datasets = check_data(configs) if algorithm.own else {}
     if algorithm.own:
         for config in configs:
             _check_report(spec, config)
@@ -182,7 +182,7 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
             _check_restored(spec, config)
         for notice in notices_of(configs):
             _notice(spec, notice)
-    return CheckedExperiment(spec, algorithm, configs, num_trials, taught=taught)
+    return CheckedExperiment(spec, algorithm, configs, num_trials, datasets=datasets)
 
 
 def _notice(spec: ExperimentSpec, notice: str | None) -> None:
@@ -275,7 +275,7 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
             from rllib_lmgame.algorithms.games import check_games_can_be_made
 
             check_games_can_be_made(config)
-            check_taught(config)
+            check_dataset(config)
     except ConfigError as error:
         path = error.path if error.path.startswith("config.") else f"config.{error.path}".rstrip(".")
         raise ConfigError(path, error.message, error.source) from None

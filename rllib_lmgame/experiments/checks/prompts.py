@@ -14,7 +14,7 @@ from typing import Any
 from rllib_lmgame.algorithms.admission import check_teacher
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
-from rllib_lmgame.experiments.checks.taught import begins_with_expert, check_written, data_of
+from rllib_lmgame.experiments.checks.datasets import begins_with_expert, check_written, data_of
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 
@@ -53,12 +53,12 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                     data = repr((games, options, config.row_limits(), data_of(config)))
                     if data not in written:  # A grid over learning rates reads it once.
                         written.add(data)
-                        check_written(config, chats.of, experiment.taught)
+                        check_written(config, chats.of, experiment.datasets)
                     experiment.first_prompt = experiment.first_prompt or chats.first_prompt
                     # Restored, it has the vocabulary of its checkpoint.
                     if config.teacher_options is not None and not experiment.spec.options.restore:
                         _check_tiny_teacher(config, chats)
-        experiment.taught.clear()
+        experiment.datasets.clear()
         if left_out:
             experiment.spec.notices.append(
                 f"first prompts of {', '.join(sorted(left_out))} were not checked: it takes over {BUDGET_S:g} s. "
@@ -198,7 +198,7 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
     from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
     from rllib_lmgame.rollouts.plans import plan_episodes
     from rllib_lmgame.rollouts.seats import ExpertReplies, LanguageModelSeat
-    from rllib_lmgame.rollouts.sources import LineUps
+    from rllib_lmgame.rollouts.sources import AgentMapper
     from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 
     config, timeout_s = chats.config, chats.config.text_rollout_options.env_step_timeout_s
@@ -206,7 +206,7 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
     if session.program is not None:  # What it asks is for it to say.
         abandon(session)
         return
-    line_ups = LineUps(config)
+    agent_mapper = AgentMapper(config)
     call = GameCalls(session.game_id, session.trusted, timeout_s)
     stage = config.supervised_options
     taught = stage is not None and stage.data is None and game in config.training_games()
@@ -214,11 +214,11 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
     expert = ExpertReplies(make_scripted_player(stage.expert), random.Random(0)) if taught else None
     try:
         for plan in plan_episodes(1, run_seed=config.seed or 0, purpose="train", iteration=0):
-            line_up = line_ups.line_up(plan, session.roles)
+            assignments = agent_mapper.assignments(plan, session.roles)
             await call("reset", session.reset, plan.seed)
             for agent in await call("to_act", session.to_act):
-                policy = line_up[agent].module_id
-                if line_up[agent].player != LANGUAGE_MODEL or (chat := chats.of(policy, game)) is None:
+                policy = assignments[agent].module_id
+                if assignments[agent].player != LANGUAGE_MODEL or (chat := chats.of(policy, game)) is None:
                     continue
                 chat = chat.for_game(session.functions)
                 seat = LanguageModelSeat(

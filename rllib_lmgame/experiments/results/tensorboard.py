@@ -70,7 +70,7 @@ _GROUPS = [
         ),
         (_POLICY, "5_update"),
         ("timers/(?=[^/]+_s$)", "7_speed_and_size"),
-        ("(?=overlap/)", "7_speed_and_size"),
+        ("(?=async_rollouts/)", "7_speed_and_size"),
         ("(?=validation_loss|conversations_left_out)", "5_update"),
         (_any(*_REPORTED, "num_env_steps_sampled_lifetime", "time_total_s"), "8_progress"),
         (_any("done", "time_.*", "num_.*", "iterations_since_restore", "timers", "perf", "fault_tolerance"), "rllib"),

@@ -33,7 +33,7 @@ def episode_record(played: PlayedEpisode) -> dict[str, Any]:
     """A JSON-ready record of ``played``.
 
     ``name`` is that of the game's entry, where it has one. ``success`` and ``return`` are those that metrics are made
-    of. ``line_up`` says per agent the policy (``module_id``), who
+    of. ``assignments`` says per agent the policy (``module_id``), who
     played (``player``, ``member``) and whether the policy learns from it. ``trajectories[*].turns[*]`` holds
     ``prompt_ids`` (a delta unless ``new_row``), ``response_ids``, ``rollout_logprobs``, ``reward``, ``policy_version``
     and ``stop_reason``; ``text_lengths`` are the characters of ``text`` that each id of the reply adds. The loss mask
@@ -55,7 +55,7 @@ def episode_record(played: PlayedEpisode) -> dict[str, Any]:
         **({"name": played.called} if played.called != played.game_id else {}),
         "seed": played.plan.seed,
         "group": played.plan.group,
-        "line_up": {agent: dataclasses.asdict(assignment) for agent, assignment in played.plan.line_up.items()},
+        "assignments": {agent: dataclasses.asdict(assignment) for agent, assignment in played.plan.assignments.items()},
         "instructions": played.instructions,
         "terminated": played.terminated,
         "stop_reason": played.stop_reason.value,

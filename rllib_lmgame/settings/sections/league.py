@@ -11,7 +11,7 @@ from rllib_lmgame.settings.sections.exploiters import ExploiterOptions, check_ex
 from rllib_lmgame.settings.trust import is_name
 
 LEAGUE = "league"
-"""The ``policy_mapping_fn`` whose line-ups the league deals."""
+"""The ``policy_mapping_fn`` whose assignments the league deals."""
 
 
 def is_league(seats: Any) -> bool:

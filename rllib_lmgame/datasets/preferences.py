@@ -15,12 +15,9 @@ import numpy as np
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import shown
-from rllib_lmgame.policies.chat.transcripts import LearntTurn
-from rllib_lmgame.rollouts.log.replay import Table, replay
-from rllib_lmgame.rollouts.pairs import Candidate, choose_pairs, has_choice, parted, side_of
-from rllib_lmgame.rollouts.records import played_parts
-from rllib_lmgame.rollouts.taught.formats import Taught, read_pair
-from rllib_lmgame.rollouts.taught.source import (
+from rllib_lmgame.datasets.readers.chat import ChatExample, read_pair
+from rllib_lmgame.datasets.replay import Table, replay
+from rllib_lmgame.datasets.sft import (
     Conversation,
     Conversations,
     conversation,
@@ -28,6 +25,9 @@ from rllib_lmgame.rollouts.taught.source import (
     facts_of,
     numbered,
 )
+from rllib_lmgame.policies.chat.transcripts import LearntTurn
+from rllib_lmgame.rollouts.pairs import Candidate, choose_pairs, has_choice, parted, side_of
+from rllib_lmgame.rollouts.records import played_parts
 from rllib_lmgame.settings.sections.preferences import DPOOptions
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ class Side(NamedTuple):
 
     @property
     def where(self) -> str:
-        return self.source.where if isinstance(self.source, Taught) else self.source[0]
+        return self.source.where if isinstance(self.source, ChatExample) else self.source[0]
 
 
-class TaughtPairs(Conversations):
+class PreferenceDataset(Conversations):
     """The pairs of ``options.data``, shuffled; with ``kto`` its good and bad trajectories.
 
     ``limits`` are the most tokens that a row of each trained policy has.
@@ -80,14 +80,14 @@ class TaughtPairs(Conversations):
         """
         places = self.places(start, count, len(self.units))
         sides = [side for place in places for side in self.units[place]]
-        written = self.written([side.source for side in sides if isinstance(side.source, Taught)], table.chat)
+        written = self.written([side.source for side in sides if isinstance(side.source, ChatExample)], table.chat)
         episodes: list[MultiAgentEpisode] = []
         why = ""
         for position, place in enumerate(places, start):
             made, problem, seen = [], "", []
             for side in self.units[place]:
                 name = f"pair-{place}-{'chosen' if side.chosen else 'rejected'}"
-                turns, wrong = next(written) if isinstance(side.source, Taught) else ({}, None)
+                turns, wrong = next(written) if isinstance(side.source, ChatExample) else ({}, None)
                 seen.append(_ids(turns))
                 if wrong is not None:
                     problem = f"{side.where}: {wrong}"
@@ -111,7 +111,7 @@ class TaughtPairs(Conversations):
     def _side(
         self, side: Side, turns: dict[str, list[LearntTurn]], group: str, name: str, table: Table
     ) -> list[MultiAgentEpisode]:
-        if isinstance(side.source, Taught):
+        if isinstance(side.source, ChatExample):
             episode = episode_of(side.source, turns, 1.0, name)
         else:
             episode = replay(side.source[1], table, name)
@@ -189,7 +189,7 @@ def _candidates(sources: Sequence[Conversation], unknown: float | None = None) -
         facts = facts_of(source)
         if not facts.level:
             raise ConfigError("data", f"{facts.where}: is no pair, and says no level (`item_id` or `level`) to join by")
-        if isinstance(source, Taught):
+        if isinstance(source, ChatExample):
             value = facts.episode_return if facts.episode_return is not None else unknown
             if value is None:
                 raise ConfigError("data", f"{facts.where}: is no pair, and says no return (`reward` or `return`)")
@@ -202,7 +202,9 @@ def _candidates(sources: Sequence[Conversation], unknown: float | None = None) -
 
 def _check_beginnings(chosen: Conversation, rejected: Conversation) -> None:
     """Both of a pair must have been asked the same."""
-    if isinstance(chosen, Taught) != isinstance(rejected, Taught) or _beginning(chosen) == _beginning(rejected):
+    if isinstance(chosen, ChatExample) != isinstance(rejected, ChatExample) or _beginning(chosen) == _beginning(
+        rejected
+    ):
         return
     first, second = facts_of(chosen), facts_of(rejected)
     raise ConfigError(
@@ -213,7 +215,7 @@ def _check_beginnings(chosen: Conversation, rejected: Conversation) -> None:
 
 
 def _beginning(source: Conversation) -> Any:
-    if not isinstance(source, Taught):
+    if not isinstance(source, ChatExample):
         return source[1].instructions, source[1].beginning
     first = source.transcript.learnt[0]
     return [(said.role, said.text.strip()) for said in source.transcript.messages[:first]]

@@ -23,15 +23,15 @@ from rllib_lmgame.rollouts import game_calls
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.log.episode_log import read_log
 from rllib_lmgame.rollouts.plans import (
+    AgentAssignment,
     EpisodePlan,
-    SeatAssignment,
     plan_episodes,
     plan_evaluation,
     stable_seed,
     with_samples,
 )
-from rllib_lmgame.rollouts.records import GameConfig, PlaySettings, line_up_of, played_parts
-from rllib_lmgame.rollouts.sources import LineUps
+from rllib_lmgame.rollouts.records import GameConfig, PlaySettings, assignments_of, played_parts
+from rllib_lmgame.rollouts.sources import AgentMapper
 from rllib_lmgame.settings.sections.language_model import PlayerOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
@@ -43,11 +43,11 @@ TIC_TAC_TOE = (GameConfig(env="lmgame/TicTacToe-v0"),)
 
 
 def configuration(spec):
-    """As much of a configuration as line-ups need."""
+    """As much of a configuration as assignments need."""
     return SimpleNamespace(
         player_options=POLICIES,
         text_rollout_options=TextRolloutOptions(),
-        seat_mapping=lambda: make_mapping(spec, list(POLICIES)),
+        agent_to_module_mapping=lambda: make_mapping(spec, list(POLICIES)),
         trained_policies=lambda: ["player"],
     )
 
@@ -57,17 +57,17 @@ def plans_of(count: int) -> list[EpisodePlan]:
 
 
 @given(st.sampled_from(["shared", "random_seat", {"X": "chance", "second": "rival"}, {"*": "player"}]), st.randoms())
-def test_a_line_up_follows_from_the_plan_and_the_seats_alone(spec, chance) -> None:
+def test_an_assignment_follows_from_the_plan_and_the_seats_alone(spec, chance) -> None:
     """Not from the order, nor from what else is played; and it is what the mapping says of plan and seat."""
     plans = plans_of(12)
-    line_ups = {plan.episode_id: LineUps(configuration(spec)).line_up(plan, ROLES) for plan in plans}
+    agent_mapper = {plan.episode_id: AgentMapper(configuration(spec)).assignments(plan, ROLES) for plan in plans}
     some = chance.sample(plans, 7)
-    seated, _ = LineUps(configuration(spec)).seated(some, TIC_TAC_TOE)
-    assert [plan.line_up for plan in seated] == [line_ups[plan.episode_id] for plan in some]
+    seated, _ = AgentMapper(configuration(spec)).assigned(some, TIC_TAC_TOE)
+    assert [plan.assignments for plan in seated] == [agent_mapper[plan.episode_id] for plan in some]
     mapping: MappingFn = make_mapping(spec, list(POLICIES))
     for plan in seated:
         seed = stable_seed(plan.seed, plan.number, "seats")
-        for agent, assignment in plan.line_up.items():
+        for agent, assignment in plan.assignments.items():
             assert assignment.module_id == mapping(agent, None, role=ROLES[agent], agent_ids=("X", "O"), seed=seed)
             assert (assignment.player, assignment.trained) == (
                 POLICIES[assignment.module_id].player,
@@ -85,7 +85,7 @@ def test_a_mapping_is_told_of_the_seat_the_table_and_the_episode() -> None:
 
     (plan,) = plans_of(1)
     plan = dataclasses.replace(plan, number=7)
-    LineUps(configuration(mapping)).line_up(plan, ROLES)
+    AgentMapper(configuration(mapping)).assignments(plan, ROLES)
     table = {"agent_ids": ("X", "O"), "roles": ROLES, "number": 7, "seed": stable_seed(plan.seed, 7, "seats")}
     assert told == [{"agent_id": agent, "role": role, **table} for agent, role in ROLES.items()]
 
@@ -94,10 +94,10 @@ def test_episodes_of_one_level_have_the_same_seats() -> None:
     """Those of a group, and samples of an evaluation, whatever is played beside them."""
     roles = {f"player_{seat}": "player" for seat in range(3)}
 
-    def line_ups(plans: list[EpisodePlan]) -> dict[str, set[tuple[str, ...]]]:
+    def agent_mapper(plans: list[EpisodePlan]) -> dict[str, set[tuple[str, ...]]]:
         found: dict[str, set[tuple[str, ...]]] = {}
         for plan in plans:
-            seats = LineUps(configuration("random_seat")).line_up(plan, roles).values()
+            seats = AgentMapper(configuration("random_seat")).assignments(plan, roles).values()
             found.setdefault(plan.group, set()).add(tuple(seat.module_id for seat in seats))
         return found
 
@@ -105,26 +105,26 @@ def test_episodes_of_one_level_have_the_same_seats() -> None:
         plan_episodes(48, run_seed=5, purpose="t", iteration=2, group_size=4),
         with_samples(plan_evaluation(1, 12), 4),
     ):
-        found = line_ups(plans)
+        found = agent_mapper(plans)
         assert all(len(seats) == 1 for seats in found.values()) and len(set.union(*found.values())) > 1
     beside = plan_evaluation(2, 12)
     first = [plan for plan in beside if plan.game == 0]
-    assert list(line_ups(first).values()) == list(found.values())
+    assert list(agent_mapper(first).values()) == list(found.values())
 
 
-def test_a_line_up_that_stands_is_kept() -> None:
-    own = {"X": SeatAssignment("rival"), "O": SeatAssignment("player", member="player-3")}
-    plans = [dataclasses.replace(plan, line_up=own if plan.index % 2 else {}) for plan in plans_of(6)]
-    seated, _ = LineUps(configuration("shared")).seated(plans, TIC_TAC_TOE)
-    assert [plan.line_up == own for plan in seated] == [False, True] * 3
-    assert seated[1].replacement(new_level=True).line_up == own
+def test_an_assignment_that_stands_is_kept() -> None:
+    own = {"X": AgentAssignment("rival"), "O": AgentAssignment("player", member="player-3")}
+    plans = [dataclasses.replace(plan, assignments=own if plan.index % 2 else {}) for plan in plans_of(6)]
+    seated, _ = AgentMapper(configuration("shared")).assigned(plans, TIC_TAC_TOE)
+    assert [plan.assignments == own for plan in seated] == [False, True] * 3
+    assert seated[1].replacement(new_level=True).assignments == own
 
 
 def test_a_scripted_player_takes_a_policys_seats_under_its_name() -> None:
-    (plan,) = LineUps(configuration({"X": "player", "O": "rival"}), {"player": "solver"}).seated(
+    (plan,) = AgentMapper(configuration({"X": "player", "O": "rival"}), {"player": "solver"}).assigned(
         plans_of(1), TIC_TAC_TOE
     )[0]
-    assert plan.line_up == {"X": SeatAssignment("player", "solver", trained=True), "O": SeatAssignment("rival")}
+    assert plan.assignments == {"X": AgentAssignment("player", "solver", trained=True), "O": AgentAssignment("rival")}
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_scripted_player_takes_a_policys_seats_under_its_name() -> None:
 )
 def test_a_mapping_that_names_no_policy(mapping, message) -> None:
     with pytest.raises(ConfigError, match=f"config.policy_mapping_fn: {message}"):
-        LineUps(configuration(mapping)).seated(plans_of(3), TIC_TAC_TOE)
+        AgentMapper(configuration(mapping)).assigned(plans_of(3), TIC_TAC_TOE)
 
 
 def test_a_game_is_built_once_and_closed_and_its_failure_costs_its_own_episodes(monkeypatch) -> None:
@@ -157,16 +157,16 @@ def test_a_game_is_built_once_and_closed_and_its_failure_costs_its_own_episodes(
     monkeypatch.setattr(game_calls, "make_session", make)
     games = (*TIC_TAC_TOE, GameConfig(env="lmgame/KuhnPoker-v0"))
     plans = [dataclasses.replace(plan, game=plan.index % 2) for plan in plans_of(8)]
-    line_ups = LineUps(configuration("shared"))
-    seated, failures = line_ups.seated(plans, games)
+    agent_mapper = AgentMapper(configuration("shared"))
+    seated, failures = agent_mapper.assigned(plans, games)
     assert [plan.index for plan in seated] == [0, 2, 4, 6]
     assert [(failure.plan.index, failure.reason) for failure in failures] == [
         (index, "env_error") for index in (1, 3, 5, 7)
     ]
     assert "the constructor: GameError: no cards" in failures[0].message
     broken.clear()
-    seated, failures = line_ups.seated(plans, games)
-    assert [set(plan.line_up) for plan in seated] == [{"X", "O"}, {"player_0", "player_1"}] * 4 and not failures
+    seated, failures = agent_mapper.assigned(plans, games)
+    assert [set(plan.assignments) for plan in seated] == [{"X", "O"}, {"player_0", "player_1"}] * 4 and not failures
     assert built == ["lmgame/TicTacToe-v0", "lmgame/KuhnPoker-v0", "lmgame/KuhnPoker-v0"]
     assert closed == ["lmgame/TicTacToe-v0", "lmgame/KuhnPoker-v0"]
 
@@ -175,18 +175,18 @@ def league_game(make_runner: MakeRunner, **settings):
     """A game of the policy against a past member of its own, which does not learn."""
     runner = make_runner("lmgame/TicTacToe-v0", lambda request: "5", episode_log_dir=str(settings.pop("directory", "")))
     runner._clients["player-past"] = type(runner.client("player"))(runner.chat("player"), lambda request: "1")  # type: ignore[call-arg, arg-type]
-    line_up = {"X": SeatAssignment("player", member="player-past"), "O": SeatAssignment("player", trained=True)}
-    plans = [dataclasses.replace(plan, line_up=line_up) for plan in plans_of(2)]
+    assignments = {"X": AgentAssignment("player", member="player-past"), "O": AgentAssignment("player", trained=True)}
+    plans = [dataclasses.replace(plan, assignments=assignments) for plan in plans_of(2)]
     result = runner.play(plans, PlaySettings(runner.config.training_games(), **settings))
     assert result.error is None and not result.failures
     return runner, result
 
 
 def test_only_trained_seats_reach_the_learner(make_runner: MakeRunner) -> None:
-    """Both seats play for the same policy: what tells them apart is the line-up."""
+    """Both seats play for the same policy: what tells them apart is the assignment."""
     _, result = league_game(make_runner)
     for episode, summary in zip(result.episodes, result.summaries, strict=True):
-        assert {agent for agent, assignment in line_up_of(episode).items() if assignment.trained} == {"O"}
+        assert {agent for agent, assignment in assignments_of(episode).items() if assignment.trained} == {"O"}
         assert [part.agent_id for part in played_parts(episode, ["player"])] == ["O"]
         (own,) = (seat for seat in summary.seats if seat.trained)
         assert own.agent_id == "O" and summary.success == float(own.outcome == "win")
@@ -210,24 +210,24 @@ def test_a_members_replies_come_from_its_own_weights(make_runner: MakeRunner) ->
 
 def test_weights_that_no_engine_holds(make_runner: MakeRunner) -> None:
     runner = make_runner()
-    plan = dataclasses.replace(plans_of(1)[0], line_up={"player": SeatAssignment("player", member="player-7")})
+    plan = dataclasses.replace(plans_of(1)[0], assignments={"player": AgentAssignment("player", member="player-7")})
     result = runner.play([plan], PlaySettings(runner.config.training_games()))
     assert isinstance(result.error, ConfigError)
     assert "no engine holds the weights 'player-7'; engines hold player" in str(result.error)
 
 
-def test_a_line_up_for_other_seats_costs_its_own_episode(make_runner: MakeRunner) -> None:
+def test_an_assignment_for_other_seats_costs_its_own_episode(make_runner: MakeRunner) -> None:
     runner = make_runner()
-    wrong = dataclasses.replace(plans_of(1)[0], line_up={"X": SeatAssignment("player")})
+    wrong = dataclasses.replace(plans_of(1)[0], assignments={"X": AgentAssignment("player")})
     result = runner.play([wrong], PlaySettings(runner.config.training_games()))
     assert [failure.reason for failure in result.failures] == ["env_error"]
-    assert "has the seats player; the line-up of the episode is for X" in result.failures[0].message
+    assert "has the seats player; the assignment of the episode is for X" in result.failures[0].message
 
 
 def test_the_log_says_who_sat_where(make_runner, tmp_path) -> None:
     league_game(make_runner, directory=tmp_path, log="train")
     for record in read_log(tmp_path / "train-0.jsonl"):
-        assert record["line_up"] == {
+        assert record["assignments"] == {
             "X": {"module_id": "player", "player": "language_model", "member": "player-past", "trained": False},
             "O": {"module_id": "player", "player": "language_model", "member": None, "trained": True},
         }

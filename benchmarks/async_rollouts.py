@@ -1,10 +1,10 @@
-"""Playing while updates go on (``overlap``) against playing and updating in turns, on the work of ``iteration.py``.
+"""Asynchronous rollouts against playing and updating in turns, on the work of ``iteration.py``.
 
 In turns each phase has ``--cores`` threads: G2 and U2 are its rollout and its update in seconds. G1 and U1 are the same
-with one thread, as they are beside each other. With no costs of its own, overlap would make an iteration
+with one thread, as they are beside each other. With no costs of its own, this would make an iteration
 S = (G2 + U2) / max(G1, U1) times as fast. Each round measures the three kinds of iteration one after the other.
 
-    python benchmarks/overlap.py [--wait-ms 0] [--repeats 5] [--json FILE]
+    python benchmarks/async_rollouts.py [--wait-ms 0] [--repeats 5] [--json FILE]
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from report import Row, command, medians, show  # noqa: E402
 ROWS: tuple[Row, ...] = (
     # key, what it is, format, target, whether the target is a lower limit
     ("turns_s", "iteration, in turns, all cores, s", ".2f", None, False),
-    ("ahead_s", "iteration, with overlap, s", ".2f", None, False),
-    ("speedup", "in turns / with overlap", ".2f", None, True),
+    ("ahead_s", "iteration, async, s", ".2f", None, False),
+    ("speedup", "in turns / async", ".2f", None, True),
     ("bound", "S = (G2 + U2) / max(G1, U1)", ".2f", None, False),
     ("share_of_bound", "share of S that is reached", ".2f", 0.85, True),
     ("g2_s", "G2, s", ".2f", None, False),
     ("u2_s", "U2, s", ".2f", None, False),
     ("g1_s", "G1, s", ".2f", None, False),
     ("u1_s", "U1, s", ".2f", None, False),
-    ("idle_engine_s", "the engine without a game, with overlap, s", ".2f", None, False),
-    ("idle_learner_s", "the learner waits, with overlap, s", ".2f", None, False),
+    ("idle_engine_s", "the engine without a game, async, s", ".2f", None, False),
+    ("idle_learner_s", "the learner waits, async, s", ".2f", None, False),
 )
 
 
@@ -72,7 +72,7 @@ def one_round(arguments: argparse.Namespace) -> dict[str, float]:
 
 
 def figures(turns: dict[str, float], alone: dict[str, float], ahead: dict[str, float]) -> dict[str, float]:
-    """What is reported of iterations in turns, with one thread, and with overlap."""
+    """What is reported of iterations in turns, with one thread, and async."""
     bound = (turns["rollout_s"] + turns["update_s"]) / max(alone["rollout_s"], alone["update_s"])
     speedup = turns["iteration_s"] / ahead["iteration_s"]
     return {
@@ -98,7 +98,7 @@ def measured(arguments: argparse.Namespace, threads: int, max_staleness: int) ->
     config.update_from_dict(
         {
             "num_env_runners": 1,
-            "overlap": {"max_staleness": max_staleness},
+            "async_rollouts": {"max_staleness": max_staleness},
             "token_ppo": {"num_threads": threads, "max_logprob_diff": None},
         }
     )
@@ -110,7 +110,9 @@ def measured(arguments: argparse.Namespace, threads: int, max_staleness: int) ->
             result = algorithm.train()
             row = {"iteration_s": time.perf_counter() - began}
             row |= {name: result["timers"][name] for name in ("rollout_s", "update_s")}
-            row |= {name: result.get("overlap", {}).get(name, 0.0) for name in ("idle_engine_s", "idle_learner_s")}
+            row |= {
+                name: result.get("async_rollouts", {}).get(name, 0.0) for name in ("idle_engine_s", "idle_learner_s")
+            }
             if number >= arguments.warm_up:
                 rows.append(row)
                 print(threads, max_staleness, {name: round(value, 2) for name, value in row.items()}, flush=True)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.datasets.files import Numbered, files_of, records_of
+from rllib_lmgame.datasets.readers.chat import AUTO, LOG, ChatExample, form_of, read_record
+from rllib_lmgame.datasets.replay import RecordedSession, Table, recorded_session, replay
+from rllib_lmgame.datasets.selection import Facts, choose
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.template import TemplateError
 from rllib_lmgame.policies.chat.transcripts import LearntTurn, TranscriptWriter
 from rllib_lmgame.rollouts.episodes import episode_of_texts
-from rllib_lmgame.rollouts.log.replay import RecordedSession, Table, recorded_session, replay
 from rllib_lmgame.rollouts.records import Trajectory, Turn, played_parts, turns_of
-from rllib_lmgame.rollouts.taught.files import Numbered, files_of, records_of
-from rllib_lmgame.rollouts.taught.formats import AUTO, LOG, Taught, form_of, read_record
-from rllib_lmgame.rollouts.taught.selection import Facts, choose
 from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Conversations:
 
         Raises: ConfigError: naming file and line of one that a chat template does not write, or that is too long.
         """
-        everything = [each for each in self.conversations if isinstance(each, Taught)]
+        everything = [each for each in self.conversations if isinstance(each, ChatExample)]
         if self._on_overlong != "error":
             everything = list({each.transcript.kind: each for each in reversed(everything)}.values())[:MOST_KINDS]
         for start in range(0, len(everything), AT_ONCE):
@@ -89,7 +89,7 @@ class Conversations:
             logger.warning("A conversation is left out, and others like it are counted: %s", why)
 
     def written(
-        self, sources: Sequence[Taught], chat_of: ChatOf
+        self, sources: Sequence[ChatExample], chat_of: ChatOf
     ) -> Iterator[tuple[dict[str, list[LearntTurn]], Exception | None]]:
         """Per conversation the turns of each policy, and why it is left out, if it is."""
         transcripts = [source.transcript for source in sources]
@@ -116,7 +116,7 @@ class Conversations:
         return self._writers[policy]
 
 
-class TaughtEpisodes(Conversations):
+class SFTDataset(Conversations):
     """The conversations of ``options.data``, chosen, shuffled, and some of them held out.
 
     Raises: ConfigError: naming file and line of what cannot be read, or the option that leaves nothing.
@@ -124,7 +124,7 @@ class TaughtEpisodes(Conversations):
 
     def __init__(self, options: SupervisedOptions, limits: Mapping[str, int]) -> None:
         super().__init__(options.on_overlong, options.shuffle_seed, limits)
-        everything = list(taught(options.data or [], options.format))
+        everything = list(read_all(options.data or [], options.format))
         chosen = choose([facts_of(each) for each in everything], options)
         self.training = [everything[place] for place in chosen.training]
         self.weights = chosen.weights
@@ -139,7 +139,7 @@ class TaughtEpisodes(Conversations):
         Raises: ConfigError: all are left out, or one is too long for ``on_overlong: error``.
         """
         places = self.places(start, count, len(self.training))
-        names = [f"taught-{at}" for at in range(start, start + count)]
+        names = [f"sft-{at}" for at in range(start, start + count)]
         weights = [self.weights[place] for place in places]
         made = self._made([self.training[place] for place in places], weights, names, table)
         self.passed_over += count - len(made)
@@ -161,7 +161,7 @@ class TaughtEpisodes(Conversations):
         """Raises: ConfigError: naming what is learnt from and says no reward; or there is none but 0."""
         rewarded = False
         for each in self.training:
-            if not isinstance(each, Taught):
+            if not isinstance(each, ChatExample):
                 rewarded |= any(each[1].returns.values())
                 continue
             if each.rewards is None:
@@ -181,10 +181,10 @@ class TaughtEpisodes(Conversations):
     def _made(
         self, sources: Sequence[Conversation], weights: Sequence[float], names: Sequence[str], table: Table
     ) -> list[MultiAgentEpisode]:
-        written = self.written([each for each in sources if isinstance(each, Taught)], table.chat)
+        written = self.written([each for each in sources if isinstance(each, ChatExample)], table.chat)
         episodes, why = [], ""
         for source, weight, name in zip(sources, weights, names, strict=True):
-            if not isinstance(source, Taught):
+            if not isinstance(source, ChatExample):
                 episodes.append(self._played_again(*source, weight, name, table))
                 continue
             turns, problem = next(written)
@@ -217,11 +217,11 @@ def _size(part: Any) -> int:
     return OF_EPISODE + sum(OF_REPLY + len(turn.prompt_ids) + 2 * len(turn.response_ids) for turn in turns_of(part))
 
 
-Conversation = Taught | tuple[str, RecordedSession]
+Conversation = ChatExample | tuple[str, RecordedSession]
 """One of a file: a written one, or where an episode of a log stands, and that episode."""
 
 
-def taught(data: str | Sequence[str], form: str) -> Iterator[Conversation]:
+def read_all(data: str | Sequence[str], form: str) -> Iterator[Conversation]:
     """All conversations of the files ``data`` names, one at a time, written down in this form.
 
     Raises: ConfigError: naming file and line of what cannot be read, or a file without any.
@@ -231,7 +231,7 @@ def taught(data: str | Sequence[str], form: str) -> Iterator[Conversation]:
 
 
 def numbered(data: str | Sequence[str]) -> Iterator[Numbered]:
-    """All records of the files with the places where they stand. Raises: ConfigError: as :func:`taught`."""
+    """All records of the files with the places where they stand. Raises: ConfigError: as :func:`read_all`."""
     for path in files_of(data):
         empty = True
         for where, record in records_of(path):
@@ -255,12 +255,12 @@ def conversation(where: str, record: Mapping[str, Any], form: str) -> Conversati
 
 def texts_of(conversations: Iterable[Conversation], most: int) -> list[str]:
     """What is said in the first ``most`` written ones."""
-    some = islice((each.transcript for each in conversations if isinstance(each, Taught)), most)
+    some = islice((each.transcript for each in conversations if isinstance(each, ChatExample)), most)
     return [said.text for transcript in some for said in transcript.messages]
 
 
 def facts_of(source: Conversation) -> Facts:
-    if isinstance(source, Taught):
+    if isinstance(source, ChatExample):
         said = "\n".join(said.text for said in source.transcript.messages).encode()
         digest = hashlib.blake2b(said, digest_size=16).hexdigest()
         return Facts(source.where, source.game, source.level, source.episode_return, digest, source.success)
@@ -277,7 +277,7 @@ def longest_row(turns: Sequence[LearntTurn]) -> int:
     return longest
 
 
-def episode_of(source: Taught, turns: dict[str, list[LearntTurn]], weight: float, name: str) -> MultiAgentEpisode:
+def episode_of(source: ChatExample, turns: dict[str, list[LearntTurn]], weight: float, name: str) -> MultiAgentEpisode:
     """One player per policy, which all learn the same."""
     messages = source.transcript.messages
     replies = [messages[place].text for place in source.transcript.learnt]

@@ -16,7 +16,7 @@ from rllib_lmgame.envs.contract.session import GameSession, Observation, StepRes
 from rllib_lmgame.policies.scripted import SolverPlayer
 from rllib_lmgame.rollouts.episodes import level_in, to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import run_to_end
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan
 from rllib_lmgame.rollouts.play import play_episode
 from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, take_seats
 from rllib_lmgame.rollouts.seats import ExpertReplies, LanguageModelSeat
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     from rllib_lmgame.policies.chat.format import ChatFormat
     from rllib_lmgame.rollouts.records import GameConfig
-    from rllib_lmgame.rollouts.sources import LineUps
+    from rllib_lmgame.rollouts.sources import AgentMapper
 
 
 class Table(Protocol):
     """What replaying takes of an env runner."""
 
-    line_ups: LineUps
+    agent_mapper: AgentMapper
 
     def entry(self, game_id: str, name: str | None) -> GameConfig | None:
         """The training game of this name, or else of this id; ``None`` if there is none."""
@@ -193,11 +193,11 @@ def replay(session: RecordedSession, runner: Table, episode_id: str, weight: flo
     Raises: ConfigError if the first prompt does not fit, or a seat is mapped to no policy.
     """
     plan = plan_of(session, episode_id)
-    plan = dataclasses.replace(plan, line_up=runner.line_ups.line_up(plan, session.roles))
+    plan = dataclasses.replace(plan, assignments=runner.agent_mapper.assignments(plan, session.roles))
     options = TextRolloutOptions(bootstrap_turn_limit=True)
     game = runner.entry(session.game_id, session.name)
 
-    def player_of(assignment: SeatAssignment) -> Player:
+    def player_of(assignment: AgentAssignment) -> Player:
         name = assignment.module_id
         if assignment.player != LANGUAGE_MODEL:
             return Scripted(name, assignment.player, make=SolverPlayer)

@@ -1,6 +1,6 @@
 """Playing ahead in a thread: barriers of schedules and leagues, errors, and the end; nothing is started but the thread.
 
-Through the loop of PPO: :mod:`tests.e2e.test_overlap`.
+Through the loop of PPO: :mod:`tests.e2e.test_async_rollouts`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from rllib_lmgame.algorithms.async_rollouts import AsyncRollouts
 from rllib_lmgame.algorithms.facts import RunFacts
 from rllib_lmgame.algorithms.league import LeaguePlay
-from rllib_lmgame.algorithms.overlap import PlayAhead
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.scheduled import schedules_of
 from rllib_lmgame.algorithms.selection import Selected
@@ -32,7 +32,8 @@ class Loop(LMGamePPO):
 
     def __init__(self, max_staleness: int, **options: Any) -> None:
         self.config = LMGamePPOConfig().update_from_dict(
-            {"env": "lmgame/Sokoban-v0", "num_env_runners": 1, "overlap": {"max_staleness": max_staleness}} | options
+            {"env": "lmgame/Sokoban-v0", "num_env_runners": 1, "async_rollouts": {"max_staleness": max_staleness}}
+            | options
         )
         self._league: Any = None
         self._ppo_iteration, self._policy_version, self._steps = 0, 7, 0
@@ -44,7 +45,7 @@ class Loop(LMGamePPO):
         self.broken = ""
         self.killed: list[int] = []
         self.unlogged: list[int] = []
-        self._ahead = PlayAhead(self, max_staleness)
+        self._ahead = AsyncRollouts(self, max_staleness)
 
     def _env_steps(self) -> int:
         return self._steps
@@ -104,7 +105,7 @@ def test_numbers_say_who_waited(loop: Any, monkeypatch: pytest.MonkeyPatch) -> N
     """Each look at the clock is a second later."""
     run = loop(1)
     seconds = itertools.count()
-    monkeypatch.setattr("rllib_lmgame.algorithms.overlap.time.perf_counter", lambda: float(next(seconds)))
+    monkeypatch.setattr("rllib_lmgame.algorithms.async_rollouts.time.perf_counter", lambda: float(next(seconds)))
     run.iterate()
     run._ahead.drain()
     numbers = run._ahead.numbers()  # The driver has looked before, between or behind the two looks of who plays.
@@ -205,12 +206,12 @@ def test_an_iteration_that_failed_is_played_anew_and_those_behind_it_too(loop: A
 
 def test_a_policys_own_limit_of_staleness_counts_too() -> None:
     config = LMGamePPOConfig().environment("lmgame/KuhnPoker-v0").players(["first", "second"], "random_seat")
-    config.env_runners(num_env_runners=1).overlap(max_staleness=1)
-    assert not list(rules.overlap(config.settings, RunFacts(config)))
+    config.env_runners(num_env_runners=1).async_rollouts(max_staleness=1)
+    assert not list(rules.async_rollouts(config.settings, RunFacts(config)))
     own = {"token_ppo_options": config.token_ppo_options.model_copy(update={"staleness_limit": 0})}
     config.multi_agent(algorithm_config_overrides_per_module={"second": own})
-    (broken,) = rules.overlap(config.settings, RunFacts(config))
-    assert broken.key == "overlap.max_staleness" and broken.message.startswith(
+    (broken,) = rules.async_rollouts(config.settings, RunFacts(config))
+    assert broken.key == "async_rollouts.max_staleness" and broken.message.startswith(
         "1 is more than token_ppo.staleness_limit"
     )
 
@@ -239,7 +240,7 @@ def test_the_end_kills_who_still_plays_and_waits_for_nobody(loop: Any, monkeypat
     run = loop(2)
     run.iterate()
     run._ahead.drain()
-    monkeypatch.setattr("rllib_lmgame.algorithms.overlap.ray.kill", run.killed.append)
+    monkeypatch.setattr("rllib_lmgame.algorithms.async_rollouts.ray.kill", run.killed.append)
     run.env_runner_group = SimpleNamespace(_worker_manager=SimpleNamespace(actors=lambda: {1: "one", 2: "two"}))
     run._ahead.close()
     assert not run.killed, "nobody plays"

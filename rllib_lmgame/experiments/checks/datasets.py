@@ -14,7 +14,7 @@ from rllib_lmgame.settings.algorithms import ACTION_VALUES
 from rllib_lmgame.settings.sections.supervised import OF_DATA, SupervisedOptions
 
 
-def check_taught(config: Any) -> None:
+def check_dataset(config: Any) -> None:
     """Check that the expert, or its files, exist. Raises: ConfigError: if not; keys do not start with ``config.``."""
     from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, make_scripted_player
 
@@ -110,12 +110,12 @@ def check_written(config: Any, chat_of: Callable[[str], Any], kept: dict[str, An
 
 def _read(config: Any) -> Iterator[tuple[str, Any]]:
     """What the files of each section hold."""
-    from rllib_lmgame.rollouts.taught.pairs import TaughtPairs
-    from rllib_lmgame.rollouts.taught.source import TaughtEpisodes
+    from rllib_lmgame.datasets.preferences import PreferenceDataset
+    from rllib_lmgame.datasets.sft import SFTDataset
 
     for section, options in _learnt(config):
         if options.data is not None:
-            kind: Any = TaughtEpisodes if isinstance(options, SupervisedOptions) else TaughtPairs
+            kind: Any = SFTDataset if isinstance(options, SupervisedOptions) else PreferenceDataset
             with _of_section(section):
                 data = kind(options, config.row_limits())
             yield section, data
@@ -133,10 +133,10 @@ def _of_section(section: str) -> Iterator[None]:
 
 
 def _check_sessions(episodes: Sequence[tuple[str, Any]], games: frozenset[str], config: Any) -> None:
-    from rllib_lmgame.rollouts.log.replay import plan_of
-    from rllib_lmgame.rollouts.sources import LineUps
+    from rllib_lmgame.datasets.replay import plan_of
+    from rllib_lmgame.rollouts.sources import AgentMapper
 
-    line_ups, seatings = LineUps(config), set()
+    agent_mapper, seatings = AgentMapper(config), set()
     for where, session in episodes:
         if not games:
             raise ConfigError("", f"{where}: a log is played again in its game; set config.env: {session.game_id}")
@@ -150,7 +150,7 @@ def _check_sessions(episodes: Sequence[tuple[str, Any]], games: frozenset[str], 
         if seating not in seatings:
             seatings.add(seating)
             try:
-                line_ups.line_up(plan_of(session, ""), session.roles)
+                agent_mapper.assignments(plan_of(session, ""), session.roles)
             except ConfigError as error:
                 raise ConfigError("", f"{where}: {error.path}: {error.message}") from None
 

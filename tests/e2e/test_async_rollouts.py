@@ -1,6 +1,6 @@
 """Rollouts and updates at the same time: what is trained on, evaluations, faults, checkpoints and the end.
 
-The driver's decisions alone: :mod:`tests.rollouts.test_ahead` and :mod:`tests.algorithms.test_overlap`.
+The driver's decisions alone: :mod:`tests.rollouts.test_ahead` and :mod:`tests.algorithms.test_async_rollouts`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from rllib_lmgame.rollouts.log.episode_log import read_log
 from rllib_lmgame.rollouts.records import Turn, trajectory_of
 
 EPISODES = 16
-OVERLAP = {
+ASYNC_ROLLOUTS = {
     "env": "faulty_games:Listed",
     "env_config": {"max_turns": 3},
     "num_env_runners": 1,
-    "overlap": {"max_staleness": 1},
+    "async_rollouts": {"max_staleness": 1},
 }
 
 
@@ -74,7 +74,7 @@ class Trained:
 def test_a_run_that_plays_ahead_is_killed_and_goes_on(start, make_config, tmp_path) -> None:
     from ray.rllib.algorithms.algorithm import Algorithm
 
-    run = Trained(start(make_config(**OVERLAP, text_rollouts={"episode_log": "all"})))
+    run = Trained(start(make_config(**ASYNC_ROLLOUTS, text_rollouts={"episode_log": "all"})))
     run.train(3)
     learner = [result["learners"]["player"] for result in run.results]
     assert [numbers["staleness_max"] for numbers in learner] == [0, 1, 1]
@@ -82,7 +82,7 @@ def test_a_run_that_plays_ahead_is_killed_and_goes_on(start, make_config, tmp_pa
     assert [result["env_runners"]["num_episodes"] for result in run.results] == [EPISODES] * 3
     assert not any(count for result in run.results for count in result["env_runners"]["dropped"].values())
     for result in run.results:
-        assert all(math.isfinite(value) and value >= 0 for value in result["overlap"].values())
+        assert all(math.isfinite(value) and value >= 0 for value in result["async_rollouts"].values())
         assert 0 < result["env_runners"]["engine_busy_fraction"] <= 1.05
 
     checkpoint = run.algorithm.save_to_path(tmp_path / "checkpoint")
@@ -120,7 +120,7 @@ def test_a_run_that_plays_ahead_is_killed_and_goes_on(start, make_config, tmp_pa
 def test_a_runner_that_dies_while_the_learner_updates_costs_its_own_episodes(start, make_config, tmp_path) -> None:
     pid_file = tmp_path / "pid"
     killer = {"env": "faulty_games:Killer", "env_config": {"max_turns": 2, "pid_file": str(pid_file)}}
-    run = Trained(start(make_config(**OVERLAP | killer | {"num_env_runners": 2})))
+    run = Trained(start(make_config(**ASYNC_ROLLOUTS | killer | {"num_env_runners": 2})))
     run.during = lambda: pid_file.write_text("own") if not run.results else None
     results = [run.train(1) for _ in range(3)]
     assert [result["env_runners"]["num_episodes"] for result in results] == [EPISODES] * 3
@@ -133,7 +133,7 @@ def test_two_policies_are_trained_on_what_was_played_ahead(start, make_config) -
     """Each on all its own replies, once, by weights that are one update old at most."""
     policies = ("first", "second")
     game = {"env": "lmgame/TicTacToe-v0", "env_config": {}, "policies": [*policies]}
-    run = Trained(start(make_config(**OVERLAP | game, policy_mapping_fn="random_seat")))
+    run = Trained(start(make_config(**ASYNC_ROLLOUTS | game, policy_mapping_fn="random_seat")))
     lags, weights = [], [{policy: weights_of(run.algorithm, policy) for policy in policies}]
     for iteration in range(3):
         result = run.train(1)
@@ -157,7 +157,7 @@ def test_two_policies_are_trained_on_what_was_played_ahead(start, make_config) -
 def test_a_league_plays_ahead_between_snapshots(start, make_config) -> None:
     league = {"snapshot_every": 3, "opponent_engines": 1, "max_members": 3}
     game = {"env": "lmgame/TicTacToe-v0", "env_config": {}, "league": league}
-    run = Trained(start(make_config(**OVERLAP | game)))
+    run = Trained(start(make_config(**ASYNC_ROLLOUTS | game)))
     run.train(7)
     stale = [result["learners"]["player"]["staleness_max"] for result in run.results]
     assert stale == [0, 1, 1, 0, 1, 1, 0]
@@ -170,10 +170,10 @@ def test_without_staleness_a_run_is_what_it_is_without_the_section(start, make_c
     import torch
 
     runs = []
-    for overlap in ({}, {"overlap": {"max_staleness": 0}}):
+    for async_rollouts in ({}, {"async_rollouts": {"max_staleness": 0}}):
         torch.manual_seed(3)  # The value head is drawn in this process.
         fixed = {"text_rollouts": {"deterministic": True}, "token_ppo": {"max_tokens_per_microbatch": 4096}}
-        run = Trained(start(make_config(seed=3, **fixed, **overlap)))
+        run = Trained(start(make_config(seed=3, **fixed, **async_rollouts)))
         assert run.algorithm._ahead is None
         run.train(2)
         runs.append((run.levels, weights_of(run.algorithm), run.results[-1]["learners"]["player"]["policy_loss"]))

@@ -11,11 +11,11 @@ import pytest
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
+from rllib_lmgame.datasets.preferences import PreferenceDataset
+from rllib_lmgame.datasets.readers.chat import read_pair
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.rollouts.pairs import Candidate, choose_pairs, parted
 from rllib_lmgame.rollouts.records import played_parts, trajectory_of
-from rllib_lmgame.rollouts.taught.formats import read_pair
-from rllib_lmgame.rollouts.taught.pairs import TaughtPairs
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.preferences import DPOOptions
 
@@ -157,14 +157,14 @@ def test_which_are_good_and_which_bad() -> None:
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Callable[..., TaughtPairs]:
-    def make(rows: list[Any], worse: list[Any] | None = None, most: int = 1000, **options: Any) -> TaughtPairs:
+def source(tmp_path: Path) -> Callable[..., PreferenceDataset]:
+    def make(rows: list[Any], worse: list[Any] | None = None, most: int = 1000, **options: Any) -> PreferenceDataset:
         for name, some in (("data", rows), ("rejected", worse)):
             if some is not None:
                 path = tmp_path / f"{name}.json"
                 path.write_text(json.dumps(some))
                 options[name] = str(path)
-        return TaughtPairs(options_of(**options), {"player": most})
+        return PreferenceDataset(options_of(**options), {"player": most})
 
     return make
 
@@ -174,7 +174,7 @@ def played(level: str, reply: str, value: float | None = None, **more: Any) -> d
     return row if value is None else row | {"reward": value}
 
 
-def shown_pairs(pairs: TaughtPairs) -> list[str]:
+def shown_pairs(pairs: PreferenceDataset) -> list[str]:
     return [
         "-".join(side.source.transcript.messages[-1].text + "+" * side.chosen for side in unit)  # type: ignore[union-attr]
         for unit in pairs.units
@@ -184,7 +184,7 @@ def shown_pairs(pairs: TaughtPairs) -> list[str]:
 LOG = [played("a", "x", 1.0), played("b", "y", 0.0), played("a", "z", 0.5), played("b", "w", 0.05)]
 
 
-def test_conversations_of_a_level_are_compared_by_their_returns(source: Callable[..., TaughtPairs]) -> None:
+def test_conversations_of_a_level_are_compared_by_their_returns(source: Callable[..., PreferenceDataset]) -> None:
     assert shown_pairs(source(LOG)) == ["x+-z"]
     assert shown_pairs(source(LOG, reward_gap=0.05)) == ["x+-z", "w+-y"]
     assert shown_pairs(source([*LOG, PAIR])) == ["2+-3", "x+-z"]
@@ -193,7 +193,7 @@ def test_conversations_of_a_level_are_compared_by_their_returns(source: Callable
     assert shown_pairs(source([*labelled, PAIR], loss="kto")) == ["x+", "y", "2+", "3"]
 
 
-def test_two_logs_are_joined_by_level(source: Callable[..., TaughtPairs]) -> None:
+def test_two_logs_are_joined_by_level(source: Callable[..., PreferenceDataset]) -> None:
     """Whose returns need not be said; a level that one of them lacks is in no pair."""
     own = [played("a", "p"), played("a", "q"), played("c", "r")]
     assert shown_pairs(source(LOG, own)) == ["x+-p"]
@@ -230,14 +230,16 @@ def test_two_logs_are_joined_by_level(source: Callable[..., TaughtPairs]) -> Non
     ],
 )
 def test_what_cannot_be_compared_is_named(
-    rows: list[Any], worse: Any, options: dict[str, Any], key: str, words: str, source: Callable[..., TaughtPairs]
+    rows: list[Any], worse: Any, options: dict[str, Any], key: str, words: str, source: Callable[..., PreferenceDataset]
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         source(rows, worse, **options)
     assert caught.value.path == key and words in caught.value.message
 
 
-def test_sides_are_rows_whose_reward_says_which_is_chosen(source: Callable[..., TaughtPairs], make_runner: Any) -> None:
+def test_sides_are_rows_whose_reward_says_which_is_chosen(
+    source: Callable[..., PreferenceDataset], make_runner: Any
+) -> None:
     runner = make_runner(options=LanguageModelOptions(context_length=128))
     rows = [PAIR, PAIR | {"rejected": messages("a x", "u y", "a z")}, PAIR | {"chosen": messages("a " + "long " * 200)}]
     pairs = source(rows, most=128, shuffle_seed=None)

@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 import pytest
 from episode_parts import logged
-from session_play import play_games
+from tests.rollouts.session_play import play_games
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.datasets.replay import RecordedSession, replay
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.log.episode_log import read_log
-from rllib_lmgame.rollouts.log.replay import RecordedSession, replay
 from rllib_lmgame.rollouts.records import trajectory_of
 
 MakeRunner = Callable[..., TextGameEnvRunner]
@@ -125,7 +125,7 @@ def test_the_log_is_gone_round(make_runner, tmp_path) -> None:
     runner = make_runner()
     path, _ = log_of(runner, tmp_path)
     episodes = logged(path).episodes(2, 6, runner)
-    assert [episode.id_ for episode in episodes] == [f"taught-{i}" for i in range(2, 8)]
+    assert [episode.id_ for episode in episodes] == [f"sft-{i}" for i in range(2, 8)]
     actions = [list(episode.agent_episodes["player"].actions.data) for episode in episodes]
     assert actions[:2] == actions[4:6]
 

@@ -29,7 +29,7 @@ from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.model.tiny import build_tiny_model
-from rllib_lmgame.rollouts.asking import (
+from rllib_lmgame.rollouts.batch_inference import (
     NotAnswered,
     ask,
     ask_for_samples,

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rllib_lmgame.base.text import shown
+from rllib_lmgame.datasets.readers.fields import list_of, number_of, sum_of, text_of, unpacked
 from rllib_lmgame.envs.games.words.car_dealer.market import sale_value
 from rllib_lmgame.policies.chat.transcripts import ASSISTANT, USER, Said
-from rllib_lmgame.rollouts.taught.fields import list_of, number_of, sum_of, text_of, unpacked
 
 STEP_KEYS = {"state", "action", "reward", "done"}
 """Of each step in LMRL-Gym's files of mazes and chess."""

@@ -55,28 +55,28 @@ def test_a_log_with_a_seat_that_nobody_takes_is_refused(tmp_path) -> None:
 
 
 def test_a_log_is_read_once_for_a_grid(tmp_path, monkeypatch) -> None:
-    from rllib_lmgame.rollouts.taught import source
+    from rllib_lmgame.datasets import sft
 
     log, read = tmp_path / "log.jsonl", []
     log.write_text(record())
-    records_of = source.records_of
-    monkeypatch.setattr(source, "records_of", lambda path: read.append(path) or records_of(path))
+    records_of = sft.records_of
+    monkeypatch.setattr(sft, "records_of", lambda path: read.append(path) or records_of(path))
     check(SFT, f"config.supervised.data={log}", "config.supervised.lr={grid_search: [1e-3, 1e-4, 1e-5]}")
     assert read == [log]
 
 
 def test_a_run_reads_it_once_before_it_begins_and_a_grid_too(tmp_path, monkeypatch) -> None:
+    from rllib_lmgame.datasets import sft
     from rllib_lmgame.experiments.checks.prompts import check_prompts
-    from rllib_lmgame.rollouts.taught import source
 
     data, read = tmp_path / "talk.jsonl", []
     data.write_text(TALK)
-    records_of = source.records_of
-    monkeypatch.setattr(source, "records_of", lambda path: read.append(path) or records_of(path))
+    records_of = sft.records_of
+    monkeypatch.setattr(sft, "records_of", lambda path: read.append(path) or records_of(path))
     checked = check(SFT, f"config.supervised.data={data}", "config.supervised.lr={grid_search: [1e-3, 1e-4, 1e-5]}")
-    assert checked.taught
+    assert checked.datasets
     check_prompts([checked])
-    assert read == [data] and not checked.taught, "it is kept no longer than it is needed"
+    assert read == [data] and not checked.datasets, "it is kept no longer than it is needed"
     read.clear()
     limits = "config.language_model.context_length={grid_search: [600, 700]}"
     check_prompts([check(SFT, f"config.supervised.data={data}", limits)])

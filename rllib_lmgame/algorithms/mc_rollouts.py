@@ -25,8 +25,8 @@ from rllib_lmgame.rollouts.records import (
     Failure,
     PlayResult,
     TurnNumbers,
+    assignments_of,
     items_of,
-    line_up_of,
     observation_key,
     played_parts,
     trajectory_of,
@@ -162,7 +162,7 @@ def _plans(states: Sequence[State], summaries: Iterable[EpisodeSummary]) -> tupl
                     seed=known[name].seed,
                     group=group,
                     index=len(plans),
-                    line_up=line_up_of(state.episode),
+                    assignments=assignments_of(state.episode),
                     beginning=beginning,
                 )
             )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rllib_lmgame.base.group import Group, option
 
 
-class OverlapOptions(Group):
-    """The ``overlap`` section: rollouts and updates at the same time."""
+class AsyncRolloutOptions(Group):
+    """The ``async_rollouts`` section: rollouts and updates at the same time."""
 
     max_staleness: int = option(
         0,

@@ -26,14 +26,14 @@ import ray
 from rllib_lmgame.algorithms.selection import Selected
 from rllib_lmgame.rollouts.ahead import Ahead
 from rllib_lmgame.rollouts.sources import RolloutError
-from rllib_lmgame.telemetry.metrics import OVERLAP_NAMES
+from rllib_lmgame.telemetry.metrics import ASYNC_ROLLOUT_NAMES
 
 if TYPE_CHECKING:
     from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
     from rllib_lmgame.settings.tree import Settings
 
-OVERLAP = "overlap"
+ASYNC_ROLLOUTS = "async_rollouts"
 
 
 class Iterations(Protocol):
@@ -80,7 +80,7 @@ class Job:
     future: Future[Played] = field(default_factory=Future)
 
 
-class PlayAhead:
+class AsyncRollouts:
     """Plays iterations of an algorithm in a thread, one after the other.
 
     ``items`` are those dealt of lists for what has come out.
@@ -94,7 +94,7 @@ class PlayAhead:
         self._ended: float | None = None
         self._awaited: Job | None = None
         self._taken: int | None = None
-        self._numbers = dict.fromkeys(OVERLAP_NAMES, 0.0)
+        self._numbers = dict.fromkeys(ASYNC_ROLLOUT_NAMES, 0.0)
         self.items: Mapping[str, int] = algorithm.items_dealt()
         # Nobody waits for it when the process ends: a game may take an hour.
         threading.Thread(target=self._run, name="lmgame-ahead", daemon=True).start()
@@ -122,7 +122,7 @@ class PlayAhead:
         self.items, self._awaited = played.items, None
         idle = 0.0 if self._ended is None else max(0.0, played.began - self._ended)
         numbers = (idle, time.perf_counter() - began, float(again))
-        self._numbers = dict(zip(OVERLAP_NAMES, numbers, strict=True))
+        self._numbers = dict(zip(ASYNC_ROLLOUT_NAMES, numbers, strict=True))
         self._ended = played.ended
         return played.selected
 
@@ -135,7 +135,7 @@ class PlayAhead:
             self._ahead.begin(iteration, self._job(iteration, algorithm.expected(iteration)))
 
     def numbers(self) -> dict[str, float]:
-        """``overlap/<name>`` of the iteration that came out last."""
+        """``async_rollouts/<name>`` of the iteration that came out last."""
         return self._numbers
 
     def drain(self) -> None:

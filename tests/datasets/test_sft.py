@@ -18,21 +18,21 @@ from pyarrow import parquet
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
+from rllib_lmgame.datasets import sft
+from rllib_lmgame.datasets.files import files_of, records_of
+from rllib_lmgame.datasets.readers import chat as readers
+from rllib_lmgame.datasets.readers.chat import read_record
+from rllib_lmgame.datasets.replay import replay
+from rllib_lmgame.datasets.selection import Facts, choose
+from rllib_lmgame.datasets.sft import SFTDataset, read_all
+from rllib_lmgame.datasets.writing import FORMS, conversations
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.policies.chat.transcripts import Said, TranscriptWriter
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import episode_of_texts
 from rllib_lmgame.rollouts.log.episode_log import episode_record
-from rllib_lmgame.rollouts.log.replay import replay
 from rllib_lmgame.rollouts.records import Trajectory, Turn, played_parts, trajectory_of
-from rllib_lmgame.rollouts.taught import formats
-from rllib_lmgame.rollouts.taught import source as taught_source
-from rllib_lmgame.rollouts.taught.files import files_of, records_of
-from rllib_lmgame.rollouts.taught.formats import read_record
-from rllib_lmgame.rollouts.taught.selection import Facts, choose
-from rllib_lmgame.rollouts.taught.source import TaughtEpisodes, taught
-from rllib_lmgame.rollouts.taught.writing import FORMS, conversations
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.supervised import CONVERSATIONS, WRITTEN, SupervisedOptions
 
@@ -283,7 +283,7 @@ def test_what_of_them_cannot_be_learnt_is_named(record: dict[str, Any], form: st
 
 
 def test_settings_name_the_forms_that_are_read_and_written() -> None:
-    assert set(CONVERSATIONS) == set(formats.FORMS) and set(WRITTEN) == set(FORMS)
+    assert set(CONVERSATIONS) == set(readers.FORMS) and set(WRITTEN) == set(FORMS)
 
 
 def test_a_form_that_is_named_is_the_only_one() -> None:
@@ -331,7 +331,7 @@ def test_a_list_of_lmrl_gyms_steps_is_an_episode(tmp_path: Path) -> None:
         assert [record for _, record in records(tmp_path / "x.jsonl")] == others
     (tmp_path / "x.jsonl").write_text(json.dumps([STATE | {"reward": "b"}]))
     with pytest.raises(ConfigError, match="line 1: step 1: reward is 'b', not a finite number"):
-        list(taught(str(tmp_path / "x.jsonl"), "auto"))
+        list(read_all(str(tmp_path / "x.jsonl"), "auto"))
 
 
 def test_steps_have_their_own_rewards_and_rows(make_runner: Any) -> None:
@@ -517,11 +517,11 @@ def numbered(count: int, **more: Any) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Callable[..., TaughtEpisodes]:
-    def make(rows: list[dict[str, Any]], most: int = 1000, **options: Any) -> TaughtEpisodes:
+def source(tmp_path: Path) -> Callable[..., SFTDataset]:
+    def make(rows: list[dict[str, Any]], most: int = 1000, **options: Any) -> SFTDataset:
         path = tmp_path / "x.json"
         path.write_text(json.dumps(rows))
-        return TaughtEpisodes(build(SupervisedOptions, {"data": str(path), **options}), {"player": most})
+        return SFTDataset(build(SupervisedOptions, {"data": str(path), **options}), {"player": most})
 
     return make
 
@@ -553,17 +553,17 @@ def test_logged_episodes_are_replayed_once_as_far_as_there_is_room(
         replayed.append(name)
         return replay(session, table, name, weight)
 
-    monkeypatch.setattr(taught_source, "replay", counted)
+    monkeypatch.setattr(sft, "replay", counted)
     passes = [data.episodes(start, 6, runner) for start in (0, 6)]
     parts = [{id(each.agent_episodes["player"]) for each in some} for some in passes]
     assert len(replayed) == 6 and parts[0] == parts[1]
-    assert [each.id_ for some in passes for each in some] == [f"taught-{number}" for number in range(12)]
-    monkeypatch.setattr(taught_source, "MOST_KEPT", 0)
+    assert [each.id_ for some in passes for each in some] == [f"sft-{number}" for number in range(12)]
+    monkeypatch.setattr(sft, "MOST_KEPT", 0)
     data._replayed.clear()
     data.episodes(12, 12, runner)
     assert len(replayed) == 18
     turns = [turn for each in passes[0] for part in played_parts(each) for turn in trajectory_of(part).turns]
-    monkeypatch.setattr(taught_source, "MOST_KEPT", sum(len(turn.prompt_ids) for turn in turns) // 2)
+    monkeypatch.setattr(sft, "MOST_KEPT", sum(len(turn.prompt_ids) for turn in turns) // 2)
     data._kept = 0
     data.episodes(24, 12, runner)
     assert 24 < len(replayed) < 30, "long prompts are fewer episodes"
@@ -586,7 +586,7 @@ def test_what_a_kept_episode_takes_is_counted(turns: int) -> None:
         taken = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    counted = sum(4 * taught_source._size(part) for each in episodes for part in played_parts(each))
+    counted = sum(4 * sft._size(part) for each in episodes for part in played_parts(each))
     assert 0.75 < counted / taken < 1.33
 
 

@@ -22,7 +22,7 @@ from rllib_lmgame.evaluation.evaluate import engines_for
 from rllib_lmgame.inference.protocol import failed
 from rllib_lmgame.policies.model import asked_model
 from rllib_lmgame.policies.model.files import ModelFiles
-from rllib_lmgame.rollouts import asked_policies
+from rllib_lmgame.rollouts import engine_judge
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.records import PlayResult
@@ -70,7 +70,7 @@ def test_a_policy_without_a_verdict_or_an_answer_drops_the_episode(make_runner: 
 
 
 def test_engines_that_never_answer_are_given_up(make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asked_policies, "SLACK_S", -2 * 600.0 + 0.1)  # 600 s is the limit of a request.
+    monkeypatch.setattr(engine_judge, "SLACK_S", -2 * 600.0 + 0.1)  # 600 s is the limit of a request.
     _, result = debates(make_runner, lambda request: asyncio.Event().wait())
     assert {failure.reason for failure in result.failures} == {"env_busy"}
     assert "policy 'judge' gave no answer" in result.failures[0].message
@@ -80,7 +80,7 @@ def test_engines_that_never_answer_are_given_up(make_runner: MakeRunner, monkeyp
 def test_what_the_engine_says_is_what_the_model_says_by_transformers(
     make_config: Callable[..., Any], tiny_model_dir: str, ray_cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (asked_policies, asked_model):
+    for module in (engine_judge, asked_model):
         monkeypatch.setattr(module, "MAX_TOKENS", 12)
     options = {"oracle": "policy:player", "split": "all", "max_turns": 3}
     config = make_config(env="lmgame/GuessMyCity-v0", env_config=options, language_model={"context_length": 1024})

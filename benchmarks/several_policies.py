@@ -6,7 +6,7 @@ seats of TicTacToe, *two* that learn, one in each seat with an engine of its own
 may stay, met on two opponent engines. All play the same number of games of random legal moves with a random Qwen2; what
 is learnt is too little to change them. The ratios are those of neighbouring iterations, their medians the figures.
 
-    python benchmarks/line_ups.py [--repeats 9] [--games 256] [--json FILE]
+    python benchmarks/several_policies.py [--repeats 9] [--games 256] [--json FILE]
 """
 
 from __future__ import annotations
@@ -168,10 +168,10 @@ def make_config(kind: str, arguments: argparse.Namespace) -> Any:
         "num_envs_per_env_runner": arguments.games,
         "lr": 1e-6,
     }
-    return LMGamePPOConfig().update_from_dict(config | _line_up(kind, arguments))
+    return LMGamePPOConfig().update_from_dict(config | _assignments(kind, arguments))
 
 
-def _line_up(kind: str, arguments: argparse.Namespace) -> dict[str, Any]:
+def _assignments(kind: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Who plays."""
     if kind == "two":
         return {"policies": ["first", "second"], "policy_mapping_fn": {"X": "first", "O": "second"}}

@@ -12,10 +12,10 @@ from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.text import shown
+from rllib_lmgame.datasets.readers import lmrl_gym
+from rllib_lmgame.datasets.readers.fields import list_of, number_of, text_of, unpacked
 from rllib_lmgame.policies.chat.template import REASONING_KEYS
 from rllib_lmgame.policies.chat.transcripts import ASSISTANT, REASONING, ROLES, SYSTEM, TOOL, USER, Said, Transcript
-from rllib_lmgame.rollouts.taught import gyms
-from rllib_lmgame.rollouts.taught.fields import list_of, number_of, text_of, unpacked
 
 AUTO, LOG = "auto", "log"
 SPEAKERS = {
@@ -32,7 +32,7 @@ _RETURNS, _LEVELS, _GAMES = ("reward", "return"), ("item_id", "level"), ("game",
 
 
 @dataclass(frozen=True)
-class Taught:
+class ChatExample:
     """One conversation of a file.
 
     Attributes:
@@ -66,7 +66,7 @@ def form_of(record: Mapping[str, Any]) -> str:
     return found
 
 
-def read_record(record: Mapping[str, Any], form: str, where: str) -> Taught:
+def read_record(record: Mapping[str, Any], form: str, where: str) -> ChatExample:
     """The conversation of a record. Raises: ConfigError: naming ``where`` it stands and what is wrong."""
     try:
         own = form_of(record) if form == AUTO else form
@@ -78,7 +78,7 @@ def read_record(record: Mapping[str, Any], form: str, where: str) -> Taught:
         if not first:
             raise ValueError("it begins with a learnt reply, and nothing stands before that")
         success = record.get("success")
-        return Taught(
+        return ChatExample(
             where,
             Transcript(messages, tuple(_tools(record.get("tools"))), apart=told.apart),
             game=told.game or _first(record, _GAMES),
@@ -92,8 +92,8 @@ def read_record(record: Mapping[str, Any], form: str, where: str) -> Taught:
         raise ConfigError("data", f"{where}: {error}") from None
 
 
-def _rewards_of(told: gyms.Told, replies: int) -> tuple[float, ...] | None:
-    """Of each learnt reply, as :class:`Taught` has them."""
+def _rewards_of(told: lmrl_gym.Told, replies: int) -> tuple[float, ...] | None:
+    """Of each learnt reply, as :class:`ChatExample` has them."""
     if not told.whole:
         return None
     if told.rewards is not None and len(told.rewards) == replies:
@@ -101,7 +101,7 @@ def _rewards_of(told: gyms.Told, replies: int) -> tuple[float, ...] | None:
     return None if told.episode_return is None else (*[0.0] * (replies - 1), told.episode_return)
 
 
-def read_pair(record: Mapping[str, Any], where: str) -> tuple[Taught, Taught]:
+def read_pair(record: Mapping[str, Any], where: str) -> tuple[ChatExample, ChatExample]:
     """The chosen and the rejected conversation of a record. Raises: ConfigError: naming ``where`` it stands."""
     try:
         sides = []
@@ -133,7 +133,9 @@ def read_pair(record: Mapping[str, Any], where: str) -> tuple[Taught, Taught]:
         if list(map(_words, sides[0])) == list(map(_words, sides[1])):
             raise ValueError("chosen and rejected say the same")
         tools, game = tuple(_tools(record.get("tools"))), _first(record, _GAMES)
-        made = [Taught(where, Transcript((*before, *side), tools), game, _first(record, _LEVELS)) for side in sides]
+        made = [
+            ChatExample(where, Transcript((*before, *side), tools), game, _first(record, _LEVELS)) for side in sides
+        ]
         return made[0], made[1]
     except ValueError as error:
         raise ConfigError("data", f"{where}: {error}") from None
@@ -212,17 +214,17 @@ def _with(*keys: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda record: record.keys() >= {*keys}
 
 
-def _told(read: Callable[[Mapping[str, Any]], Iterator[Said]]) -> Callable[[Mapping[str, Any]], gyms.Told]:
-    return lambda record: gyms.Told(tuple(read(record)), _return_of(record))
+def _told(read: Callable[[Mapping[str, Any]], Iterator[Said]]) -> Callable[[Mapping[str, Any]], lmrl_gym.Told]:
+    return lambda record: lmrl_gym.Told(tuple(read(record)), _return_of(record))
 
 
-FORMS: Mapping[str, tuple[Callable[[Mapping[str, Any]], bool], Callable[[Mapping[str, Any]], gyms.Told]]] = {
+FORMS: Mapping[str, tuple[Callable[[Mapping[str, Any]], bool], Callable[[Mapping[str, Any]], lmrl_gym.Told]]] = {
     "agentgym": (_is_agentgym, _told(_agentgym)),
     "sharegpt": (_with("conversations"), _told(_conversations)),
     "messages": (_with("messages"), _told(_messages)),
     "prompt_completion": (_with("prompt", "completion"), _told(_prompt_and_completion)),
-    "lmrl": (gyms.is_lmrl, gyms.lmrl),
-    "textarena": (gyms.is_textarena, gyms.textarena),
+    "lmrl": (lmrl_gym.is_lmrl, lmrl_gym.lmrl),
+    "textarena": (lmrl_gym.is_textarena, lmrl_gym.textarena),
 }
 """Whether a record has a form, asked in this order, and what it tells."""
 
