@@ -10,14 +10,13 @@ from typing import Any
 
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.league.matches import Match, Table, deal_matches
-from rllib_lmgame.league.matchmaking import Standing, draw_member, draw_past, drawn, resolve_matchmaker
+from rllib_lmgame.league.matchmaking import Standing, draw_member, draw_past, drawn
 from rllib_lmgame.league.members import Member, leaving, member_name, member_of, policies_of
 from rllib_lmgame.league.payoffs import Payoffs
 from rllib_lmgame.measures.ratings import bradley_terry
 from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.records import EpisodeSummary
-from rllib_lmgame.settings.sections.exploiters import Attempt, ExploiterOptions, share_without_members
-from rllib_lmgame.settings.sections.league import LeagueOptions
+from rllib_lmgame.settings.sections.league import ExploiterOptions, LeagueOptions
 
 
 def policies_gone(state: Mapping[str, Any], policies: Iterable[str]) -> list[str]:
@@ -25,6 +24,20 @@ def policies_gone(state: Mapping[str, Any], policies: Iterable[str]) -> list[str
     members = policies_of(state)
     players = {*state["payoffs"]}.union(*state["payoffs"].values())
     return sorted(({*members.values()} | players - members.keys()) - {*policies})
+
+
+@dataclasses.dataclass(slots=True)
+class Attempt:
+    """How far an exploiter is: the PPO iteration before which it ``began``, and how often it was reset."""
+
+    began: int = 0
+    resets: int = 0
+
+    def is_over(self, options: ExploiterOptions, iteration: int, win_rate: float | None) -> bool:
+        """Whether it becomes a member before ``iteration`` and begins again; ``win_rate`` is ``None`` for few games."""
+        if options.reset_every is not None and iteration - self.began >= options.reset_every:
+            return True
+        return options.win_rate is not None and win_rate is not None and win_rate > options.win_rate
 
 
 class League:
@@ -44,7 +57,6 @@ class League:
         self._seed = run_seed
         self._decided = -1
         self._attempts: dict[str, Attempt] = {}
-        self._matchmaker = resolve_matchmaker(options.matchmaking.type)
 
     def due(self, iteration: int) -> list[Member]:
         """Snapshots to take before ``iteration``: name, policy and iteration are known. None is due twice."""
@@ -111,19 +123,17 @@ class League:
     def tables(self, iteration: int) -> list[Table]:
         """Whom policies meet in ``iteration``: a table per opponent engine, in turn for policies that meet members."""
         standings = {policy: self.standings(policy) for policy in self.policies}
-        alone = {
-            policy: share_without_members(self.exploiters.get(policy), self.options.self_play_share)
-            for policy in self.policies
-        }
-        seated = [policy for policy in self.policies if standings[policy] and alone[policy] < 1]
+        seated = [
+            policy for policy in self.policies if standings[policy] and self.options.share_without_members(policy) < 1
+        ]
         tables = []
         for number in range(self.options.opponent_engines if seated else 0):
             policy = seated[number % len(seated)]
             chance = partial(drawn, self._seed, "league", iteration, number)
             if policy in self.exploiters:
-                member = draw_past(standings[policy], self.options, chance)
+                member = draw_past(standings[policy], chance)
             else:
-                member = draw_member(standings[policy], self.options, self._matchmaker, chance)
+                member = draw_member(standings[policy], self.options, chance)
             tables.append(Table(policy, member))
         return tables
 
@@ -146,9 +156,7 @@ class League:
         """Who plays what: ``EpisodePlan.index`` -> match. Rounds played after one another are dealt apart."""
         begin = min((plan.index for plan in plans), default=0)
         seed = stable_seed(self._seed, "league", iteration, "matches", *([begin] if begin else []))
-        return deal_matches(
-            plans, self.policies, self.tables(iteration), self.options.self_play_share, seed, self.exploiters
-        )
+        return deal_matches(plans, self.policies, self.tables(iteration), self.options, seed)
 
     def record(self, summaries: Sequence[EpisodeSummary], matches: Mapping[int, Match]) -> None:
         """Count an iteration's results at once: each call lets earlier ones decay. Only the learner's seat counts."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rllib_lmgame.league.members import Member
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, deal_games, stable_seed
 from rllib_lmgame.rollouts.sources import AgentMapper, Roles
-from rllib_lmgame.settings.sections.exploiters import ExploiterOptions, share_without_members
+from rllib_lmgame.settings.sections.league import LeagueOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,7 @@ class Match:
 
 
 def deal_matches(
-    plans: Sequence[EpisodePlan],
-    policies: Sequence[str],
-    tables: Sequence[Table],
-    self_play_share: float,
-    seed: int,
-    exploiters: Mapping[str, ExploiterOptions],
+    plans: Sequence[EpisodePlan], policies: Sequence[str], tables: Sequence[Table], options: LeagueOptions, seed: int
 ) -> dict[int, Match]:
     """Deal episodes to policies and opponents: ``EpisodePlan.index`` -> match.
 
@@ -67,18 +62,15 @@ def deal_matches(
 
     Args:
         tables: Whom policies meet of members.
-        self_play_share: Share of a policy's matches against itself; all without a table.
         seed: Of this iteration.
-        exploiters: Policies that play present weights of another policy instead of themselves.
     """
     kinds: list[tuple[str, Member | None, str | None]] = []
     shares: list[float] = []
     for policy in policies:
         own = [table for table in tables if table.policy == policy]
-        exploiter = exploiters.get(policy)
-        against = None if exploiter is None else exploiter.of
-        share = share_without_members(exploiter, self_play_share)
-        kinds += [(policy, None, against), *((policy, table.member, None) for table in own)]
+        exploiter, share = options.exploiter_options.get(policy), options.share_without_members(policy)
+        kinds.append((policy, None, None if exploiter is None else exploiter.of))
+        kinds += [(policy, table.member, None) for table in own]
         shares += [share if own else 1.0, *((1 - share) / len(own) for _ in own)]
     matches: dict[int, Match] = {}
     plans = sorted(plans, key=lambda plan: plan.index)

@@ -94,7 +94,7 @@ FORMS = {
     "data_selection.zero_variance_groups": ["keep", {"type": "drop", "max_refill": 2}],
     "data_selection.overlong": [None, {"tokens": 64}, {"tokens": 130, "buffer": 8, "penalty": 0.5}],
     "data_selection.normalize_rewards": ["none", "batch", {"type": "game", "deviation": False}, "group"],
-    "league.matchmaking": [{"type": "pfsp_hard", "power": 3}, "latest", "rllib_lmgame.league.matchmaking:uniform"],
+    "league.matchmaking": [{"type": "pfsp_hard", "power": 3}, "latest", "rllib_lmgame.league.matchmaking:Uniform"],
     "league.forgotten": [{}, {"share": 0.25, "below": 0.6}, None],
     "league.exploiters": [{}],
     "warm_start.expert": ["solver", "random", "rllib_lmgame.policies.scripted:RandomPlayer"],
