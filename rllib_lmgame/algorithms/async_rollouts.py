@@ -1,13 +1,15 @@
-"""Playing ahead: a thread of the driver plays the next iterations while the driver updates.
+"""Asynchronous rollouts: a thread of the driver plays the next iterations while the driver updates.
 
-Beside the guarantees of :mod:`rllib_lmgame.rollouts.ahead` (each has a test):
+Each update makes one new version of the weights. Guarantees (each has a test):
 
-1. What was played by other values of schedules than those of its iteration is not trained on: it is played again.
-2. A league's opponents change only while nothing is played, and a snapshot that is due is taken before its iteration
+1. Iterations come out in order and each once, played ahead or not.
+2. An iteration begins at most ``max_staleness`` updates before the one that trains on it: none of its tokens is older.
+3. What was played by other values of schedules than those of its iteration is not trained on: it is played again.
+4. A league's opponents change only while nothing is played, and a snapshot that is due is taken before its iteration
    begins. At most one iteration of a league is played ahead.
-3. A checkpoint has nothing of what was played ahead: a resumed run plays the same levels again, so each level of a list
+5. A checkpoint has nothing of what was played ahead: a resumed run plays the same levels again, so each level of a list
    is trained on once.
-4. An error while playing is raised when the iteration is due.
+6. An error while playing is raised when the iteration is due.
 """
 
 from __future__ import annotations
@@ -15,16 +17,16 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import ray
 
 from rllib_lmgame.algorithms.selection import Selected
-from rllib_lmgame.rollouts.ahead import Ahead
 from rllib_lmgame.rollouts.sources import RolloutError
 from rllib_lmgame.telemetry.metrics import ASYNC_ROLLOUT_NAMES
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from rllib_lmgame.settings.tree import Settings
 
 ASYNC_ROLLOUTS = "async_rollouts"
+T = TypeVar("T")
 
 
 class Iterations(Protocol):
@@ -78,6 +81,50 @@ class Job:
 
     by: Any
     future: Future[Played] = field(default_factory=Future)
+
+
+class Ahead(Generic[T]):
+    """Iterations that have begun and did not come out, oldest first, with what stands for each; it only decides."""
+
+    def __init__(self, max_staleness: int) -> None:
+        self.max_staleness = max_staleness
+        self._begun: deque[tuple[int, T]] = deque()
+
+    @property
+    def begun(self) -> list[T]:
+        """What stands for the iterations, in order."""
+        return [what for _, what in self._begun]
+
+    def room(self, trained: int) -> range:
+        """Iterations that may begin while the iteration ``trained`` is trained on."""
+        first = self._begun[-1][0] + 1 if self._begun else trained + 1
+        return range(first, trained + self.max_staleness + 1)
+
+    def begin(self, iteration: int, what: T) -> None:
+        """``iteration`` begins, the next one of :meth:`room`."""
+        if self._begun and iteration != self._begun[-1][0] + 1:
+            raise ValueError(f"iteration {iteration} does not follow on {self._begun[-1][0]}")
+        self._begun.append((iteration, what))
+
+    def take(self, iteration: int) -> T | None:
+        """What stands for ``iteration``, which comes out; ``None`` if it has not begun."""
+        if not self._begun:
+            return None
+        first, what = self._begun[0]
+        if first != iteration:
+            raise ValueError(f"iteration {first} comes out before iteration {iteration}")
+        self._begun.popleft()
+        return what
+
+    def forget(self) -> list[T]:
+        """Nothing has begun any more; what stood for it."""
+        forgotten = self.begun
+        self._begun.clear()
+        return forgotten
+
+    def oldest(self, version: int, trained: int, iteration: int) -> int:
+        """Oldest version of a token of ``iteration``, if ``trained`` is trained on with weights of ``version``."""
+        return version + iteration - trained - self.max_staleness
 
 
 class AsyncRollouts:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_lmgame.rollouts.ahead import Ahead
+from rllib_lmgame.algorithms.async_rollouts import Ahead
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig, PlayResult, PlaySettings, SeatSummary
 from rllib_lmgame.rollouts.sources import STALE, RolloutError, Rounds, play_all, without_stale
