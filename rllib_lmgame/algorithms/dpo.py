@@ -9,9 +9,9 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.tune import register_trainable
 
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
+from rllib_lmgame.datasets.pairs import Candidate, choose_pairs, has_choice, parted, side_of
 from rllib_lmgame.datasets.preferences import PreferenceDataset
 from rllib_lmgame.learners.objectives import PreferenceObjective
-from rllib_lmgame.rollouts.pairs import Candidate, choose_pairs, has_choice, parted, side_of
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, played_parts
 from rllib_lmgame.settings import algorithms as registry
 from rllib_lmgame.settings.algorithms import LEFT_OUT

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import codecs
 import glob
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,9 +25,6 @@ from rllib_lmgame.envs.support.parquet import is_table, stream_table
 HUB = "hf:"
 KINDS = (".json", ".jsonl", ".ndjson", ".parquet")
 """Endings of files that are taken from a directory or data set."""
-
-_STEPS = re.compile(rb'\[\s*\{\s*"(?:state|action|reward|done)"\s*:')
-"""How a file begins whose lines may be episodes."""
 
 Numbered = tuple[str, Mapping[str, Any]]
 """Where a record stands (file and line, or row), and the record."""
@@ -93,18 +89,17 @@ def records_of(path: Path) -> Iterator[Numbered]:
             yield from ((where, _without_nulls(record)) for where, record in stream_table(path, "data"))
             return
         with path.open("rb") as file:
-            start = file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()
-            file.seek(0)
-            episodes = _STEPS.match(start) and _are_steps(_parsed(file.readline()))
-            if start.startswith(b"[") and not episodes:
-                file.seek(0)
-                yield from _entries(path, file.read())
+            first = next((line for line in file if line.strip()), b"").removeprefix(codecs.BOM_UTF8).lstrip()
+            if first.startswith(b"[") and not _are_steps(_parsed(first)):
+                for number, record in enumerate(_of_json(str(path), first + file.read()), 1):
+                    where = f"{path}, entry {number}"
+                    yield where, _mapping(where, record)
                 return
             file.seek(0)
             for number, line in enumerate(file, 1):
                 if line.strip():
                     where = f"{path}, line {number}"
-                    yield where, _mapping(where, _line(where, line))
+                    yield where, _mapping(where, _of_json(where, line))
     except OSError as error:
         raise ConfigError("data", f"{path} cannot be read: {error.strerror or first_line(error)}") from None
 
@@ -125,16 +120,16 @@ def _are_steps(record: Any) -> bool:
     )
 
 
-def _line(where: str, line: bytes) -> Any:
+def _of_json(where: str, text: bytes) -> Any:
     try:
-        return parse(line)
+        return parse(text)
     except ValueError as error:
         raise ConfigError("data", f"{where}: no JSON: {first_line(error)}") from None
 
 
 def _parsed(line: bytes) -> Any:
     try:
-        return parse(line.removeprefix(codecs.BOM_UTF8))
+        return parse(line)
     except ValueError:
         return None
 
@@ -145,36 +140,3 @@ def _mapping(where: str, record: Any) -> Mapping[str, Any]:
     if not isinstance(record, Mapping):
         raise ConfigError("data", f"{where}: a record must be a mapping, not {type(record).__name__}")
     return record
-
-
-def _entries(path: Path, content: bytes) -> Iterator[Numbered]:
-    """Those of a list, one at a time, with the lines on which they begin."""
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError("data", f"{path}, line {line}: no UTF-8") from None
-    read, blank = json.JSONDecoder().raw_decode, re.compile(r"\s*")
-    at, line, counted, number = text.index("[") + 1, 1, 0, 0
-
-    def behind_blanks(place: int) -> int:
-        return blank.match(text, place).end()  # type: ignore[union-attr]
-
-    while True:
-        at = behind_blanks(at)
-        if number and text[at : at + 1] == ",":
-            at = behind_blanks(at + 1)
-        elif text[at : at + 1] == "]" and not text[behind_blanks(at + 1) :]:
-            return
-        elif number:
-            line += text.count("\n", counted, at)
-            raise ConfigError("data", f"{path}, line {line}: no JSON: the list of records is broken off here")
-        line, counted = line + text.count("\n", counted, at), at
-        try:
-            record, at = read(text, at)
-        except (ValueError, RecursionError) as error:
-            wrong = line if isinstance(error, RecursionError) else getattr(error, "lineno", line)
-            raise ConfigError("data", f"{path}, line {wrong}: no JSON: {first_line(error)}") from None
-        number += 1
-        where = f"{path}, line {line}, entry {number}"
-        yield where, _mapping(where, record)

@@ -15,6 +15,7 @@ import numpy as np
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import shown
+from rllib_lmgame.datasets.pairs import Candidate, choose_pairs, has_choice, parted, side_of
 from rllib_lmgame.datasets.readers.chat import ChatExample, read_pair
 from rllib_lmgame.datasets.replay import Table, replay
 from rllib_lmgame.datasets.sft import (
@@ -26,7 +27,6 @@ from rllib_lmgame.datasets.sft import (
     numbered,
 )
 from rllib_lmgame.policies.chat.transcripts import LearntTurn
-from rllib_lmgame.rollouts.pairs import Candidate, choose_pairs, has_choice, parted, side_of
 from rllib_lmgame.rollouts.records import played_parts
 from rllib_lmgame.settings.sections.preferences import DPOOptions
 

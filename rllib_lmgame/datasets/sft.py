@@ -20,7 +20,7 @@ from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.template import TemplateError
 from rllib_lmgame.policies.chat.transcripts import LearntTurn, TranscriptWriter
 from rllib_lmgame.rollouts.episodes import episode_of_texts
-from rllib_lmgame.rollouts.records import Trajectory, Turn, played_parts, turns_of
+from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 
 if TYPE_CHECKING:
@@ -30,10 +30,8 @@ logger = logging.getLogger(__name__)
 
 MOST_KINDS, AT_ONCE = 64, 256
 """Kinds of conversations that are written before a run begins, and conversations that are written at once."""
-MOST_KEPT = 25_000_000
-"""Tokens of four bytes that logged episodes take which are kept as they were replayed, for later passes: 100 MB."""
-OF_EPISODE, OF_REPLY = 1_100, 128
-"""So many an episode takes, and each of its replies, beside its own."""
+MOST_KEPT = 2_000
+"""Logged episodes that are kept as they were replayed, for later passes."""
 ChatOf = Callable[[str], ChatFormat]
 """A policy's chat format."""
 AGENT = "assistant"
@@ -131,7 +129,6 @@ class SFTDataset(Conversations):
         self.validation = [everything[place] for place in chosen.validation]
         self._held_out: list[MultiAgentEpisode] | None = None
         self._replayed: dict[str, MultiAgentEpisode] = {}
-        self._kept = 0
 
     def episodes(self, start: int, count: int, table: Table) -> list[MultiAgentEpisode]:
         """``count`` conversations from position ``start`` on, in pass after pass over them, as episodes.
@@ -200,21 +197,15 @@ class SFTDataset(Conversations):
     def _played_again(
         self, where: str, session: RecordedSession, weight: float, name: str, table: Table
     ) -> MultiAgentEpisode:
-        """A logged episode; the first ones are replayed once, and are the same but for their name."""
+        """A logged episode; the first :data:`MOST_KEPT` are replayed once, and are the same but for their name."""
         if where in self._replayed:
             again = copy.copy(self._replayed[where])
             again.id_ = name
             return again
         episode = replay(session, table, name, weight)
-        if self._kept < MOST_KEPT:
+        if len(self._replayed) < MOST_KEPT:
             self._replayed[where] = episode
-            self._kept += sum(map(_size, played_parts(episode)))
         return episode
-
-
-def _size(part: Any) -> int:
-    """What a seat's episode takes, in tokens; a reply has a number of four bytes beside each."""
-    return OF_EPISODE + sum(OF_REPLY + len(turn.prompt_ids) + 2 * len(turn.response_ids) for turn in turns_of(part))
 
 
 Conversation = ChatExample | tuple[str, RecordedSession]

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.step_timer import WaitedTooLong, clocked
-from rllib_lmgame.base.text import in_words
+from rllib_lmgame.base.text import in_words, one_line
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec, make_session
 from rllib_lmgame.inference.protocol import StopReason
@@ -89,27 +89,13 @@ async def open_session(game: GameConfig, timeout_s: float) -> GameSession:
     )
 
 
-def make_in_time(game: str, env_config: Mapping[str, Any]) -> GameSession:
-    """What :func:`make_session` makes or raises. Raises: ConfigError: a game of others takes too long."""
-    if game_spec(game).own:
-        return make_session(game, env_config)
-
-    async def made() -> GameSession:
-        try:
-            async with asyncio.timeout(CALL_LIMIT_S) as limit:
-                return await in_daemon_thread(make_session, game, env_config, unwanted=abandon)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise ConfigError("game", f"making {game} takes longer than {CALL_LIMIT_S:g} s") from None
-
-    return run_to_end(made())
-
-
 @contextmanager
 def opened(game: str, env_config: Mapping[str, Any] | None = None) -> Iterator[GameSession]:
-    """A session that is not in play, closed at the end; raises as :func:`make_in_time`."""
-    session = make_in_time(game, env_config or {})
+    """A session that is not in play, closed at the end. Raises: ConfigError: it cannot be made, or not in time."""
+    try:
+        session = run_to_end(open_session(GameConfig(env=game, env_config=dict(env_config or {})), CALL_LIMIT_S))
+    except EpisodeFailed as error:
+        raise ConfigError("game", one_line(str(error))) from error
     try:
         yield session
     finally:

@@ -277,10 +277,6 @@ class Race:
         self._kept: set[str] = set()
         self._left: set[str] = set()
         self._keeps_all = True
-        self.add(plans)
-
-    def add(self, plans: Iterable[EpisodePlan]) -> None:
-        """These take part as well."""
         for plan in plans:
             group, episode = first_id(plan.group), first_id(plan.episode_id)
             if group not in self._in_play:

@@ -26,15 +26,11 @@ from rllib_lmgame.rollouts.records import Turn
 
 Generate = Callable[[GenerationRequest], Awaitable[Generation]]
 
+GameCall = Callable[..., Awaitable[Any]]
+"""``(what, function, *args)``: calls into a game, with a time limit where it is not ours; ``what`` names the call."""
+
 MAX_SHOWN = 200
 """Characters kept of a reply that could not be read."""
-
-
-class GameCall(Protocol):
-    """Calls into a game, with a limit on their time where the game is not part of this package."""
-
-    async def __call__(self, what: str, function: Callable[..., Any], *args: Any) -> Any:
-        """``function(*args)``; ``what`` names it in messages."""
 
 
 class EpisodeFailed(Exception):

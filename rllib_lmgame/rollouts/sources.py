@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -28,7 +27,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.mapping import KEY, VersusMapping
 from rllib_lmgame.rollouts.game_calls import GameCalls, open_session, run_to_end
-from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, Race, stable_seed, with_spares
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, Race, stable_seed
 from rllib_lmgame.rollouts.records import Failure, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
@@ -158,21 +157,6 @@ class RolloutError(RuntimeError):
     """No episode could be finished in several rounds; the message says why."""
 
 
-class EpisodeSource(ABC):
-    """Plays what it is given, with one set of settings."""
-
-    @abstractmethod
-    def give(self, plans: Sequence[EpisodePlan]) -> None:
-        """Play these as well."""
-
-    @abstractmethod
-    def take(self) -> PlayResult | None:
-        """What has come since the last call; waits for something. ``None`` if everything has come out.
-
-        Raises: RolloutError if nothing gets finished; ConfigError if the configuration cannot work for any episode.
-        """
-
-
 class Runners(Protocol):
     """Env runners, as a source sees them."""
 
@@ -183,68 +167,52 @@ class Runners(Protocol):
         """Bring back what died."""
 
 
-class Rounds(EpisodeSource):
-    """Plays everything at once and waits for all of it; what failed is played in the next round.
+def play_all(
+    runners: Runners,
+    plans: Sequence[EpisodePlan],
+    settings: PlaySettings,
+    agent_mapper: AgentMapper,
+    max_failed_rounds: int,
+) -> PlayResult:
+    """Play plans in rounds, what failed again in the next one: finished episodes in their order, and all failures.
 
-    After ``max_failed_rounds`` rounds in a row without a finished episode it ends; an episode is replaced as often.
+    Raises: RolloutError: no episode was finished in so many rounds in a row; ConfigError: none can work.
     """
-
-    def __init__(
-        self, runners: Runners, settings: PlaySettings, agent_mapper: AgentMapper, max_failed_rounds: int
-    ) -> None:
-        self._runners = runners
-        self._settings = settings
-        self._agent_mapper = agent_mapper
-        self._limit = max_failed_rounds
-        self._pending: list[EpisodePlan] = []
-        self._race = Race()
-        self._hurt = False
-        self._empty_rounds = 0
-        self._played: set[int] = set()
-        """Games of which an episode was finished."""
-
-    def give(self, plans: Sequence[EpisodePlan]) -> None:
-        self._pending += plans
-        self._race.add(plans)
-
-    def take(self) -> PlayResult | None:
-        if not self._pending:
-            return None
-        if self._hurt:
-            self._runners.heal()
-        plans, failures = self._agent_mapper.assigned(self._pending, self._settings.games)
-        plans = self._race.marked(plans)
-        played = self._runners.play(plans, self._settings) if plans else PlayResult()
+    start = time.perf_counter()
+    result, race, pending = PlayResult(), Race(plans), list(plans)
+    finished: set[int] = set()  # Games of which an episode was.
+    empty_rounds, again = 0, False
+    while pending:
+        if again:
+            runners.heal()
+        now, failures = agent_mapper.assigned(pending, settings.games)
+        now = race.marked(now)
+        played = runners.play(now, settings) if now else PlayResult()
         if played.error is not None:
             raise played.error
-        played.failures += failures + lost(plans, played) + without_stale(plans, played, self._settings.oldest_version)
+        played.failures += failures + lost(now, played) + without_stale(now, played, settings.oldest_version)
         for episode_id in played.aborted:
-            self._race.leave(episode_id)
+            race.leave(episode_id)
         for summary in played.summaries:
-            self._race.finish(summary.episode_id)
-        self._played |= {summary.game for summary in played.summaries}
-        again = replacements(played.failures, self._limit)
-        hanging = _hanging(played.failures) - self._played
-        self._pending = [plan for plan in again if self._race.wants(plan.episode_id) and plan.game not in hanging]
-        self._hurt = bool(self._pending)
-        self._empty_rounds = 0 if played.summaries else self._empty_rounds + 1
-        if self._empty_rounds >= self._limit or not (self._played or self._pending):
+            race.finish(summary.episode_id)
+        finished |= {summary.game for summary in played.summaries}
+        hanging = _hanging(played.failures) - finished
+        pending = [
+            plan
+            for plan in replacements(played.failures, max_failed_rounds)
+            if race.wants(plan.episode_id) and plan.game not in hanging
+        ]
+        again = True
+        empty_rounds = 0 if played.summaries else empty_rounds + 1
+        if empty_rounds >= max_failed_rounds or not (finished or pending):
             reasons = sorted({failure.message for failure in played.failures})
-            raise RolloutError(f"no episode was finished in {self._empty_rounds} rounds: {'; '.join(reasons[:3])}")
-        return played
-
-
-def play_all(source: EpisodeSource, plans: Sequence[EpisodePlan]) -> PlayResult:
-    """Finished episodes in the order of ``plans``, and all failures; errors as of :meth:`EpisodeSource.take`."""
-    start = time.perf_counter()
-    result = PlayResult()
-    source.give(plans)
-    while (part := source.take()) is not None:
-        result.extend(part)
-    if with_spares(plans):
-        _leave_out(result, plans)
+            raise RolloutError(f"no episode was finished in {empty_rounds} rounds: {'; '.join(reasons[:3])}")
+        result.extend(played)
+    names = [summary.episode_id for summary in result.summaries]
+    result.aborted += [name for name in names if not race.wants(name)]
     # By the plans, so that the batch does not depend on which runner was faster.
-    result.choose(sorted(range(len(result.summaries)), key=lambda i: result.summaries[i].index))
+    kept = [place for place, name in enumerate(names) if race.wants(name)]
+    result.choose(sorted(kept, key=lambda place: result.summaries[place].index))
     result.wall_s = time.perf_counter() - start
     return result
 
@@ -294,15 +262,3 @@ def _final(failure: Failure) -> bool:
     """Whether an episode that goes on from a state would fail again: no other level has this state."""
     blamed = (*LEVEL_TO_BLAME, StopReason.RESTART_MISMATCH.value)
     return failure.plan.beginning is not None and failure.reason in blamed
-
-
-def _leave_out(result: PlayResult, plans: Sequence[EpisodePlan]) -> None:
-    """Leave out what finished in groups that did not: others finished while the rest of them was to be replaced."""
-    race = Race(plans)
-    for episode_id in result.aborted:
-        race.leave(episode_id)
-    for summary in result.summaries:
-        race.finish(summary.episode_id)
-    names = [summary.episode_id for summary in result.summaries]
-    result.aborted += [name for name in names if not race.wants(name)]
-    result.choose([place for place, name in enumerate(names) if race.wants(name)])

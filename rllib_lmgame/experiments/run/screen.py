@@ -18,7 +18,7 @@ from typing import Any
 from rllib_lmgame.algorithms.checkpoints.cards import Curve, newest_record
 from rllib_lmgame.base.results import number_at
 from rllib_lmgame.base.text import printable, sparkline
-from rllib_lmgame.rollouts.log.text import episode_text
+from rllib_lmgame.rollouts.log.episode_log import episode_text
 from rllib_lmgame.telemetry.metrics import PHASES
 from rllib_lmgame.telemetry.phases import START, STARTING, Share, phase_of, shares_of
 from rllib_lmgame.telemetry.progress import ProgressCallback
