@@ -1,8 +1,8 @@
-"""Files of data for supervised learning: records with the places where they stand.
+"""Files of data for supervised learning, as records with their places.
 
 A name is a file, a directory, a pattern (``runs/*.jsonl``), ``data:NAME[:PART]`` (a published data set), or
-``hf:OWNER/NAME[:SPLIT]``, any data set of the hub. JSON (a list, or one record a line) and Parquet are read, records of
-one file in its order, files by name. A list of LMRL-Gym's steps, on a line or in a list, is one record.
+``hf:OWNER/NAME[:SPLIT]``, any data set of the hub. JSON (a list, or one record per line) and Parquet are read, in the
+order of file names and records. A list of LMRL-Gym's steps, on a line or in a list, is one record.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from rllib_lmgame.envs.support.parquet import is_table, stream_table
 
 HUB = "hf:"
 KINDS = (".json", ".jsonl", ".ndjson", ".parquet")
-"""Endings of files that are taken from a directory or data set."""
+"""Endings of files that are read from a directory or data set."""
 
 Numbered = tuple[str, Mapping[str, Any]]
-"""Where a record stands (file and line, or row), and the record."""
+"""The place of a record (file and line, entry or row), and the record."""
 
 
 def files_of(names: str | Sequence[str]) -> list[Path]:
-    """The files that ``names`` stand for. Raises: ConfigError: a name stands for none."""
+    """The files that ``names`` refer to. Raises: ConfigError: a name refers to none."""
     found: dict[Path, None] = {}
     for name in [names] if isinstance(names, str) else names:
         found |= dict.fromkeys(_files_of(name))
@@ -62,7 +62,7 @@ def _files_of(name: str) -> list[Path]:
 
 def _of_directory(path: Path, name: str, split: str = "") -> list[Path]:
     files = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in KINDS and file.is_file()]
-    if split:  # As the hub tells splits: a word of the file's name, or of a directory on the way to it.
+    if split:  # As the hub does: a word of the file's name or of a directory above it.
         files = [file for file in files if split in re.split(r"[^A-Za-z0-9]+", str(file.relative_to(path)))]
     if not files:
         raise ConfigError("data", f"{name} holds no file {' or '.join(KINDS)}" + f" of a split {split!r}" * bool(split))
@@ -83,7 +83,7 @@ def _of_hub(name: str) -> list[Path]:
 
 
 def records_of(path: Path) -> Iterator[Numbered]:
-    """The records of a file with their places. Raises: ConfigError: naming the file, and the line that is none."""
+    """The records of a file with their places. Raises: ConfigError: names the file and the line or entry."""
     try:
         if is_table(path):
             yield from ((where, _without_nulls(record)) for where, record in stream_table(path, "data"))
@@ -105,14 +105,14 @@ def records_of(path: Path) -> Iterator[Numbered]:
 
 
 def _without_nulls(value: Any) -> Any:
-    """A value of a table without the keys that other rows alone have, which it holds as null."""
+    """A value of a table without nulls, which stand for keys that only other rows have."""
     if isinstance(value, Mapping):
         return {key: _without_nulls(each) for key, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def _are_steps(record: Any) -> bool:
-    """Whether a value is an episode of LMRL-Gym's, a list of its steps."""
+    """Whether a value is a list of LMRL-Gym's steps."""
     return (
         isinstance(record, list)
         and bool(record)

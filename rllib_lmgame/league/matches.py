@@ -1,6 +1,6 @@
-"""The matches of an iteration: which policy plays against whom, and in which seat.
+"""The matches of an iteration: policies, opponents and seats.
 
-All follows from the plans, the run's seed and the tables, so it is the same in every process.
+They depend only on the plans, the run's seed and the tables, so they are the same in every process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rllib_lmgame.settings.sections.league import LeagueOptions
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Where a policy meets one member in an iteration: one opponent engine."""
+    """A policy and the member that it meets in an iteration, on one opponent engine."""
 
     policy: str
     member: Member
@@ -57,12 +57,8 @@ def deal_matches(
 ) -> dict[int, Match]:
     """Deal episodes to policies and opponents: ``EpisodePlan.index`` -> match.
 
-    Every policy has as many matches. Shares are met within one group per game, seats and tables are taken evenly. A
-    group's episodes are all of one kind.
-
-    Args:
-        tables: Whom policies meet of members.
-        seed: Of this iteration.
+    All policies have the same number of matches. Shares are met within one group per game; seats and tables are taken
+    evenly. A group's episodes are all of one kind. ``seed`` is that of the iteration.
     """
     kinds: list[tuple[str, Member | None, str | None]] = []
     shares: list[float] = []
@@ -88,7 +84,7 @@ def deal_matches(
 
 
 def assign_engines(held: Sequence[str | None], wanted: Sequence[str]) -> list[str | None]:
-    """Which member each opponent engine is to hold: those it ``held`` stay where they are.
+    """The member of each opponent engine; members that an engine has ``held`` stay there.
 
     ``wanted`` are the members that are met, at most one per engine; one may be wanted twice.
     """
@@ -107,7 +103,7 @@ def assign_engines(held: Sequence[str | None], wanted: Sequence[str]) -> list[st
 
 
 class LeagueAgentMapper(AgentMapper):
-    """Assignments by ``matches``, ``EpisodePlan.index`` -> match; a plan that replaces another has its index."""
+    """Assignments by ``matches`` (``EpisodePlan.index`` -> match); a replacement has the index of its plan."""
 
     matches: Mapping[int, Match] = {}
 

@@ -1,6 +1,6 @@
-"""Matchmakers: the class gives the weights of the members a policy may meet, its fields are its options.
+"""Matchmakers: a class gives the weights of the members that a policy may meet; its fields are its options.
 
-They see only what is known of the members, so every process draws the same. Prioritised fictitious self-play (PFSP) and
+Weights depend only on the standings, so every process draws the same. Prioritised fictitious self-play (PFSP) and
 forgotten members are those of Vinyals et al., "Grandmaster level in StarCraft II using multi-agent reinforcement
 learning", Nature 575, 2019.
 """
@@ -32,7 +32,7 @@ EXPLOITED_BELOW = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a policy stands against a member: estimated share of games won (draws count half), from decayed games."""
+    """A policy's estimated win rate against a member (draws count half), from so many decayed games."""
 
     member: Member
     win_rate: float
@@ -40,7 +40,7 @@ class Standing:
 
 
 class Matchmaker(Group):
-    """A matchmaker of your own derives from this: its fields are the options beside ``type``."""
+    """Base class of matchmakers; its fields are options, with ``type``."""
 
     type: str = tag("", "Its name, or `package.module:Class`.")
 
@@ -57,7 +57,7 @@ class FunctionMatchmaker(Matchmaker):
 
 
 class Uniform(Matchmaker):
-    """Every member alike."""
+    """All members equally."""
 
     type: str = tag("uniform", "Its name.")
 
@@ -66,7 +66,7 @@ class Uniform(Matchmaker):
 
 
 class Latest(Matchmaker):
-    """The member that came last."""
+    """The newest member."""
 
     type: str = tag("latest", "Its name.")
 
@@ -75,7 +75,7 @@ class Latest(Matchmaker):
 
 
 class PFSPHard(Matchmaker):
-    """``(1 - x)^power``, with the policy's win rate ``x``: members that are hard to beat."""
+    """``(1 - x)^power`` with the policy's win rate ``x``: members that are hard to beat."""
 
     type: str = tag("pfsp_hard", "Its name.")
     power: float = option(2.0, "The exponent.", ge=0)
@@ -85,7 +85,7 @@ class PFSPHard(Matchmaker):
 
 
 class PFSPVar(Matchmaker):
-    """``x(1 - x)``, with the policy's win rate ``x``: members that are as strong as it is."""
+    """``x(1 - x)`` with the policy's win rate ``x``: members as strong as the policy."""
 
     type: str = tag("pfsp_var", "Its name.")
 
@@ -96,9 +96,8 @@ class PFSPVar(Matchmaker):
 def forgotten(standings: Sequence[Standing], below: float) -> list[Standing]:
     """Members (oldest first) that were beaten once and no longer are.
 
-    The last ones are left out as long as each is harder than the one before it, as it should be
-    (``remove_monotonic_suffix`` in the pseudocode of Vinyals et al.). Of the rest one must be beaten less often than
-    ``below``.
+    The last ones are left out as long as each is harder than the one before it (``remove_monotonic_suffix`` in the
+    pseudocode of Vinyals et al.). The win rate against one of the others must be less than ``below``.
     """
     end = len(standings)
     while end > 1 and standings[end - 2].win_rate >= standings[end - 1].win_rate:
@@ -108,13 +107,13 @@ def forgotten(standings: Sequence[Standing], below: float) -> list[Standing]:
 
 
 def exploited_by(standings: Sequence[Standing], options: LeagueOptions) -> list[Standing]:
-    """All past exploiters, if one of them exploits the policy. ``standings``: oldest first."""
+    """All past exploiters, if one of them exploits the policy."""
     past = [standing for standing in standings if standing.member.policy in options.exploiters]
     return past if any(standing.win_rate < EXPLOITED_BELOW for standing in past) else []
 
 
 def draw_member(standings: Sequence[Standing], options: LeagueOptions, chance: Callable[[str], float]) -> Member:
-    """The member that is met, of at least one (oldest first); ``chance`` draws a number from [0, 1) for a purpose."""
+    """The member to meet, of at least one (oldest first); ``chance`` draws a number from [0, 1) for a purpose."""
     against_others = 1 - options.self_play_share
     if options.forgotten and chance("branch") * against_others < options.forgotten.share:
         others = [standing for standing in standings if standing.member.policy not in options.exploiters]
@@ -125,12 +124,12 @@ def draw_member(standings: Sequence[Standing], options: LeagueOptions, chance: C
 
 
 def draw_past(standings: Sequence[Standing], chance: Callable[[str], float]) -> Member:
-    """The past version of its policy that an exploiter meets, by ``pfsp_var``."""
+    """The past version of its policy that an exploiter meets, drawn by ``pfsp_var``."""
     return _pick(standings, PFSPVar()(standings), chance("member"))
 
 
 def drawn(*parts: object) -> float:
-    """A number from [0, 1) that depends on ``parts`` alone."""
+    """A number from [0, 1) that depends only on ``parts``."""
     return stable_seed(*parts) / 2**31
 
 
@@ -149,6 +148,6 @@ def _pick(standings: Sequence[Standing], weights: Sequence[float], number: float
 def _weights(matchmaker: Matchmaker, standings: Sequence[Standing]) -> list[float]:
     values = [float(weight) for weight in matchmaker(standings)]
     if len(values) != len(standings) or any(not 0 <= value < math.inf for value in values):
-        told = f"`{matchmaker.type}` gave {values} for {len(standings)} members; one number of at least 0 each"
-        raise ConfigError(KEY, told)
+        wanted = f"one number of at least 0 for each of {len(standings)} members"
+        raise ConfigError(KEY, f"`{matchmaker.type}` must return {wanted}, not {values}")
     return values

@@ -1,18 +1,17 @@
-"""Where episodes come from: plans get their assignments, finished episodes come out, failed ones are played again.
+"""From plans to episodes: plans get their assignments, are played, and are replaced where they fail.
 
 Guarantees (each has a test):
 
-1. Every plan comes out once: as an episode, or not at all after the largest number of replacements.
-2. Every failure comes out with its reason and is replaced: by the same level, unless the level may be to blame. Then an
-   episode that goes on from a state of another one is left out instead.
-3. Episodes lost with their env runner have failed (``env_runner_lost``), and those with a reply of weights older than
-   ``oldest_version`` (``stale``).
-4. If nothing finishes for several rounds, an error says why. A game whose episodes (at least :data:`MANY_HANGS`) all
-   took too long is not tried again.
-5. :func:`play_all` gives episodes in the order of their plans.
-6. With spare plans (:mod:`~rllib_lmgame.rollouts.plans`), the first groups to finish come out, whole, as many per game
-   as are not spare. There are fewer, or incomplete ones, only if replacements failed again and again. Of what is left
-   behind only the id comes out.
+1. Each plan gives one episode, or none after the largest number of replacements.
+2. Each failure is returned with its reason and replaced: by the same level, or by another one if the level may be to
+   blame. An episode that continues from a state of another one is then dropped instead.
+3. Episodes lost with their env runner have failed (``env_runner_lost``), as have those with a reply of weights older
+   than ``oldest_version`` (``stale``).
+4. If nothing finishes for several rounds, an error says why. A game is not tried again if all its episodes (at least
+   :data:`MANY_HANGS`) took too long.
+5. Episodes are returned in the order of their plans.
+6. With spare plans (:mod:`~rllib_lmgame.rollouts.plans`) the first whole groups to finish are returned, for each game
+   as many as are not spare; fewer only if replacements kept failing. Of the others only the ids are returned.
 """
 
 from __future__ import annotations
@@ -35,22 +34,22 @@ from rllib_lmgame.rollouts.seats import EpisodeFailed
 logger = logging.getLogger(__name__)
 
 DRAWS = 32
-"""Episodes that are looked at to see who plays, for mappings that draw seats."""
+"""Episodes whose assignments are drawn to see which policies may play."""
 
 Roles = Mapping[str, str]
 """The seats of a game: agent id -> role."""
 
 
 class AgentMapper:
-    """Gives plans their assignments by the configuration's seat mapping: who takes which seat.
+    """Assigns policies to the agents of each plan by the configuration's ``policy_mapping_fn``.
 
-    An assignment follows from the plan and the game's seats alone, so the driver makes it. Options may change a game's
-    seats: each game is built once, looked at, and closed.
+    Assignments depend on the plan and the game's agents alone, so the driver makes them. Each game is built once to
+    read its agents, since its options may change them.
 
     Args:
         players: Policy -> scripted player that plays in its place.
         guests: They take all seats but one of every episode, each equally often. The trained policies take turns in
-            that one, every seat equally often, whatever the mapping says.
+            that one, in every seat equally often, whatever the mapping says.
     """
 
     def __init__(
@@ -72,9 +71,9 @@ class AgentMapper:
     def assigned(
         self, plans: Sequence[EpisodePlan], games: Sequence[GameConfig]
     ) -> tuple[list[EpisodePlan], list[Failure]]:
-        """``plans`` with assignments (existing ones are kept), and those whose game could not be built.
+        """``plans`` with assignments (existing ones are kept), and failures where the game could not be built.
 
-        Raises: ConfigError for an unknown game, or if the mapping names no policy; MissingDependencyError.
+        Raises: ConfigError: unknown game, or the mapping names no policy; MissingDependencyError.
         """
         seated: list[EpisodePlan] = []
         failures: list[Failure] = []
@@ -89,14 +88,11 @@ class AgentMapper:
         return seated, failures
 
     def assignments(self, plan: EpisodePlan, roles: Roles) -> dict[str, AgentAssignment]:
-        """Who sits where, a function of the plan and the game's ``roles``.
-
-        Raises: ConfigError if the mapping raises, or names no policy.
-        """
+        """The assignments of one episode. Raises: ConfigError: the mapping raises, or names no policy."""
         return {agent: self.assignment(self._policy(plan, roles, agent)) for agent in roles}
 
     def drawn(self, roles: Roles) -> list[dict[str, AgentAssignment]]:
-        """Assignments of the first :data:`DRAWS` episodes, to see who may sit where."""
+        """Assignments of :data:`DRAWS` episodes."""
         return [self.assignments(EpisodePlan("", 0, seed, "", seed), roles) for seed in range(DRAWS)]
 
     def assignment(self, policy: str) -> AgentAssignment:
@@ -121,7 +117,7 @@ class AgentMapper:
         return policy
 
     def _look_up(self, game: GameConfig) -> Roles | EpisodeFailed:
-        """The seats of a game; what it raised if it could not be built, and it is tried again next time."""
+        """The seats of a game, or what it raised; a game that could not be built is tried again next time."""
         if game.key not in self._roles:
             try:
                 self._roles[game.key] = run_to_end(_roles_of(game, self.config.text_rollout_options.env_step_timeout_s))
@@ -140,17 +136,16 @@ async def _roles_of(game: GameConfig, timeout_s: float) -> Roles:
 
 
 ENV_RUNNER_LOST = "env_runner_lost"
-"""Reason of the episodes that were lost with their runner."""
+"""Reason of episodes that were lost with their runner."""
 
 STALE = "stale"
-"""Reason of the episodes that old weights have played."""
+"""Reason of episodes that old weights have played."""
 
 LEVEL_TO_BLAME = (StopReason.ENV_ERROR.value, StopReason.TIMEOUT.value)
 """Reasons of failures that another level may not have."""
 
-
 MANY_HANGS = 8
-"""Episodes of a game that show, if all of them take too long, that no level is to blame."""
+"""If all of so many episodes of a game take too long, no level is to blame."""
 
 
 class RolloutError(RuntimeError):
@@ -158,13 +153,13 @@ class RolloutError(RuntimeError):
 
 
 class Runners(Protocol):
-    """Env runners, as a source sees them."""
+    """Env runners as :func:`play_all` sees them."""
 
     def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
-        """Play plans side by side; of those whose runner was lost nothing comes back."""
+        """Play plans side by side; nothing is returned for those whose runner was lost."""
 
     def heal(self) -> None:
-        """Bring back what died."""
+        """Restart what died."""
 
 
 def play_all(
@@ -174,9 +169,9 @@ def play_all(
     agent_mapper: AgentMapper,
     max_failed_rounds: int,
 ) -> PlayResult:
-    """Play plans in rounds, what failed again in the next one: finished episodes in their order, and all failures.
+    """Play ``plans`` in rounds; each round replaces the episodes that failed in the one before.
 
-    Raises: RolloutError: no episode was finished in so many rounds in a row; ConfigError: none can work.
+    Raises: RolloutError: no episode finished in ``max_failed_rounds`` rounds in a row; ConfigError: none can work.
     """
     start = time.perf_counter()
     result, race, pending = PlayResult(), Race(plans), list(plans)
@@ -218,7 +213,7 @@ def play_all(
 
 
 def lost(plans: Sequence[EpisodePlan], played: PlayResult) -> list[Failure]:
-    """Plans of which nothing came back: the env runner that had them died or gave no answer in time."""
+    """Failures for plans without a result: their env runner died or did not answer in time."""
     known = {summary.episode_id for summary in played.summaries} | {*played.aborted}
     known |= {failure.plan.episode_id for failure in played.failures}
     message = "an env runner died, or gave no answer within sample_timeout_s"
@@ -226,7 +221,7 @@ def lost(plans: Sequence[EpisodePlan], played: PlayResult) -> list[Failure]:
 
 
 def without_stale(plans: Sequence[EpisodePlan], played: PlayResult, oldest: int | None) -> list[Failure]:
-    """Take episodes out of ``played`` in which weights older than version ``oldest`` replied in a trained seat."""
+    """Remove episodes from ``played`` in which weights older than ``oldest`` replied in a trained seat."""
     if oldest is None:
         return []
     versions = [
@@ -244,14 +239,14 @@ def without_stale(plans: Sequence[EpisodePlan], played: PlayResult, oldest: int 
 
 
 def replacements(failures: Sequence[Failure], limit: int) -> list[EpisodePlan]:
-    """Plans in place of those that failed, in order; a level that may be to blame is exchanged."""
+    """Plans that replace failed ones, in order; a level that may be to blame is exchanged."""
     again = [failure for failure in failures if failure.plan.attempt < limit and not _final(failure)]
     again.sort(key=lambda failure: failure.plan.index)
     return [failure.plan.replacement(new_level=failure.reason in LEVEL_TO_BLAME) for failure in again]
 
 
 def _hanging(failures: Sequence[Failure]) -> set[int]:
-    """Games of which many episodes failed, and all because they took too long."""
+    """Games in which many episodes failed, all because they took too long."""
     reasons: dict[int, list[str]] = {}
     for failure in failures:
         reasons.setdefault(failure.plan.game, []).append(failure.reason)
@@ -259,6 +254,6 @@ def _hanging(failures: Sequence[Failure]) -> set[int]:
 
 
 def _final(failure: Failure) -> bool:
-    """Whether an episode that goes on from a state would fail again: no other level has this state."""
+    """Whether an episode that continues from a state would fail again: no other level has this state."""
     blamed = (*LEVEL_TO_BLAME, StopReason.RESTART_MISMATCH.value)
     return failure.plan.beginning is not None and failure.reason in blamed

@@ -189,7 +189,7 @@ def test_malformed_records_are_named_by_line(make_runner, tmp_path, path, value)
     [
         (b"{\n", "line 1"),
         (b"[]\n", "no episodes"),
-        (b"[1]\n", "line 1"),
+        (b"[1]\n", "entry 1"),
         (b"\xff\xfe\n", "line 1"),
         (b"", "no episodes"),
         (b"\n\n", "no episodes"),
