@@ -1,13 +1,15 @@
-"""Playing ahead: a thread of the driver plays the next iterations while the driver updates.
+"""Asynchronous rollouts: a thread of the driver plays the next iterations while the driver updates.
 
-Beside the guarantees of :mod:`rllib_lmgame.algorithms.async_rollouts` (each has a test):
+Each update makes one new version of the weights. Guarantees (each has a test):
 
-1. What was played by other values of schedules than those of its iteration is not trained on: it is played again.
-2. A league's opponents change only while nothing is played, and a snapshot that is due is taken before its iteration
-   begins. At most one iteration of a league is played ahead.
-3. A checkpoint has nothing of what was played ahead: a resumed run plays the same levels again, so each level of a list
-   is trained on once.
-4. An error while playing is raised when the iteration is due.
+1. Iterations are trained on in order and once, played ahead or not.
+2. An iteration begins at most ``max_staleness`` updates before the one that trains on it: none of its tokens is older.
+3. An iteration that was played with other values of schedules than its own is played again.
+4. A league's opponents change only while nothing is played, and a due snapshot is taken before its iteration begins.
+   At most one iteration of a league is played ahead.
+5. A checkpoint has no iterations that were played ahead: a resumed run plays the same levels again, so each level of a
+   list is trained on once.
+6. An error while playing is raised when the iteration is due.
 """
 
 from __future__ import annotations
@@ -15,15 +17,15 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import ray
 
-from rllib_lmgame.algorithms.async_rollouts import Ahead
 from rllib_lmgame.algorithms.selection import Selected
 from rllib_lmgame.rollouts.sources import RolloutError
 from rllib_lmgame.telemetry.metrics import ASYNC_ROLLOUT_NAMES
@@ -34,10 +36,11 @@ if TYPE_CHECKING:
     from rllib_lmgame.settings.tree import Settings
 
 ASYNC_ROLLOUTS = "async_rollouts"
+T = TypeVar("T")
 
 
 class Iterations(Protocol):
-    """An algorithm, as far as it is asked (:class:`~rllib_lmgame.algorithms.ppo.LMGamePPO`)."""
+    """The part of :class:`~rllib_lmgame.algorithms.ppo.LMGamePPO` that is used here."""
 
     env_runner_group: EnvRunnerGroup | None
 
@@ -64,7 +67,7 @@ class Iterations(Protocol):
 
 @dataclass(frozen=True)
 class Played:
-    """What a thread has played: ``items`` are those dealt of lists until then, ``began`` and ``ended`` in seconds."""
+    """A played iteration: items of lists dealt until then, and times in seconds."""
 
     selected: Selected
     items: Mapping[str, int]
@@ -74,16 +77,60 @@ class Played:
 
 @dataclass(frozen=True)
 class Job:
-    """An iteration that is played, or waits for it, by what schedules make of the settings."""
+    """An iteration that is played or waits, with the values of its schedules (``by``)."""
 
     by: Any
     future: Future[Played] = field(default_factory=Future)
 
 
+class Ahead(Generic[T]):
+    """Iterations that have begun and are not trained on yet, oldest first, with an object for each; no I/O."""
+
+    def __init__(self, max_staleness: int) -> None:
+        self.max_staleness = max_staleness
+        self._begun: deque[tuple[int, T]] = deque()
+
+    @property
+    def begun(self) -> list[T]:
+        """The objects of the iterations, in order."""
+        return [what for _, what in self._begun]
+
+    def room(self, trained: int) -> range:
+        """Iterations that may begin while the iteration ``trained`` is trained on."""
+        first = self._begun[-1][0] + 1 if self._begun else trained + 1
+        return range(first, trained + self.max_staleness + 1)
+
+    def begin(self, iteration: int, what: T) -> None:
+        """``iteration`` begins, the next one of :meth:`room`."""
+        if self._begun and iteration != self._begun[-1][0] + 1:
+            raise ValueError(f"iteration {iteration} does not follow on {self._begun[-1][0]}")
+        self._begun.append((iteration, what))
+
+    def take(self, iteration: int) -> T | None:
+        """Remove and return the object of ``iteration``; ``None`` if it has not begun."""
+        if not self._begun:
+            return None
+        first, what = self._begun[0]
+        if first != iteration:
+            raise ValueError(f"iteration {first} comes out before iteration {iteration}")
+        self._begun.popleft()
+        return what
+
+    def forget(self) -> list[T]:
+        """Remove and return all objects."""
+        forgotten = self.begun
+        self._begun.clear()
+        return forgotten
+
+    def oldest(self, version: int, trained: int, iteration: int) -> int:
+        """Oldest weights that may play ``iteration`` while ``trained`` is trained on with weights of ``version``."""
+        return version + iteration - trained - self.max_staleness
+
+
 class AsyncRollouts:
     """Plays iterations of an algorithm in a thread, one after the other.
 
-    ``items`` are those dealt of lists for what has come out.
+    ``items`` are the items of lists that were dealt for iterations that were trained on.
     """
 
     def __init__(self, algorithm: Iterations, max_staleness: int) -> None:
@@ -96,14 +143,14 @@ class AsyncRollouts:
         self._taken: int | None = None
         self._numbers = dict.fromkeys(ASYNC_ROLLOUT_NAMES, 0.0)
         self.items: Mapping[str, int] = algorithm.items_dealt()
-        # Nobody waits for it when the process ends: a game may take an hour.
+        # A daemon, since a game may take an hour and the process must be able to end.
         threading.Thread(target=self._run, name="lmgame-ahead", daemon=True).start()
 
     def take(self, iteration: int, present: Settings) -> Selected:
-        """What was played for ``iteration``, which is played now if it has not begun; waits for it.
+        """The played ``iteration``, which begins now if it has not; waits for it.
 
-        One that is taken once more, since it or its update failed, is played anew. Raises: RolloutError: see
-        :meth:`check_open`; what playing raised.
+        If it is taken again, since it or its update failed, it is played again. Raises: RolloutError: see
+        :meth:`check_open`; errors while playing.
         """
         self.check_open()
         if iteration == self._taken:
@@ -135,15 +182,15 @@ class AsyncRollouts:
             self._ahead.begin(iteration, self._job(iteration, algorithm.expected(iteration)))
 
     def numbers(self) -> dict[str, float]:
-        """``async_rollouts/<name>`` of the iteration that came out last."""
+        """``async_rollouts/<name>`` of the last iteration."""
         return self._numbers
 
     def drain(self) -> None:
-        """Wait until nothing is played; what has been stays."""
+        """Wait until nothing is played; results are kept."""
         wait([job.future for job in self._ahead.begun])
 
     def forget(self, *more: Job) -> None:
-        """Forget what has begun, and these; the items it was dealt are dealt again."""
+        """Drop all iterations that have begun, and ``more``; their items are dealt again."""
         jobs = [*more, *self._ahead.forget()]
         for job in jobs:
             job.future.cancel()
@@ -151,7 +198,7 @@ class AsyncRollouts:
         self._algorithm.deal_items_after(self.items)
 
     def close(self) -> None:
-        """Stop at once: env runners that still play are killed."""
+        """Stop at once; env runners that still play are killed."""
         self._closed = True
         self._jobs.put(None)
         jobs = [*self._ahead.forget(), *([] if self._awaited is None else [self._awaited])]
@@ -161,7 +208,7 @@ class AsyncRollouts:
                 ray.kill(runner)
 
     def check_open(self) -> None:
-        """Raise :class:`RolloutError` behind :meth:`close`."""
+        """Raises: RolloutError: after :meth:`close`."""
         if self._closed:
             raise RolloutError("the run has ended")
 

@@ -67,7 +67,7 @@ from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
-from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, STALE, AgentMapper, EpisodeSource, Rounds, play_all
+from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, STALE, AgentMapper, play_all
 from rllib_lmgame.settings.algorithms import reference
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.metrics import PHASES, WEIGHT_SYNC_TIMER, flatten, with_columns
@@ -230,16 +230,12 @@ class LMGameAlgorithm(PPO):
 
         Raises: RolloutError: ``max_failed_rounds`` rounds in a row finished nothing; ConfigError: no episode can work.
         """
-        source = self.episode_source(settings, agent_mapper or self.agent_mapper, runners or self.env_runner_group)
-        return play_all(source, plans)
-
-    def episode_source(
-        self, settings: PlaySettings, agent_mapper: AgentMapper, runners: EnvRunnerGroup
-    ) -> EpisodeSource:
-        """Where episodes come from; see :meth:`play`."""
         config = self.config
-        group = RunnerGroup(runners, config.sample_timeout_s, self._heal, config.restart_failed_env_runners)
-        return Rounds(group, settings, agent_mapper, config.text_rollout_options.max_failed_rounds)
+        group = RunnerGroup(
+            runners or self.env_runner_group, config.sample_timeout_s, self._heal, config.restart_failed_env_runners
+        )
+        most = config.text_rollout_options.max_failed_rounds
+        return play_all(group, plans, settings, agent_mapper or self.agent_mapper, most)
 
     def _heal(self, runners: EnvRunnerGroup) -> None:
         """Bring back engines and runners that died."""

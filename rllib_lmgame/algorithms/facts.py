@@ -11,7 +11,6 @@ from typing import Any
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.plugin import asking
 from rllib_lmgame.inference.registry import Engine
-from rllib_lmgame.league.matchmaking import Matchmaker, resolve_matchmaker
 from rllib_lmgame.settings.algorithms import PREFERENCES, TOKEN_PPO, WITHOUT_VALUES
 from rllib_lmgame.settings.plugins import ENGINES, ESTIMATORS, OBJECTIVES
 from rllib_lmgame.settings.sections.token_ppo import GROUP
@@ -33,11 +32,6 @@ class RunFacts:
             return None
         found = (PolicyFacts(self._config, policy).compares for policy in self._config.trained_policies())
         return next((option for option in found if option), None)
-
-    @property
-    def matchmaker(self) -> Matchmaker:
-        """The league's matchmaker."""
-        return resolve_matchmaker(self._config.settings.league.matchmaking.type)
 
     @cached_property
     def plays_on(self) -> bool:

@@ -1,7 +1,7 @@
-"""Values of states by play, between play and update, for estimators that need them (``vine``).
+"""Monte Carlo values of states, between play and update, for estimators that need them (``vine``).
 
-From each state where a trained player acted, the present policies play on several times, in one batch.
-These rollouts are not trained on, and count only for their own metrics.
+From each state in which a trained player acted, the present policies play several rollouts, in one batch. These are not
+trained on and count only in their own metrics.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Play = Callable[[Sequence[EpisodePlan]], PlayResult]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a policy's estimator needs: rollouts per state, and the discount ``gamma`` per turn."""
+    """Rollouts per state and discount per turn of a policy's estimator."""
 
     rollouts: int
     gamma: float
@@ -51,12 +51,12 @@ class Wanted:
 
 @dataclass(frozen=True)
 class State:
-    """A state whose value is asked for.
+    """A state whose value is needed.
 
     Attributes:
         step: Steps of the game before it.
         turns: Player -> number of its turn.
-        rollouts: How many to play from it.
+        rollouts: Number of rollouts from it.
     """
 
     episode: MultiAgentEpisode
@@ -72,18 +72,18 @@ def play_for_values(
     wanted: Mapping[str, Wanted],
     overlong: OverlongOptions | None,
 ) -> dict[str, float]:
-    """Give the turns of ``episodes`` the values of their states; returns what it took (``VINE_NAMES``).
+    """Set the values of the turns of ``episodes``; returns the metrics ``VINE_NAMES``.
 
-    A value is the mean over finished rollouts of the discounted rewards after the state, as training sees them:
-    penalties for format and length included. If no rollout finished, the episode's own return is taken.
-    Rewards before the first turn with a choice are part of that turn's value, as in training.
+    A value is the mean over finished rollouts of the discounted rewards after the state as in training, with penalties
+    for format and length. If no rollout finished, the episode's own return is used. Rewards before the first turn with
+    a choice are part of that turn's value, as in training.
 
     Args:
-        episodes: Those that are trained on, already punished for length.
+        episodes: Those that are trained on, with penalties for length.
         wanted: By policy.
-        overlong: How long replies are punished.
+        overlong: Penalty of long replies.
 
-    Raises: RolloutError: if a game cannot be replayed to any state after its first.
+    Raises: RolloutError: a game cannot be replayed to any state after its first.
     """
     states = list(_states(episodes, wanted))
     plans, owners = _plans(states, summaries)
@@ -123,7 +123,7 @@ def play_for_values(
 
 
 def _states(episodes: Iterable[MultiAgentEpisode], wanted: Mapping[str, Wanted]) -> Iterator[State]:
-    """States whose value is wanted. A turn in which nothing could be chosen is not trained on and needs none."""
+    """States whose value is needed. A turn without a choice is not trained on and needs none."""
     for episode in episodes:
         moves = _moves(episode)
         at: dict[int, dict[str, int]] = {}
@@ -138,7 +138,7 @@ def _states(episodes: Iterable[MultiAgentEpisode], wanted: Mapping[str, Wanted])
 
 
 def _plans(states: Sequence[State], summaries: Iterable[EpisodeSummary]) -> tuple[list[EpisodePlan], list[int]]:
-    """Plans of all rollouts, and of each the number of its state."""
+    """Plans of all rollouts, and the number of each one's state."""
     known = {summary.episode_id: summary for summary in summaries}
     recordings: dict[str, tuple[Recording, dict[str, list[int]]]] = {}
     plans: list[EpisodePlan] = []
@@ -153,7 +153,7 @@ def _plans(states: Sequence[State], summaries: Iterable[EpisodeSummary]) -> tupl
             {agent: sum(step < state.step for step in steps) for agent, steps in moves.items()},
             frozenset(agent for agent, steps in moves.items() if state.step in steps),
         )
-        group = f"{name.replace('+', '.')}/{state.step}"  # What follows a plus is the number of an attempt.
+        group = f"{name.replace('+', '.')}/{state.step}"  # The text after a plus is the number of an attempt.
         for rollout in range(state.rollouts):
             plans.append(
                 EpisodePlan(
@@ -171,7 +171,7 @@ def _plans(states: Sequence[State], summaries: Iterable[EpisodeSummary]) -> tupl
 
 
 def _recording(episode: MultiAgentEpisode) -> Recording:
-    """What the players saw and replied."""
+    """Observations and replies of the players."""
     seen, actions, replies = {}, {}, {}
     for agent, part in episode.agent_episodes.items():
         seen[agent] = tuple(observation_key(str(text)) for text in items_of(part.observations)[:-1])
@@ -182,7 +182,7 @@ def _recording(episode: MultiAgentEpisode) -> Recording:
 
 
 def _moves(episode: MultiAgentEpisode) -> dict[str, list[int]]:
-    """Agent -> steps of the game before each of its turns. The last entry of RLlib's map is what it saw at its end."""
+    """Agent -> step of the game of each of its turns. The last entry of RLlib's map is the agent's end."""
     return {
         agent: [step for step, own in enumerate(items_of(steps)) if own != episode.SKIP_ENV_TS_TAG][:-1]
         for agent, steps in episode.env_t_to_agent_t.items()
@@ -195,12 +195,12 @@ def _own_turns(part: SingleAgentEpisode) -> list[TurnNumbers]:
 
 
 def _punished(turns: Sequence[TurnNumbers], overlong: OverlongOptions | None) -> list[TurnNumbers]:
-    """The turns with what overlong replies lose."""
+    """The turns with penalties of long replies."""
     return [replace(turn, reward=turn.reward + overlong_loss(turn.tokens, overlong)) for turn in turns]
 
 
 def _return(turns: Sequence[TurnNumbers], gamma: float) -> float:
-    """Discounted rewards over turns with a choice; other rewards count with the turn before, or the first."""
+    """Discounted rewards over turns with a choice; other rewards belong to the turn before, or the first."""
     total, chosen = 0.0, 0
     for turn in turns:
         chosen += turn.has_choice
@@ -209,7 +209,7 @@ def _return(turns: Sequence[TurnNumbers], gamma: float) -> float:
 
 
 def _check_games(result: PlayResult, plans: Sequence[EpisodePlan]) -> None:
-    """Raise for a game that never returns to a state; the first state proves nothing. Some failures are only told."""
+    """Raise for a game that never returns to a state (the first state proves nothing); other failures are logged."""
     if not result.failures:
         return
     again = (plans[summary.index] for summary in result.summaries)

@@ -1,15 +1,14 @@
-"""Files of data for supervised learning: records with the places where they stand.
+"""Files of data for supervised learning, as records with their places.
 
 A name is a file, a directory, a pattern (``runs/*.jsonl``), ``data:NAME[:PART]`` (a published data set), or
-``hf:OWNER/NAME[:SPLIT]``, any data set of the hub. JSON (a list, or one record a line) and Parquet are read, records of
-one file in its order, files by name. A list of LMRL-Gym's steps, on a line or in a list, is one record.
+``hf:OWNER/NAME[:SPLIT]``, any data set of the hub. JSON (a list, or one record per line) and Parquet are read, in the
+order of file names and records. A list of LMRL-Gym's steps, on a line or in a list, is one record.
 """
 
 from __future__ import annotations
 
 import codecs
 import glob
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,17 +24,14 @@ from rllib_lmgame.envs.support.parquet import is_table, stream_table
 
 HUB = "hf:"
 KINDS = (".json", ".jsonl", ".ndjson", ".parquet")
-"""Endings of files that are taken from a directory or data set."""
-
-_STEPS = re.compile(rb'\[\s*\{\s*"(?:state|action|reward|done)"\s*:')
-"""How a file begins whose lines may be episodes."""
+"""Endings of files that are read from a directory or data set."""
 
 Numbered = tuple[str, Mapping[str, Any]]
-"""Where a record stands (file and line, or row), and the record."""
+"""The place of a record (file and line, entry or row), and the record."""
 
 
 def files_of(names: str | Sequence[str]) -> list[Path]:
-    """The files that ``names`` stand for. Raises: ConfigError: a name stands for none."""
+    """The files that ``names`` refer to. Raises: ConfigError: a name refers to none."""
     found: dict[Path, None] = {}
     for name in [names] if isinstance(names, str) else names:
         found |= dict.fromkeys(_files_of(name))
@@ -66,7 +62,7 @@ def _files_of(name: str) -> list[Path]:
 
 def _of_directory(path: Path, name: str, split: str = "") -> list[Path]:
     files = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in KINDS and file.is_file()]
-    if split:  # As the hub tells splits: a word of the file's name, or of a directory on the way to it.
+    if split:  # As the hub does: a word of the file's name or of a directory above it.
         files = [file for file in files if split in re.split(r"[^A-Za-z0-9]+", str(file.relative_to(path)))]
     if not files:
         raise ConfigError("data", f"{name} holds no file {' or '.join(KINDS)}" + f" of a split {split!r}" * bool(split))
@@ -87,37 +83,36 @@ def _of_hub(name: str) -> list[Path]:
 
 
 def records_of(path: Path) -> Iterator[Numbered]:
-    """The records of a file with their places. Raises: ConfigError: naming the file, and the line that is none."""
+    """The records of a file with their places. Raises: ConfigError: names the file and the line or entry."""
     try:
         if is_table(path):
             yield from ((where, _without_nulls(record)) for where, record in stream_table(path, "data"))
             return
         with path.open("rb") as file:
-            start = file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()
-            file.seek(0)
-            episodes = _STEPS.match(start) and _are_steps(_parsed(file.readline()))
-            if start.startswith(b"[") and not episodes:
-                file.seek(0)
-                yield from _entries(path, file.read())
+            first = next((line for line in file if line.strip()), b"").removeprefix(codecs.BOM_UTF8).lstrip()
+            if first.startswith(b"[") and not _are_steps(_parsed(first)):
+                for number, record in enumerate(_of_json(str(path), first + file.read()), 1):
+                    where = f"{path}, entry {number}"
+                    yield where, _mapping(where, record)
                 return
             file.seek(0)
             for number, line in enumerate(file, 1):
                 if line.strip():
                     where = f"{path}, line {number}"
-                    yield where, _mapping(where, _line(where, line))
+                    yield where, _mapping(where, _of_json(where, line))
     except OSError as error:
         raise ConfigError("data", f"{path} cannot be read: {error.strerror or first_line(error)}") from None
 
 
 def _without_nulls(value: Any) -> Any:
-    """A value of a table without the keys that other rows alone have, which it holds as null."""
+    """A value of a table without nulls, which stand for keys that only other rows have."""
     if isinstance(value, Mapping):
         return {key: _without_nulls(each) for key, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def _are_steps(record: Any) -> bool:
-    """Whether a value is an episode of LMRL-Gym's, a list of its steps."""
+    """Whether a value is a list of LMRL-Gym's steps."""
     return (
         isinstance(record, list)
         and bool(record)
@@ -125,16 +120,16 @@ def _are_steps(record: Any) -> bool:
     )
 
 
-def _line(where: str, line: bytes) -> Any:
+def _of_json(where: str, text: bytes) -> Any:
     try:
-        return parse(line)
+        return parse(text)
     except ValueError as error:
         raise ConfigError("data", f"{where}: no JSON: {first_line(error)}") from None
 
 
 def _parsed(line: bytes) -> Any:
     try:
-        return parse(line.removeprefix(codecs.BOM_UTF8))
+        return parse(line)
     except ValueError:
         return None
 
@@ -145,36 +140,3 @@ def _mapping(where: str, record: Any) -> Mapping[str, Any]:
     if not isinstance(record, Mapping):
         raise ConfigError("data", f"{where}: a record must be a mapping, not {type(record).__name__}")
     return record
-
-
-def _entries(path: Path, content: bytes) -> Iterator[Numbered]:
-    """Those of a list, one at a time, with the lines on which they begin."""
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError("data", f"{path}, line {line}: no UTF-8") from None
-    read, blank = json.JSONDecoder().raw_decode, re.compile(r"\s*")
-    at, line, counted, number = text.index("[") + 1, 1, 0, 0
-
-    def behind_blanks(place: int) -> int:
-        return blank.match(text, place).end()  # type: ignore[union-attr]
-
-    while True:
-        at = behind_blanks(at)
-        if number and text[at : at + 1] == ",":
-            at = behind_blanks(at + 1)
-        elif text[at : at + 1] == "]" and not text[behind_blanks(at + 1) :]:
-            return
-        elif number:
-            line += text.count("\n", counted, at)
-            raise ConfigError("data", f"{path}, line {line}: no JSON: the list of records is broken off here")
-        line, counted = line + text.count("\n", counted, at), at
-        try:
-            record, at = read(text, at)
-        except (ValueError, RecursionError) as error:
-            wrong = line if isinstance(error, RecursionError) else getattr(error, "lineno", line)
-            raise ConfigError("data", f"{path}, line {wrong}: no JSON: {first_line(error)}") from None
-        number += 1
-        where = f"{path}, line {line}, entry {number}"
-        yield where, _mapping(where, record)

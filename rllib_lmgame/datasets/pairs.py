@@ -1,4 +1,4 @@
-"""Which trajectories of a level are compared, and trajectories that are learnt from by themselves."""
+"""Pairs of trajectories of a level, and trajectories as episodes of their own."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 EQUAL = 1e-9
-"""Returns that differ by less than this more or less than ``reward_gap`` differ by as much."""
+"""Tolerance of comparisons with ``reward_gap``."""
 
 
 class Candidate(NamedTuple):
-    """A trajectory, or one to be; those with the same ``key`` are compared by their ``value``."""
+    """A trajectory; those with the same ``key`` are compared by ``value``."""
 
     key: Hashable
     value: float
@@ -28,13 +28,13 @@ class Candidate(NamedTuple):
 
 
 Pairs = list[tuple[Any, Any]]
-"""The chosen one and the rejected one of each."""
+"""Pairs of chosen and rejected."""
 
 
 def choose_pairs(better: Sequence[Candidate], worse: Sequence[Candidate], options: DPOOptions) -> Pairs:
-    """Pairs of one of ``better`` and one of ``worse`` with the same key whose values differ by ``reward_gap``.
+    """Pairs from ``better`` and ``worse`` (may be one list) with the same key whose values differ by ``reward_gap``.
 
-    ``one`` takes of each key the best and the worst, the first ones of those that are equal. Both lists may be one.
+    ``pairs_per_level: one`` takes the best and the worst of each key, the first ones among equals.
     """
     least, found = options.chosen_min, []
     others = _by_key(worse)
@@ -52,7 +52,7 @@ def choose_pairs(better: Sequence[Candidate], worse: Sequence[Candidate], option
 
 
 def parted(candidates: Sequence[Candidate], options: DPOOptions) -> Iterator[tuple[Any, bool]]:
-    """Each with whether it is good: by ``chosen_min``, else by the mean of its key; what is near the mean is out."""
+    """Each item with whether it is good: by ``chosen_min``, else by the mean of its key, less those near it."""
     for some in _by_key(candidates).values():
         bound = options.chosen_min
         mean = sum(each.value for each in some) / len(some) if bound is None else bound
@@ -73,25 +73,22 @@ def _by_key(candidates: Iterable[Candidate]) -> dict[Hashable, list[Candidate]]:
 
 
 def has_choice(part: SingleAgentEpisode) -> bool:
-    """Whether a token of a player's replies could have been another: else nothing of them is learnt."""
+    """Whether a token of a player's replies was a free choice; otherwise nothing of them is trained on."""
     return any(turn.has_choice for turn in turns_of(part))
 
 
 def side_of(part: SingleAgentEpisode, group: str, name: str, chosen: bool) -> MultiAgentEpisode:
-    """One player's part as an episode of its own, one side of the pair ``group``.
-
-    Its only reward, on the last turn, says by its sign whether it is ``chosen``.
-    """
+    """One player's part as an episode, one side of the pair ``group``; the sign of its reward says if it is chosen."""
     return alone(part, name, group=group, reward=1.0 if chosen else -1.0)
 
 
 def alone(
     part: SingleAgentEpisode, name: str, *, group: str = "", reward: float = 0.0, weight: float = 1.0
 ) -> MultiAgentEpisode:
-    """One player's part as an episode of its own, of another group; the part stays as it is.
+    """One player's part as an episode of another group; the part is not changed.
 
-    ``reward`` is that of the last turn, in place of all; ``weight`` is what the supervised loss of its replies counts.
-    Its log-probabilities are the model's own, whatever its game's temperature was. No log has an episode of its name.
+    ``reward`` of the last turn replaces all rewards; ``weight`` is that of the replies in the supervised loss. The
+    game's temperature is dropped, and the new name is in no log.
     """
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
     from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer

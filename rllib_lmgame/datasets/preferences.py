@@ -1,8 +1,8 @@
-"""Files of preferences: records that are pairs, or conversations and logs that are compared by level and return.
+"""Preference data: records that are pairs, or conversations and logs that are compared by level and return.
 
-A pair's record has ``chosen`` and ``rejected``, each a text or a list of messages, and mostly what both go on from,
-``prompt``, likewise; without one that is what both begin with. Messages are written as in any form of conversations.
-Of single trajectories (``kto``) a record says by ``label`` whether it is good.
+A pair's record has ``chosen`` and ``rejected``, each a text or a list of messages, and mostly a ``prompt``, likewise;
+without it the prompt is what both begin with. Messages may have any format of conversations. A record of a single
+trajectory (``kto``) has ``label``: whether it is good.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
 ENOUGH = 64
-"""Pairs none of which can be learnt end a run, even if there are more."""
+"""If none of so many pairs can be used, the run ends, even if there are more."""
 
 
 class Side(NamedTuple):
-    """What one side of a pair is: a conversation, or of a log's episode the seat of ``agent``."""
+    """One side of a pair: a conversation, or the seat of ``agent`` in an episode of a log."""
 
     source: Conversation
     chosen: bool
@@ -52,9 +52,9 @@ class Side(NamedTuple):
 class PreferenceDataset(Conversations):
     """The pairs of ``options.data``, shuffled; with ``kto`` its good and bad trajectories.
 
-    ``limits`` are the most tokens that a row of each trained policy has.
+    ``limits`` are the most tokens in a row of each trained policy.
 
-    Raises: ConfigError: naming file and line of what cannot be read or compared, or the option that leaves nothing.
+    Raises: ConfigError: names file and line of what cannot be read or compared, or the option that leaves nothing.
     """
 
     def __init__(self, options: DPOOptions, limits: Mapping[str, int]) -> None:
@@ -67,16 +67,17 @@ class PreferenceDataset(Conversations):
 
     @property
     def conversations(self) -> list[Conversation]:
-        """What is compared, each once."""
+        """The conversations that are compared, each once."""
         found = [side.source for unit in self.units for side in unit]
         return list({id(source): source for source in found}.values())
 
     def episodes(self, start: int, count: int, table: Table) -> list[MultiAgentEpisode]:
-        """The sides of ``count`` pairs from position ``start`` on, in pass after pass over them, as episodes.
+        """The sides of ``count`` pairs from position ``start`` on, in pass after pass, as episodes.
 
-        A pair is left out and counted if a side is too long, cannot be written, or is in no seat that learns.
-        Raises: ConfigError: all so far are left out, and they are all there are or :data:`ENOUGH`; or one is too long
-            for ``on_overlong: error``.
+        A pair is left out and counted if a side is too long, cannot be written, or is in no trained seat.
+
+        Raises: ConfigError: all pairs so far (:data:`ENOUGH`, or all there are) are left out, or one is too long for
+            ``on_overlong: error``.
         """
         places = self.places(start, count, len(self.units))
         sides = [side for place in places for side in self.units[place]]
@@ -123,7 +124,7 @@ class PreferenceDataset(Conversations):
 
 
 def _ids(turns: Mapping[str, Sequence[LearntTurn]]) -> list[Any]:
-    """What is learnt of a conversation, to be compared."""
+    """The trained tokens of a conversation, for comparison."""
     return [
         (policy, [(np.asarray(turn.prompt_ids).tolist(), np.asarray(turn.reply_ids).tolist()) for turn in some])
         for policy, some in turns.items()
@@ -166,7 +167,7 @@ def _says_itself(record: Mapping[str, Any]) -> bool:
 
 
 def _of_record(where: str, record: Mapping[str, Any], options: DPOOptions) -> Iterator[tuple[Side, ...]]:
-    """What a record says by itself."""
+    """The pair or labelled side in a record."""
     if not _says_itself(record):
         return
     if options.rejected is not None:
@@ -178,12 +179,12 @@ def _of_record(where: str, record: Mapping[str, Any], options: DPOOptions) -> It
             raise ConfigError("data", f"{where}: label is {shown(record['label'])}; it must be true or false")
         yield (Side(conversation(where, record, options.format), record["label"]),)
         return
-    sides = tuple(Side(taught, good) for taught, good in zip(read_pair(record, where), (True, False), strict=True))
+    sides = tuple(Side(example, good) for example, good in zip(read_pair(record, where), (True, False), strict=True))
     yield from (sides,) if options.loss.pairs else ((side,) for side in sides)
 
 
 def _candidates(sources: Sequence[Conversation], unknown: float | None = None) -> list[Candidate]:
-    """What is compared; where a return is not said it is ``unknown``. Raises: ConfigError: a level or return lacks."""
+    """Candidates for pairs; ``unknown`` replaces missing returns. Raises: ConfigError: a level or return is missing."""
     found = []
     for source in sources:
         facts = facts_of(source)
@@ -201,7 +202,7 @@ def _candidates(sources: Sequence[Conversation], unknown: float | None = None) -
 
 
 def _check_beginnings(chosen: Conversation, rejected: Conversation) -> None:
-    """Both of a pair must have been asked the same."""
+    """Raises: ConfigError: the sides of a pair begin differently."""
     if isinstance(chosen, ChatExample) != isinstance(rejected, ChatExample) or _beginning(chosen) == _beginning(
         rejected
     ):

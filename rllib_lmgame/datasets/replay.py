@@ -1,4 +1,4 @@
-"""Episode logs played again: logged actions become replies in this run's chat format, for supervised learning."""
+"""Replays episode logs: logged actions become replies in this run's chat format, for supervised learning."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Table(Protocol):
-    """What replaying takes of an env runner."""
+    """The part of an env runner that replaying needs."""
 
     agent_mapper: AgentMapper
 
@@ -46,7 +46,7 @@ class Table(Protocol):
 
 
 def recorded_session(record: Mapping[str, Any], where: str) -> RecordedSession:
-    """The episode of one record. Raises: ConfigError: naming ``where`` it stands, if it is malformed."""
+    """The episode of one record. Raises: ConfigError: it is malformed; names ``where``."""
     try:
         return RecordedSession(record)
     except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -54,11 +54,10 @@ def recorded_session(record: Mapping[str, Any], where: str) -> RecordedSession:
 
 
 class RecordedSession(GameSession):
-    """A game that goes as a record of the episode log says, whatever is played. Its expert plays what was played.
+    """A game that follows a record of the episode log, whatever is played; its expert plays the recorded actions.
 
-    An action that could not be read was logged, and is replayed, as an empty text. ``success`` is that of all seats,
-    ``None`` where not all are said to have had it or not. Raises ValueError, KeyError,
-    TypeError or AttributeError if the record is wrong or incomplete.
+    Unreadable actions are logged and replayed as empty texts. ``success`` is that of all seats, ``None`` if it is not
+    known of all. Raises: ValueError, KeyError, TypeError, AttributeError: the record is wrong or incomplete.
     """
 
     trusted = True
@@ -93,17 +92,17 @@ class RecordedSession(GameSession):
 
     @property
     def returns(self) -> dict[str, float]:
-        """What each seat earned."""
+        """Return of each seat."""
         return {agent: sum(step.rewards.get(agent, 0.0) for step in self._steps) for agent in self.agent_ids}
 
     @property
     def mean_return(self) -> float:
-        """What a seat earned, on average."""
+        """Mean return of the seats."""
         return sum(self.returns.values()) / len(self.agent_ids)
 
     @property
     def beginning(self) -> dict[str, str]:
-        """What those saw who acted first."""
+        """Observations of the agents that acted first."""
         return dict(self._steps[0].observations)
 
     @property
@@ -133,7 +132,7 @@ class RecordedSession(GameSession):
         return StepResult(step.rewards, over and self._terminated, over and not self._terminated, infos, ends)
 
     def pass_action(self, agent_id: str) -> str:
-        """What was played: who has less room for tokens here does not end the game of the others."""
+        """The recorded action, so that a seat with less room for tokens here does not end the game of the others."""
         return self._steps[self._at].actions[agent_id]
 
     def expert_action(self, agent_id: str) -> str:
@@ -164,7 +163,7 @@ class _RecordedStep:
 
 
 def _folded(steps: list[_RecordedStep]) -> list[_RecordedStep]:
-    """The steps in which somebody acted; the results of a step without actions go to the one before it."""
+    """Steps with actions; results of a step without actions are added to the step before."""
     acted: list[_RecordedStep] = []
     for number, step in enumerate(steps):
         if step.actions:
@@ -186,11 +185,11 @@ def _texts(values: Mapping[str, Any], agents: tuple[str, ...]) -> dict[str, str]
 
 
 def replay(session: RecordedSession, runner: Table, episode_id: str, weight: float = 1.0) -> MultiAgentEpisode:
-    """Play a recorded episode into an RLlib episode with the runner's policies, chat format and budgets.
+    """Replay a recorded episode with the runner's policies, chat format and budgets, as an RLlib episode.
 
-    ``weight`` is what the loss of its replies counts.
+    ``weight`` is that of its replies in the supervised loss.
 
-    Raises: ConfigError if the first prompt does not fit, or a seat is mapped to no policy.
+    Raises: ConfigError: the first prompt does not fit, or a seat is mapped to no policy.
     """
     plan = plan_of(session, episode_id)
     plan = dataclasses.replace(plan, assignments=runner.agent_mapper.assignments(plan, session.roles))

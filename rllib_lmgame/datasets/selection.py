@@ -1,4 +1,4 @@
-"""Which conversations are learnt from, how much each counts, and which are held out."""
+"""Selects the conversations that are trained on, their weights, and those that are held out."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 
 
 class Facts(NamedTuple):
-    """What a choice is made by: where a conversation stands, its game, level ("" if unknown), return and success, and
-    what tells it from others where it has no level.
+    """Place, game, level ("" if unknown), return and success of a conversation; ``digest`` identifies it without
+    level.
     """
 
     where: str
@@ -28,7 +28,7 @@ class Facts(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """Places of conversations in the order of the files: those learnt from, with their weights, and those held out."""
+    """Indices of conversations: those that are trained on, with weights, and those held out."""
 
     training: list[int]
     weights: list[float]
@@ -36,10 +36,9 @@ class Chosen(NamedTuple):
 
 
 def choose(facts: Sequence[Facts], options: SupervisedOptions) -> Chosen:
-    """What ``options`` choose, in this order: ``successes_only``, ``min_return``, ``one_per_level``, ``top_share``,
-    ``validation_share``.
+    """Apply ``successes_only``, ``min_return``, ``one_per_level``, ``top_share``, ``validation_share``, in this order.
 
-    Raises: ConfigError: a return or level is asked for that a conversation does not have, or nothing is left.
+    Raises: ConfigError: a conversation lacks a return or level that is needed, or nothing is left.
     """
     kept = list(range(len(facts)))
     if options.successes_only:
@@ -102,7 +101,7 @@ def _one_per_level(facts: Sequence[Facts], kept: Iterable[int], which: str) -> l
 
 
 def _top(facts: Sequence[Facts], kept: Sequence[int], share: float) -> list[int]:
-    """At least one of each game; of equal returns those that come first."""
+    """The best of each game, at least one; the first ones among equals."""
     games: dict[str, list[int]] = {}
     for place in kept:
         games.setdefault(facts[place].game, []).append(place)
@@ -114,7 +113,7 @@ def _top(facts: Sequence[Facts], kept: Sequence[int], share: float) -> list[int]
 
 
 def _held_out(facts: Sequence[Facts], kept: Sequence[int], share: float) -> set[int]:
-    """As many as ``share`` says, whole levels, by a hash: the same whatever else is chosen and in any order."""
+    """A share of whole levels, by a hash: independent of order and other options."""
     if not share:
         return set()
     levels: dict[str, list[int]] = {}

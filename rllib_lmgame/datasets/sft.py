@@ -1,4 +1,4 @@
-"""Conversations of files as episodes to learn from."""
+"""Supervised data: conversations of files as episodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.template import TemplateError
 from rllib_lmgame.policies.chat.transcripts import LearntTurn, TranscriptWriter
 from rllib_lmgame.rollouts.episodes import episode_of_texts
-from rllib_lmgame.rollouts.records import Trajectory, Turn, played_parts, turns_of
+from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 
 if TYPE_CHECKING:
@@ -29,22 +29,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_KINDS, AT_ONCE = 64, 256
-"""Kinds of conversations that are written before a run begins, and conversations that are written at once."""
-MOST_KEPT = 25_000_000
-"""Tokens of four bytes that logged episodes take which are kept as they were replayed, for later passes: 100 MB."""
-OF_EPISODE, OF_REPLY = 1_100, 128
-"""So many an episode takes, and each of its replies, beside its own."""
+"""Kinds of conversations that are checked before a run, and batch size of writing."""
+MOST_KEPT = 2_000
+"""Replayed episodes of logs that are kept for later passes."""
 ChatOf = Callable[[str], ChatFormat]
 """A policy's chat format."""
 AGENT = "assistant"
-"""Who replies in a conversation that is no game."""
+"""Agent id in conversations."""
 
 
 class Conversations:
-    """How conversations are written for the trained policies, and in which order they are taken.
+    """Writes conversations for the trained policies, and gives their order.
 
-    ``limits`` are the most tokens that a row of each trained policy has. ``passed_over`` counts what was too long in
-    the passes so far, or what a chat template does not write; a resumed run sets it.
+    ``limits`` are the most tokens in a row of each trained policy. ``passed_over`` counts conversations that were too
+    long so far, or that a chat template cannot write; a resumed run sets it.
     """
 
     def __init__(self, on_overlong: str, shuffle_seed: int | None, limits: Mapping[str, int]) -> None:
@@ -56,13 +54,13 @@ class Conversations:
 
     @property
     def conversations(self) -> Sequence[Conversation]:
-        """All that are learnt from or held out."""
+        """All conversations, trained on or held out."""
         raise NotImplementedError
 
     def check(self, chat_of: ChatOf) -> None:
-        """Write one conversation of each kind; with ``on_overlong: error`` all of them.
+        """Write one conversation of each kind, or all with ``on_overlong: error``.
 
-        Raises: ConfigError: naming file and line of one that a chat template does not write, or that is too long.
+        Raises: ConfigError: names file and line of one that the chat template cannot write, or that is too long.
         """
         everything = [each for each in self.conversations if isinstance(each, ChatExample)]
         if self._on_overlong != "error":
@@ -74,7 +72,7 @@ class Conversations:
                     raise ConfigError("data", f"{source.where}: the chat template cannot write it: {problem}")
 
     def places(self, start: int, count: int, size: int) -> list[int]:
-        """Places among ``size`` of ``count`` from position ``start`` on, in pass after pass over them."""
+        """Indices below ``size`` of ``count`` positions from ``start`` on, in pass after pass."""
         orders = {epoch: self._order(epoch, size) for epoch in range(start // size, -(-(start + count) // size))}
         return [orders[at // size][at % size] for at in range(start, start + count)]
 
@@ -83,7 +81,7 @@ class Conversations:
         return range(size) if seed is None else np.random.default_rng([seed, epoch]).permutation(size).tolist()
 
     def leave_out(self, why: str) -> None:
-        """Tell the first one that is left out."""
+        """Log the first conversation that is left out."""
         if not self._told:
             self._told = True
             logger.warning("A conversation is left out, and others like it are counted: %s", why)
@@ -91,7 +89,7 @@ class Conversations:
     def written(
         self, sources: Sequence[ChatExample], chat_of: ChatOf
     ) -> Iterator[tuple[dict[str, list[LearntTurn]], Exception | None]]:
-        """Per conversation the turns of each policy, and why it is left out, if it is."""
+        """For each conversation the turns of each policy, and the error if it is left out."""
         transcripts = [source.transcript for source in sources]
         per_policy = {policy: self._writer(policy, chat_of).write(transcripts) for policy in self.limits}
         for number, source in enumerate(sources):
@@ -117,7 +115,7 @@ class Conversations:
 
 
 class SFTDataset(Conversations):
-    """The conversations of ``options.data``, chosen, shuffled, and some of them held out.
+    """The conversations of ``options.data``, selected, shuffled, and some of them held out.
 
     Raises: ConfigError: naming file and line of what cannot be read, or the option that leaves nothing.
     """
@@ -131,10 +129,9 @@ class SFTDataset(Conversations):
         self.validation = [everything[place] for place in chosen.validation]
         self._held_out: list[MultiAgentEpisode] | None = None
         self._replayed: dict[str, MultiAgentEpisode] = {}
-        self._kept = 0
 
     def episodes(self, start: int, count: int, table: Table) -> list[MultiAgentEpisode]:
-        """``count`` conversations from position ``start`` on, in pass after pass over them, as episodes.
+        """``count`` conversations from position ``start`` on, in pass after pass, as episodes.
 
         Raises: ConfigError: all are left out, or one is too long for ``on_overlong: error``.
         """
@@ -147,18 +144,18 @@ class SFTDataset(Conversations):
 
     @property
     def left_out(self) -> int:
-        """:attr:`passed_over`, and those that are not held out for the same reasons."""
+        """:attr:`passed_over`, and held-out conversations that are dropped for the same reasons."""
         return self.passed_over + (0 if self._held_out is None else len(self.validation) - len(self._held_out))
 
     def held_out(self, table: Table) -> list[MultiAgentEpisode]:
-        """The conversations that are held out, made once. Raises: as :meth:`episodes`."""
+        """The held-out conversations, made once. Raises: as :meth:`episodes`."""
         if self._held_out is None:
             names = [f"held-out-{at}" for at in range(len(self.validation))]
             self._held_out = self._made(self.validation, [1.0] * len(names), names, table)
         return self._held_out
 
     def check_rewarded(self) -> None:
-        """Raises: ConfigError: naming what is learnt from and says no reward; or there is none but 0."""
+        """Raises: ConfigError: a conversation has no rewards, or all rewards are 0."""
         rewarded = False
         for each in self.training:
             if not isinstance(each, ChatExample):
@@ -167,12 +164,12 @@ class SFTDataset(Conversations):
             if each.rewards is None:
                 raise ConfigError(
                     "data",
-                    f"{each.where}: values are learnt of rewards, and it says none of a whole episode (`reward` or "
-                    "`return`); an episode log of `rllib collect` has them",
+                    f"{each.where}: values need rewards of whole episodes, and it has none (`reward` or `return`); an "
+                    "episode log of `rllib collect` has them",
                 )
             rewarded |= any(each.rewards)
         if not rewarded:
-            raise ConfigError("data", f"all rewards of {len(self.training)} episodes are 0; there is nothing to value")
+            raise ConfigError("data", f"all rewards of {len(self.training)} episodes are 0")
 
     @property
     def conversations(self) -> list[Conversation]:
@@ -200,38 +197,32 @@ class SFTDataset(Conversations):
     def _played_again(
         self, where: str, session: RecordedSession, weight: float, name: str, table: Table
     ) -> MultiAgentEpisode:
-        """A logged episode; the first ones are replayed once, and are the same but for their name."""
+        """A logged episode; the first :data:`MOST_KEPT` are replayed once and only renamed in later passes."""
         if where in self._replayed:
             again = copy.copy(self._replayed[where])
             again.id_ = name
             return again
         episode = replay(session, table, name, weight)
-        if self._kept < MOST_KEPT:
+        if len(self._replayed) < MOST_KEPT:
             self._replayed[where] = episode
-            self._kept += sum(map(_size, played_parts(episode)))
         return episode
 
 
-def _size(part: Any) -> int:
-    """What a seat's episode takes, in tokens; a reply has a number of four bytes beside each."""
-    return OF_EPISODE + sum(OF_REPLY + len(turn.prompt_ids) + 2 * len(turn.response_ids) for turn in turns_of(part))
-
-
 Conversation = ChatExample | tuple[str, RecordedSession]
-"""One of a file: a written one, or where an episode of a log stands, and that episode."""
+"""A conversation of a file, or the place and episode of a log."""
 
 
 def read_all(data: str | Sequence[str], form: str) -> Iterator[Conversation]:
-    """All conversations of the files ``data`` names, one at a time, written down in this form.
+    """The conversations in the files of ``data``, one at a time.
 
-    Raises: ConfigError: naming file and line of what cannot be read, or a file without any.
+    Raises: ConfigError: names file and line of what cannot be read, or a file without conversations.
     """
     for where, record in numbered(data):
         yield conversation(where, record, form)
 
 
 def numbered(data: str | Sequence[str]) -> Iterator[Numbered]:
-    """All records of the files with the places where they stand. Raises: ConfigError: as :func:`read_all`."""
+    """The records of the files with their places. Raises: ConfigError: as :func:`read_all`."""
     for path in files_of(data):
         empty = True
         for where, record in records_of(path):
@@ -244,7 +235,7 @@ def numbered(data: str | Sequence[str]) -> Iterator[Numbered]:
 
 
 def conversation(where: str, record: Mapping[str, Any], form: str) -> Conversation:
-    """That of a record. Raises: ConfigError: naming ``where`` it stands and what is wrong."""
+    """The conversation of a record. Raises: ConfigError: names ``where`` and what is wrong."""
     if form == AUTO:
         try:
             form = form_of(record)
@@ -254,7 +245,7 @@ def conversation(where: str, record: Mapping[str, Any], form: str) -> Conversati
 
 
 def texts_of(conversations: Iterable[Conversation], most: int) -> list[str]:
-    """What is said in the first ``most`` written ones."""
+    """The texts of the first ``most`` conversations that are no logs."""
     some = islice((each.transcript for each in conversations if isinstance(each, ChatExample)), most)
     return [said.text for transcript in some for said in transcript.messages]
 
@@ -269,7 +260,7 @@ def facts_of(source: Conversation) -> Facts:
 
 
 def longest_row(turns: Sequence[LearntTurn]) -> int:
-    """Tokens of the longest row that ``turns`` make."""
+    """Tokens of the longest row of ``turns``."""
     longest = tokens = 0
     for turn in turns:
         tokens = (0 if turn.new_row else tokens) + len(turn.prompt_ids) + len(turn.reply_ids)
@@ -278,7 +269,7 @@ def longest_row(turns: Sequence[LearntTurn]) -> int:
 
 
 def episode_of(source: ChatExample, turns: dict[str, list[LearntTurn]], weight: float, name: str) -> MultiAgentEpisode:
-    """One player per policy, which all learn the same."""
+    """A conversation as an episode with one player per policy; all learn the same."""
     messages = source.transcript.messages
     replies = [messages[place].text for place in source.transcript.learnt]
     seen = [messages[place - 1].text for place in source.transcript.learnt]

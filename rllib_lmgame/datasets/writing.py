@@ -1,6 +1,4 @@
-"""Episodes that were played, written down as conversations: in the forms that supervised learning reads, here and
-elsewhere.
-"""
+"""Writes played episodes as conversations, in formats of supervised learning."""
 
 from __future__ import annotations
 
@@ -18,15 +16,15 @@ _SHAREGPT = {SYSTEM: SYSTEM, USER: "human", ASSISTANT: "gpt"}
 
 
 def conversations(record: Mapping[str, Any], form: str, options: LanguageModelOptions) -> Iterator[dict[str, Any]]:
-    """The conversation of each seat of an episode's record (:func:`~.episode_log.episode_record`), in one of
-    :data:`FORMS`, as ``options`` ask for replies; with game, level, role and return.
+    """The conversation of each seat in an episode's record (:func:`~.episode_log.episode_record`), in one of
+    :data:`FORMS` and with the reply format of ``options``; with game, level, role and return.
 
-    Where ``history`` shows earlier replies otherwise, or not at all, each reply has a conversation of its own, which
-    alone is learnt of it. A reply that could not be read, or was none, is not learnt.
+    Unless ``history`` is ``keep``, each reply has its own conversation, in which only it is trained on. Empty or
+    unreadable replies are not trained on.
     """
     infos = (record["infos"], *(step["infos"] for step in record["steps"]))
     for seat in record["trajectories"]:
-        told = {
+        about = {
             "game": record["game"],
             "level": level_in(infos) or str(record["seed"]),
             "role": seat["role"],
@@ -36,7 +34,7 @@ def conversations(record: Mapping[str, Any], form: str, options: LanguageModelOp
         for messages in _said(record, seat, options):
             if any(message["role"] == ASSISTANT and message["learnt"] for message in messages):
                 for columns in FORMS[form](messages, record):
-                    yield {**columns, **told}
+                    yield {**columns, **about}
 
 
 def _said(record: Mapping[str, Any], seat: Mapping[str, Any], options: LanguageModelOptions) -> Iterator[list[Message]]:
@@ -59,7 +57,7 @@ def _said(record: Mapping[str, Any], seat: Mapping[str, Any], options: LanguageM
 
 
 def _earned(record: Mapping[str, Any], agent: str) -> list[float]:
-    """What each reply of a seat earned, up to the next."""
+    """Reward of each reply of a seat, until the next."""
     earned = list[float]()
     for step in record["steps"]:
         if agent in step["actions"]:
@@ -70,9 +68,7 @@ def _earned(record: Mapping[str, Any], agent: str) -> list[float]:
 
 
 def _marked(messages: Sequence[Message], learnt: Sequence[tuple[bool, float]]) -> list[Message]:
-    """Messages of which the last replies are ``learnt`` or not, with what they earned, and no others: demonstrations in
-    front, or what is learnt elsewhere.
-    """
+    """Messages with ``learnt`` and ``earned`` of the last replies; earlier ones (demonstrations) are not trained on."""
     shown = [message["role"] == ASSISTANT for message in messages].count(True)
     marks = iter([*[(False, 0.0)] * (shown - len(learnt)), *learnt])
     return [
@@ -101,7 +97,7 @@ def _sharegpt(messages: list[Message], record: Mapping[str, Any]) -> Iterator[di
 
 
 def _agentgym(messages: list[Message], record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The rules are what a human says first, and are answered by a reply that is not learnt."""
+    """The rules are the first message of the human, with a reply that is not trained on."""
     said = []
     for each in messages:
         learnt = each["learnt"] if each["role"] == ASSISTANT else None
@@ -113,7 +109,7 @@ def _agentgym(messages: list[Message], record: Mapping[str, Any]) -> Iterator[di
 
 
 def _prompt_and_completion(messages: list[Message], record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """One record for each reply that is learnt."""
+    """One record for each trained reply."""
     plain = [{"role": each["role"], "content": each["content"]} for each in messages]
     for place, message in enumerate(messages):
         if message.get("learnt"):
@@ -121,7 +117,7 @@ def _prompt_and_completion(messages: list[Message], record: Mapping[str, Any]) -
 
 
 def _lmrl(messages: list[Message], record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Texts of LMRL-Gym are read end to end, so a line ends behind each that is no action."""
+    """LMRL-Gym reads texts end to end, so texts that are no actions end a line."""
     said = [(each["content"], each.get("learnt", False)) for each in messages]
     yield {
         "sequence": [[text if is_action else f"{text}\n", is_action] for text, is_action in said],

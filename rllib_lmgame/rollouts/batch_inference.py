@@ -1,13 +1,13 @@
-"""What a model would reply at given decisions of a game: probabilities, in one batch, without playing.
+"""Probabilities of a model's replies at given decisions of a game, in one batch, without playing.
 
-The engine gives the log-probability of each token of every legal reply, at temperature 1. That is exact for a model
-that answers at once. A model that reasons first is asked for samples.
+The engine scores each token of every legal reply at temperature 1, which is exact for models that answer at once. A
+model that reasons first is sampled.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,12 +39,12 @@ class NoRoom(ConfigError):
 
 @dataclass(frozen=True)
 class Answer:
-    """What the model would reply at one decision.
+    """The model's replies at one decision.
 
     Attributes:
-        odds: Probability of each legal action, given that it is legal. In free words: 1 for what was said.
-        illegal: Probability of everything else. In free words: 1 if the reply cannot be read, else 0.
-        counts: How often each legal action was sampled, if samples were asked for.
+        odds: Probability of each legal action, given that the reply is legal. For free text: 1 for the sampled one.
+        illegal: Probability of all other replies. For free text: 1 if the reply cannot be read, else 0.
+        counts: Number of samples of each legal action, if there were samples.
     """
 
     odds: Mapping[str, float]
@@ -55,12 +55,12 @@ class Answer:
 async def ask(
     decisions: Sequence[InformationSet], chat: ChatFormat, generate: Generate, *, constrained_decoding: bool
 ) -> list[Answer]:
-    """The model's probabilities at ``decisions``, of whole replies; all requests are made at once.
+    """Probabilities of whole replies at ``decisions``; all requests are made at once.
 
-    With ``constrained_decoding`` decoding is limited to the legal actions, token by token, as in training.
+    ``constrained_decoding`` limits decoding to the legal actions, token by token, as in training.
 
-    Raises: NotAnswered if the engine failed; NoRoom if decisions do not fit the context; ConfigError if the tokenizer
-    can spell none of a decision's actions.
+    Raises: NotAnswered: the engine failed; NoRoom: decisions do not fit the context; ConfigError: the tokenizer can
+        spell none of a decision's actions.
     """
     asked: list[tuple[int, str, tuple[int, ...]]] = []
     requests: list[GenerationRequest] = []
@@ -86,26 +86,18 @@ async def ask_for_samples(
     seed: int = 0,
     numbers: Sequence[int] | None = None,
 ) -> list[Answer]:
-    """As :func:`ask`, with ``samples`` replies to each decision: for a model that reasons before it answers.
+    """As :func:`ask`, from ``samples`` replies to each decision, for models that reason first.
 
-    If none of the replies is legal, all legal actions are equally likely. The prompt shows the player's earlier replies
-    without their reasoning. Each decision has one of ``numbers``, which makes its draws with the seed: that of its
-    game, or by default its place.
+    If no reply is legal, all legal actions are equally likely. The prompt shows earlier replies without reasoning.
+    ``numbers`` (by default the places of the decisions) seed the draws together with ``seed``.
 
-    Raises: NotAnswered if the engine failed; NoRoom if decisions do not fit the context.
+    Raises: NotAnswered: the engine failed; NoRoom: decisions do not fit the context.
     """
-    requests = []
-    for decision, number, prompt in _numbered(decisions, numbers, chat):
-        for n in range(samples):
-            own = stable_seed(seed, number, len(decision.replies), n, "asked")
-            sampling = _sampling(prompt, chat, temperature, own)
-            requests.append(GenerationRequest(f"sample-{number}-{n}", prompt.ids, sampling))
-    generations = await asyncio.gather(*(generate(request) for request in requests))
+    drawn = await _drawn(decisions, chat, generate, samples, temperature, seed, numbers)
     answers = []
-    for number, decision in enumerate(decisions):
+    for decision, replies in zip(decisions, drawn, strict=True):
         counts = dict.fromkeys(decision.legal_actions, 0)
-        for generation in generations[number * samples : (number + 1) * samples]:
-            action = _read(generation, decision, chat)
+        for action in (_legal(said, decision) for said in replies):
             if action is not None:
                 counts[action] += 1
         answers.append(sampled_answer(counts, samples))
@@ -121,37 +113,41 @@ async def ask_for_words(
     seed: int = 0,
     numbers: Sequence[int] | None = None,
 ) -> list[Answer]:
-    """One drawn reply to each decision that lists no legal actions; arguments and errors as :func:`ask_for_samples`."""
+    """One sampled reply to each decision without legal actions; see :func:`ask_for_samples`."""
+    drawn = await _drawn(decisions, chat, generate, 1, temperature, seed, numbers)
+    return [Answer({said or "": 1.0}, float(said is None)) for (said,) in drawn]
+
+
+async def _drawn(
+    decisions: Sequence[InformationSet],
+    chat: ChatFormat,
+    generate: Generate,
+    samples: int,
+    temperature: float,
+    seed: int,
+    numbers: Sequence[int] | None,
+) -> list[list[str | None]]:
+    """The answers in ``samples`` replies to each decision; ``None`` for one that cannot be read."""
+    places = range(len(decisions)) if numbers is None else numbers
     requests = []
-    for decision, number, prompt in _numbered(decisions, numbers, chat):
-        own = stable_seed(seed, number, len(decision.replies), "words")
-        requests.append(GenerationRequest(f"words-{number}", prompt.ids, _sampling(prompt, chat, temperature, own)))
-    generations = await asyncio.gather(*(generate(request) for request in requests))
-    said = [_said(generation, decision, chat) for generation, decision in zip(generations, decisions, strict=True)]
-    return [Answer({words or "": 1.0}, float(words is None)) for words in said]
-
-
-def _numbered(
-    decisions: Sequence[InformationSet], numbers: Sequence[int] | None, chat: ChatFormat
-) -> Iterator[tuple[InformationSet, int, Prompt]]:
-    return zip(
-        decisions, range(len(decisions)) if numbers is None else numbers, prompts_of(decisions, chat), strict=True
-    )
-
-
-def _sampling(prompt: Prompt, chat: ChatFormat, temperature: float, seed: int) -> SamplingSpec:
-    return SamplingSpec(prompt.max_tokens, temperature, seed=seed, **chat.ends)
+    for decision, number, prompt in zip(decisions, places, prompts_of(decisions, chat), strict=True):
+        for n in range(samples):
+            own = stable_seed(seed, number, len(decision.replies), n, "asked")
+            sampling = SamplingSpec(prompt.max_tokens, temperature, seed=own, **chat.ends)
+            requests.append(GenerationRequest(f"sample-{number}-{n}", prompt.ids, sampling))
+    generations = iter(await asyncio.gather(*(generate(request) for request in requests)))
+    return [[_said(next(generations), decision, chat) for _ in range(samples)] for decision in decisions]
 
 
 def sampled_answer(counts: Mapping[str, int], samples: int) -> Answer:
-    """The answer that ``counts`` legal ones of ``samples`` replies make."""
+    """The answer from ``counts`` of legal actions among ``samples`` replies."""
     legal = sum(counts.values())
     odds = {action: count / legal if legal else 1 / len(counts) for action, count in counts.items()}
     return Answer(odds, 1 - legal / samples, counts)
 
 
 def prompts_of(decisions: Sequence[InformationSet], chat: ChatFormat) -> list[Prompt]:
-    """What the model is shown at each decision; raises :class:`NoRoom` if some leave no room for a reply."""
+    """The prompt of each decision. Raises: NoRoom: some leave no room for a reply."""
     prompts = [prompt_of(decision, chat) for decision in decisions]
     full = [number for number, prompt in enumerate(prompts) if not prompt.max_tokens]
     if full:
@@ -160,7 +156,7 @@ def prompts_of(decisions: Sequence[InformationSet], chat: ChatFormat) -> list[Pr
 
 
 def prompt_of(decision: InformationSet, chat: ChatFormat) -> Prompt:
-    """What the model is shown at a decision, with ``max_tokens`` 0 where there is no room for a reply."""
+    """The prompt of a decision, with ``max_tokens`` 0 if there is no room for a reply."""
     chat = chat.for_game(decision.functions)
     conversation = Conversation(chat, decision.instructions, role=decision.role or decision.agent_id)
     for observation, reply in zip(decision.observations, decision.replies, strict=False):
@@ -226,12 +222,10 @@ def _said(generation: Generation, decision: InformationSet, chat: ChatFormat) ->
     return form.parse(chat.read(_answered(generation).response_ids)).action
 
 
-def _read(generation: Generation, decision: InformationSet, chat: ChatFormat) -> str | None:
-    said = _said(generation, decision, chat)
-    if said is None:
-        return None
-    if said.strip() in decision.legal_actions:
-        return said.strip()
+def _legal(said: str | None, decision: InformationSet) -> str | None:
+    """The legal action in an answer, if it has one."""
+    if said is None or said.strip() in decision.legal_actions:
+        return said and said.strip()
     try:
         return read_word(said, decision.legal_actions, "action")
     except InvalidAction:

@@ -1,4 +1,4 @@
-"""Policies of the run as judges and oracles of its games: asked on the engines that play."""
+"""Policies of the run as judges and oracles of its games, on the engines that play."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from rllib_lmgame.policies.chat.guard import Part, Source
 from rllib_lmgame.rollouts.seats import Generate
 
 SLACK_S = 60.0
-"""What a question may take beyond the engine's own limits before its game gives it up."""
+"""Time that a question may take beyond the engine's own limits."""
 
 AS_ASKED: dict[str, Any] = {"reply_prefill": "", "stop_on_answer": False, "demonstrations": 0}
-"""What differs when a policy is asked by a game, which reads its whole reply."""
+"""Options that differ for questions of a game, which reads the whole reply."""
 
 
 @dataclass(frozen=True)
 class EngineAnswers:
-    """Asks policies from the threads in which games run; made in the event loop that plays them.
+    """Asks policies from the threads of games; ``loop`` is the event loop that plays them.
 
     Args:
-        chat: The chat format of a policy, with :data:`AS_ASKED`.
-        generate: How its engines are asked.
-        limit_s: Longest wait of an engine for one request.
+        chat: Policy -> chat format, with :data:`AS_ASKED`.
+        generate: Policy -> function that asks its engines.
+        limit_s: Time limit of one request.
     """
 
     chat: Callable[[str], ChatFormat]
@@ -40,7 +40,7 @@ class EngineAnswers:
     loop: asyncio.AbstractEventLoop
 
     def __call__(self, policy: str, instructions: str, question: str) -> str:
-        """The greedy reply. What the game waits for it is no time of the game's.
+        """The greedy reply; the wait does not count as time of the game.
 
         Raises:
             GameError: the question is too long for the policy.

@@ -1,4 +1,4 @@
-"""RLlib's EnvRunner for text games: many games at once, one coroutine each, against inference engines elsewhere.
+"""RLlib's EnvRunner for text games: many games at once, one coroutine each, which ask inference engines.
 
 No method of the runner is a coroutine: Ray would make it an asyncio actor, and `sample` could not run its own loop.
 """
@@ -56,9 +56,9 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MOST_SHOWN = 4000
-"""Characters of a game in play that who watches is told."""
+"""Characters of a game in play that are shown."""
 _SETS_OF_GAMES = 4
-"""Games of so many sets are kept between episodes: those of training, of evaluations, and the ones before a change."""
+"""Sets of games that are kept between episodes: of training, of evaluations, and those before a change."""
 
 
 class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
@@ -82,17 +82,16 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         self._watched: GameInPlay | None = None
 
     def __repr__(self) -> str:
-        """What Ray's dashboard and logs call its actor."""
+        """Name of the actor in Ray's dashboard and logs."""
         return f"env runner {self.worker_index}"
 
     # -- playing ------------------------------------------------------------------------------------------------
 
     def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
-        """Play ``plans``, which have their assignments, at most ``num_envs_per_env_runner`` games at once.
+        """Play ``plans``, which have assignments, at most ``num_envs_per_env_runner`` games at once.
 
-        If some plans are spare, games still in play when enough groups have finished are dropped. An error that stops
-        every episode is returned as ``error``: if it were raised here, RLlib would restart the runner and hide the
-        cause.
+        With spare plans, games still in play when enough groups have finished are stopped. An error that concerns
+        every episode is returned as ``error``: if it were raised, RLlib would restart the runner and hide the cause.
         """
         start = time.perf_counter()
         options = settings.rollouts or self.config.text_rollout_options
@@ -124,9 +123,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
     def sample(
         self, *, num_episodes: int | None = None, num_timesteps: int | None = None, **kwargs: Any
     ) -> list[MultiAgentEpisode]:
-        """RLlib's own entry point: complete episodes with levels of this runner's own seeds; errors are raised.
+        """RLlib's entry point: complete episodes on levels of this runner's own seeds; errors are raised.
 
-        By default there are this runner's share of ``episodes_per_iteration``; ``num_timesteps`` is ignored.
+        The default is this runner's share of ``episodes_per_iteration``; ``num_timesteps`` is ignored.
         """
         config = self.config
         share = config.text_rollout_options.episodes_per_iteration // max(1, config.num_env_runners)
@@ -157,7 +156,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         return result
 
     def _close_old_sessions(self, games: Sequence[GameConfig]) -> None:
-        """Close games whose options are no longer used: a schedule may change them in every iteration."""
+        """Close games whose options are no longer used; a schedule may change options in every iteration."""
         keys = frozenset(game.key for game in games)
         self._games_played = [*(played for played in self._games_played if played != keys), keys][-_SETS_OF_GAMES:]
         wanted = frozenset().union(*self._games_played)
@@ -168,9 +167,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
     def chat(
         self, module_id: str, changes: Mapping[str, Any] | None = None, game: GameConfig | None = None
     ) -> ChatFormat:
-        """Chat format of a language-model policy in a game; one is made for each policy and different way of talking.
+        """Chat format of a language-model policy in a game, cached by its options.
 
-        ``changes`` are options that a schedule has changed; what the policy or the game has of its own stays.
+        ``changes`` are options that a schedule has changed; own options of the policy or game take precedence.
         """
         own = self.config.player_options[module_id].language_model
         asked = {} if game is None else game.asked(own)
@@ -191,11 +190,11 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         for game in games:
             if name is not None and game.name == name:
                 return game
-        # Looking an import path up takes 10 ms, and this is asked of every episode of a log.
+        # Looking up an import path takes 10 ms, and each episode of a log asks for it.
         return next((game for game in games if game.env == game_id or game_spec(game.env).game_id == game_id), None)
 
     def client(self, weights: str, members: Mapping[str, tuple[str, ...]] | None = None) -> EngineClient:
-        """Client of the engines that hold the weights of a policy or a member; raises ConfigError if none does."""
+        """Client of the engines that hold the weights of a policy or a member. Raises: ConfigError: none does."""
         from rllib_lmgame.inference.serving.client import EngineClient
 
         held = (members or {}).get(weights)
@@ -209,7 +208,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         return self._clients[key]
 
     def forget(self, plan: EpisodePlan) -> None:
-        """The episode is over: its prefixes need not stay where they are."""
+        """Called when an episode is over: engines may drop its prefixes."""
         self._share.done += 1
         if self._watched is not None and self._watched.plan.episode_id == plan.episode_id:
             self._watched = None
@@ -226,7 +225,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         self._hooks.ended(episode, session)
 
     def watch(self, game: GameInPlay) -> None:
-        """One game is shown from here to its end, then another one; callbacks are told of each."""
+        """Call callbacks, and show one game until its end, then another one."""
         self._hooks.went_on(game)
         if self._watched is None:
             self._watched = game
@@ -240,7 +239,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         return AgentMapper(self.config)
 
     def player(self, settings: PlaySettings, assignment: AgentAssignment, game: GameConfig) -> Player:
-        """Who takes a seat of a game: a scripted player, or a policy on its engines."""
+        """The player of a seat: a scripted player, or a policy on its engines."""
         name = assignment.module_id
         if assignment.player != LANGUAGE_MODEL:
             return Scripted(name, assignment.player)
@@ -269,7 +268,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         )
 
     def _with_policies(self, played: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """What ``played`` gives; games may ask the policies meanwhile."""
+        """``played``, during which games may ask the policies."""
         players = self.config.player_options.items()
         models = tuple(policy for policy, options in players if options.player == LANGUAGE_MODEL)
         limit_s = self.config.inference_options.request_timeout_s

@@ -374,7 +374,17 @@ REPLY_FORMATS = Registry(
 MATCHMAKERS = Registry(
     "config.league.matchmaking",
     "matchmaker",
-    {name: f"rllib_lmgame.league.matchmaking:{name}" for name in ("uniform", "latest", "pfsp_hard", "pfsp_var")},
+    {
+        name: f"rllib_lmgame.league.matchmaking:{cls}"
+        for name, cls in {
+            "pfsp_var": "PFSPVar",
+            "pfsp_hard": "PFSPHard",
+            "uniform": "Uniform",
+            "latest": "Latest",
+        }.items()
+    },
+    of_function="rllib_lmgame.league.matchmaking:FunctionMatchmaker",
+    takes="a matchmaker takes one argument, the standings against all members",
 )
 MEASURES = Registry(
     "config.evaluation_config.measures",

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from rllib_lmgame.base.errors import did_you_mean
 from rllib_lmgame.settings.algorithms import ACTION_VALUES
-from rllib_lmgame.settings.sections.exploiters import share_without_members
 from rllib_lmgame.settings.sections.inference import ADAPTER_ARGUMENTS
 from rllib_lmgame.settings.sections.league import is_league
 from rllib_lmgame.settings.sections.supervised import groups_needed, share_of_groups, spare_groups
@@ -409,14 +408,13 @@ def async_rollouts(s: Settings, f: Any) -> Found:
 
 
 def league(s: Settings, f: Any) -> Found:
-    """A league and its policies. Raises: ConfigError: there is no such matchmaker."""
+    """A league and its policies."""
     own, learning = s.league, s.trained_policies()
     if own is None:
         return
     if s.seats is not None and not is_league(s.seats):
         say = "must be `league` beside a `league` section, or left out; the league seats"
         yield Broken("policy_mapping_fn", say)
-    _ = f.matchmaker
     if own.forgotten is not None and own.self_play_share + own.forgotten.share > 1:
         say = f"{own.forgotten.share:g} and self_play_share={own.self_play_share:g} are more than 1 together"
         yield Broken("league.forgotten.share", say)
@@ -426,9 +424,7 @@ def league(s: Settings, f: Any) -> Found:
         say = "needs averaged weights: set config.token_ppo.ema_decay"
         yield Broken("league.averaged_snapshots", say)
     yield from _exploiters(own.exploiter_options, learning)
-    meeting = [
-        name for name in learning if share_without_members(own.exploiter_options.get(name), own.self_play_share) < 1
-    ]
+    meeting = [name for name in learning if own.share_without_members(name) < 1]
     if own.opponent_engines < len(meeting):
         yield Broken(
             "league.opponent_engines",

@@ -280,7 +280,7 @@ def test_a_league_by_its_section_or_by_its_mapping() -> None:
             },
             "policies": ["a", "b"],
         },
-        {"league": {"matchmaking": {"type": "rllib_lmgame.league.matchmaking:pfsp_hard", "power": 3}}},
+        {"league": {"matchmaking": {"type": "rllib_lmgame.league.matchmaking:PFSPHard", "power": 3}}},
         {
             "league": {"opponent_engines": 2},
             "policies": {"a": {}, "b": {"language_model": {"tiny": {"seed": 3}}}},

@@ -207,7 +207,7 @@ def test_two_logs_are_joined_by_level(source: Callable[..., PreferenceDataset]) 
     [
         (LOG[:1], None, {}, "data", "leaves no pair: no two of 1 conversations are of one level with returns as far"),
         (LOG[:1], [played("c", "x")], {}, "data", "no level of 1 conversations is in 1 of dpo.rejected"),
-        ([played("a", "x")], None, {}, "data", "line 1, entry 1: is no pair, and says no return"),
+        ([played("a", "x")], None, {}, "data", "entry 1: is no pair, and says no return"),
         ([{"messages": messages("u a", "a b")}], None, {}, "data", "is no pair, and says no level"),
         ([PAIR], LOG, {}, "rejected", "has no effect on"),
         ([played("a", "x", label=True)], None, {}, "loss", "sigmoid compares two, but"),
@@ -226,7 +226,7 @@ def test_two_logs_are_joined_by_level(source: Callable[..., PreferenceDataset]) 
             "data",
             "begins otherwise than",
         ),
-        ([PAIR | {"rejected": "2"}], None, {}, "data", "line 1, entry 1: chosen and rejected say the same"),
+        ([PAIR | {"rejected": "2"}], None, {}, "data", "entry 1: chosen and rejected say the same"),
     ],
 )
 def test_what_cannot_be_compared_is_named(

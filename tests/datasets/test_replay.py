@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import pytest
 from episode_parts import logged
-from session_play import play_games
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.datasets.replay import RecordedSession, replay
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.log.episode_log import read_log
 from rllib_lmgame.rollouts.records import trajectory_of
+from tests.rollouts.session_play import play_games
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 
@@ -189,7 +189,7 @@ def test_malformed_records_are_named_by_line(make_runner, tmp_path, path, value)
     [
         (b"{\n", "line 1"),
         (b"[]\n", "no episodes"),
-        (b"[1]\n", "line 1"),
+        (b"[1]\n", "entry 1"),
         (b"\xff\xfe\n", "line 1"),
         (b"", "no episodes"),
         (b"\n\n", "no episodes"),

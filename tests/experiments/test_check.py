@@ -443,8 +443,8 @@ def bad_games(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ("bad_games:Value", "bad_games:Value cannot be made: ValueError: no luck"),
-        ("bad_games:File", "bad_games:File cannot be made: FileNotFoundError"),
+        ("bad_games:Value", "bad_games:Value: the constructor: ValueError: no luck"),
+        ("bad_games:File", "bad_games:File: the constructor: FileNotFoundError"),
         ("bad_games:Nothing", "bad_games:Nothing: Nothing is neither a gymnasium.Env"),
         (
             "worse_games:Game",

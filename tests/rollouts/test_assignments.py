@@ -221,7 +221,7 @@ def test_an_assignment_for_other_seats_costs_its_own_episode(make_runner: MakeRu
     wrong = dataclasses.replace(plans_of(1)[0], assignments={"X": AgentAssignment("player")})
     result = runner.play([wrong], PlaySettings(runner.config.training_games()))
     assert [failure.reason for failure in result.failures] == ["env_error"]
-    assert "has the seats player; the assignment of the episode is for X" in result.failures[0].message
+    assert "has the seats player; the assignments of the episode are for X" in result.failures[0].message
 
 
 def test_the_log_says_who_sat_where(make_runner, tmp_path) -> None:

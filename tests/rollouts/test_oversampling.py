@@ -69,11 +69,6 @@ def test_spare_groups_come_last_and_change_nothing_before_them(groups, size, fac
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
 
-def test_a_factor_in_decimals_is_a_number_of_whole_groups() -> None:
-    assert [spare_groups(groups, 1.1) for groups in (1, 10, 30, 31)] == [1, 1, 3, 4]
-    assert spare_groups(8, 1.0) == 0
-
-
 @few
 @given(counts, st.integers(1, 3), factors, weights, st.integers(1, 5))
 def test_who_has_a_share_can_stop_by_itself(groups, size, factor, shares, runners) -> None:

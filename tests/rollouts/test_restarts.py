@@ -24,7 +24,7 @@ from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings, trajectory_of
-from rllib_lmgame.rollouts.sources import RolloutError, Rounds, play_all
+from rllib_lmgame.rollouts.sources import RolloutError, play_all
 from rllib_lmgame.settings.sections.supervised import OverlongOptions
 
 MakeRunner = Callable[..., TextGameEnvRunner]
@@ -58,7 +58,7 @@ class Here:
 
 def play_on(runner: TextGameEnvRunner, keep: str = "nothing"):
     settings = PlaySettings(runner.config.training_games(), keep=keep)
-    return lambda plans: play_all(Rounds(Here(runner), settings, runner.agent_mapper, 3), plans)
+    return lambda plans: play_all(Here(runner), plans, settings, runner.agent_mapper, 3)
 
 
 REPLAYED = {

@@ -1,7 +1,7 @@
-"""Forms in which conversations are written down, and what of each is learnt.
+"""Readers of formats of conversations.
 
-Of every form the replies of the assistant are learnt, unless the record says which: ``loss`` (true or false) or
-``weight`` (a number) of a message. Of AgentGym's those alone with ``loss: true``.
+Replies of the assistant are trained on, unless the record says which: ``loss`` (true or false) or ``weight`` (a number)
+of a message. In AgentGym's format only messages with ``loss: true`` are.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ SPEAKERS = {
     **dict.fromkeys(("gpt", "assistant", "model", "bot", "chatgpt"), ASSISTANT),
     **dict.fromkeys(("tool", "function", "observation", "function_response", "tool_response", "ipython"), TOOL),
 }
-"""What who speaks is called in files -> the template's role."""
+"""Speaker in a file -> role of the chat template."""
 _KEPT = ("tool_calls", "name", "tool_call_id")
-"""What a message may say beside its text, for templates that show it."""
+"""Other fields of a message, for templates that show them."""
 _RETURNS, _LEVELS, _GAMES = ("reward", "return"), ("item_id", "level"), ("game", "env")
 
 
@@ -37,12 +37,11 @@ class ChatExample:
 
     Attributes:
         where: File and line.
-        game, level: What it was, for choices; ``level`` is empty if unknown.
-        episode_return: What was reached in it, if it is said.
-        success: Whether that was the aim, if it is said.
-        rewards: Of each learnt reply; where only the return is said it is the last one's. ``None``: nothing is said, or
-            it is one step of an episode whose others are elsewhere.
-        ended: The episode was not cut short.
+        game, level: For selection; empty if unknown.
+        episode_return, success: Result, if it is known.
+        rewards: Reward of each trained reply; if only the return is known, the last one has it. ``None``: unknown, or
+            the record is one step of an episode.
+        ended: The episode was not truncated.
     """
 
     where: str
@@ -56,7 +55,7 @@ class ChatExample:
 
 
 def form_of(record: Mapping[str, Any]) -> str:
-    """The form of a record. Raises: ValueError: it is none that is known."""
+    """The format of a record. Raises: ValueError: it is unknown."""
     if "trajectories" in record or "final_observations" in record:
         return LOG
     found = next((form for form, (is_one, _) in FORMS.items() if is_one(record)), None)
@@ -67,11 +66,11 @@ def form_of(record: Mapping[str, Any]) -> str:
 
 
 def read_record(record: Mapping[str, Any], form: str, where: str) -> ChatExample:
-    """The conversation of a record. Raises: ConfigError: naming ``where`` it stands and what is wrong."""
+    """The conversation in a record. Raises: ConfigError: names ``where`` and what is wrong."""
     try:
         own = form_of(record) if form == AUTO else form
-        told = FORMS[own][1](record)
-        messages = tuple(told.messages)
+        parsed = FORMS[own][1](record)
+        messages = tuple(parsed.messages)
         if not any(said.learnt for said in messages):
             raise ValueError("nothing of it is learnt: it has no reply of the assistant, or none with a loss")
         first = next(place for place, said in enumerate(messages) if said.learnt)
@@ -80,29 +79,29 @@ def read_record(record: Mapping[str, Any], form: str, where: str) -> ChatExample
         success = record.get("success")
         return ChatExample(
             where,
-            Transcript(messages, tuple(_tools(record.get("tools"))), apart=told.apart),
-            game=told.game or _first(record, _GAMES),
-            level=told.level or _first(record, _LEVELS),
-            episode_return=told.episode_return,
-            success=success if isinstance(success, bool) else told.success,
-            rewards=_rewards_of(told, sum(bool(said.learnt) for said in messages)),
-            ended=told.ended,
+            Transcript(messages, tuple(_tools(record.get("tools"))), apart=parsed.apart),
+            game=parsed.game or _first(record, _GAMES),
+            level=parsed.level or _first(record, _LEVELS),
+            episode_return=parsed.episode_return,
+            success=success if isinstance(success, bool) else parsed.success,
+            rewards=_rewards_of(parsed, sum(bool(said.learnt) for said in messages)),
+            ended=parsed.ended,
         )
     except ValueError as error:
         raise ConfigError("data", f"{where}: {error}") from None
 
 
-def _rewards_of(told: lmrl_gym.Told, replies: int) -> tuple[float, ...] | None:
-    """Of each learnt reply, as :class:`ChatExample` has them."""
-    if not told.whole:
+def _rewards_of(parsed: lmrl_gym.Parsed, replies: int) -> tuple[float, ...] | None:
+    """Reward of each trained reply, as in :class:`ChatExample`."""
+    if not parsed.whole:
         return None
-    if told.rewards is not None and len(told.rewards) == replies:
-        return told.rewards
-    return None if told.episode_return is None else (*[0.0] * (replies - 1), told.episode_return)
+    if parsed.rewards is not None and len(parsed.rewards) == replies:
+        return parsed.rewards
+    return None if parsed.episode_return is None else (*[0.0] * (replies - 1), parsed.episode_return)
 
 
 def read_pair(record: Mapping[str, Any], where: str) -> tuple[ChatExample, ChatExample]:
-    """The chosen and the rejected conversation of a record. Raises: ConfigError: naming ``where`` it stands."""
+    """The chosen and the rejected conversation in a record. Raises: ConfigError: names ``where``."""
     try:
         sides = []
         for key in ("chosen", "rejected"):
@@ -142,7 +141,7 @@ def read_pair(record: Mapping[str, Any], where: str) -> tuple[ChatExample, ChatE
 
 
 def _side(record: Mapping[str, Any], key: str, speaker: str) -> list[Said]:
-    """A text as one message of the speaker, or a list of messages in any form."""
+    """A text as one message of the speaker, or a list of messages in any format."""
     value = record[key]
     if isinstance(value, str):
         if not value.strip():
@@ -154,7 +153,7 @@ def _side(record: Mapping[str, Any], key: str, speaker: str) -> list[Said]:
 
 
 def _says_again(side: Sequence[Said], prompt: Sequence[Said]) -> bool:
-    """Whether a side is the whole conversation: it begins with the prompt, perhaps behind a system message."""
+    """Whether a side repeats the prompt, perhaps behind a system message."""
     words, own = list(map(_words, side)), list(map(_words, prompt))
     return own == words[: len(own)] or (side[0].role == SYSTEM and own == words[1 : len(own) + 1])
 
@@ -180,7 +179,7 @@ def _conversations(record: Mapping[str, Any]) -> Iterator[Said]:
 
 
 def _is_agentgym(record: Mapping[str, Any]) -> bool:
-    """Whether each message says if it is learnt, and one is; where some say that they are not, it is ShareGPT's."""
+    """Whether each message has ``loss`` and one is true; if only some have it, the format is ShareGPT's."""
     said = record.get("conversations")
     messages = said if isinstance(said, Sequence) else ()
     losses = [each.get("loss", "") if isinstance(each, Mapping) else "" for each in messages]
@@ -188,7 +187,7 @@ def _is_agentgym(record: Mapping[str, Any]) -> bool:
 
 
 def _agentgym(record: Mapping[str, Any]) -> Iterator[Said]:
-    """Only what says so is learnt."""
+    """Messages, of which only those with ``loss: true`` are trained on."""
     said = [
         {**each, "loss": False} if isinstance(each, Mapping) and each.get("loss") is None else each
         for each in list_of(record, "conversations")
@@ -214,19 +213,19 @@ def _with(*keys: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda record: record.keys() >= {*keys}
 
 
-def _told(read: Callable[[Mapping[str, Any]], Iterator[Said]]) -> Callable[[Mapping[str, Any]], lmrl_gym.Told]:
-    return lambda record: lmrl_gym.Told(tuple(read(record)), _return_of(record))
+def _parsed(read: Callable[[Mapping[str, Any]], Iterator[Said]]) -> Callable[[Mapping[str, Any]], lmrl_gym.Parsed]:
+    return lambda record: lmrl_gym.Parsed(tuple(read(record)), _return_of(record))
 
 
-FORMS: Mapping[str, tuple[Callable[[Mapping[str, Any]], bool], Callable[[Mapping[str, Any]], lmrl_gym.Told]]] = {
-    "agentgym": (_is_agentgym, _told(_agentgym)),
-    "sharegpt": (_with("conversations"), _told(_conversations)),
-    "messages": (_with("messages"), _told(_messages)),
-    "prompt_completion": (_with("prompt", "completion"), _told(_prompt_and_completion)),
+FORMS: Mapping[str, tuple[Callable[[Mapping[str, Any]], bool], Callable[[Mapping[str, Any]], lmrl_gym.Parsed]]] = {
+    "agentgym": (_is_agentgym, _parsed(_agentgym)),
+    "sharegpt": (_with("conversations"), _parsed(_conversations)),
+    "messages": (_with("messages"), _parsed(_messages)),
+    "prompt_completion": (_with("prompt", "completion"), _parsed(_prompt_and_completion)),
     "lmrl": (lmrl_gym.is_lmrl, lmrl_gym.lmrl),
     "textarena": (lmrl_gym.is_textarena, lmrl_gym.textarena),
 }
-"""Whether a record has a form, asked in this order, and what it tells."""
+"""Format -> test of a record, tried in this order, and reader."""
 
 
 def _all_said(messages: Sequence[Any], speaker: str = "role", text: str = "content") -> Iterator[Said]:
@@ -266,7 +265,7 @@ def _said(message: Mapping[str, Any], speaker: str, text: str) -> Said:
 
 
 def _weight(message: Mapping[str, Any], role: str) -> float:
-    """What the message's loss counts: as it says, else 1 of a reply and 0 of all else."""
+    """Weight of the message's loss: the given one, else 1 for replies and 0 for others."""
     loss, weight = message.get("loss"), message.get("weight")
     if loss is not None and not isinstance(loss, bool):
         raise ValueError(f"loss is {shown(loss)}; it must be true, false or null")
@@ -283,7 +282,7 @@ def _weight(message: Mapping[str, Any], role: str) -> float:
 
 
 def _call(call: Any) -> Any:
-    """A call of a tool with its arguments as a mapping, as templates want them."""
+    """A tool call with its arguments as a mapping, as templates expect."""
     function = call.get("function") if isinstance(call, Mapping) else None
     arguments = function.get("arguments") if isinstance(function, Mapping) else None
     if not isinstance(arguments, str):

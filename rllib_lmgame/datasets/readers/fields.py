@@ -1,4 +1,4 @@
-"""Fields of others' records; what is wrong with one is a ``ValueError`` that names it."""
+"""Fields of records in other formats; a wrong field is a ``ValueError`` that names it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rllib_lmgame.base.text import is_writable, shown
 
 
 def list_of(record: Mapping[str, Any], key: str, of: str = "messages") -> list[Any]:
-    """A list that is not empty."""
+    """A non-empty list."""
     if key not in record:
         raise ValueError(f"it has no {key}; its columns are {', '.join(map(str, record)) or 'none'}")
     value = record[key]
@@ -44,7 +44,7 @@ def sum_of(values: Iterable[Any], name: str) -> float:
 
 
 def unpacked(value: Any, name: str) -> Any:
-    """What a text of JSON says; anything else as it is."""
+    """The value in a text of JSON; other values unchanged."""
     if not isinstance(value, str):
         return value
     try:

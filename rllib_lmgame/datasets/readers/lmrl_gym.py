@@ -1,7 +1,7 @@
-"""Forms in which LMRL-Gym and TextArena keep what was played in them.
+"""Readers of the formats of LMRL-Gym and TextArena.
 
-What the game said is what a user says, and actions are replies of the assistant, with their texts as they are. What
-the game said last is left out: no reply comes behind it.
+Texts of the game become messages of the user, actions replies of the assistant. The game's last text is dropped, since
+no reply follows it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from rllib_lmgame.envs.games.words.car_dealer.market import sale_value
 from rllib_lmgame.policies.chat.transcripts import ASSISTANT, USER, Said
 
 STEP_KEYS = {"state", "action", "reward", "done"}
-"""Of each step in LMRL-Gym's files of mazes and chess."""
+"""Keys of each step in LMRL-Gym's files of mazes and chess."""
 STEPS = "steps"
 """Column of a line that is a list of such steps."""
 
 
-class Told(NamedTuple):
-    """One conversation of a record, and what the record says of it: return, success, game and level, where it does.
+class Parsed(NamedTuple):
+    """The conversation in a record, with return, success, game and level if the record has them.
 
-    ``rewards`` are those of the learnt replies; ``None``: not told apart. ``whole``: it is no step of an episode whose
-    other steps are elsewhere. ``ended``: it was not cut short. ``apart``: a reply sees only what stands directly before
-    it.
+    ``rewards`` are those of the trained replies, if known. ``whole``: the record is not one step of an episode.
+    ``ended``: it was not truncated. ``apart``: a reply sees only the message directly before it.
     """
 
     messages: Sequence[Said]
@@ -40,9 +39,9 @@ class Told(NamedTuple):
     apart: bool = False
 
 
-def _steps(record: Mapping[str, Any]) -> Told:
-    """``steps``, each with ``state``, ``action``, ``reward``, ``done``: mazes and chess. A state tells all there is to
-    know, so that LMRL-Gym's policies see the last one alone.
+def _steps(record: Mapping[str, Any]) -> Parsed:
+    """``steps``, each with ``state``, ``action``, ``reward``, ``done``: mazes and chess. A state is complete, so
+    LMRL-Gym's policies see only the last one.
     """
     said, rewards = list[tuple[str, bool]](), list[float]()
     steps = list_of(record, STEPS, "steps")
@@ -52,10 +51,10 @@ def _steps(record: Mapping[str, Any]) -> Told:
         said += [(text_of(step[key], f"step {place}: {key}"), key == "action") for key in ("state", "action")]
         rewards.append(0.0 if step["reward"] is None else number_of(step["reward"], f"step {place}: reward"))
     ended = steps[-1]["done"] is not False
-    return Told(_joined(said), sum(rewards), rewards=tuple(rewards), ended=ended, apart=True)
+    return Parsed(_joined(said), sum(rewards), rewards=tuple(rewards), ended=ended, apart=True)
 
 
-def _sequence(record: Mapping[str, Any]) -> Told:
+def _sequence(record: Mapping[str, Any]) -> Parsed:
     """``sequence`` of ``[text, is_action]``, ``reward`` (of all but the first text), ``done``: Wordle's, and any."""
     said = []
     for place, pair in enumerate(list_of(record, "sequence", "pairs"), 1):
@@ -63,37 +62,37 @@ def _sequence(record: Mapping[str, Any]) -> Told:
             raise ValueError(f"entry {place} of sequence is {shown(pair)}, not [text, is_action]")
         said.append((text_of(pair[0], f"entry {place} of sequence"), bool(pair[1])))
     rewards = _by_reply(said, record.get("reward"))
-    return Told(_joined(said), _sum(record, "reward"), rewards=rewards, ended=record.get("done") is not False)
+    return Parsed(_joined(said), _sum(record, "reward"), rewards=rewards, ended=record.get("done") is not False)
 
 
-def _text_history(record: Mapping[str, Any]) -> Told:
+def _text_history(record: Mapping[str, Any]) -> Parsed:
     """``text_history``, in which actions have the odd places, and ``rewards``: TextNav's, and of half-seen mazes."""
     history = list_of(record, "text_history", "texts")
     said = [(text_of(each, f"entry {place + 1} of text_history"), place % 2 == 1) for place, each in enumerate(history)]
     rewards, dones = _by_reply(said, record.get("rewards")), record.get("dones")
     ended = not (isinstance(dones, list) and dones) or bool(dones[-1])
-    return Told(_joined(said), _sum(record, "rewards"), rewards=rewards, ended=ended)
+    return Parsed(_joined(said), _sum(record, "rewards"), rewards=rewards, ended=ended)
 
 
-def _pair(prompt: str, reply: str) -> Callable[[Mapping[str, Any]], Told]:
-    """Of one reply; ``return`` is that of its episode."""
+def _pair(prompt: str, reply: str) -> Callable[[Mapping[str, Any]], Parsed]:
+    """A reader of records with one reply; ``return`` is that of the episode."""
 
-    def read(record: Mapping[str, Any]) -> Told:
+    def read(record: Mapping[str, Any]) -> Parsed:
         said = [(text_of(record[key], key), key == reply) for key in (prompt, reply)]
         rewarded = next((key for key in ("return", "reward") if record.get(key) is not None), None)
         value = None if rewarded is None else number_of(record[rewarded], f"its {rewarded}")
-        return Told(_joined(said), value, whole=not record.keys() >= STEP_KEYS)
+        return Parsed(_joined(said), value, whole=not record.keys() >= STEP_KEYS)
 
     return read
 
 
-def _lines(record: Mapping[str, Any]) -> Told:
-    """``lines``: questions with their answers, or what a seller and a buyer say."""
+def _lines(record: Mapping[str, Any]) -> Parsed:
+    """``lines``: questions with answers, or a talk of seller and buyer."""
     lines = list_of(record, "lines", "lines")
     return _sale(record, lines) if "buyer_info" in record else _questions(record, lines)
 
 
-def _questions(record: Mapping[str, Any], lines: Sequence[Any]) -> Told:
+def _questions(record: Mapping[str, Any], lines: Sequence[Any]) -> Parsed:
     """Twenty questions and cities: -1 for each question, 0 for the last if it was right."""
     said = [("Questions:\n", False)]
     for place, line in enumerate(lines, 1):
@@ -106,11 +105,11 @@ def _questions(record: Mapping[str, Any], lines: Sequence[Any]) -> Told:
         raise ValueError(f"correct is {shown(correct)}, not true or false")
     level = str(word[0] if isinstance(word, list) and word else word or "")
     rewards = (*[-1.0] * (len(lines) - 1), float(correct) - 1.0)
-    return Told(_joined(said), float(correct - len(lines)), correct, level=level, rewards=rewards)
+    return Parsed(_joined(said), float(correct - len(lines)), correct, level=level, rewards=rewards)
 
 
-def _sale(record: Mapping[str, Any], lines: Sequence[Any]) -> Told:
-    """Cars, of which the seller is learnt."""
+def _sale(record: Mapping[str, Any], lines: Sequence[Any]) -> Parsed:
+    """Car dealer; the seller is trained."""
     said = [("Start\n", False)]
     for place, line in enumerate(lines, 1):
         if not isinstance(line, Mapping) or line.get("role") not in ("Seller", "Buyer"):
@@ -118,18 +117,18 @@ def _sale(record: Mapping[str, Any], lines: Sequence[Any]) -> Told:
         said.append((text_of(line.get("text"), f"line {place}") + "\n", line["role"] == "Seller"))
     output, buyer = record.get("output"), record["buyer_info"]
     if output is None:
-        return Told(_joined(said))
+        return Parsed(_joined(said))
     if not isinstance(output, Mapping) or not isinstance(buyer, Mapping):
         raise ValueError(f"output and buyer_info must be mappings, not {shown(output)} and {shown(buyer)}")
     sold, price = output.get("car_bought") is True, output.get("buy_price")
     list_price, budget = number_of(output.get("msrp"), "msrp"), number_of(buyer.get("budget"), "budget")
     if list_price <= 0 or budget < 0 or (sold and price is None):
-        return Told(_joined(said), 0.0, sold)  # As LMRL-Gym takes what was not written down.
-    return Told(_joined(said), sale_value(number_of(price, "buy_price") if sold else None, list_price, budget), sold)
+        return Parsed(_joined(said), 0.0, sold)  # As LMRL-Gym takes what was not written down.
+    return Parsed(_joined(said), sale_value(number_of(price, "buy_price") if sold else None, list_price, budget), sold)
 
 
 def _sum(record: Mapping[str, Any], key: str) -> float | None:
-    """The return; ``return`` goes before the sum of rewards."""
+    """The return: ``return``, else the sum of rewards."""
     if record.get("return") is not None:
         return number_of(record["return"], "its return")
     if record.get(key) is None:
@@ -138,9 +137,9 @@ def _sum(record: Mapping[str, Any], key: str) -> float | None:
 
 
 def _by_reply(said: Sequence[tuple[str, bool]], rewards: Any) -> tuple[float, ...] | None:
-    """Rewards of texts, of all or of all but the first, as those of the replies that :func:`_joined` makes of them.
+    """Rewards of all texts, or all but the first, as rewards of the replies that :func:`_joined` makes.
 
-    What comes with a text of the game belongs to the reply before it. ``None`` where there are none.
+    The reward of a game's text belongs to the reply before it. ``None``: there are none.
     """
     if not isinstance(rewards, list) or len(said) - len(rewards) not in (0, 1):
         return None
@@ -158,7 +157,7 @@ def _by_reply(said: Sequence[tuple[str, bool]], rewards: Any) -> tuple[float, ..
 
 
 def _joined(said: Iterable[tuple[str, bool]], between: str = "") -> list[Said]:
-    """Messages of texts and whether they are actions; texts of one kind that follow each other are one message."""
+    """Messages from texts and whether they are actions; consecutive texts of one kind are one message."""
     messages: list[Said] = []
     for words, is_action in said:
         before = messages.pop().text + between if messages and messages[-1].learnt == is_action else ""
@@ -169,7 +168,7 @@ def _joined(said: Iterable[tuple[str, bool]], between: str = "") -> list[Said]:
     return messages[:-1] if messages and not messages[-1].learnt else messages
 
 
-_LMRL: Mapping[tuple[str, ...], Callable[[Mapping[str, Any]], Told]] = {
+_LMRL: Mapping[tuple[str, ...], Callable[[Mapping[str, Any]], Parsed]] = {
     ("sequence",): _sequence,
     ("text_history",): _text_history,
     ("in_text", "out_text"): _pair("in_text", "out_text"),
@@ -178,16 +177,16 @@ _LMRL: Mapping[tuple[str, ...], Callable[[Mapping[str, Any]], Told]] = {
     ("lines",): _lines,
     (STEPS,): _steps,
 }
-"""By the columns that tell a form from others."""
+"""Distinctive columns -> reader."""
 
 
 def is_lmrl(record: Mapping[str, Any]) -> bool:
-    """Whether a record has the columns of one of LMRL-Gym's forms."""
+    """Whether a record has the columns of one of LMRL-Gym's formats."""
     return any(all(key in record for key in keys) for keys in _LMRL)
 
 
-def lmrl(record: Mapping[str, Any]) -> Told:
-    """A record of LMRL-Gym's. Raises: ValueError: it is none, with what is wrong."""
+def lmrl(record: Mapping[str, Any]) -> Parsed:
+    """Read a record of LMRL-Gym. Raises: ValueError: what is wrong."""
     for keys, read in _LMRL.items():
         if all(key in record for key in keys):
             return read(record)
@@ -196,11 +195,11 @@ def lmrl(record: Mapping[str, Any]) -> Told:
 
 
 def is_textarena(record: Mapping[str, Any]) -> bool:
-    """Whether a record has the columns of TextArena's traces, or of one reply."""
+    """Whether a record has the columns of TextArena's traces or of one reply."""
     return "observations" in record or ("observation" in record and ("answer" in record or "action" in record))
 
 
-def textarena(record: Mapping[str, Any]) -> Told:
+def textarena(record: Mapping[str, Any]) -> Parsed:
     """One player's part of a game (``observations``, in order, each with its ``action``), or one reply
     (``observation``, ``answer`` or ``action``, perhaps ``reasoning``).
 
@@ -215,10 +214,10 @@ def textarena(record: Mapping[str, Any]) -> Told:
     if reasoning:
         reply = f"<think>\n{text_of(reasoning, 'reasoning').strip()}\n</think>\n\n{reply}"
     shown_first = _new(_spoken(record["observation"], "observation"), [], None)
-    return Told(_joined([(shown_first, False), (reply, True)]), game=str(record.get("env_id") or ""))
+    return Parsed(_joined([(shown_first, False), (reply, True)]), game=str(record.get("env_id") or ""))
 
 
-def _trace(record: Mapping[str, Any]) -> Told:
+def _trace(record: Mapping[str, Any]) -> Parsed:
     player = str(record.get("player_id", ""))
     before, said = list[tuple[str, str]](), list[tuple[str, bool]]()
     turns = unpacked(record["observations"], "observations")
@@ -235,11 +234,11 @@ def _trace(record: Mapping[str, Any]) -> Told:
     own = rewards.get(player) if isinstance(rewards, Mapping) else rewards
     reached = None if own is None else number_of(own, f"the reward of player {player}")
     game, level = (str(record.get(key) or "") for key in ("env_name", "game_id"))
-    return Told(_joined(said, "\n"), reached, None if reached is None else reached > 0, game, level)
+    return Parsed(_joined(said, "\n"), reached, None if reached is None else reached > 0, game, level)
 
 
 def _spoken(observation: Any, name: str) -> list[tuple[str, str]]:
-    """Who said what to a player; of a plain text the game."""
+    """Pairs of sender and text; the game sends a plain text."""
     if isinstance(observation, str) and observation.lstrip().startswith("[["):
         with contextlib.suppress(ValueError):  # A board may begin so too.
             observation = unpacked(observation, name)
@@ -254,9 +253,7 @@ def _spoken(observation: Any, name: str) -> list[tuple[str, str]]:
 
 
 def _new(spoken: list[tuple[str, str]], before: list[tuple[str, str]], player: str | None) -> str:
-    """What is told now that was not told before, also where an observation repeats all of the game; not what the player
-    itself said.
-    """
+    """The new part of an observation that may repeat the game so far, without the player's own texts."""
     fresh = (spoken[len(before) :] if spoken[: len(before)] == before else []) or spoken
     return "\n".join(
         words if sender == "-1" else f"[Player {sender}] {words}" for sender, words in fresh if sender != player

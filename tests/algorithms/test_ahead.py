@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rllib_lmgame.algorithms.async_rollouts import Ahead
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig, PlayResult, PlaySettings, SeatSummary
-from rllib_lmgame.rollouts.sources import STALE, RolloutError, Rounds, play_all, without_stale
+from rllib_lmgame.rollouts.sources import STALE, RolloutError, play_all, without_stale
 
 
 def planned(count: int) -> list[EpisodePlan]:
@@ -149,12 +149,11 @@ def test_what_an_engine_plays_that_did_not_take_the_last_weights_is_played_again
     plans = [dataclasses.replace(plan, assignments={"a": AgentAssignment("p")}) for plan in planned(6)]
     engines = Engines(always)
     agent_mapper: Any = SimpleNamespace(assigned=lambda plans, games: (list(plans), []))
-    source = Rounds(engines, settings, agent_mapper, 3)
     if always:
         with pytest.raises(RolloutError, match="in 3 rounds: weights of version 4 replied, older than 5"):
-            play_all(source, plans)
+            play_all(engines, plans, settings, agent_mapper, 3)
         return
-    result = play_all(source, plans)
+    result = play_all(engines, plans, settings, agent_mapper, 3)
     assert [(failure.plan.index, failure.reason) for failure in result.failures] == [(n, STALE) for n in (1, 3, 5)]
     assert engines.healed == 1
     assert [summary.index for summary in result.summaries] == [*range(6)]
