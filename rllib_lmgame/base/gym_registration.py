@@ -64,8 +64,9 @@ class _Link:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        loader: Any = self
         below = fullname.startswith(f"{self.name}.")
-        return importlib.util.spec_from_loader(fullname, self) if below else None
+        return importlib.util.spec_from_loader(fullname, loader) if below else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = importlib.import_module(self.package + spec.name.removeprefix(self.name))
@@ -73,6 +74,6 @@ class _Link:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        spec = module.__spec__
+        spec: Any = module.__spec__
         if spec is not None and spec.loader is self:
             module.__spec__ = spec.loader_state
