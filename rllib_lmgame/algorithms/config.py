@@ -33,6 +33,7 @@ from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
 from rllib_lmgame.settings.plugins import MEASURES
 from rllib_lmgame.settings.run import OVERRIDES, RunConfig, run_class, unknown_at_top
+from rllib_lmgame.settings.sections.async_rollouts import AsyncRolloutOptions
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import (
     LANGUAGE_MODEL,
@@ -40,7 +41,6 @@ from rllib_lmgame.settings.sections.language_model import (
     read_policies,
 )
 from rllib_lmgame.settings.sections.league import LeagueOptions
-from rllib_lmgame.settings.sections.overlap import OverlapOptions
 from rllib_lmgame.settings.sections.rllib import TAKEN, RLlibOptions
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
 from rllib_lmgame.settings.sections.teacher import TeacherOptions
@@ -95,7 +95,7 @@ class LMGameConfig(PPOConfig):
     league_options: LeagueOptions | None = None  # likewise
     teacher_options: TeacherOptions | None = None  # likewise
     data_selection_options: DataSelectionOptions = DataSelectionOptions()  # likewise
-    overlap_options: OverlapOptions = OverlapOptions()  # likewise
+    async_rollout_options: AsyncRolloutOptions = AsyncRolloutOptions()  # likewise
     supervised_options: SupervisedOptions | None = None  # likewise
     evaluation_options = _option("evaluation_config")
     player_options = _option("policies")
@@ -370,7 +370,7 @@ class LMGameConfig(PPOConfig):
         weight = 0.0 if taught is None else taught.env_token_loss_weight
         return max(weight, self.run.policy(policy).ppo.env_token_loss_weight) > 0
 
-    def seat_mapping(self) -> MappingFn:
+    def agent_to_module_mapping(self) -> MappingFn:
         """The mapping function from seats to policies."""
         trained = self.trained_policies()
         others = [name for name in self.player_options if name not in trained]

@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rllib_lmgame.base.errors import did_you_mean
-from rllib_lmgame.base.schedule import check_points
 from rllib_lmgame.settings.algorithms import ACTION_VALUES
 from rllib_lmgame.settings.run import RunConfig
-from rllib_lmgame.settings.sections.exploiters import share_without_members
 from rllib_lmgame.settings.sections.league import is_league
 from rllib_lmgame.settings.sections.supervised import groups_needed, share_of_groups, spare_groups
 
@@ -153,12 +151,6 @@ def row_lengths(s: RunConfig, f: Any) -> Found:
 def update(s: RunConfig, f: Any) -> Found:
     """The update of one policy. Raises: ConfigError: there is no such estimator, objective or loss."""
     ppo = s.ppo
-    schedule = kl_schedule(s)
-    if schedule is not None:
-        check_points(schedule, "config.token_ppo.kl.schedule")
-        if any(coefficient < 0 for _, coefficient in schedule):
-            say = "must be a list of [iteration, coefficient of at least 0] with rising iterations"
-            yield Broken("token_ppo.kl.schedule", say)
     yield from row_lengths(s, f)
     fits = ppo.critic.warmup is not None and ppo.critic.warmup.type == "fit"
     for option, sets, instead in (
@@ -186,11 +178,6 @@ def update(s: RunConfig, f: Any) -> Found:
         )
 
 
-def kl_schedule(s: RunConfig) -> list[list[float]] | None:
-    """Points of the penalty's own schedule."""
-    return None if s.ppo.kl is None else s.ppo.kl.schedule
-
-
 def no_critic(s: RunConfig, f: Any) -> Found:
     """Of algorithms without a value function."""
     if f.needs_critic:
@@ -205,13 +192,13 @@ def states(s: RunConfig, f: Any) -> Found:
     """Of estimators that play on from states."""
     if not f.estimator.state_rollouts:
         return
-    if s.ppo.kl is not None and s.ppo.kl.in_ == "reward":
+    if s.ppo.kl is not None and s.ppo.kl.as_ == "reward":
         yield Broken(
-            "token_ppo.kl.in",
+            "token_ppo.kl.as",
             f"reward does not go with advantage_estimator `{f.estimator_name}`: its rollouts have no penalty on their "
-            "tokens, so that values would be of other rewards; use in: loss",
+            "tokens, so that values would be of other rewards; use as: loss",
         )
-    if s.data.normalize_rewards.type != "none":
+    if s.data.normalize_rewards is not None:
         yield Broken(
             "data_selection.normalize_rewards",
             f"does not go with advantage_estimator `{f.estimator_name}`, whose values are in the game's own rewards; "
@@ -224,8 +211,6 @@ def scheduled(s: RunConfig, f: Any) -> Found:
     if s.follows("entropy_coeff") and s.ppo.entropy is not None:
         say = "stands beside token_ppo.entropy, which moves the coefficient; leave one of them out"
         yield Broken("entropy_coeff", say)
-    if s.follows("kl_coeff") and kl_schedule(s) is not None:
-        yield Broken("kl_coeff", "stands beside token_ppo.kl.schedule; leave one of them out")
     if s.follows("text_rollouts.reward_scale") and f.estimator.keeps_baseline:
         yield Broken(
             "text_rollouts.reward_scale",
@@ -285,7 +270,7 @@ def selection(s: RunConfig, f: Any) -> Found:
     for name, compares in (
         ("reward_variance_filter", data.reward_variance_filter < 1),
         ("zero_variance_groups", data.zero_variance_groups.type == "drop"),
-        ("normalize_rewards", data.normalize_rewards.type == "group"),
+        ("normalize_rewards", s.value("data_selection.normalize_rewards.type") == "group"),
     ):
         if compares and alone:
             say = f"compares the episodes of a group; set {alone} to at least 2"
@@ -327,7 +312,7 @@ def _oversample(s: RunConfig) -> Iterator[str]:
         )
 
 
-def overlap(s: RunConfig, f: Any) -> Found:
+def async_rollouts(s: RunConfig, f: Any) -> Found:
     """What does not go with playing ahead of the update."""
     ahead = s.max_staleness
     ppo = [s.policy(name).ppo for name in s.trained_policies()]
@@ -344,9 +329,9 @@ def overlap(s: RunConfig, f: Any) -> Found:
             "another one, or leave it out",
         ),
         (
-            any(each.importance is None for each in ppo),
-            "needs token_ppo.importance: without weights between sampler and learner nothing corrects for replies of "
-            "older weights",
+            any(each.importance_sampling is None for each in ppo),
+            "needs token_ppo.importance_sampling: without weights between sampler and learner nothing corrects for "
+            "replies of older weights",
         ),
         (
             any(limit < ahead for limit in limits),
@@ -363,21 +348,20 @@ def overlap(s: RunConfig, f: Any) -> Found:
         ),
     ):
         if ahead and problem:
-            yield Broken("overlap.max_staleness", say)
+            yield Broken("async_rollouts.max_staleness", say)
 
 
 # -- a league ---------------------------------------------------------------------------------------------------------
 
 
 def league(s: RunConfig, f: Any) -> Found:
-    """A league and its policies. Raises: ConfigError: there is no such matchmaker."""
+    """A league and its policies."""
     own, learning = s.league_options, s.trained_policies()
     if own is None:
         return
     if s.policy_mapping_fn is not None and not is_league(s.policy_mapping_fn):
         say = "must be `league` beside a `league` section, or left out; the league seats"
         yield Broken("policy_mapping_fn", say)
-    _ = f.matchmaker
     if own.forgotten is not None and own.self_play_share + own.forgotten.share > 1:
         say = f"{own.forgotten.share:g} and self_play_share={own.self_play_share:g} are more than 1 together"
         yield Broken("league.forgotten.share", say)
@@ -387,9 +371,7 @@ def league(s: RunConfig, f: Any) -> Found:
         say = "needs averaged weights: set config.token_ppo.ema_decay"
         yield Broken("league.averaged_snapshots", say)
     yield from _exploiters(own.exploiter_options, learning)
-    meeting = [
-        name for name in learning if share_without_members(own.exploiter_options.get(name), own.self_play_share) < 1
-    ]
+    meeting = [name for name in learning if own.share_without_members(name) < 1]
     if own.opponent_engines < len(meeting):
         yield Broken(
             "league.opponent_engines",
@@ -464,7 +446,7 @@ def _over_devices(s: RunConfig, engine: Any) -> Found:
     if not engine.over_devices:
         yield Broken(
             key,
-            f"{way!r} needs engine: vllm, or another that takes weights from GPU to GPU; `{engine.name}` takes "
+            f"{way!r} needs engine: vllm, or another that takes weights from GPU to GPU; `{engine.type}` takes "
             "object_store",
         )
     if way == "nccl" and (ours % 1 or theirs % 1):
@@ -488,7 +470,7 @@ def _action_values(s: RunConfig, engine: Any) -> Found:
     if values.beta > 0 and not (engine.plays_value_backbone if backbones else engine.plays_values):
         yield Broken(
             "inference.engine",
-            f"`{engine.name}` cannot add action values{' of a backbone of their own' * backbones} to logits; take "
+            f"`{engine.type}` cannot add action values{' of a backbone of their own' * backbones} to logits; take "
             f"transformers,{' value_model: shared,' * backbones} or action_values.beta: 0, with which the policy plays "
             "alone",
         )
@@ -507,7 +489,7 @@ def _adapters(s: RunConfig, engine: Any) -> Found:
     """Adapters that engines hold beside the model."""
     key, learning = "inference.adapters", s.trained_policies()
     if not engine.serves_adapters:
-        yield Broken(key, f"needs engine: vllm; `{engine.name}` holds merged weights")
+        yield Broken(key, f"needs engine: vllm; `{engine.type}` holds merged weights")
     if any(s.model_of(policy).lora is None for policy in learning):
         yield Broken(key, "needs language_model.lora for all policies that learn")
     if len({_base_of(s, policy) for policy in learning}) > 1:

@@ -158,7 +158,7 @@ class RunConfig(RLlibOptions, OtherOptions):
     @property
     def max_staleness(self) -> int:
         """How many updates games are played ahead of the update."""
-        return getattr(self.section("overlap"), "max_staleness", 0)
+        return getattr(self.section("async_rollouts"), "max_staleness", 0)
 
     @property
     def teacher_options(self) -> TeacherOptions | None:

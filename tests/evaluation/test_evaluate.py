@@ -73,7 +73,7 @@ def test_replies_are_sampled_as_in_the_evaluation_during_training(
     written = (
         LMGamePPOConfig()
         .update_from_dict({"env": "lmgame/Maze-v0", "evaluation_config": evaluation})
-        .settings.as_yaml()
+        .run.as_yaml()
     )
     config, seen = LMGamePPOConfig().update_from_dict(written), []
 

@@ -10,7 +10,18 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import REQUIRED, Group, Holds, Scheduled, build, declared, given, option, value_at
+from rllib_lmgame.base.group import (
+    REQUIRED,
+    Group,
+    Holds,
+    Scheduled,
+    as_mapping,
+    build,
+    declared,
+    given,
+    option,
+    value_at,
+)
 from rllib_lmgame.base.schedule import ScheduleOptions, schedules_in, with_schedules
 from rllib_lmgame.settings.placeholders import check_placeholders
 from rllib_lmgame.settings.sections.language_model import TALK, LanguageModelOptions, TalkOptions
@@ -144,7 +155,9 @@ def _built(fields: Mapping[str, Any], where: str) -> GameConfig:
     talk = build(TalkOptions, game.language_model, f"{where}.language_model")
     if "turn_suffix" in game.language_model:
         check_placeholders(value_at(talk, "turn_suffix"), ("turns_left",), f"{where}.language_model.turn_suffix")
-    checked = {key: value_at(talk, key) for key in game.language_model}
+    values = as_mapping(talk)
+    found = {key: value_at(talk, key) for key in game.language_model}
+    checked = {key: value if isinstance(value, ScheduleOptions) else values[key] for key, value in found.items()}
     return game.model_copy(update={"language_model": checked}) if checked else game
 
 
