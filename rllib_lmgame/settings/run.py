@@ -418,7 +418,7 @@ def unknown_at_top(key: str, groups: Mapping[str, type]) -> ConfigError:
     if key.rstrip("_") in INSTEAD:
         return ConfigError(f"config.{key}", f"unknown key; {INSTEAD[key.rstrip('_')]}")
     match, others = find_key(key, groups), ", ".join(name for name, entry in OWN.items() if key in entry.sections)
-    hint = f"did you mean {f'config.{match}'!r}?" if match else others and f"it is one of {others}"
+    hint = f"it is one of {others}" if others else match and f"did you mean {f'config.{match}'!r}?"
     return ConfigError(f"config.{key}", f"unknown key; {hint}" if hint else "unknown key")
 
 
