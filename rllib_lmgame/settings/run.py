@@ -418,7 +418,8 @@ def unknown_at_top(key: str, groups: Mapping[str, type]) -> ConfigError:
     if key.rstrip("_") in INSTEAD:
         return ConfigError(f"config.{key}", f"unknown key; {INSTEAD[key.rstrip('_')]}")
     match, others = find_key(key, groups), ", ".join(name for name, entry in OWN.items() if key in entry.sections)
-    hint = f"it is one of {others}" if others else match and f"did you mean {f'config.{match}'!r}?"
+    meant = match and f"did you mean {f'config.{match}'!r}?"
+    hint = f"it is one of {others}" if others and key not in _SUPERVISED else meant
     return ConfigError(f"config.{key}", f"unknown key; {hint}" if hint else "unknown key")
 
 
