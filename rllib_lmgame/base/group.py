@@ -498,13 +498,21 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+_READERS: list[Callable[[Any, Option], Any]] = []
+
+
+def reads_schedules(function: F) -> F:
+    """Decorator of the function ``(value, option)`` that reads a schedule, or gives ``None`` for another value."""
+    _READERS[:] = [function]
+    return function
+
+
 def _allow_schedule(field: Any, each: Option) -> None:
     """Let a schedule stand in the place of an option's value."""
 
     def read(value: Any, handler: Callable[[Any], Any]) -> Any:
-        from rllib_lmgame.base.schedule import is_meant_as_schedule, read_schedule
-
-        return read_schedule(value, "", each) if is_meant_as_schedule(value) else handler(value)
+        found = next((reader(value, each) for reader in _READERS), None)
+        return handler(value) if found is None else found
 
     inner = field["schema"]
     place, key = (inner, "schema") if inner["type"] == "default" else (field, "schema")

@@ -26,6 +26,7 @@ from rllib_lmgame.base.group import (
     key_below,
     limits,
     option,
+    reads_schedules,
     walk,
 )
 from rllib_lmgame.base.json_files import mapping_of, number_of
@@ -235,6 +236,11 @@ def read_schedule(value: Any, path: str, each: Option | None = None) -> Schedule
     if each is not None:
         check_numbers(options, each.hint, each.says, path)
     return options
+
+
+@reads_schedules
+def _in_place(value: Any, each: Option) -> ScheduleOptions | None:
+    return read_schedule(value, "", each) if is_meant_as_schedule(value) else None
 
 
 def with_schedules(values: Mapping[str, Any]) -> dict[str, Any]:
