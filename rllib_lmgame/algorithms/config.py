@@ -13,6 +13,7 @@ from ray.rllib.policy.policy import PolicySpec
 from ray.rllib.utils import force_list
 from ray.rllib.utils.from_config import NotProvided
 from ray.tune.registry import ENV_CREATOR, _global_registry
+from ray.tune.search.sample import Domain
 from ray.tune.search.variant_generator import parse_spec_vars
 from ray.util import log_once
 
@@ -126,8 +127,10 @@ class LMGameConfig(PPOConfig):
         self._take(run_class(self.entry)().at({}))
 
     def __setattr__(self, key: str, value: Any) -> None:
-        """RLlib's own methods set attributes: those that are options change ``run``."""
-        if key in RLlibOptions.model_fields and "run" in vars(self):
+        """RLlib's own methods set attributes: those that are options change ``run``; search spaces wait for Tune."""
+        if key in RLlibOptions.model_fields and "run" in vars(self) and not _is_space(value):
+            if _is_space(vars(self)[key]):
+                super().__setattr__(key, None)
             self.change({key: value})
         else:
             super().__setattr__(key, value)
@@ -141,7 +144,8 @@ class LMGameConfig(PPOConfig):
         before = vars(self).get("run")
         self.run = run
         for name in RLlibOptions.model_fields:
-            super().__setattr__(name, getattr(run, name))
+            if not _is_space(vars(self).get(name)):
+                super().__setattr__(name, getattr(run, name))
         if before is None or before.policies != run.policies:
             super().multi_agent(
                 policies=set(run.policies), policies_to_train=self.trained_policies(), policy_mapping_fn=_by_env_runner
@@ -304,7 +308,8 @@ class LMGameConfig(PPOConfig):
         """The configuration as in every result: RLlib's keys, and as a file has them the others that were given."""
         left_out = (*RUNTIME_FIELDS, "run", "policies", "policy_mapping_fn")
         values = {key: value for key, value in super().to_dict().items() if key not in left_out}
-        return values | as_data(self.run.written)
+        spaces = {key: value for key, value in values.items() if _is_space(value)}
+        return values | as_data(self.run.written) | spaces
 
     @property
     def evaluation_config(self) -> dict[str, Any] | None:
@@ -452,6 +457,11 @@ class LMGameConfig(PPOConfig):
         """Only for RLlib's check that it is at least ``minibatch_size``: it is not divided among learners."""
         size: int = self._train_batch_size_per_learner or self.train_batch_size
         return size
+
+
+def _is_space(value: Any) -> bool:
+    """Whether Tune draws the value."""
+    return isinstance(value, Domain) or (isinstance(value, dict) and "grid_search" in value)
 
 
 def _check_no_search_space(section: str, options: Any) -> None:

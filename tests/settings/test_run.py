@@ -6,6 +6,7 @@ import pickle
 from typing import Any
 
 import pytest
+from ray import tune
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
@@ -25,6 +26,15 @@ def test_values_of_a_dictionary_of_the_configuration_can_be_changed() -> None:
     }
     run = LMGamePPOConfig.from_dict(changed).run
     assert (run.env, run.gamma, run.ppo.policy_loss.clip_low) == (ROOM["env"], 0.9, 0.1)
+
+
+def test_search_spaces_of_rllibs_keys_wait_for_tune() -> None:
+    space = tune.grid_search([1e-5, 1e-4])
+    config = LMGamePPOConfig().environment(**ROOM).training(lr=space, gamma=tune.uniform(0.9, 1)).training(gamma=0.5)
+    config.text_rollouts(group_size=4)
+    found = config.to_dict()
+    assert (found["lr"], found["gamma"], found["text_rollouts"]) == (space, 0.5, {"group_size": 4})
+    assert LMGamePPOConfig().update_from_dict({**found, "lr": 1e-4}).run.lr == 1e-4
 
 
 def test_all_wrong_keys_are_named_at_once_where_they_belong() -> None:
