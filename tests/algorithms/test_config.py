@@ -22,7 +22,7 @@ from ray.tune.registry import get_trainable_cls
 from rllib_lmgame.algorithms.facts import RunFacts
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError, nearest
-from rllib_lmgame.base.group import declared, walk, with_changes
+from rllib_lmgame.base.group import build, declared, walk, with_changes
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.base.schedule import ScheduleOptions
 from rllib_lmgame.envs.contract.base import GameError
@@ -46,7 +46,7 @@ from rllib_lmgame.settings.sections.rllib import (
     rllib_keys,
     rllib_words,
 )
-from rllib_lmgame.settings.sections.token_ppo import ImportanceSamplingOptions, KLOptions
+from rllib_lmgame.settings.sections.token_ppo import ImportanceSamplingOptions, KLOptions, TokenPPOOptions
 from tests.envs.broken_games import Counting
 
 TWO_TRAINED = {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"}
@@ -299,8 +299,7 @@ def test_a_league_by_its_section_or_by_its_mapping() -> None:
 
 def test_an_estimator_of_one_policy_alone_is_asked_for_groups_too() -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED})
-    estimator = {"advantage_estimator.type": f"{__name__}:ComparesGroups"}
-    other = with_changes(config.token_ppo_options, estimator)
+    other = build(TokenPPOOptions, {"advantage_estimator": f"{__name__}:ComparesGroups"})
     config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo_options": other}})
     with pytest.raises(ConfigError, match="compares the episodes of a group"):
         config.validate()
@@ -642,7 +641,7 @@ def test_what_methods_set_is_checked_as_what_a_file_says(method, options, key):
         ),
         (
             {"critic": {"warmup": {"type": "gradient", "iterations": 1, "lr": {"points": [[0, 0.1]]}}}},
-            {"critic": {"warmup": "fit"}},
+            {"critic": {"warmup": {"type": "fit", "iterations": 1}}},
         ),
         ({"kl": {"coeff_range": {"points": [[0, 5]]}}}, {"kl": None}),
         (

@@ -17,7 +17,6 @@ from rllib_lmgame.learners.advantages import (
     advantage_inputs,
     monte_carlo_returns,
     normalize,
-    normalize_compared,
     token_gae,
 )
 from rllib_lmgame.learners.advantages.gae import GAE
@@ -132,24 +131,25 @@ ADVANTAGES = np.array([1.0, 2.0, 6.0, -3.0, 5.0], np.float32)
 ROLES = np.array([0, 0, 0, 1, 1])
 
 
+def normalized(values: np.ndarray, mode: str, roles: np.ndarray, **how: float) -> np.ndarray:
+    """Of tokens that are each a trajectory of their own."""
+    count = len(values)
+    inputs = arrays(values, values, np.zeros(count, np.float32), np.arange(count + 1))
+    return normalize(values, mode, replace(inputs, roles=roles, role_names=("white", "black")), **how)
+
+
 @pytest.mark.parametrize("mode", ["batch", "role", "center_role"])
 def test_equal_advantages_become_zero_not_noise(mode: str) -> None:
-    np.testing.assert_allclose(normalize(np.full(7, 0.1, np.float32), mode, np.zeros(7, int)), np.zeros(7), atol=1e-6)
+    np.testing.assert_allclose(normalized(np.full(7, 0.1, np.float32), mode, np.zeros(7, int)), np.zeros(7), atol=1e-6)
 
 
 @pytest.mark.parametrize("mode", ["batch", "role"])
 def test_where_all_returns_are_equal_the_critics_error_is_not_blown_up(mode: str) -> None:
     """Sixty-four won games and a value function that is off by 1e-4; a batch that differs is scaled as before."""
     noise = np.random.default_rng(0).normal(0.0, 1e-4, 64)
-    roles = np.arange(64) % 2
-    result = normalize(1.0 - (1.0 + noise), mode, roles, floor=0.01)
+    result = normalized(1.0 - (1.0 + noise), mode, np.arange(64) % 2, floor=0.01)
     assert 0.0 < np.abs(result).max() < 0.05
-    np.testing.assert_array_equal(normalize(ADVANTAGES, mode, ROLES, floor=0.01), normalize(ADVANTAGES, mode, ROLES))
-
-
-def test_an_unknown_mode_is_refused() -> None:
-    with pytest.raises(ValueError, match="batch, group, game, role, center_role, none, not `turn`"):
-        normalize(ADVANTAGES, "turn", ROLES)
+    np.testing.assert_array_equal(normalized(ADVANTAGES, mode, ROLES, floor=0.01), normalized(ADVANTAGES, mode, ROLES))
 
 
 @given(
@@ -197,7 +197,7 @@ def test_advantages_are_normalised_within_what_is_compared(
                 role_names=("white", "black"),
                 all_reduce=ranks.sum,
             )
-            return np.split(normalize_compared(advantages, mode, inputs, floor=0.01), offsets[1:-1])
+            return np.split(normalize(advantages, mode, inputs, floor=0.01), offsets[1:-1])
 
         for shard, parts in zip(shards, together(learners, learner), strict=True):
             for n, part in zip(shard, parts, strict=False):
@@ -214,7 +214,7 @@ def test_a_learner_without_tokens_gets_empty_arrays() -> None:
         inputs.ref_logprobs,
     ):
         assert found is not None and len(found) == 0
-    assert len(normalize(np.zeros(0), "role", inputs.per_token(inputs.roles), num_classes=2)) == 0
+    assert len(normalize(np.zeros(0), "role", inputs)) == 0
 
 
 def with_six_arrays(rewards, values, bootstrap, offsets, gamma, lam):

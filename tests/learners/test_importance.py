@@ -247,7 +247,7 @@ def test_advantages_and_returns_are_those_of_penalised_rewards(estimator: str | 
 @settings(max_examples=10, deadline=None)
 @given(row_lists(), st.booleans())
 def test_the_penalty_is_in_one_place_and_reported_in_both(rows: list[Row], in_reward: bool) -> None:
-    update = update_of(rows, kl="reward" if in_reward else {"gradient": "k2"})
+    update = update_of(rows, kl="reward" if in_reward else {"loss_estimator": "k2"})
     objective = PPOObjective()
     objective.prepare(update)
     (pack,) = update.batch.microbatches(10_000)

@@ -215,7 +215,7 @@ class PPOObjective(Objective):
         monte_carlo = not critic or settings.ppo.critic.target == MONTE_CARLO
         returns = estimator.value_targets(inputs, monte_carlo=monte_carlo)
         mode = estimator.normalize_mode(settings.ppo.normalize_advantages)
-        normal = adv.normalize_compared(raw, mode, inputs, floor=settings.ppo.advantage_std_floor)
+        normal = adv.normalize(raw, mode, inputs, floor=settings.ppo.advantage_std_floor)
         weigh_tokens(update)
         if not update.streams:
             correct_for_sampler(update)
