@@ -37,24 +37,20 @@ POPART, NONE = "popart", "none"
 class Warmup(Group):
     """``token_ppo.critic.warmup``."""
 
-    type: str = tag("", "How the value function learns.")
+    type: str = tag("", "Its name.")
     iterations: int = option(REQUIRED, "Iterations in which only the value function is trained.", ge=1)
 
 
 class FitWarmup(Warmup):
     """The last layer of the value head becomes the ridge regression of Monte-Carlo returns; nothing else changes."""
 
-    type: str = tag(
-        "fit",
-        "The last layer of the value head becomes the ridge regression of Monte-Carlo returns "
-        "([how](algorithms.md#the-critic)), nothing else changes.",
-    )
+    type: str = tag("fit", "Its name.")
 
 
 class GradientWarmup(Warmup):
     """Optimizer steps, on all of the value function."""
 
-    type: str = tag("gradient", "Optimizer steps, on all of the value function.")
+    type: str = tag("gradient", "Its name.")
     lr: Scheduled[float | None] = option(
         None, "Learning rate of the value head in these iterations; null takes `critic.lr`.", gt=0
     )
@@ -72,7 +68,12 @@ class CriticOptions(Group):
         "`gae` (that of `lambda`).",
         choices=("gae", MONTE_CARLO),
     )
-    warmup: Annotated[Any | None, WARMUPS] = option(None, "First iterations, in which it learns alone; null: none.")
+    warmup: Annotated[Any | None, WARMUPS] = option(
+        None,
+        "First iterations, in which it learns alone; null: none. `fit`, the default: the last layer of the value head "
+        "becomes the ridge regression of Monte-Carlo returns ([how](algorithms.md#the-critic)), nothing else changes. "
+        "`gradient`: optimizer steps, on all of it.",
+    )
     normalization: str = option(
         NONE,
         "`popart`: trained on returns less their running mean, over their running deviation, per policy and game. "
@@ -137,7 +138,7 @@ class EntropyOptions(Group):
 class InitialReference(Group):
     """The weights at the start of PPO, for good."""
 
-    type: str = tag("initial", "The weights at the start of PPO, for good.")
+    type: str = tag("initial", "Its name.")
 
     def moves_after(self, updates: int) -> bool:
         """Whether it changes after the policy's update of this number, the first being 1."""
@@ -147,7 +148,7 @@ class InitialReference(Group):
 class EMAReference(InitialReference):
     """An exponential average of the policy's weights, which begins as these."""
 
-    type: str = tag("ema", "An exponential average of the policy's weights, which begins as these.")
+    type: str = tag("ema", "Its name.")
     decay: float = option(
         0.99, "After every update `reference = decay * reference + (1 - decay) * weights`.", gt=0, lt=1
     )
@@ -159,7 +160,7 @@ class EMAReference(InitialReference):
 class RefreshedReference(InitialReference):
     """Replaced by the policy now and then."""
 
-    type: str = tag("refresh", "Replaced by the policy now and then.")
+    type: str = tag("refresh", "Its name.")
     every: int = option(100, "Updates after which the reference is the present policy again.", ge=1)
 
     def moves_after(self, updates: int) -> bool:
@@ -203,7 +204,11 @@ class KLOptions(Group):
         "The adaptive coefficient stays between `kl_coeff` divided by this and `kl_coeff` times this.",
         ge=1,
     )
-    reference: Annotated[Any, REFERENCES] = option("initial", "The model that the policy is kept near.")
+    reference: Annotated[Any, REFERENCES] = option(
+        "initial",
+        "The model that the policy is kept near: `initial`, the weights at the start of PPO; `ema`, an exponential "
+        "average of the policy's weights; `refresh`, replaced by the policy now and then.",
+    )
 
     @property
     def value(self) -> str:
