@@ -19,7 +19,6 @@ from rllib_lmgame.rollouts.records import trajectory_of
 
 TIMES = {"update_s", "trained_tokens_per_s"}
 """Numbers of an update that no two updates have alike."""
-by_state_and_files = pytest.mark.parametrize("how", ["state", "files"])
 
 
 def update(learner: Any, episodes: Any, module: str | None = "player", **how: Any) -> dict[str, Any]:
@@ -68,13 +67,10 @@ def moved(learner: Any, before: dict[str, torch.Tensor]) -> set[str]:
     return {name for name, tensor in weights(learner).items() if not torch.equal(before[name], tensor)}
 
 
-def restored(fresh: Any, learner: Any, how: str, path: Path) -> Any:
-    """``fresh`` with what ``learner`` has: by its state, or by files."""
-    if how == "state":
-        fresh.set_state(learner.get_state())
-    else:
-        learner.save_shard(path)
-        fresh.load_shard(path)
+def restored(fresh: Any, learner: Any, path: Path) -> Any:
+    """``fresh`` with what a checkpoint of ``learner`` has."""
+    learner.save_shard(path)
+    fresh.load_shard(path)
     return fresh
 
 

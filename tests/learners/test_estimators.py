@@ -18,7 +18,7 @@ import pytest
 from episode_parts import episode_of, part_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learning import by_state_and_files, moved, restored, together, update, weights
+from learning import moved, restored, together, update, weights
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.protocol import AllowedTokens
@@ -467,8 +467,7 @@ def match(rng: np.random.Generator) -> Any:
     return episode_of(*parts)
 
 
-@by_state_and_files
-def test_baselines_go_on_bit_for_bit(how: str, make_learner: Any, tmp_path: Path) -> None:
+def test_baselines_go_on_bit_for_bit(make_learner: Any, tmp_path: Path) -> None:
     kwargs = {"token_ppo": {"advantage_estimator": "rae", "normalize_advantages": "none"}, "lr": 1e-2}
     learner, fresh = make_learner(**kwargs), make_learner(**kwargs)
     rng = np.random.default_rng(0)
@@ -480,7 +479,7 @@ def test_baselines_go_on_bit_for_bit(how: str, make_learner: Any, tmp_path: Path
 
     begun = [remembered(learner, number) for number in range(2)]
     assert begun[0] != begun[1]
-    restored(fresh, learner, how, tmp_path)
+    restored(fresh, learner, tmp_path)
     assert fresh.objective("player").get_state() == learner.objective("player").get_state()
     for number in range(2, 4):
         assert remembered(fresh, number) == remembered(learner, number)

@@ -259,14 +259,6 @@ class Critic:
             named |= {f"{part}.game.{game}": torch.from_numpy(vector) for game, vector in sums.games.items()}
         return named
 
-    def set_sums(self, named: dict[str, Any]) -> None:
-        arrays = {name: np.array(tensor, np.float64) for name, tensor in named.items()}
-        self._sums = {
-            part: RegressionSums(arrays[f"{part}.gram"], _below(f"{part}.game.", arrays))
-            for part in _PARTS
-            if f"{part}.gram" in arrays
-        }
-
     def save(self, directory: Path) -> None:
         """Write what JSON cannot hold, if there is any."""
         if self._sums:
@@ -274,7 +266,13 @@ class Critic:
 
     def load(self, directory: Path) -> None:
         path = directory / SUMS_FILE
-        self.set_sums(load_tensors(path) if path.exists() else {})
+        named = load_tensors(path) if path.exists() else {}
+        arrays = {name: np.array(tensor, np.float64) for name, tensor in named.items()}
+        self._sums = {
+            part: RegressionSums(arrays[f"{part}.gram"], _below(f"{part}.game.", arrays))
+            for part in _PARTS
+            if f"{part}.gram" in arrays
+        }
 
 
 class BatchSums:
