@@ -104,9 +104,9 @@ async def play(model: str, config: Any, games: int) -> list[Trajectory]:
     settings = PlayerSettings(at_once=at_once)
     with closing(Sessions()) as sessions:
         async with LocalModel("model", model, model, options, settings) as player:
-            line_up = dict.fromkeys(seats, player.assignment)
+            assignments = dict.fromkeys(seats, player.assignment)
             plans = [
-                EpisodePlan(plan.episode_id, plan.game, plan.seed, plan.group, plan.index, line_up=line_up)
+                EpisodePlan(plan.episode_id, plan.game, plan.seed, plan.group, plan.index, assignments=assignments)
                 for plan in plan_episodes(games, run_seed=0, purpose="train", iteration=0)
             ]
             played = await play_many(

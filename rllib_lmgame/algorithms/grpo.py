@@ -42,10 +42,7 @@ class LMGameGRPO(LMGamePPO):
     """
 
     config: LMGameGRPOConfig
-
-    @classmethod
-    def get_default_config(cls) -> LMGameGRPOConfig:
-        return LMGameGRPOConfig()
+    config_class = LMGameGRPOConfig
 
 
 register_trainable(LMGameGRPO.__name__, LMGameGRPO)

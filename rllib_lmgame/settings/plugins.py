@@ -29,6 +29,8 @@ class Registry:
         own: Name -> import path (or the part itself).
         of_function: Import path of the group for a function; ``None``: parts are no groups.
         takes: What a function takes, for errors.
+        arguments: How many it is given by their places, and others by their names.
+        base: Import path of what classes of parts that are groups derive from.
     """
 
     key: str
@@ -36,6 +38,8 @@ class Registry:
     own: Mapping[str, Any]
     of_function: str | None = None
     takes: str = ""
+    arguments: tuple[int, tuple[str, ...]] = (1, ())
+    base: str = "rllib_lmgame.base.group:Group"
 
     @classmethod
     def of(cls, key: str, what: str, *groups: type) -> Registry:
@@ -111,16 +115,14 @@ class Registry:
             return type(choice)
         name = self._split(choice)[0]
         found = self.find(name)
-        if self.of_function is None:
+        base = import_path(self.base, self.key)
+        if isinstance(found, type) and issubclass(found, base):
             return found
-        of_function = import_path(self.of_function, self.key)
-        (base,) = of_function.__bases__
-        if isinstance(found, type):
-            if not issubclass(found, base):
-                raise ConfigError(self.key, f"`{name}` does not derive from {base.__name__} ({base.__module__})")
-            return found
-        check_call(found, name, self.key, self.takes, None)
-        return of_function
+        if self.of_function is None or (isinstance(found, type) and self.of_function != self.base):
+            raise ConfigError("", f"`{name}` does not derive from {base.__name__} ({base.__module__})")
+        places, named = self.arguments
+        check_call(found, name, "", self.takes, *[None] * places, **dict.fromkeys(named))
+        return import_path(self.of_function, self.key)
 
     def _split(self, choice: Any) -> tuple[str, dict[str, Any]]:
         first = isinstance(choice, Mapping) and "type" not in choice
@@ -291,6 +293,7 @@ ESTIMATORS = Registry(
     },
     of_function="rllib_lmgame.learners.advantages.inputs:FunctionEstimator",
     takes="an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.inputs)",
+    base="rllib_lmgame.learners.advantages.inputs:Estimator",
 )
 
 
@@ -310,6 +313,7 @@ POLICY_LOSSES = Registry(
     },
     of_function="rllib_lmgame.learners.losses.policy:FunctionLoss",
     takes="a policy loss takes one argument, PolicyTerms (rllib_lmgame.learners.losses.policy)",
+    base="rllib_lmgame.learners.losses.policy:PolicyLoss",
 )
 AGGREGATIONS = Registry(
     "token_ppo.aggregation",
@@ -323,6 +327,7 @@ AGGREGATIONS = Registry(
             "constant_length": "ConstantLength",
         }.items()
     },
+    base="rllib_lmgame.learners.losses.aggregation:Aggregation",
 )
 PREFERENCE_LOSSES = Registry(
     "dpo.loss",
@@ -337,12 +342,17 @@ PREFERENCE_LOSSES = Registry(
             "kto": "KTO",
         }.items()
     },
+    base="rllib_lmgame.learners.losses.preferences:PreferenceLoss",
 )
 OBJECTIVES = Registry("token_ppo.objective", "objective", {"ppo": "rllib_lmgame.learners.objectives.ppo:PPOObjective"})
 ENGINES = Registry(
     "inference.engine",
     "engine",
-    {name: f"rllib_lmgame.inference.registry:{name.upper()}" for name in ("vllm", "transformers")},
+    {"vllm": "rllib_lmgame.inference.registry:VLLM", "transformers": "rllib_lmgame.inference.registry:Transformers"},
+    of_function="rllib_lmgame.inference.registry:Engine",
+    takes="an engine is made as (model_dir, options, *, context_length, seed, version, trust_remote_code)",
+    arguments=(2, ("context_length", "seed", "version", "trust_remote_code")),
+    base="rllib_lmgame.inference.registry:Engine",
 )
 REPLY_FORMATS = Registry(
     "config.language_model.reply_format",
@@ -359,11 +369,22 @@ REPLY_FORMATS = Registry(
             "fence": "reply_formats:Fence",
         }.items()
     },
+    base="rllib_lmgame.policies.chat.replies:ReplyFormat",
 )
 MATCHMAKERS = Registry(
     "config.league.matchmaking",
     "matchmaker",
-    {name: f"rllib_lmgame.league.matchmaking:{name}" for name in ("uniform", "latest", "pfsp_hard", "pfsp_var")},
+    {
+        name: f"rllib_lmgame.league.matchmaking:{cls}"
+        for name, cls in {
+            "pfsp_var": "PFSPVar",
+            "pfsp_hard": "PFSPHard",
+            "uniform": "Uniform",
+            "latest": "Latest",
+        }.items()
+    },
+    of_function="rllib_lmgame.league.matchmaking:FunctionMatchmaker",
+    takes="a matchmaker takes one argument, the standings against all members",
 )
 MEASURES = Registry(
     "config.evaluation_config.measures",
@@ -387,8 +408,5 @@ CALLBACKS = Registry(
 REPORTS = Registry(
     "report",
     "report",
-    {
-        "learning": "rllib_lmgame.evaluation.learning_report:learning_report",
-        "exploitability": "rllib_lmgame.evaluation.exploitability_report:exploitability_report",
-    },
+    {"learning": "rllib_lmgame.evaluation.learning_report:learning_report"},
 )

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from rllib_lmgame.base.errors import did_you_mean
 from rllib_lmgame.settings.algorithms import ACTION_VALUES
-from rllib_lmgame.settings.sections.exploiters import share_without_members
 from rllib_lmgame.settings.sections.inference import ADAPTER_ARGUMENTS
 from rllib_lmgame.settings.sections.league import is_league
 from rllib_lmgame.settings.sections.supervised import groups_needed, share_of_groups, spare_groups
@@ -90,11 +89,11 @@ def replies(s: Settings, f: Any) -> Found:
             "is that of language_model.think_tag, so that every action would be taken for reasoning; name another tag",
             ("language_model.think_tag",),
         )
-    if s.lm.think == "required" and not form.thought_form:
+    if s.lm.think == "required" and form.thought_form == "":
         yield Broken(
             "language_model.think",
-            f"required cannot be told with reply_format: {s.lm.reply_format}, in which reasoning has no marks; use "
-            "`optional`, which asks for it",
+            f"required cannot be told with reply_format: {s.lm.reply_format.type}, in which reasoning has no marks; "
+            "use `optional`, which asks for it",
             ("language_model.reply_format",),
         )
 
@@ -366,9 +365,9 @@ def _oversample(s: Settings) -> Iterator[str]:
         )
 
 
-def overlap(s: Settings, f: Any) -> Found:
+def async_rollouts(s: Settings, f: Any) -> Found:
     """What does not go with playing ahead of the update."""
-    ahead = s.overlap.max_staleness
+    ahead = s.async_rollouts.max_staleness
     ppo = [s.policy(name).ppo for name in s.trained_policies()]
     limits = [each.staleness_limit for each in ppo if each.staleness_limit is not None]
     for problem, say in (
@@ -402,21 +401,20 @@ def overlap(s: Settings, f: Any) -> Found:
         ),
     ):
         if ahead and problem:
-            yield Broken("overlap.max_staleness", say)
+            yield Broken("async_rollouts.max_staleness", say)
 
 
 # -- a league ---------------------------------------------------------------------------------------------------------
 
 
 def league(s: Settings, f: Any) -> Found:
-    """A league and its policies. Raises: ConfigError: there is no such matchmaker."""
+    """A league and its policies."""
     own, learning = s.league, s.trained_policies()
     if own is None:
         return
     if s.seats is not None and not is_league(s.seats):
         say = "must be `league` beside a `league` section, or left out; the league seats"
         yield Broken("policy_mapping_fn", say)
-    _ = f.matchmaker
     if own.forgotten is not None and own.self_play_share + own.forgotten.share > 1:
         say = f"{own.forgotten.share:g} and self_play_share={own.self_play_share:g} are more than 1 together"
         yield Broken("league.forgotten.share", say)
@@ -426,9 +424,7 @@ def league(s: Settings, f: Any) -> Found:
         say = "needs averaged weights: set config.token_ppo.ema_decay"
         yield Broken("league.averaged_snapshots", say)
     yield from _exploiters(own.exploiter_options, learning)
-    meeting = [
-        name for name in learning if share_without_members(own.exploiter_options.get(name), own.self_play_share) < 1
-    ]
+    meeting = [name for name in learning if own.share_without_members(name) < 1]
     if own.opponent_engines < len(meeting):
         yield Broken(
             "league.opponent_engines",
@@ -509,7 +505,7 @@ def _over_devices(s: Settings, engine: Any) -> Found:
     if not engine.over_devices:
         yield Broken(
             key,
-            f"{way!r} needs engine: vllm, or another that takes weights from GPU to GPU; `{engine.name}` takes "
+            f"{way!r} needs engine: vllm, or another that takes weights from GPU to GPU; `{engine.type}` takes "
             "object_store",
         )
     if way == "nccl" and (ours % 1 or theirs % 1):
@@ -533,7 +529,7 @@ def _action_values(s: Settings, engine: Any) -> Found:
     if values.beta > 0 and not (engine.plays_value_backbone if backbones else engine.plays_values):
         yield Broken(
             "inference.engine",
-            f"`{engine.name}` cannot add action values{' of a backbone of their own' * backbones} to logits; take "
+            f"`{engine.type}` cannot add action values{' of a backbone of their own' * backbones} to logits; take "
             f"transformers,{' value_model: shared,' * backbones} or action_values.beta: 0, with which the policy plays "
             "alone",
         )
@@ -552,7 +548,7 @@ def _adapters(s: Settings, engine: Any) -> Found:
     """Adapters that engines hold beside the model."""
     key, learning = "inference.adapters", s.trained_policies()
     if not engine.serves_adapters:
-        yield Broken(key, f"needs engine: vllm; `{engine.name}` holds merged weights")
+        yield Broken(key, f"needs engine: vllm; `{engine.type}` holds merged weights")
     if any(s.model_of(policy).lora is None for policy in learning):
         yield Broken(key, "needs language_model.lora for all policies that learn")
     if len({_base_of(s, policy) for policy in learning}) > 1:

@@ -11,7 +11,7 @@ from rllib_lmgame.telemetry.phases import WHY_DROPPED, phase_of
 
 UNREAD, EQUAL, GAP, DROPPED = "unread", "equal", "gap", "dropped"
 LARGE_GAP = 0.1
-"""Of :data:`GAP`; bfloat16 alone explains about a tenth of it."""
+"""Difference above which a note is printed; bfloat16 alone explains about a tenth of it."""
 PAGE = "docs/troubleshooting.md"
 ROWS = (1, 10, 100, 1000)
 """Iterations in a row after which it is said, each time once."""

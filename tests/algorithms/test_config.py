@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import json
 import re
@@ -281,7 +280,7 @@ def test_a_league_by_its_section_or_by_its_mapping() -> None:
             },
             "policies": ["a", "b"],
         },
-        {"league": {"matchmaking": {"type": "rllib_lmgame.league.matchmaking:pfsp_hard", "power": 3}}},
+        {"league": {"matchmaking": {"type": "rllib_lmgame.league.matchmaking:PFSPHard", "power": 3}}},
         {
             "league": {"opponent_engines": 2},
             "policies": {"a": {}, "b": {"language_model": {"tiny": {"seed": 3}}}},
@@ -518,73 +517,6 @@ def test_legal_moves_are_trained_with_importance_weights() -> None:
     assert config.token_ppo_options.importance_sampling.cap == 2.0
 
 
-@pytest.mark.parametrize(("game", "listed"), [("Werewolf", True), ("Negotiation", True), ("Debate", False)])
-def test_legal_moves_are_asked_of_games_that_list_some(game: str, listed: bool) -> None:
-    """In a turn or another: talk is free in the first two, and all there is in the third."""
-    asked = {**BASE, "env": f"lmgame/{game}-v0", "env_config": {}, "text_rollouts": {"constrained_decoding": True}}
-    config = LMGamePPOConfig().update_from_dict(asked)
-    with contextlib.nullcontext() if listed else pytest.raises(ConfigError, match=f"{game}-v0 does not list its legal"):
-        config.validate()
-
-
-def test_legal_moves_are_asked_of_the_games_of_the_evaluation_too() -> None:
-    games = ["lmgame/TicTacToe-v0", "lmgame/GSM8K-v0"]
-    asked = {**BASE, "text_rollouts": {"constrained_decoding": True}, "evaluation_config": {"games": games}}
-    with pytest.raises(ConfigError, match="GSM8K-v0 does not list its legal actions") as caught:
-        LMGamePPOConfig().update_from_dict(asked).validate()
-    assert caught.value.path == "config.evaluation_config.games[1].env"
-    LMGamePPOConfig().update_from_dict({**asked, "evaluation_config": {"games": games[:1]}}).validate()
-
-
-class Broken(Counting):
-    def start(self, level):
-        raise RuntimeError("no server")
-
-
-class Late(Counting):
-    """Free talk until a word opens the listed moves."""
-
-    started = 0
-
-    def start(self, level):
-        super().start(level)
-        self.open = False
-        Late.started += 1
-
-    def legal_actions(self):
-        return ("less",) if self.open else ()
-
-    def read_move(self, text):
-        if text == "sesame":
-            return text
-        return super().read_move(text) if self.open else "nothing"
-
-    def play_move(self, move):
-        self.open = self.open or move == "sesame"
-        return super().play_move(move) if move == "less" else 0.0
-
-    def expert_action(self):
-        return "less" if self.open else "sesame"
-
-
-def asking_for_legal_moves(*games: str) -> LMGamePPOConfig:
-    asked = {"games": list(games), "text_rollouts": {"constrained_decoding": True}}
-    return LMGamePPOConfig().update_from_dict(asked)
-
-
-def test_a_game_that_fails_where_its_legal_moves_are_asked_is_named() -> None:
-    with pytest.raises(ConfigError, match="no server") as caught:
-        asking_for_legal_moves("lmgame/TicTacToe-v0", f"{__name__}:Broken").validate()
-    assert caught.value.path == "config.games[1].env" and "\n" not in caught.value.message
-
-
-def test_legal_moves_that_a_solver_comes_to_are_listed_and_asked_for_once() -> None:
-    asking_for_legal_moves(f"{__name__}:Late").validate()
-    started = Late.started
-    asking_for_legal_moves(f"{__name__}:Late").validate()
-    assert Late.started == started
-
-
 @pytest.mark.parametrize(
     ("options", "key"),
     [
@@ -694,7 +626,7 @@ def test_what_evaluation_plays_is_written_and_read_again(evaluation, temperature
 def test_a_mapping_function_is_written_as_its_import_path() -> None:
     policies = {"policies": ["a", "b"], "policy_mapping_fn": first_seat}
     written = LMGamePPOConfig().update_from_dict({**BASE, **policies}).settings.as_yaml()
-    assert LMGamePPOConfig().update_from_dict(written).seat_mapping()("player_1") == "a"
+    assert LMGamePPOConfig().update_from_dict(written).agent_to_module_mapping()("player_1") == "a"
     assert written["policy_mapping_fn"] == f"{__name__}:first_seat"
 
 
@@ -702,7 +634,7 @@ def test_a_mapping_function_without_a_name_is_not_lost_in_silence() -> None:
     policies = {"policies": ["a", "b"], "policy_mapping_fn": lambda *args, **kwargs: "b"}
     written = LMGamePPOConfig().update_from_dict({**BASE, **policies}).settings.as_yaml()
     with pytest.raises(ConfigError, match="policy_mapping_fn"):
-        LMGamePPOConfig().update_from_dict(written).seat_mapping()
+        LMGamePPOConfig().update_from_dict(written).agent_to_module_mapping()
 
 
 @pytest.mark.parametrize(("theirs", "ours"), OTHER_NAMES.items())
@@ -828,7 +760,7 @@ def test_forms_of_rllib_that_work() -> None:
         config = LMGamePPOConfig().update_from_dict(BASE)
         config.multi_agent(policies=policies, policy_mapping_fn=first_seat, policies_to_train=["a"]).validate()
         assert (list(config.player_options), config.trained_policies()) == (["a", "b"], ["a"])
-        assert config.seat_mapping()("X", None, role="X", agent_ids=("X", "O"), seed=1) == "a"
+        assert config.agent_to_module_mapping()("X", None, role="X", agent_ids=("X", "O"), seed=1) == "a"
         again = LMGamePPOConfig().update_from_dict(config.to_dict())
         assert (list(again.player_options), again.trained_policies()) == (["a", "b"], ["a"])
     written = {"multiagent": {"policies": ["a", "b"], "policy_mapping_fn": "per_role", "policies_to_train": ["b"]}}

@@ -31,7 +31,7 @@ from rllib_lmgame.experiments.spec import Source, make_spec
 from rllib_lmgame.learners.losses.policy import PolicyTerms
 from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.policies.scripted import make_scripted_player
-from rllib_lmgame.rollouts.asking import Answer
+from rllib_lmgame.rollouts.batch_inference import Answer
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.plugins import ESTIMATORS
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions

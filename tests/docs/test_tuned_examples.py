@@ -28,11 +28,10 @@ from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.base.schedule import ScheduleOptions
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.experiments.checks import check, prompts
-from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.checks.outside import dry_run_outside, stand_in_for_missing
-from rllib_lmgame.experiments.checks.resources import request_of
+from rllib_lmgame.experiments.checks.resources import gpu_lines, request_of
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file, read_experiments
 from rllib_lmgame.experiments.files.schema import file_schema
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
@@ -450,7 +449,7 @@ def made_up_levels_of(experiment) -> bool:
     return "# made-up levels" in dry_run_outside(experiment)
 
 
-@pytest.mark.parametrize("path", TINY_FILES, ids=lambda path: path.stem)
+@each(TINY_FILES)
 def test_a_small_example_says_that_its_levels_are_made_up(path: Path) -> None:
     head = path.read_text(encoding="utf-8").partition(f"\n{path.stem}:")[0]
     made_up = any(map(made_up_levels_of, checked_all(path)))
@@ -473,7 +472,7 @@ def test_one_file_has_grls_prompts_and_tags_task_by_task() -> None:
 
 
 @each(MULTIPLAYER_FILES)
-def test_multiplayer_example_has_a_tiny_one_of_each_line_up(path: Path) -> None:
+def test_multiplayer_example_has_a_tiny_one_of_each_mapping(path: Path) -> None:
     names = {spec.name.partition("-qwen")[0] for spec in read_experiments(str(path), [])}
     assert len(names) == 10
     assert {f"{name}-tiny" for name in names} <= {tiny.stem for tiny in TINY_FILES}
@@ -548,7 +547,7 @@ def test_kuhn_example_has_the_measured_recipe() -> None:
 
 
 def test_kuhn_league_differs_from_self_play_as_the_results_say() -> None:
-    """Its line-up and the settings that docs/results/self-play.md gives self-play for the comparison, nothing else."""
+    """Its assignment and the settings that docs/results/self-play.md gives self-play to compare, nothing else."""
     page = (EXAMPLES.parent / "docs" / "results" / "self-play.md").read_text(encoding="utf-8")
     command = next(line.strip() for line in page.splitlines() if "kuhn-selfplay" in line and "ppo_iteration" in line)
     words = shlex.split(command)

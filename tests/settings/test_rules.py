@@ -68,12 +68,12 @@ data_selection.oversample | {text_rollouts: {deterministic: true}, data_selectio
 data_selection.oversample | {env: lmgame/TicTacToe-v0, league: {}, data_selection: {oversample: 2}}
 data_selection.oversample | {num_env_runners: 3, text_rollouts: {episodes_per_iteration: 2}, data_selection: {oversample: 4}}
 data_selection.oversample | {num_env_runners: 2, text_rollouts: {episodes_per_iteration: 4}, data_selection: {oversample: 1.25}}
-overlap.max_staleness | {num_env_runners: 1, text_rollouts: {deterministic: true}, overlap: {max_staleness: 1}}
-overlap.max_staleness | {num_env_runners: 1, token_ppo: {advantage_estimator: vine}, overlap: {max_staleness: 1}}
-overlap.max_staleness | {num_env_runners: 1, token_ppo: {importance_sampling: null}, overlap: {max_staleness: 1}}
-overlap.max_staleness | {num_env_runners: 1, token_ppo: {staleness_limit: 0}, overlap: {max_staleness: 1}}
-overlap.max_staleness | {num_env_runners: 1, inference: {sleep_during_update: true, num_gpus_per_engine: 1}, overlap: {max_staleness: 1}}
-overlap.max_staleness | overlap: {max_staleness: 1}
+async_rollouts.max_staleness | {num_env_runners: 1, text_rollouts: {deterministic: true}, async_rollouts: {max_staleness: 1}}
+async_rollouts.max_staleness | {num_env_runners: 1, token_ppo: {advantage_estimator: vine}, async_rollouts: {max_staleness: 1}}
+async_rollouts.max_staleness | {num_env_runners: 1, token_ppo: {importance_sampling: null}, async_rollouts: {max_staleness: 1}}
+async_rollouts.max_staleness | {num_env_runners: 1, token_ppo: {staleness_limit: 0}, async_rollouts: {max_staleness: 1}}
+async_rollouts.max_staleness | {num_env_runners: 1, inference: {sleep_during_update: true, num_gpus_per_engine: 1}, async_rollouts: {max_staleness: 1}}
+async_rollouts.max_staleness | async_rollouts: {max_staleness: 1}
 policy_mapping_fn | {env: lmgame/TicTacToe-v0, policy_mapping_fn: self_play, league: {}}
 league.matchmaking | {env: lmgame/TicTacToe-v0, league: {matchmaking: pfsp_hrad}}
 league.forgotten.share | {env: lmgame/TicTacToe-v0, league: {self_play_share: 0.6, forgotten: {share: 0.6}}}
@@ -125,11 +125,6 @@ def test_the_example_of_a_rule_is_refused_at_its_key(key: str, example: str) -> 
         notices_of(yaml.safe_load(example))
     assert caught.value.path == f"config.{key}"
     assert caught.value.message and "{" not in caught.value.message.replace("{stage: 0}", "")
-
-
-def test_a_warm_up_that_is_longer_than_the_stage_is_told() -> None:
-    (notice,) = notices_of({"warm_start": {"max_steps": 20}})
-    assert notice.startswith("config.warm_start.lr_warmup_steps: 50 steps of warm-up are more than max_steps: 20, so")
 
 
 @pytest.mark.parametrize(
