@@ -67,6 +67,17 @@ def moved(learner: Any, before: dict[str, torch.Tensor]) -> set[str]:
     return {name for name, tensor in weights(learner).items() if not torch.equal(before[name], tensor)}
 
 
+def row_logprobs(module: Any, row: Any, mask: np.ndarray | None = None) -> torch.Tensor:
+    """Of the replies of one row, or of the tokens in ``mask``, in a pass of its own, among the whole vocabulary."""
+    from rllib_lmgame.policies.model.attention import PackedRows
+
+    model, ids = module.language_model, torch.as_tensor(row.input_ids).long()[None]
+    with PackedRows(torch.tensor([0, ids.shape[1]])):
+        hidden = model.model(ids, use_cache=False, position_ids=torch.arange(ids.shape[1])[None]).last_hidden_state[0]
+    at = torch.as_tensor(row.loss_mask if mask is None else mask).nonzero().squeeze(-1)
+    return model.lm_head(hidden[at - 1]).log_softmax(-1).gather(-1, ids[0, at][:, None]).squeeze(-1)
+
+
 def restored(fresh: Any, learner: Any, path: Path) -> Any:
     """``fresh`` with what a checkpoint of ``learner`` has."""
     learner.save_shard(path)

@@ -104,30 +104,6 @@ def test_returns_that_do_not_vary_are_no_division_by_zero() -> None:
     assert units.in_rewards(np.array([0.0, 1.0]), GAMES, np.array([0, 0])) == pytest.approx([1.0, 1.0], abs=1e-3)
 
 
-@given(seed=st.integers(0, 2**32 - 1), learners=st.integers(1, 3))
-@settings(max_examples=25, deadline=None)
-def test_statistics_are_those_of_all_learners(seed: int, learners: int) -> None:
-    """Also where one of them has no trajectory, or none of a game."""
-    rng = np.random.default_rng(seed)
-    rewards, games = random_trajectories(rng, 7)
-    owner = rng.integers(0, learners, 7)
-    alone, sums = ValueUnits(), []
-    observe(alone, inputs_of(rewards, games), head_is_new=True)
-    parts = [
-        ([rewards[i] for i in np.flatnonzero(owner == n)], [games[i] for i in np.flatnonzero(owner == n)])
-        for n in range(learners)
-    ]
-    for part in parts:
-        observe(ValueUnits(), inputs_of(*part, lambda s: sums.append(s) or s), head_is_new=True)
-    for part in parts:
-        units = ValueUnits()
-        observe(units, inputs_of(*part, lambda _: np.sum(sums, axis=0)), head_is_new=True)
-        assert units.games.keys() == alone.games.keys()
-        for game, found in units.games.items():
-            expected = alone.games[game]
-            assert (found.mean, found.square) == pytest.approx((expected.mean, expected.square), rel=1e-9, abs=1e-9)
-
-
 def sums_of(features: np.ndarray, targets: np.ndarray, game: np.ndarray, chosen: np.ndarray) -> RegressionSums:
     gram, vectors = token_sums(*map(torch.from_numpy, (features, targets, game, chosen)), len(GAMES))
     sums = RegressionSums.empty(features.shape[1])

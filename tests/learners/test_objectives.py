@@ -236,15 +236,6 @@ def test_advantages_with_a_scale_of_their_own_keep_it(
     assert update.meter.before["advantage_std"] != pytest.approx(1.0, rel=1e-2)
 
 
-def test_the_target_of_the_value_function_does_not_depend_on_the_estimator(make_episodes: Any) -> None:
-    batch = batch_of(make_episodes(6))
-    targets = [
-        recorded(PPOObjective(), update_of(batch, settings_of(advantage_estimator=name))).batch.returns.copy()
-        for name in ("gae", f"{__name__}:ByGroupAndRole")
-    ]
-    np.testing.assert_array_equal(*targets)
-
-
 def test_supervision_is_cross_entropy(make_episodes: Any) -> None:
     batch = batch_of(make_episodes(2))
     update = update_of(batch, settings_of())

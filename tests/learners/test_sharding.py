@@ -124,12 +124,6 @@ def test_the_tokens_of_the_rows_are_counted() -> None:
     assert num_tokens(episode, ("other",)) == 5
 
 
-def test_the_longest_episodes_are_dealt_first() -> None:
-    """In the order given, the last and longest episode would make one shard three times the other."""
-    shards = [shard for shard, _ in WholeEpisodes(episodes=[simple(2), simple(2), simple(4)]).shard(2)]
-    assert [tokens_in(shard) for shard in shards] == [4, 4]
-
-
 def test_the_last_state_of_a_terminated_game_is_not_trained_on_and_not_counted() -> None:
     part = make_part("player", [(4, 3)])
     part.custom_data[CUSTOM_DATA_KEY].final_prompt_ids = np.ones(50, np.int32)

@@ -24,14 +24,6 @@ IMPORTANCE_LEVELS = ("token", "turn", "turn_geometric", "trajectory", "trajector
 """What a ratio between sampler and learner is of: a token, or the product or the geometric mean over tokens."""
 
 GROUP = "group"
-NORMALIZE_MODES = ("batch", GROUP, "game", "role", "center_role", "none")
-MONTE_CARLO = "monte_carlo"
-LOSS, REWARD = KL_PLACES = ("loss", "reward")
-KL_ESTIMATORS = ("k1", "k2", "k3")
-"""Estimates of a divergence (:func:`~rllib_lmgame.learners.losses.policy.kl_estimate`)."""
-KL_GRADIENTS = ("k2", "k3")
-"""Those whose gradient the penalty in the loss may have; that of ``k1`` is zero in expectation."""
-POPART, NONE = "popart", "none"
 
 
 class Warmup(Group):
@@ -63,10 +55,10 @@ class CriticOptions(Group):
     """``token_ppo.critic``: the value function."""
 
     target: str = option(
-        MONTE_CARLO,
+        "monte_carlo",
         "What it learns: `monte_carlo` (the return of lambda 1, which does not depend on what a young critic says) or "
         "`gae` (that of `lambda`).",
-        choices=("gae", MONTE_CARLO),
+        choices=("gae", "monte_carlo"),
     )
     warmup: Annotated[Any | None, WARMUPS] = option(
         None,
@@ -75,10 +67,10 @@ class CriticOptions(Group):
         "`gradient`: optimizer steps, on all of it.",
     )
     normalization: str = option(
-        NONE,
+        "none",
         "`popart`: trained on returns less their running mean, over their running deviation, per policy and game. "
         "`vf_loss` and `clip` are in these units, [advantages are not](algorithms.md#the-value-loss).",
-        choices=(POPART, NONE),
+        choices=("popart", "none"),
     )
     lr: Scheduled[float | None] = option(
         None,
@@ -183,21 +175,21 @@ class KLOptions(Group):
         None, "Coefficient; null is RLlib's adaptive one, from `kl_coeff` to `kl_target`.", ge=0
     )
     as_: str = tag(
-        LOSS,
+        "loss",
         "Where it is: a part of the `loss`, or taken off the `reward` of every token before advantages are estimated.",
-        choices=KL_PLACES,
+        choices=("loss", "reward"),
     )
     estimator: str | None = option(
         None,
         "Estimate of KL(policy || reference) that is reported (`mean_kl_loss`), that steers the coefficient, and that "
         "is the penalty in the reward. Null: `k3` (at most 10 a token) in the loss, else `k1`.",
-        choices=KL_ESTIMATORS,
+        choices=("k1", "k2", "k3"),
     )
     loss_estimator: str = option(
         "k2",
         "What the penalty adds to the loss: `k2` has the gradient of KL(policy || reference), `k3` that of "
         "KL(reference || policy). That of `k1` is zero in expectation.",
-        choices=KL_GRADIENTS,
+        choices=("k2", "k3"),
     )
     coeff_range: Scheduled[float] = option(
         100.0,
@@ -213,7 +205,7 @@ class KLOptions(Group):
     @property
     def value(self) -> str:
         """The estimate of the divergence in use."""
-        return self.estimator or ("k3" if self.as_ == LOSS else "k1")
+        return self.estimator or ("k3" if self.as_ == "loss" else "k1")
 
 
 class TokenPPOOptions(Group):
@@ -230,7 +222,7 @@ class TokenPPOOptions(Group):
         None,
         "Mean 0, deviation 1 over the `batch`, a `group` (level and role), `game` or `role`; `center_role` centres "
         "only. null: `none` if the [estimator](algorithms.md#scale) has an own scale, else `batch`.",
-        choices=NORMALIZE_MODES,
+        choices=("batch", GROUP, "game", "role", "center_role", "none"),
     )
     advantage_std_floor: Scheduled[float] = option(
         0.01,
