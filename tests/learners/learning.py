@@ -14,7 +14,7 @@ import torch
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.rollouts.records import trajectory_of
 
 TIMES = {"update_s", "trained_tokens_per_s"}
@@ -138,7 +138,7 @@ def marked(episodes: list[Any], seed: int = 0) -> list[Any]:
     return made
 
 
-class ThreadRanks(Ranks):
+class ThreadGroup(ProcessGroup):
     """Learners that are threads of this process; what each has lies in ``parts``."""
 
     def __init__(self, parts: list[Any], barrier: threading.Barrier, rank: int) -> None:
@@ -159,13 +159,13 @@ class ThreadRanks(Ranks):
         return found
 
 
-def together(members: int, learner: Callable[[ThreadRanks], Any]) -> list[Any]:
+def together(members: int, learner: Callable[[ThreadGroup], Any]) -> list[Any]:
     """What ``learner`` gives for each of so many ranks that run at once."""
     parts, barrier = [None] * members, threading.Barrier(members, timeout=120)
 
     def run(rank: int) -> Any:
         try:
-            return learner(ThreadRanks(parts, barrier, rank))
+            return learner(ThreadGroup(parts, barrier, rank))
         except BaseException:
             barrier.abort()
             raise

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from learning import ThreadRanks, together
+from learning import ThreadGroup, together
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
@@ -21,7 +21,7 @@ from rllib_lmgame.learners.advantages import (
 )
 from rllib_lmgame.learners.advantages.gae import GAE
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.plugins import ESTIMATORS
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
@@ -101,7 +101,7 @@ def test_two_turn_success_gives_the_first_token_its_share(window: bool) -> None:
     trajectory = Trajectory([reply(3, new_row=True), reply(2, reward=1.0, new_row=window)], terminated=True)
     batch = TokenBatch.from_trajectories([trajectory], max_row_tokens=64)
     assert batch.num_rows == (2 if window else 1)
-    inputs = replace(advantage_inputs(batch, gamma=1.0, lam=LAM, ranks=Ranks()), values=np.zeros(5))
+    inputs = replace(advantage_inputs(batch, gamma=1.0, lam=LAM, ranks=ProcessGroup()), values=np.zeros(5))
     advantages = token_gae(inputs)
     np.testing.assert_allclose(advantages, [LAM**4, LAM**3, LAM**2, LAM, 1.0], rtol=1e-6)
     np.testing.assert_allclose(monte_carlo_returns(inputs), np.ones(5))
@@ -119,7 +119,7 @@ def test_a_truncated_trajectory_bootstraps_and_a_terminated_one_does_not() -> No
             packed, values=np.full(packed.num_actions, 0.25), bootstrap_values=np.full(len(packed.bootstrap_index), 4.0)
         )
     assert batch.bootstrap_values.tolist() == [0.0, 4.0]
-    inputs = advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=Ranks())
+    inputs = advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=ProcessGroup())
     assert inputs.truncated.tolist() == [False, True]
     advantages = token_gae(inputs)
     np.testing.assert_allclose(advantages[1], 0.5 - 0.25, rtol=1e-6)
@@ -182,7 +182,7 @@ def test_advantages_are_normalised_within_what_is_compared(
             deviation = max(0.01, (sum((x - mean) ** 2 for x in same) / max(1, len(same))) ** 0.5)
             expected.append((values - mean) / (1.0 if mode in ("center_role", "none") else deviation))
 
-        def learner(ranks: ThreadRanks, mode: str = mode) -> list[np.ndarray]:
+        def learner(ranks: ThreadGroup, mode: str = mode) -> list[np.ndarray]:
             shard = shards[ranks.rank]
             lengths = np.array([len(tokens[n]) for n in shard], np.int64)
             advantages = np.concatenate([np.zeros(0), *(tokens[n] for n in shard)])
@@ -205,7 +205,7 @@ def test_advantages_are_normalised_within_what_is_compared(
 
 
 def test_a_learner_without_tokens_gets_empty_arrays() -> None:
-    inputs = advantage_inputs(TokenBatch.empty(), gamma=GAMMA, lam=LAM, ranks=Ranks(), with_reference=True)
+    inputs = advantage_inputs(TokenBatch.empty(), gamma=GAMMA, lam=LAM, ranks=ProcessGroup(), with_reference=True)
     for found in (
         token_gae(inputs),
         monte_carlo_returns(inputs),

@@ -22,7 +22,7 @@ from rllib_lmgame.learners.losses.policy import PolicyTerms
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
 from rllib_lmgame.learners.objectives.ppo import importance_weights
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import POLICY_LOSSES
 from rllib_lmgame.settings.sections.token_ppo import (
@@ -218,7 +218,7 @@ def update_of(rows: list[Row], **ppo: Any) -> ModuleUpdate:
         settings=LearnerSettings(options, gamma=GAMMA, lam=LAMBDA, vf_loss_coeff=0.5),
         batch=batch,
         meter=UpdateMeter(),
-        ranks=Ranks(),
+        ranks=ProcessGroup(),
         reference_logprobs=lambda inputs: None,
         kl_coefficient=COEFFICIENT,
     )

@@ -13,7 +13,7 @@ from learning import in_groups, marked, row_logprobs, same, step_gradients, toge
 
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.rollouts.records import Trajectory, Turn, trajectory_of
 
 WEIGHT = 0.7
@@ -70,7 +70,7 @@ def test_loss_and_gradient_are_the_formula_written_out(
             found = step_gradients(made[rank])
             return found, update(made[rank], copy.deepcopy(shares[rank]), objective=objective)
 
-        found = [run(Ranks())] if learners == 1 else together(learners, lambda ranks: run(ranks, ranks.rank))
+        found = [run(ProcessGroup())] if learners == 1 else together(learners, lambda ranks: run(ranks, ranks.rank))
         (first, numbers), *others = found
         name = "observation_loss" if weight else "policy_loss"
         assert all(told[name] == numbers[name] for _, told in others)

@@ -13,7 +13,7 @@ import torch
 from episode_parts import rows_in_batch
 from learner_weights import hf_state, set_adam_eps
 from learning import (
-    ThreadRanks,
+    ThreadGroup,
     difference,
     gradients_of,
     row_logprobs,
@@ -30,7 +30,7 @@ from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PreferenceObjective
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.rollouts.records import trajectory_of
 from rllib_lmgame.settings.plugins import PREFERENCE_LOSSES
@@ -221,11 +221,11 @@ def test_several_learners_prepare_what_one_would(case: str, learners: int, make_
         return {name: batch.loss_weights[a:b] for name, (a, b) in zip(batch.episodes, spans, strict=True)}
 
     whole = batch_of(episodes)
-    alone = prepared(objective_of(case), whole, ranks=Ranks())
+    alone = prepared(objective_of(case), whole, ranks=ProcessGroup())
     shards = [shard.episodes for shard, _ in WholeEpisodes(episodes=episodes, needs_groups=True).shard(2)]
     batches = [batch_of(shard) for shard in shards] + [TokenBatch.empty()] * (learners - 2)
 
-    def run(ranks: ThreadRanks) -> ModuleUpdate:
+    def run(ranks: ThreadGroup) -> ModuleUpdate:
         return prepared(objective_of(case), batches[ranks.rank], ranks=ranks)
 
     found = together(learners, run)
@@ -246,7 +246,7 @@ def test_what_the_reference_has_said_is_known_to_whoever_gets_the_pair_next(make
         shard.episodes for shard, _ in WholeEpisodes(episodes=as_pairs(make_episodes(8)), needs_groups=True).shard(2)
     ]
 
-    def run(ranks: ThreadRanks) -> np.ndarray:
+    def run(ranks: ThreadGroup) -> np.ndarray:
         batches = [batch_of(shard) for shard in (*shards, [])]
         first, later = batches[ranks.rank], batches[(ranks.rank + 1) % 3]
         objective = objective_of("sigmoid", of_files=True)

@@ -12,7 +12,7 @@ from learning import difference, restored, update
 
 from rllib_lmgame.learners.engines.reference import Reference, frozen_copy
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.settings.sections.token_ppo import REFERENCES, EMAReference
 
 State = dict[str, torch.Tensor]
@@ -108,7 +108,7 @@ def test_a_copy_in_half_precision_has_the_positions_of_the_policy(make_module: A
     assert all(torch.equal(buffer, own[name]) for name, buffer in copy.named_buffers())
 
 
-class Together(Ranks):
+class Together(ProcessGroup):
     """Two learners that take turns: the second is given what the first had."""
 
     given: list[torch.Tensor] = []

@@ -20,7 +20,7 @@ from rllib_lmgame.learners.advantages import advantage_inputs
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.data.sharding import WholeEpisodes, num_tokens
 from rllib_lmgame.learners.objectives.base import UpdateLoop
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, Turn, played_parts, trajectory_of
 
 
@@ -215,7 +215,7 @@ def test_an_estimator_sees_turns_and_what_was_seen_before_them() -> None:
     episodes = [played(rng, i, group, "game", ("player",)) for i, group in enumerate(["g", "g", "h\ud800"])]
     trajectories = [trajectory_of(part) for episode in episodes for part in played_parts(episode)]
     inputs = advantage_inputs(
-        TokenBatch.from_trajectories(trajectories, max_row_tokens=64), gamma=1.0, lam=1.0, ranks=Ranks()
+        TokenBatch.from_trajectories(trajectories, max_row_tokens=64), gamma=1.0, lam=1.0, ranks=ProcessGroup()
     )
     assert np.diff(inputs.turn_offsets).tolist() == [
         len(turn.response_ids) for trajectory in trajectories for turn in trajectory.turns

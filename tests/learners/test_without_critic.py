@@ -20,7 +20,7 @@ from rllib_lmgame.learners.advantages.group_relative import GRPO
 from rllib_lmgame.learners.engines.torch_engine import PART, POLICY
 from rllib_lmgame.learners.losses.policy import Clip, PolicyTerms
 from rllib_lmgame.learners.objectives import PPOObjective, SupervisedObjective
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import ESTIMATORS
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
@@ -273,7 +273,7 @@ def test_whatever_else_may_learn_takes_its_step(more: dict[str, Any], make_learn
 
 
 def test_all_learners_agree_where_one_has_something_to_learn() -> None:
-    class Other(Ranks):
+    class Other(ProcessGroup):
         """One of two; the other one's advantages reach .5."""
 
         def max(self, values: Any) -> np.ndarray:
@@ -284,4 +284,4 @@ def test_all_learners_agree_where_one_has_something_to_learn() -> None:
         batch = SimpleNamespace(advantages=np.zeros(size, np.float32))
         here = {"settings": settings, "batch": batch, "entropy_coefficient": 0.0}
         assert PPOObjective().has_gradient(SimpleNamespace(**here, ranks=Other()))
-        assert not PPOObjective().has_gradient(SimpleNamespace(**here, ranks=Ranks()))
+        assert not PPOObjective().has_gradient(SimpleNamespace(**here, ranks=ProcessGroup()))

@@ -14,7 +14,7 @@ from rllib_lmgame.settings.sections.token_ppo import GROUP
 
 if TYPE_CHECKING:
     from rllib_lmgame.learners.data.batching import TokenBatch
-    from rllib_lmgame.learners.ranks import Ranks
+    from rllib_lmgame.learners.process_group import ProcessGroup
 
 
 AllReduce = Callable[[np.ndarray], np.ndarray]
@@ -117,7 +117,7 @@ def advantage_inputs(
     *,
     gamma: float,
     lam: float,
-    ranks: Ranks,
+    ranks: ProcessGroup,
     with_reference: bool = False,
     reward_scale: float = 1.0,
     reward_scales: Mapping[str, float] | None = None,
@@ -170,7 +170,7 @@ def _read_only(array: np.ndarray) -> np.ndarray:
     return view
 
 
-def _over_all(names: tuple[str, ...], index: np.ndarray, ranks: Ranks) -> tuple[tuple[str, ...], np.ndarray]:
+def _over_all(names: tuple[str, ...], index: np.ndarray, ranks: ProcessGroup) -> tuple[tuple[str, ...], np.ndarray]:
     """The names of all learners, and ``index`` into ``names`` as one into these."""
     everyones = tuple(ranks.union(names))
     return everyones, np.array([everyones.index(name) for name in names], np.int64)[index]

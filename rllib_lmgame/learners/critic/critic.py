@@ -16,7 +16,7 @@ from rllib_lmgame.learners.advantages import AdvantageInputs, Estimator
 from rllib_lmgame.learners.critic.regression import RegressionSums, fit, token_sums
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.engines.torch_engine import UpdateEngine, load_tensors, save_tensors
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 
 DECAY = 0.9
 """Weight of the old statistics with every batch."""
@@ -167,7 +167,7 @@ _PARTS = ("fitted", "held_out")
 class Critic:
     """What of a value function the optimizer does not know. The same on all learners."""
 
-    def __init__(self, engine: UpdateEngine, ranks: Ranks) -> None:
+    def __init__(self, engine: UpdateEngine, ranks: ProcessGroup) -> None:
         self._engine = engine
         self._ranks = ranks
         self.units = ValueUnits()

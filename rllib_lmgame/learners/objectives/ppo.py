@@ -23,7 +23,7 @@ from rllib_lmgame.learners.losses.policy import MAX_LOG_RATIO, PolicyTerms, toke
 from rllib_lmgame.learners.metrics import explained_variance, moments
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective
 from rllib_lmgame.learners.objectives.policy_losses import kl_penalty, penalised, value_loss
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import ESTIMATORS, POLICY_LOSSES
 from rllib_lmgame.settings.sections.teacher import TeacherOptions
@@ -88,7 +88,7 @@ def ratio_of(gap: np.ndarray, batch: TokenBatch, level: str) -> np.ndarray:
     return np.exp(np.clip(gap, -MAX_LOG_RATIO, MAX_LOG_RATIO))
 
 
-def importance_metrics(found: ImportanceWeights, batch: TokenBatch, ranks: Ranks) -> dict[str, float]:
+def importance_metrics(found: ImportanceWeights, batch: TokenBatch, ranks: ProcessGroup) -> dict[str, float]:
     """Means over the learned tokens of all learners, who take part: weight, truncated, masked, and absolute ``gap``."""
     gap = np.abs(batch.old_logprobs.astype(np.float64) - batch.rollout_logprobs)
     columns = (np.ones(len(gap)), found.weights, found.capped, found.masked, gap)
