@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import sys
+from typing import ClassVar
 
 import pytest
 from ray import tune
@@ -60,7 +61,7 @@ def first_seat(agent_id: str, episode=None, **kwargs) -> str:
 class ComparesGroups(Estimator):
     """An advantage estimator."""
 
-    needs_groups = True
+    needs_groups: ClassVar[bool] = True
 
     def __call__(self, inputs):
         return inputs.rewards
