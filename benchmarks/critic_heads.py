@@ -39,7 +39,7 @@ from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.engines.torch_engine import make_optimizer
 from rllib_lmgame.learners.metrics import explained_variance
 from rllib_lmgame.learners.microbatch import MOST_TOKENS
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.policies.model.network import PolicyNetwork, ValueHead
 from rllib_lmgame.rollouts.episodes import trajectory_of_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
@@ -143,7 +143,7 @@ def tokens_of(model: str, config: Any, trajectories: Sequence[Trajectory]) -> To
     for pack in batch.microbatches(ppo.microbatch or MOST_TOKENS):
         out = module(pack.to_torch() | {"with_logprobs": False, "with_value_features": True})
         hidden[torch.from_numpy(pack.token_slot)] = out["value_features"]
-    inputs = advantage_inputs(batch, gamma=config.gamma, lam=config.lambda_, ranks=Ranks())
+    inputs = advantage_inputs(batch, gamma=config.gamma, lam=config.lambda_, ranks=ProcessGroup())
     returns = ppo.advantage_estimator.value_targets(inputs, monte_carlo=True)
     return Tokens(hidden, torch.from_numpy(returns), inputs.offsets, inputs.episodes)
 
@@ -271,7 +271,7 @@ def learn(tokens: Tokens, make: Callable[[torch.Tensor], Target], rate: float, s
         if step in STEPS:
             with torch.no_grad():
                 values = target.values(head(tokens.hidden[tested]))
-            found.append(explained_variance(values.numpy(), tokens.returns[tested].numpy(), Ranks()))
+            found.append(explained_variance(values.numpy(), tokens.returns[tested].numpy(), ProcessGroup()))
     return found
 
 

@@ -86,13 +86,13 @@ _ELSEWHERE = re.compile(r".+\.language_model|config")
 
 def option_rows(node: Any, schema: Any, prefix: str = "") -> Iterator[tuple[str, ...]]:
     """A row for each key of a mapping, those of mappings in it by their dotted names."""
-    seen: set[str] = set()
+    found: dict[str, list[Any]] = {}
     for key, child in _properties(node, schema):
-        if key not in seen:
-            seen.add(key)
-            yield _row(prefix + key, child, schema)
-            if not _ELSEWHERE.fullmatch(prefix + key):
-                yield from option_rows(child, schema, f"{prefix}{key}.")
+        found.setdefault(key, []).append(child)
+    for key, (child, *others) in found.items():  # Of the groups of a union several may have it.
+        yield _row(prefix + key, {**child, "anyOf": [child, *others]} if others else child, schema)
+        if not _ELSEWHERE.fullmatch(prefix + key):
+            yield from option_rows(child, schema, f"{prefix}{key}.")
 
 
 def _properties(node: Any, schema: Any) -> Iterator[tuple[str, Any]]:

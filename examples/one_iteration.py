@@ -27,7 +27,7 @@ from rllib_lmgame.learners.advantages import advantage_inputs
 from rllib_lmgame.learners.advantages.group_relative import GRPO
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.losses.policy import Clip, PolicyTerms
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
@@ -186,7 +186,7 @@ def update(
     with torch.no_grad():  # What the policy gave each token before the first step.
         for pack in batch.microbatches(config.microbatch_tokens, repeat_cost=0.0):
             batch.put(pack, old_logprobs=model(pack.to_torch())["logprobs"].numpy())
-    batch.advantages = GRPO()(advantage_inputs(batch, gamma=1.0, lam=1.0, ranks=Ranks()))
+    batch.advantages = GRPO()(advantage_inputs(batch, gamma=1.0, lam=1.0, ranks=ProcessGroup()))
     sums: dict[str, float] = {}
     minibatches = batch.minibatches(config.minibatches, rng, config.microbatch_tokens, repeat_cost=0.0)
     for packs in minibatches:

@@ -373,9 +373,9 @@ def _vocabulary_of(teacher: TeacherOptions, fetch: bool) -> Callable[[LanguageMo
     read_address(teacher.model, TEACHER)
     if not fetch:
         return lambda options, tokenizer: None
-    from rllib_lmgame.learners.engines.asked_teacher import HURRIED, SHORT_LIMIT_S, AskedTeacher  # Of an HTTP client.
+    from rllib_lmgame.learners.engines.teacher_client import HURRIED, SHORT_LIMIT_S, TeacherClient  # Of an HTTP client.
 
-    asked = AskedTeacher(teacher.model, HURRIED, SHORT_LIMIT_S)
+    asked = TeacherClient(teacher.model, HURRIED, SHORT_LIMIT_S)
     asked.check()
     return lambda options, source: asked.other_vocabulary(load_tokenizer(source, options), options.context_length)
 

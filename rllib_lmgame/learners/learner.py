@@ -48,13 +48,13 @@ from rllib_lmgame.learners.engines.torch_engine import (
     parameter_counts,
     set_learning_rates,
 )
-from rllib_lmgame.learners.freed_memory import give_back_gpu_memory, give_back_memory, keep_freed_memory
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
+from rllib_lmgame.learners.malloc import give_back_gpu_memory, give_back_memory, keep_freed_memory
 from rllib_lmgame.learners.metrics import UpdateMeter, update_metrics
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_objective
 from rllib_lmgame.learners.objectives.base import StepCounts, UpdateLoop
 from rllib_lmgame.learners.objectives.policy_losses import next_coefficient
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings, learner_threads
 from rllib_lmgame.learners.weights import WeightUse, takes_average
 from rllib_lmgame.policies.model.card import Played
@@ -65,7 +65,7 @@ from rllib_lmgame.rollouts.records import Trajectory, played_parts, trajectory_o
 from rllib_lmgame.telemetry.phases import STEPS, telling
 
 if TYPE_CHECKING:
-    from rllib_lmgame.learners.engines.asked_teacher import AskedTeacher
+    from rllib_lmgame.learners.engines.teacher_client import TeacherClient
 
 DevicePush = Callable[[Mapping[str, torch.Tensor], int], Any]
 
@@ -88,7 +88,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self.references: dict[str, Reference] = {}
         self.averages: dict[str, WeightAverage] = {}
         self.teachers: dict[str, Teacher] = {}
-        self.asked_teacher: AskedTeacher | None = None
+        self.teacher_client: TeacherClient | None = None
         self._reference_known: dict[str, dict[str, np.ndarray]] = {}
         self.critics: dict[str, Critic] = {}
         self.updates: dict[str, int] = {}
@@ -138,7 +138,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     def _make_modules_ddp_if_necessary(self) -> None:
         """Build one engine per trained module instead of RLlib's DDP wrappers."""
-        self.ranks = Ranks.current(self.config.num_learners, self._device)
+        self.ranks = ProcessGroup.current(self.config.num_learners, self._device)
         self._agree_on_microbatches()
         for module_id in sorted(self.module.keys()):
             module = self.module[module_id]
@@ -372,7 +372,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     ) -> ModuleUpdate:
         flags = {"temperature": settings.temperature, "with_entropy": False, "with_values": False}
         teacher = settings.teacher
-        asked = self._asked_teacher(teacher.model) if teacher is not None and teacher.is_asked else None
+        asked = self._teacher_client(teacher.model) if teacher is not None and teacher.is_asked else None
 
         def taught(inputs: Mapping[str, Any]) -> torch.Tensor:
             return self._teacher(module_id, settings).logprobs({**inputs, **flags})
@@ -483,13 +483,13 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             self.teachers[module_id] = Teacher(self.module[module_id], settings.teacher, self._device)
         return self.teachers[module_id]
 
-    def _asked_teacher(self, model: str) -> AskedTeacher:
+    def _teacher_client(self, model: str) -> TeacherClient:
         """One for all policies; made when it is first needed, where its key is looked for."""
-        if self.asked_teacher is None:
-            from rllib_lmgame.learners.engines.asked_teacher import AskedTeacher  # Of an HTTP client.
+        if self.teacher_client is None:
+            from rllib_lmgame.learners.engines.teacher_client import TeacherClient  # Of an HTTP client.
 
-            self.asked_teacher = AskedTeacher(model)
-        return self.asked_teacher
+            self.teacher_client = TeacherClient(model)
+        return self.teacher_client
 
     def _update_copies(self, module_id: str) -> None:
         settings, reference = self.settings(module_id), self.references.get(module_id)

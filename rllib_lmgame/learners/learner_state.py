@@ -1,7 +1,7 @@
 """What a learner's checkpoint holds beside weights, so that a resumed run goes on as if never stopped.
 
-RLlib's ``get_state`` asks one learner. What is spread over learners (DeepSpeed's shards) is left out there and written
-by :meth:`LearnerStateMixin.save_shard`, which the algorithm calls on all learners at once.
+:meth:`LearnerStateMixin.save_shard` writes it, which the algorithm calls on all learners at once. RLlib's ``get_state``
+asks one learner, and holds nothing of it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from ray.rllib.core import COMPONENT_RL_MODULE
-from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.base.json_files import count_of, mapping_of, number_of, read_mapping, write_json
@@ -28,8 +26,6 @@ from rllib_lmgame.settings.sections.token_ppo import LEAST_TOKENS, MOST_TOKENS, 
 
 logger = logging.getLogger(__name__)
 
-STATE_KEY = "lmgame"
-"""Key of our part in RLlib's learner state."""
 CRITIC_FILE = "critic.json"
 REFERENCE_FILE = "reference.safetensors"
 AVERAGE_FILE = "average.safetensors"
@@ -37,39 +33,6 @@ MAX_STATE_BYTES = 64 << 20
 
 
 class LearnerStateMixin:
-    # RLlib's own path: in memory, from one learner.
-
-    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """RLlib's state, and ours. Under DeepSpeed no weights and no optimizer."""
-        state = super().get_state(components, not_components=not_components, **kwargs)  # type: ignore[misc]
-        if components is None:
-            state[STATE_KEY] = self.counters() | {
-                "references": {mid: self._reference_arrays(mid) for mid in self.references},
-                "averages": {mid: _arrays(average.tensors) for mid, average in self.averages.items()},
-                "critic_sums": {mid: _arrays(critic.sums()) for mid, critic in self.critics.items()},
-            }
-        return state
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Undo :meth:`get_state`.
-
-        Raises: CheckpointError: The state is damaged, or a policy has a value function only there, or only here.
-        """
-        if STATE_KEY in state:
-            with _named("the learner's state"):
-                self._check_critics(state[STATE_KEY], "the state")
-        # RLlib keeps newer weights when an older state comes in; a restored run means the weights it names.
-        if state.get(WEIGHTS_SEQ_NO, 0) > 0 and COMPONENT_RL_MODULE in state:
-            self._weights_seq_no = 0
-        super().set_state(state)  # type: ignore[misc]
-        ours = state.get(STATE_KEY)
-        if ours:
-            with _named("the learner's state"):
-                self.set_counters(ours)
-            self._set_copies(ours["references"], ours["averages"] if self._keeps_averages() else {})
-            for mid, critic in self.critics.items():
-                critic.set_sums(ours.get("critic_sums", {}).get(mid, {}))
-
     def _get_optimizer_state(self) -> dict[str, Any]:
         return super()._get_optimizer_state() if not self._any_sharded() else {}  # type: ignore[misc]
 
@@ -96,9 +59,9 @@ class LearnerStateMixin:
         }
 
     def _check_critics(self, saved: Mapping[str, Any], origin: str) -> None:
-        """Refuse weights and optimizers of other parts; before there were policies without a critic, all had one."""
+        """Refuse weights and optimizers of other parts."""
         for mid in self.engines:
-            own, theirs = mid in self.critics, mid in saved.get("critics", self.engines)
+            own, theirs = mid in self.critics, mid in saved["critics"]
             if theirs != own:
                 raise CheckpointError(critic_difference(origin, mid, there=theirs))
 
@@ -163,18 +126,13 @@ class LearnerStateMixin:
         """One learner does, for all."""
         return bool(self.ranks.rank == 0)
 
-    def _make_reference(self, module_id: str, weights: Mapping[str, Any]) -> Reference:
-        tensors = {name: torch.as_tensor(weight) for name, weight in weights.items()}
+    def _make_reference(self, module_id: str, tensors: Mapping[str, torch.Tensor]) -> Reference:
         kl = self._configured(module_id).ppo.kl
         options = InitialReference() if kl is None else kl.reference
         if self.module[module_id].adapters is not None:
             return AdapterReference(self.engines[module_id], options, self.ranks, tensors)
         model = frozen_copy(self.module[module_id], tensors, self._device)
         return Reference(model, options, self.ranks, tensors)
-
-    def _reference_arrays(self, module_id: str) -> dict[str, np.ndarray]:
-        with self.references[module_id].tensors() as tensors:
-            return _arrays(tensors)
 
     def _set_copies(self, references: dict[str, Any], averages: dict[str, Any]) -> None:
         self.references = {
@@ -186,9 +144,7 @@ class LearnerStateMixin:
             decay = self.settings(mid).ppo.ema_decay if mid in self.engines else None
             if decay is not None:
                 self.averages[mid] = WeightAverage(decay)
-                self.averages[mid].tensors = {name: torch.as_tensor(np.array(w)) for name, w in weights.items()}
-
-    # The algorithm's path: files, from all learners.
+                self.averages[mid].tensors = dict(weights)
 
     def save_shard(self, directory: str | Path) -> None:
         """Write this learner's part of a checkpoint, to storage that all learners share. All must be asked."""
@@ -221,7 +177,8 @@ class LearnerStateMixin:
     def load_shard(self, directory: str | Path) -> None:
         """Read a checkpoint of :meth:`save_shard`. All learners must be asked.
 
-        Raises: CheckpointError: A file is missing, damaged, or of other policies, or :meth:`set_state` would raise it.
+        Raises: CheckpointError: A file is missing, damaged, or of other policies, or a policy has a value function
+            only there, or only here.
         """
         directory = Path(directory)
         path = directory / STATE_FILE
@@ -290,11 +247,3 @@ def _named(origin: str | Path) -> Iterator[None]:
 
 def _count_of_policy(ours: Mapping[str, Any], name: str, module_id: str) -> int:
     return count_of(mapping_of(ours[name], name).get(module_id, 0), f"{name}.{module_id}")
-
-
-def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
-    """Copies; bfloat16, which numpy lacks, becomes float32 (exact)."""
-    return {
-        name: (t.float() if t.dtype == torch.bfloat16 else t).detach().cpu().numpy().copy()
-        for name, t in tensors.items()
-    }

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 
 WITHOUT_GRADIENT = "zero_grad_updates"
 """1 for an update that was left out since nothing had a gradient, else 0."""
@@ -42,7 +42,7 @@ class UpdateMeter:
         """Remove and return sums of this learner; 0 for a name never added."""
         return {name: float(self._sums.pop(name, 0.0)) for name in names}
 
-    def means(self, ranks: Ranks) -> dict[str, float]:
+    def means(self, ranks: ProcessGroup) -> dict[str, float]:
         """Sums of all learners over the sum ``"count"``, and maxima over learners."""
         names = sorted(self._sums)
         totals = dict(zip(names, ranks.sum([float(self._sums[name]) for name in names]).tolist(), strict=True))
@@ -52,7 +52,7 @@ class UpdateMeter:
         return {name: total / tokens for name, total in totals.items()} | dict(zip(largest, maxima, strict=True))
 
 
-def moments(values: np.ndarray, ranks: Ranks) -> dict[str, float]:
+def moments(values: np.ndarray, ranks: ProcessGroup) -> dict[str, float]:
     """``mean``, ``std``, ``min``, ``max`` of arrays over all learners, each of which must call."""
     array = np.asarray(values, np.float64)
     count, total = ranks.sum([array.size, array.sum()]).tolist()
@@ -64,7 +64,7 @@ def moments(values: np.ndarray, ranks: Ranks) -> dict[str, float]:
     return {"mean": mean, "std": float(np.sqrt(squares / count)), "min": -low, "max": high}
 
 
-def explained_variance(values: np.ndarray, returns: np.ndarray, ranks: Ranks) -> float:
+def explained_variance(values: np.ndarray, returns: np.ndarray, ranks: ProcessGroup) -> float:
     """``1 - Var[returns - values] / Var[returns]`` over all learners' tokens; NaN if the returns do not vary.
 
     They vary if single precision tells them apart, in numbers of their size or that of the values they may be made of.
@@ -79,7 +79,7 @@ def explained_variance(values: np.ndarray, returns: np.ndarray, ranks: Ranks) ->
 def update_metrics(
     meter: UpdateMeter,
     b: TokenBatch,
-    ranks: Ranks,
+    ranks: ProcessGroup,
     *,
     version: int,
     tokens: int,

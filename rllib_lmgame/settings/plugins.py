@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -78,17 +77,6 @@ class Registry:
         if not isinstance(name, str):
             raise ConfigError(f"{key or self.key}.type", "is missing: write {type: NAME, OPTION: VALUE}")
         return name, options
-
-    def label(self, choice: Any) -> str:
-        """The same text for all spellings of a part and its options: its first name, with options as JSON."""
-        name, options = self.split(choice)
-        first = next((other for other, path in self.own.items() if path == self.own.get(name)), name)
-        return json.dumps({"type": first, **options}, sort_keys=True) if options else first
-
-    @staticmethod
-    def choice(label: str) -> Any:
-        """Undo :meth:`label`."""
-        return json.loads(label) if label.startswith("{") else label
 
     def is_own(self, choice: Any) -> bool:
         """Whether a setting names a part of this package, with plain options: what a stranger's file may say."""

@@ -24,7 +24,7 @@ from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
 from rllib_lmgame.inference.weights import state_checksum, unpack_state
 from rllib_lmgame.learners.learner import LMGameLearner
-from rllib_lmgame.learners.ranks import OtherLearnerError, Ranks
+from rllib_lmgame.learners.process_group import OtherLearnerError, ProcessGroup
 from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of
 from rllib_lmgame.policies.model.files import ModelFiles
@@ -97,7 +97,7 @@ class Learner:
     weights_for = LMGameLearner.weights_for
     _device = torch.device("cpu")
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: ProcessGroup) -> None:
         self.ranks = ranks
         self.weights = {"w": torch.ones(2, dtype=torch.bfloat16)}
         self.engines = {"player": self}
@@ -122,7 +122,7 @@ def test_the_averaged_weights_are_pushed_where_they_are_asked_for(use: WeightUse
         def __call__(self, state: dict[str, torch.Tensor], version: int) -> None:
             pushed.append((state, version))
 
-    learners = SimpleNamespace(is_local=True, _learner=Learner(Ranks()))
+    learners = SimpleNamespace(is_local=True, _learner=Learner(ProcessGroup()))
     group = SimpleNamespace(learner_push=Push, note_device_push=pushed.append)
     push_from_learners(learners, group, "player", 7, use)
     (state, version), noted = pushed
@@ -132,15 +132,15 @@ def test_the_averaged_weights_are_pushed_where_they_are_asked_for(use: WeightUse
 
 def test_a_push_that_fails_on_the_first_learner_ends_on_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     failures: list[Any] = []
-    monkeypatch.setattr(Ranks, "sum", lambda ranks, failed: failures.append(failed) or 1)
+    monkeypatch.setattr(ProcessGroup, "sum", lambda ranks, failed: failures.append(failed) or 1)
 
     def push(state: Any, version: int) -> None:
         raise RuntimeError("no engine")
 
     with pytest.raises(RuntimeError, match="no engine"):
-        Learner(Ranks(2, 0)).push_on_device("player", push, 1)
+        Learner(ProcessGroup(2, 0)).push_on_device("player", push, 1)
     with pytest.raises(OtherLearnerError):
-        Learner(Ranks(2, 1)).push_on_device("player", push, 1)
+        Learner(ProcessGroup(2, 1)).push_on_device("player", push, 1)
     assert failures == [True, False]
 
 

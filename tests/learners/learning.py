@@ -14,12 +14,11 @@ import torch
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.rollouts.records import trajectory_of
 
 TIMES = {"update_s", "trained_tokens_per_s"}
 """Numbers of an update that no two updates have alike."""
-by_state_and_files = pytest.mark.parametrize("how", ["state", "files"])
 
 
 def update(learner: Any, episodes: Any, module: str | None = "player", **how: Any) -> dict[str, Any]:
@@ -68,13 +67,21 @@ def moved(learner: Any, before: dict[str, torch.Tensor]) -> set[str]:
     return {name for name, tensor in weights(learner).items() if not torch.equal(before[name], tensor)}
 
 
-def restored(fresh: Any, learner: Any, how: str, path: Path) -> Any:
-    """``fresh`` with what ``learner`` has: by its state, or by files."""
-    if how == "state":
-        fresh.set_state(learner.get_state())
-    else:
-        learner.save_shard(path)
-        fresh.load_shard(path)
+def row_logprobs(module: Any, row: Any, mask: np.ndarray | None = None) -> torch.Tensor:
+    """Of the replies of one row, or of the tokens in ``mask``, in a pass of its own, among the whole vocabulary."""
+    from rllib_lmgame.policies.model.attention import PackedRows
+
+    model, ids = module.language_model, torch.as_tensor(row.input_ids).long()[None]
+    with PackedRows(torch.tensor([0, ids.shape[1]])):
+        hidden = model.model(ids, use_cache=False, position_ids=torch.arange(ids.shape[1])[None]).last_hidden_state[0]
+    at = torch.as_tensor(row.loss_mask if mask is None else mask).nonzero().squeeze(-1)
+    return model.lm_head(hidden[at - 1]).log_softmax(-1).gather(-1, ids[0, at][:, None]).squeeze(-1)
+
+
+def restored(fresh: Any, learner: Any, path: Path) -> Any:
+    """``fresh`` with what a checkpoint of ``learner`` has."""
+    learner.save_shard(path)
+    fresh.load_shard(path)
     return fresh
 
 
@@ -131,7 +138,7 @@ def marked(episodes: list[Any], seed: int = 0) -> list[Any]:
     return made
 
 
-class ThreadRanks(Ranks):
+class ThreadGroup(ProcessGroup):
     """Learners that are threads of this process; what each has lies in ``parts``."""
 
     def __init__(self, parts: list[Any], barrier: threading.Barrier, rank: int) -> None:
@@ -152,13 +159,13 @@ class ThreadRanks(Ranks):
         return found
 
 
-def together(members: int, learner: Callable[[ThreadRanks], Any]) -> list[Any]:
+def together(members: int, learner: Callable[[ThreadGroup], Any]) -> list[Any]:
     """What ``learner`` gives for each of so many ranks that run at once."""
     parts, barrier = [None] * members, threading.Barrier(members, timeout=120)
 
     def run(rank: int) -> Any:
         try:
-            return learner(ThreadRanks(parts, barrier, rank))
+            return learner(ThreadGroup(parts, barrier, rank))
         except BaseException:
             barrier.abort()
             raise

@@ -10,7 +10,6 @@ import torch
 from episode_parts import rows_of
 from learner_weights import hf_state, set_adam_eps
 from learning import (
-    by_state_and_files,
     difference,
     gradients_of,
     restored,
@@ -181,14 +180,11 @@ def test_a_policy_whose_cross_entropy_counts_nothing_stays(
     assert changed == {"action_values.q", "action_values.v", "action_values.targets"} | own
 
 
-@by_state_and_files
-def test_values_and_their_slow_copies_are_in_checkpoints(
-    how: str, learner_of: Any, make_episodes: Any, tmp_path: Any
-) -> None:
+def test_values_and_their_slow_copies_are_in_checkpoints(learner_of: Any, make_episodes: Any, tmp_path: Any) -> None:
     """And a restored learner goes on with the same numbers."""
     learner = learner_of("ilql", "separate")
     update(learner, make_episodes(8), objective=objective_of("ilql"))
-    fresh = restored(learner_of("ilql", "separate"), learner, how, tmp_path / "saved")
+    fresh = restored(learner_of("ilql", "separate"), learner, tmp_path / "saved")
     assert difference(weights(fresh), weights(learner)) < 1e-6
     for each in (learner, fresh):
         update(each, make_episodes(8, seed=1), objective=objective_of("ilql"))

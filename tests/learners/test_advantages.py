@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from learning import ThreadRanks, together
+from learning import ThreadGroup, together
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
@@ -17,12 +17,11 @@ from rllib_lmgame.learners.advantages import (
     advantage_inputs,
     monte_carlo_returns,
     normalize,
-    normalize_compared,
     token_gae,
 )
 from rllib_lmgame.learners.advantages.gae import GAE
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.plugins import ESTIMATORS
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
@@ -102,7 +101,7 @@ def test_two_turn_success_gives_the_first_token_its_share(window: bool) -> None:
     trajectory = Trajectory([reply(3, new_row=True), reply(2, reward=1.0, new_row=window)], terminated=True)
     batch = TokenBatch.from_trajectories([trajectory], max_row_tokens=64)
     assert batch.num_rows == (2 if window else 1)
-    inputs = replace(advantage_inputs(batch, gamma=1.0, lam=LAM, ranks=Ranks()), values=np.zeros(5))
+    inputs = replace(advantage_inputs(batch, gamma=1.0, lam=LAM, ranks=ProcessGroup()), values=np.zeros(5))
     advantages = token_gae(inputs)
     np.testing.assert_allclose(advantages, [LAM**4, LAM**3, LAM**2, LAM, 1.0], rtol=1e-6)
     np.testing.assert_allclose(monte_carlo_returns(inputs), np.ones(5))
@@ -120,7 +119,7 @@ def test_a_truncated_trajectory_bootstraps_and_a_terminated_one_does_not() -> No
             packed, values=np.full(packed.num_actions, 0.25), bootstrap_values=np.full(len(packed.bootstrap_index), 4.0)
         )
     assert batch.bootstrap_values.tolist() == [0.0, 4.0]
-    inputs = advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=Ranks())
+    inputs = advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=ProcessGroup())
     assert inputs.truncated.tolist() == [False, True]
     advantages = token_gae(inputs)
     np.testing.assert_allclose(advantages[1], 0.5 - 0.25, rtol=1e-6)
@@ -132,24 +131,25 @@ ADVANTAGES = np.array([1.0, 2.0, 6.0, -3.0, 5.0], np.float32)
 ROLES = np.array([0, 0, 0, 1, 1])
 
 
+def normalized(values: np.ndarray, mode: str, roles: np.ndarray, **how: float) -> np.ndarray:
+    """Of tokens that are each a trajectory of their own."""
+    count = len(values)
+    inputs = arrays(values, values, np.zeros(count, np.float32), np.arange(count + 1))
+    return normalize(values, mode, replace(inputs, roles=roles, role_names=("white", "black")), **how)
+
+
 @pytest.mark.parametrize("mode", ["batch", "role", "center_role"])
 def test_equal_advantages_become_zero_not_noise(mode: str) -> None:
-    np.testing.assert_allclose(normalize(np.full(7, 0.1, np.float32), mode, np.zeros(7, int)), np.zeros(7), atol=1e-6)
+    np.testing.assert_allclose(normalized(np.full(7, 0.1, np.float32), mode, np.zeros(7, int)), np.zeros(7), atol=1e-6)
 
 
 @pytest.mark.parametrize("mode", ["batch", "role"])
 def test_where_all_returns_are_equal_the_critics_error_is_not_blown_up(mode: str) -> None:
     """Sixty-four won games and a value function that is off by 1e-4; a batch that differs is scaled as before."""
     noise = np.random.default_rng(0).normal(0.0, 1e-4, 64)
-    roles = np.arange(64) % 2
-    result = normalize(1.0 - (1.0 + noise), mode, roles, floor=0.01)
+    result = normalized(1.0 - (1.0 + noise), mode, np.arange(64) % 2, floor=0.01)
     assert 0.0 < np.abs(result).max() < 0.05
-    np.testing.assert_array_equal(normalize(ADVANTAGES, mode, ROLES, floor=0.01), normalize(ADVANTAGES, mode, ROLES))
-
-
-def test_an_unknown_mode_is_refused() -> None:
-    with pytest.raises(ValueError, match="batch, group, game, role, center_role, none, not `turn`"):
-        normalize(ADVANTAGES, "turn", ROLES)
+    np.testing.assert_array_equal(normalized(ADVANTAGES, mode, ROLES, floor=0.01), normalized(ADVANTAGES, mode, ROLES))
 
 
 @given(
@@ -182,7 +182,7 @@ def test_advantages_are_normalised_within_what_is_compared(
             deviation = max(0.01, (sum((x - mean) ** 2 for x in same) / max(1, len(same))) ** 0.5)
             expected.append((values - mean) / (1.0 if mode in ("center_role", "none") else deviation))
 
-        def learner(ranks: ThreadRanks, mode: str = mode) -> list[np.ndarray]:
+        def learner(ranks: ThreadGroup, mode: str = mode) -> list[np.ndarray]:
             shard = shards[ranks.rank]
             lengths = np.array([len(tokens[n]) for n in shard], np.int64)
             advantages = np.concatenate([np.zeros(0), *(tokens[n] for n in shard)])
@@ -197,7 +197,7 @@ def test_advantages_are_normalised_within_what_is_compared(
                 role_names=("white", "black"),
                 all_reduce=ranks.sum,
             )
-            return np.split(normalize_compared(advantages, mode, inputs, floor=0.01), offsets[1:-1])
+            return np.split(normalize(advantages, mode, inputs, floor=0.01), offsets[1:-1])
 
         for shard, parts in zip(shards, together(learners, learner), strict=True):
             for n, part in zip(shard, parts, strict=False):
@@ -205,7 +205,7 @@ def test_advantages_are_normalised_within_what_is_compared(
 
 
 def test_a_learner_without_tokens_gets_empty_arrays() -> None:
-    inputs = advantage_inputs(TokenBatch.empty(), gamma=GAMMA, lam=LAM, ranks=Ranks(), with_reference=True)
+    inputs = advantage_inputs(TokenBatch.empty(), gamma=GAMMA, lam=LAM, ranks=ProcessGroup(), with_reference=True)
     for found in (
         token_gae(inputs),
         monte_carlo_returns(inputs),
@@ -214,7 +214,7 @@ def test_a_learner_without_tokens_gets_empty_arrays() -> None:
         inputs.ref_logprobs,
     ):
         assert found is not None and len(found) == 0
-    assert len(normalize(np.zeros(0), "role", inputs.per_token(inputs.roles), num_classes=2)) == 0
+    assert len(normalize(np.zeros(0), "role", inputs)) == 0
 
 
 def with_six_arrays(rewards, values, bootstrap, offsets, gamma, lam):
@@ -240,7 +240,7 @@ def test_estimators_resolve_by_name_and_by_path() -> None:
         ("unlike anything", "known are bilevel_gae, dr_grpo, gae"),
         ("no_such_package_here:f", "cannot import 'no_such_package_here'"),
         ("rllib_lmgame.learners.advantages:no_such", "has no 'no_such'"),
-        ("rllib_lmgame.settings.sections.token_ppo:NORMALIZE_MODES", "is a tuple, not a function"),
+        ("rllib_lmgame.settings.sections.token_ppo:IMPORTANCE_LEVELS", "is a tuple, not a function"),
         (f"{__name__}:Unrelated", "does not derive from Estimator"),
         (
             f"{__name__}:with_six_arrays",

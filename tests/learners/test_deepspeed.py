@@ -29,7 +29,7 @@ from rllib_lmgame.learners.engines.deepspeed_engine import (
     with_bucket_sizes,
 )
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.weights import WeightUse
 
 PPO = {
@@ -469,4 +469,4 @@ def test_buckets_are_no_larger_than_the_model_unless_the_user_sets_them() -> Non
 def test_missing_deepspeed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "deepspeed", None)
     with pytest.raises(MissingDependencyError, match=r"pip install deepspeed"):
-        deepspeed_engine.import_deepspeed(Ranks())
+        deepspeed_engine.import_deepspeed(ProcessGroup())

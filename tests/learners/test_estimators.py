@@ -18,7 +18,7 @@ import pytest
 from episode_parts import episode_of, part_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learning import by_state_and_files, moved, restored, together, update, weights
+from learning import moved, restored, together, update, weights
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.protocol import AllowedTokens
@@ -26,7 +26,7 @@ from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs
 from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.objectives import PPOObjective
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.plugins import ESTIMATORS
 from rllib_lmgame.settings.sections.games import GameConfig
@@ -349,7 +349,7 @@ def test_how_a_win_is_cut_into_replies_makes_no_difference(name: str) -> None:
     ]
     batch = TokenBatch.from_trajectories(trajectories, max_row_tokens=64, reward_scale=0.1)
     batch.values = batch.old_logprobs = np.zeros(batch.num_actions, np.float32)
-    inputs = advantage_inputs(batch, gamma=1.0, lam=1.0, ranks=Ranks())
+    inputs = advantage_inputs(batch, gamma=1.0, lam=1.0, ranks=ProcessGroup())
     np.testing.assert_allclose(inputs.returns, 1.06, rtol=1e-12)
     np.testing.assert_allclose(ESTIMATORS.read(name)(inputs), 0.0, atol=1e-6)
 
@@ -393,7 +393,7 @@ def test_values_of_states_are_scaled_as_rewards_are() -> None:
     )
     turns = [reply(3, 0.0, True, 0.25), forced, reply(1, 2.0, False, 1.5)]
     batch = TokenBatch.from_trajectories([Trajectory(turns, terminated=True)], max_row_tokens=64, reward_scale=0.1)
-    inputs = advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=Ranks())
+    inputs = advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=ProcessGroup())
     np.testing.assert_allclose(inputs.turn_values, [0.025, 0.15], rtol=1e-6)
     expected = [0.1 + GAMMA * 0.15 - 0.025] * 3 + [0.2 - 0.15]
     np.testing.assert_allclose(ESTIMATORS.read("vine")(inputs), expected, rtol=1e-5)
@@ -404,7 +404,7 @@ def test_states_that_nobody_has_played_on_from_are_an_error() -> None:
         [Trajectory([reply(2, 1.0, True, math.nan)], terminated=True)], max_row_tokens=9
     )
     with pytest.raises(ValueError, match="no rollouts from them were played"):
-        ESTIMATORS.read("vine")(advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=Ranks()))
+        ESTIMATORS.read("vine")(advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=ProcessGroup()))
 
 
 def test_what_estimators_say_of_themselves() -> None:
@@ -467,8 +467,7 @@ def match(rng: np.random.Generator) -> Any:
     return episode_of(*parts)
 
 
-@by_state_and_files
-def test_baselines_go_on_bit_for_bit(how: str, make_learner: Any, tmp_path: Path) -> None:
+def test_baselines_go_on_bit_for_bit(make_learner: Any, tmp_path: Path) -> None:
     kwargs = {"token_ppo": {"advantage_estimator": "rae", "normalize_advantages": "none"}, "lr": 1e-2}
     learner, fresh = make_learner(**kwargs), make_learner(**kwargs)
     rng = np.random.default_rng(0)
@@ -480,7 +479,7 @@ def test_baselines_go_on_bit_for_bit(how: str, make_learner: Any, tmp_path: Path
 
     begun = [remembered(learner, number) for number in range(2)]
     assert begun[0] != begun[1]
-    restored(fresh, learner, how, tmp_path)
+    restored(fresh, learner, tmp_path)
     assert fresh.objective("player").get_state() == learner.objective("player").get_state()
     for number in range(2, 4):
         assert remembered(fresh, number) == remembered(learner, number)

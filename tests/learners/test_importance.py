@@ -22,7 +22,7 @@ from rllib_lmgame.learners.losses.policy import PolicyTerms
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
 from rllib_lmgame.learners.objectives.ppo import importance_weights
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import POLICY_LOSSES
 from rllib_lmgame.settings.sections.token_ppo import (
@@ -218,7 +218,7 @@ def update_of(rows: list[Row], **ppo: Any) -> ModuleUpdate:
         settings=LearnerSettings(options, gamma=GAMMA, lam=LAMBDA, vf_loss_coeff=0.5),
         batch=batch,
         meter=UpdateMeter(),
-        ranks=Ranks(),
+        ranks=ProcessGroup(),
         reference_logprobs=lambda inputs: None,
         kl_coefficient=COEFFICIENT,
     )
@@ -247,7 +247,7 @@ def test_advantages_and_returns_are_those_of_penalised_rewards(estimator: str | 
 @settings(max_examples=10, deadline=None)
 @given(row_lists(), st.booleans())
 def test_the_penalty_is_in_one_place_and_reported_in_both(rows: list[Row], in_reward: bool) -> None:
-    update = update_of(rows, kl="reward" if in_reward else {"gradient": "k2"})
+    update = update_of(rows, kl="reward" if in_reward else {"loss_estimator": "k2"})
     objective = PPOObjective()
     objective.prepare(update)
     (pack,) = update.batch.microbatches(10_000)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from episode_parts import rows_of
 from learner_weights import hf_state, set_adam_eps
-from learning import TIMES, by_state_and_files, difference, moved, restored, step_gradients, update, weights, zero
+from learning import TIMES, difference, moved, restored, step_gradients, update, weights, zero
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
@@ -513,10 +513,7 @@ def test_a_checkpoint_says_the_rates_that_are_applied(make_learner: Any, make_ep
     assert metrics["default_optimizer_learning_rate"] == pytest.approx(1e-3)
 
 
-@by_state_and_files
-def test_a_restored_learner_goes_on_as_if_never_stopped(
-    how: str, make_learner: Any, make_episodes: Any, tmp_path: Path
-) -> None:
+def test_a_restored_learner_goes_on_as_if_never_stopped(make_learner: Any, make_episodes: Any, tmp_path: Path) -> None:
     kwargs = {
         "token_ppo": SMALL
         | {"num_minibatches": 2, "ema_decay": 0.5, "lr_warmup_steps": 5, "critic": {"lr": 2e-3}, "weight_decay": 0.1},
@@ -529,7 +526,7 @@ def test_a_restored_learner_goes_on_as_if_never_stopped(
     learner = make_learner(**kwargs)
     for i in range(2):
         update(learner, make_episodes(6, seed=i), timesteps={"num_env_steps_sampled_lifetime": 200 * (i + 1)})
-    fresh = restored(make_learner(**kwargs), learner, how, tmp_path / "shard")
+    fresh = restored(make_learner(**kwargs), learner, tmp_path / "shard")
     assert float(fresh.curr_kl_coeffs_per_module["player"]) == pytest.approx(0.2 * 1.5**2)
     assert fresh.module["player"].version == 2
     for i in range(2, 4):
@@ -545,17 +542,16 @@ def test_a_restored_learner_goes_on_as_if_never_stopped(
     assert any(not np.allclose(averages[0][name], hf_state(learner)[name], atol=1e-6) for name in averages[0])
 
 
-@by_state_and_files
 def test_one_learner_alone_reads_and_keeps_averages(
-    how: str, make_learner: Any, make_episodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_learner: Any, make_episodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner = make_learner(token_ppo={"ema_decay": 0.5}, use_kl_loss=True)
     update(learner, make_episodes(4))
     other, read = make_learner(token_ppo={"ema_decay": 0.5}, use_kl_loss=True), []
     other.ranks.rank = 1
     monkeypatch.setattr(learner_state, "load_tensors", lambda path: read.append(path.name) or load_tensors(path))
-    restored(other, learner, how, tmp_path)
-    assert read == ([] if how == "state" else ["reference.safetensors"])
+    restored(other, learner, tmp_path)
+    assert read == ["reference.safetensors"]
     assert learner.averages and not other.averages and other.references
 
 
@@ -579,7 +575,6 @@ def test_a_damaged_checkpoint_names_its_file(
 UNITS = {"mean": 0.0, "square": 1.0, "shift": 0.0, "scale": 1.0}
 
 
-@by_state_and_files
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -598,29 +593,22 @@ UNITS = {"mean": 0.0, "square": 1.0, "shift": 0.0, "scale": 1.0}
     ],
 )
 def test_a_number_that_cannot_be_is_named_and_not_learned_with(
-    key: str, value: Any, how: str, make_learner: Any, tmp_path: Path
+    key: str, value: Any, make_learner: Any, tmp_path: Path
 ) -> None:
     """Nor one that lacks."""
     learner = make_learner(token_ppo={"critic": {"normalization": "popart"}, "entropy": {"target": 1.0}})
-    state = learner.get_state()
-    numbers, path = state["lmgame"], tmp_path / "learner.json"
-    if how == "files":
-        learner.save_shard(tmp_path)
-        numbers = json.loads(path.read_text())
-    numbers[key] = value
+    path = tmp_path / "learner.json"
+    learner.save_shard(tmp_path)
+    numbers = json.loads(path.read_text()) | {key: value}
     if value is ...:
         del numbers[key]
-    with pytest.raises(CheckpointError, match=f"{path.name if how == 'files' else 'state'} is damaged: "):
-        if how == "files":
-            path.write_text(json.dumps(numbers))
-            learner.load_shard(tmp_path)
-        else:
-            learner.set_state(state)
+    path.write_text(json.dumps(numbers))
+    with pytest.raises(CheckpointError, match=r"learner\.json is damaged: "):
+        learner.load_shard(tmp_path)
 
 
-@by_state_and_files
 def test_the_kl_coefficient_of_a_restored_run_is_the_configured_one_where_that_is_another(
-    how: str, make_learner: Any, make_episodes: Any, tmp_path: Path
+    make_learner: Any, make_episodes: Any, tmp_path: Path
 ) -> None:
     learner = make_learner(use_kl_loss=True, kl_coeff=0.2, kl_target=1e-6)
     update(learner, make_episodes(4))
@@ -631,7 +619,7 @@ def test_the_kl_coefficient_of_a_restored_run_is_the_configured_one_where_that_i
         ({"kl_coeff": 1.0}, 1.0),
         ({"kl_coeff": 0.2, "token_ppo": {"kl": {"coef": 3.0}}}, 3.0),
     ):
-        fresh = restored(make_learner(use_kl_loss=True, **kwargs), learner, how, tmp_path)
+        fresh = restored(make_learner(use_kl_loss=True, **kwargs), learner, tmp_path)
         assert float(fresh.curr_kl_coeffs_per_module["player"]) == pytest.approx(expected), kwargs
 
 

@@ -14,7 +14,7 @@ from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.measures.exploitability import exploitability
 from rllib_lmgame.measures.game_tree import START, game_tree
@@ -75,7 +75,7 @@ def loss_of(logprobs: torch.Tensor, settings: LearnerSettings, **update: Any) ->
         settings=settings,
         batch=batch,
         meter=UpdateMeter(),
-        ranks=Ranks(),
+        ranks=ProcessGroup(),
         reference_logprobs=lambda inputs: uniform,
         **update,
     )

@@ -24,7 +24,7 @@ from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
 from rllib_lmgame.learners.metrics import UpdateMeter, explained_variance, moments
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective, SupervisedObjective, resolve_objective
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.rollouts.records import trajectory_of
 from rllib_lmgame.settings.plugins import OBJECTIVES
@@ -44,7 +44,7 @@ def update_of(batch: TokenBatch, settings: LearnerSettings, **values: Any) -> Mo
     """An update in which the reference model gives every token its id times -0.01."""
     defaults = {
         "meter": UpdateMeter(),
-        "ranks": Ranks(),
+        "ranks": ProcessGroup(),
         "reference_logprobs": lambda inputs: -0.01 * inputs["target_ids"].float(),
     }
     return ModuleUpdate(module_id="player", batch=batch, settings=settings, **{**defaults, **values})
@@ -173,13 +173,13 @@ def test_several_learners_fit_and_normalise_the_critic_of_one(learners: int, mak
     batches = [batch_of(some) for some in (episodes, episodes[:9], episodes[9:], [])][: learners + 1]
     layers = [LastLayer() for _ in batches]
 
-    def fitted(ranks: Ranks, number: int) -> ModuleUpdate:
+    def fitted(ranks: ProcessGroup, number: int) -> ModuleUpdate:
         critic = Critic(layers[number], ranks)  # type: ignore[arg-type]
         prepared = update_of(batches[number], settings, ranks=ranks, critic=critic)
         fit_critic(prepared)
         return prepared
 
-    updates = [fitted(Ranks(), 0), *together(learners, lambda ranks: fitted(ranks, ranks.rank + 1))]
+    updates = [fitted(ProcessGroup(), 0), *together(learners, lambda ranks: fitted(ranks, ranks.rank + 1))]
     assert float(layers[0].output[0].abs().max()) > 0
     for each, layer in zip(updates[1:], layers[1:], strict=True):
         for found, exact in zip(layer.output, layers[0].output, strict=True):
@@ -234,15 +234,6 @@ def test_advantages_with_a_scale_of_their_own_keep_it(
     expected = deviation or update.meter.before["advantage_std"]
     assert update.batch.advantages.std() == pytest.approx(expected, rel=1e-4)
     assert update.meter.before["advantage_std"] != pytest.approx(1.0, rel=1e-2)
-
-
-def test_the_target_of_the_value_function_does_not_depend_on_the_estimator(make_episodes: Any) -> None:
-    batch = batch_of(make_episodes(6))
-    targets = [
-        recorded(PPOObjective(), update_of(batch, settings_of(advantage_estimator=name))).batch.returns.copy()
-        for name in ("gae", f"{__name__}:ByGroupAndRole")
-    ]
-    np.testing.assert_array_equal(*targets)
 
 
 def test_supervision_is_cross_entropy(make_episodes: Any) -> None:
@@ -357,10 +348,10 @@ def test_moments_are_those_of_everybodys_numbers(seed: int, learners: int, centr
 def test_of_returns_that_do_not_vary_nothing_is_explained(value: float, count: int) -> None:
     returns = np.full(count, value, np.float32)
     values = (returns + np.random.default_rng(0).normal(0.0, 0.5, count)).astype(np.float32)
-    assert np.isnan(explained_variance(values, returns, Ranks()))
+    assert np.isnan(explained_variance(values, returns, ProcessGroup()))
     rounded = returns.copy()
     rounded[::3] = np.nextafter(np.float32(value), np.float32(np.inf))
-    assert np.isnan(explained_variance(values, rounded, Ranks()))
+    assert np.isnan(explained_variance(values, rounded, ProcessGroup()))
 
 
 @pytest.mark.parametrize(("centre", "scale"), [(0.0, 1e-7), (0.0, 1.0), (1e4, 0.01), (-30.0, 1e-4), (1e7, 10.0)])
@@ -369,4 +360,4 @@ def test_explained_variance_of_returns_of_any_size(centre: float, scale: float) 
     returns = centre + rng.normal(0.0, scale, 5000)
     values = returns + rng.normal(0.0, scale / 2, 5000)
     expected = 1.0 - np.var(returns - values) / np.var(returns)
-    assert explained_variance(values, returns, Ranks()) == pytest.approx(expected, rel=1e-6)
+    assert explained_variance(values, returns, ProcessGroup()) == pytest.approx(expected, rel=1e-6)

@@ -9,24 +9,14 @@ import numpy as np
 import pytest
 import torch
 from episode_parts import rows_of
-from learning import in_groups, marked, same, step_gradients, together, update, weights
+from learning import in_groups, marked, row_logprobs, same, step_gradients, together, update, weights
 
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.policies.model.attention import PackedRows
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.rollouts.records import Trajectory, Turn, trajectory_of
 
 WEIGHT = 0.7
-
-
-def logprobs_of(module: Any, row: Any, mask: np.ndarray) -> torch.Tensor:
-    """Of some tokens of one row, in a pass of its own, among all of the vocabulary."""
-    model, ids = module.language_model, torch.as_tensor(row.input_ids).long()[None]
-    with PackedRows(torch.tensor([0, ids.shape[1]])):
-        hidden = model.model(ids, use_cache=False, position_ids=torch.arange(ids.shape[1])[None]).last_hidden_state[0]
-    at = torch.as_tensor(mask).nonzero().squeeze(-1)
-    return model.lm_head(hidden[at - 1]).log_softmax(-1).gather(-1, ids[0, at][:, None]).squeeze(-1)
 
 
 def written_out(module: Any, episodes: list[Any]) -> torch.Tensor:
@@ -36,7 +26,7 @@ def written_out(module: Any, episodes: list[Any]) -> torch.Tensor:
         for place in np.flatnonzero(row.observed).tolist():
             one = np.zeros(len(row), bool)
             one[place] = True
-            total, count = total - logprobs_of(module, row, one).sum(), count + 1
+            total, count = total - row_logprobs(module, row, one).sum(), count + 1
     return total / count
 
 
@@ -80,7 +70,7 @@ def test_loss_and_gradient_are_the_formula_written_out(
             found = step_gradients(made[rank])
             return found, update(made[rank], copy.deepcopy(shares[rank]), objective=objective)
 
-        found = [run(Ranks())] if learners == 1 else together(learners, lambda ranks: run(ranks, ranks.rank))
+        found = [run(ProcessGroup())] if learners == 1 else together(learners, lambda ranks: run(ranks, ranks.rank))
         (first, numbers), *others = found
         name = "observation_loss" if weight else "policy_loss"
         assert all(told[name] == numbers[name] for _, told in others)

@@ -25,7 +25,7 @@ from rllib_lmgame.learners.losses.policy import CISPO, GSPO, Clip, PolicyLoss, P
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
 from rllib_lmgame.learners.objectives.ppo import correct_for_sampler, weigh_tokens
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import AGGREGATIONS, POLICY_LOSSES
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
@@ -339,7 +339,7 @@ def of_learners(
             setattr(batch, attribute, column(ids, name).astype(np.float32))
         batch.policy_version = ids % (VERSION + 1)
         batch.leave_out_stale(VERSION, ppo.staleness_limit)
-        values = {"entropy_coefficient": ENTROPY, "kl_coefficient": KL, "meter": UpdateMeter(), "ranks": Ranks()}
+        values = {"entropy_coefficient": ENTROPY, "kl_coefficient": KL, "meter": UpdateMeter(), "ranks": ProcessGroup()}
         updates.append(
             ModuleUpdate(
                 module_id="player", settings=settings_, batch=batch, reference_logprobs=lambda inputs: None, **values

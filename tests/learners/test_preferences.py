@@ -12,16 +12,26 @@ import pytest
 import torch
 from episode_parts import rows_in_batch
 from learner_weights import hf_state, set_adam_eps
-from learning import ThreadRanks, difference, gradients_of, same, step_gradients, together, update, weights, zero
+from learning import (
+    ThreadGroup,
+    difference,
+    gradients_of,
+    row_logprobs,
+    same,
+    step_gradients,
+    together,
+    update,
+    weights,
+    zero,
+)
 
 from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PreferenceObjective
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
-from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.rollouts.records import trajectory_of
 from rllib_lmgame.settings.plugins import PREFERENCE_LOSSES
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
@@ -89,15 +99,6 @@ def batch_of(episodes: list[Any]) -> TokenBatch:
     return TokenBatch.from_trajectories(played, max_row_tokens=128)
 
 
-def logprobs_of(module: Any, row: Any) -> torch.Tensor:
-    """Of the replies of one row, in a pass of its own."""
-    model, ids = module.language_model, torch.as_tensor(row.input_ids).long()[None]
-    with PackedRows(torch.tensor([0, ids.shape[1]])):
-        hidden = model.model(ids, use_cache=False, position_ids=torch.arange(ids.shape[1])[None]).last_hidden_state[0]
-    at = torch.as_tensor(row.loss_mask).nonzero().squeeze(-1)
-    return model.lm_head(hidden[at - 1]).log_softmax(-1).gather(-1, ids[0, at][:, None]).squeeze(-1)
-
-
 @pytest.fixture
 def moved_learner(make_learner: Any) -> Any:
     """Function that makes a float64 learner whose policy is no longer the reference."""
@@ -127,9 +128,9 @@ def test_loss_and_gradient_are_the_formula_written_out(
     for episode in episodes:
         rows = rows_in_batch(batch_of([episode]))
         chosen = sum(float(row.rewards.sum()) for row in rows) > 0
-        policy = sum(logprobs_of(module, row).sum() for row in rows)
+        policy = sum(row_logprobs(module, row).sum() for row in rows)
         with torch.no_grad():
-            ref = float(sum(logprobs_of(reference, row).sum() for row in rows))
+            ref = float(sum(row_logprobs(reference, row).sum() for row in rows))
         sides.append((chosen, policy, ref, sum(int(row.loss_mask.sum()) for row in rows)))
     expected = written_out(case, sides)
     expected.backward()
@@ -220,11 +221,11 @@ def test_several_learners_prepare_what_one_would(case: str, learners: int, make_
         return {name: batch.loss_weights[a:b] for name, (a, b) in zip(batch.episodes, spans, strict=True)}
 
     whole = batch_of(episodes)
-    alone = prepared(objective_of(case), whole, ranks=Ranks())
+    alone = prepared(objective_of(case), whole, ranks=ProcessGroup())
     shards = [shard.episodes for shard, _ in WholeEpisodes(episodes=episodes, needs_groups=True).shard(2)]
     batches = [batch_of(shard) for shard in shards] + [TokenBatch.empty()] * (learners - 2)
 
-    def run(ranks: ThreadRanks) -> ModuleUpdate:
+    def run(ranks: ThreadGroup) -> ModuleUpdate:
         return prepared(objective_of(case), batches[ranks.rank], ranks=ranks)
 
     found = together(learners, run)
@@ -245,7 +246,7 @@ def test_what_the_reference_has_said_is_known_to_whoever_gets_the_pair_next(make
         shard.episodes for shard, _ in WholeEpisodes(episodes=as_pairs(make_episodes(8)), needs_groups=True).shard(2)
     ]
 
-    def run(ranks: ThreadRanks) -> np.ndarray:
+    def run(ranks: ThreadGroup) -> np.ndarray:
         batches = [batch_of(shard) for shard in (*shards, [])]
         first, later = batches[ranks.rank], batches[(ranks.rank + 1) % 3]
         objective = objective_of("sigmoid", of_files=True)

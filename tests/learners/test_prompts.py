@@ -223,22 +223,6 @@ def test_outputs_and_gradients_are_those_of_rows_with_prompts_of_their_own(
     assert any(shared)
 
 
-def test_bfloat16_is_as_near_with_shared_prompts(make_module: Any) -> None:
-    exact, rounded = make_module(), make_module(dtype="bfloat16")
-    torch.nn.init.normal_(exact.value_head.outer.weight)
-    rounded.value_head.load_state_dict(exact.value_head.state_dict())
-    batch = batch_of(tree_of_rows(np.random.default_rng(1), longest=60))
-    weights = {name: torch.ones(batch.num_actions) for name in READ[:-1]}
-    weights["bootstrap_values"] = torch.ones(len(batch.needs_bootstrap))
-    expected, expected_gradients = outputs_and_gradients(exact, batch, None, weights)
-    for repeat_cost in (None, 0.0):
-        found, gradients = outputs_and_gradients(rounded, batch, repeat_cost, weights)
-        for key in READ:
-            torch.testing.assert_close(found[key], expected[key], atol=0.1, rtol=0.0)
-        for key, gradient in gradients.items():
-            assert (gradient.float() - expected_gradients[key]).norm() <= 0.1 * expected_gradients[key].norm(), key
-
-
 def test_flash_attention_is_told_where_longer_keys_lie(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a kernel that does what flash attention documents: row by row, the last query at the last key."""
 

@@ -20,7 +20,7 @@ from rllib_lmgame.learners.advantages import advantage_inputs
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.data.sharding import WholeEpisodes, num_tokens
 from rllib_lmgame.learners.objectives.base import UpdateLoop
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, Turn, played_parts, trajectory_of
 
 
@@ -124,12 +124,6 @@ def test_the_tokens_of_the_rows_are_counted() -> None:
     assert num_tokens(episode, ("other",)) == 5
 
 
-def test_the_longest_episodes_are_dealt_first() -> None:
-    """In the order given, the last and longest episode would make one shard three times the other."""
-    shards = [shard for shard, _ in WholeEpisodes(episodes=[simple(2), simple(2), simple(4)]).shard(2)]
-    assert [tokens_in(shard) for shard in shards] == [4, 4]
-
-
 def test_the_last_state_of_a_terminated_game_is_not_trained_on_and_not_counted() -> None:
     part = make_part("player", [(4, 3)])
     part.custom_data[CUSTOM_DATA_KEY].final_prompt_ids = np.ones(50, np.int32)
@@ -221,7 +215,7 @@ def test_an_estimator_sees_turns_and_what_was_seen_before_them() -> None:
     episodes = [played(rng, i, group, "game", ("player",)) for i, group in enumerate(["g", "g", "h\ud800"])]
     trajectories = [trajectory_of(part) for episode in episodes for part in played_parts(episode)]
     inputs = advantage_inputs(
-        TokenBatch.from_trajectories(trajectories, max_row_tokens=64), gamma=1.0, lam=1.0, ranks=Ranks()
+        TokenBatch.from_trajectories(trajectories, max_row_tokens=64), gamma=1.0, lam=1.0, ranks=ProcessGroup()
     )
     assert np.diff(inputs.turn_offsets).tolist() == [
         len(turn.response_ids) for trajectory in trajectories for turn in trajectory.turns

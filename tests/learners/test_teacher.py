@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from episode_parts import rows_of
-from learning import update
+from learning import row_logprobs, update
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
@@ -39,15 +39,6 @@ def with_teacher(make_learner: Any, teacher: str, ppo: dict[str, Any] | None = N
     return learner
 
 
-def logprobs_by_row(module: Any, row: Any) -> np.ndarray:
-    model, ids = module.language_model, torch.as_tensor(row.input_ids).long()[None]
-    with torch.no_grad(), PackedRows(torch.tensor([0, ids.shape[1]])):
-        hidden = model.model(ids, use_cache=False, position_ids=torch.arange(ids.shape[1])[None]).last_hidden_state[0]
-        at = torch.as_tensor(row.loss_mask).nonzero().squeeze(-1)
-        chosen = model.lm_head(hidden[at - 1]).log_softmax(-1).gather(-1, ids[0, at][:, None]).squeeze(-1)
-    return chosen.numpy()
-
-
 @pytest.mark.parametrize("tokens", [64, 9999])
 @pytest.mark.parametrize("game", [True, False])
 def test_the_advantage_is_the_reverse_divergence_of_each_token(
@@ -57,7 +48,7 @@ def test_the_advantage_is_the_reverse_divergence_of_each_token(
     learner = with_teacher(make_learner, teacher_dir, {"max_tokens_per_microbatch": tokens}, coefficient=0.7, game=game)
     episodes = make_episodes(8)
     rows = rows_of([trajectory_of(each.agent_episodes["player"]) for each in episodes], max_row_tokens=128)
-    student = np.concatenate([logprobs_by_row(learner.module["player"], row) for row in rows])
+    student = np.concatenate([row_logprobs(learner.module["player"], row).detach().numpy() for row in rows])
     found: dict[str, TokenBatch] = {}
     prepare = PPOObjective.prepare
 
@@ -68,7 +59,7 @@ def test_the_advantage_is_the_reverse_divergence_of_each_token(
     monkeypatch.setattr(PPOObjective, "prepare", prepared)
     metrics = update(learner, WholeEpisodes(episodes=episodes))
     teacher = learner.teachers["player"].module
-    gap = student - np.concatenate([logprobs_by_row(teacher, row) for row in rows])
+    gap = student - np.concatenate([row_logprobs(teacher, row).detach().numpy() for row in rows])
     assert np.abs(gap).max() > 0.5
     returns = np.zeros(len(gap))
     if game:

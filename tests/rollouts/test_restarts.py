@@ -21,7 +21,7 @@ from rllib_lmgame.envs.games.duels.tic_tac_toe import CELLS, empty_cells, full, 
 from rllib_lmgame.learners.advantages.inputs import advantage_inputs
 from rllib_lmgame.learners.advantages.vine import Vine
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings, trajectory_of
 from rllib_lmgame.rollouts.sources import RolloutError, play_all
@@ -188,7 +188,7 @@ def test_what_was_earned_before_the_first_choice_is_part_of_its_value(finished: 
     for trajectory in trajectories:
         batch = TokenBatch.from_trajectories([trajectory], max_row_tokens=4000)
         if batch.num_rows:
-            inputs = advantage_inputs(batch, gamma=1.0, lam=1.0, ranks=Ranks())
+            inputs = advantage_inputs(batch, gamma=1.0, lam=1.0, ranks=ProcessGroup())
             assert Vine()(inputs) == pytest.approx(0.0, abs=1e-6)
             forced_first += not trajectory.turns[0].has_choice
     assert forced_first >= 2

@@ -11,7 +11,7 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup
 from rllib_lmgame.inference.serving.out_of_memory import memory_line
 from rllib_lmgame.inference.weights import SharedBundle
-from rllib_lmgame.learners.ranks import OtherLearnerError
+from rllib_lmgame.learners.process_group import OtherLearnerError
 from rllib_lmgame.learners.weights import WeightUse
 
 T = TypeVar("T")

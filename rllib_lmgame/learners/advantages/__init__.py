@@ -6,7 +6,6 @@ from rllib_lmgame.learners.advantages.inputs import (
     advantage_inputs,
     monte_carlo_returns,
     normalize,
-    normalize_compared,
     token_gae,
 )
 
@@ -16,6 +15,5 @@ __all__ = [
     "advantage_inputs",
     "monte_carlo_returns",
     "normalize",
-    "normalize_compared",
     "token_gae",
 ]

@@ -10,11 +10,11 @@ import numpy as np
 
 from rllib_lmgame.base.group import Group, tag
 from rllib_lmgame.base.plugin import import_path
-from rllib_lmgame.settings.sections.token_ppo import GROUP, NORMALIZE_MODES
+from rllib_lmgame.settings.sections.token_ppo import GROUP
 
 if TYPE_CHECKING:
     from rllib_lmgame.learners.data.batching import TokenBatch
-    from rllib_lmgame.learners.ranks import Ranks
+    from rllib_lmgame.learners.process_group import ProcessGroup
 
 
 AllReduce = Callable[[np.ndarray], np.ndarray]
@@ -117,7 +117,7 @@ def advantage_inputs(
     *,
     gamma: float,
     lam: float,
-    ranks: Ranks,
+    ranks: ProcessGroup,
     with_reference: bool = False,
     reward_scale: float = 1.0,
     reward_scales: Mapping[str, float] | None = None,
@@ -170,7 +170,7 @@ def _read_only(array: np.ndarray) -> np.ndarray:
     return view
 
 
-def _over_all(names: tuple[str, ...], index: np.ndarray, ranks: Ranks) -> tuple[tuple[str, ...], np.ndarray]:
+def _over_all(names: tuple[str, ...], index: np.ndarray, ranks: ProcessGroup) -> tuple[tuple[str, ...], np.ndarray]:
     """The names of all learners, and ``index`` into ``names`` as one into these."""
     everyones = tuple(ranks.union(names))
     return everyones, np.array([everyones.index(name) for name in names], np.int64)[index]
@@ -180,51 +180,26 @@ ROUNDING = 1e-9
 """A deviation below this multiple of the mean is what rounding left of equal numbers."""
 
 
-def normalize_compared(advantages: np.ndarray, mode: str, inputs: AdvantageInputs, *, floor: float) -> np.ndarray:
-    """:func:`normalize` by the groups (whole on one learner), games or roles of ``inputs``; all learners must call."""
-    if mode == GROUP:
-        groups = inputs.per_token(inputs.groups)
-        return normalize(advantages, mode, groups, floor=floor)
-    names, numbers = (inputs.game_names, inputs.games) if mode == "game" else (inputs.role_names, inputs.roles)
-    return normalize(
-        advantages,
-        mode,
-        inputs.per_token(numbers),
-        floor=floor,
-        num_classes=max(1, len(names)),
-        all_reduce=inputs.all_reduce,
-    )
-
-
-def normalize(
-    advantages: np.ndarray,
-    mode: str,
-    classes: np.ndarray,
-    *,
-    floor: float = 1e-12,
-    num_classes: int | None = None,
-    all_reduce: AllReduce = alone,
-) -> np.ndarray:
-    """Centred and scaled advantages, float32 ``[A]``; every learner must call.
+def normalize(advantages: np.ndarray, mode: str, inputs: AdvantageInputs, *, floor: float = 1e-12) -> np.ndarray:
+    """Centred and scaled advantages, float32 ``[A]``; all learners must call.
 
     Args:
         mode: ``batch`` (zero mean and unit deviation over all tokens), ``group``, ``game`` or ``role`` (the same within
-            each of them), ``center_role`` (zero mean within each role, not scaled), ``none``.
-        classes: int ``[A]``; index of each token's group, game or role.
+            each of them; groups are whole on one learner), ``center_role`` (zero mean within each role, not scaled),
+            ``none``.
         floor: Least divisor, below which a deviation is the value function's and not the game's; at least
             :data:`ROUNDING` times the mean.
-        num_classes: The same on learners that reduce together; by default those seen here.
-        all_reduce: Sum over all learners.
-
-    Raises: ValueError: Unknown mode.
     """
-    if mode not in NORMALIZE_MODES:
-        raise ValueError(f"normalize_advantages must be one of {', '.join(NORMALIZE_MODES)}, not `{mode}`")
     values = np.asarray(advantages, np.float64)
     if mode == "none":
         return values.astype(np.float32)
-    part = np.zeros(len(values), np.int64) if mode == "batch" else np.asarray(classes, np.int64)
-    bins = 1 if mode == "batch" else num_classes if num_classes is not None else int(part.max(initial=0)) + 1
+    part, bins, all_reduce = np.zeros(len(values), np.int64), 1, inputs.all_reduce
+    if mode == GROUP:
+        part, all_reduce = inputs.per_token(inputs.groups), alone
+        bins = int(part.max(initial=0)) + 1
+    elif mode != "batch":
+        names, numbers = (inputs.game_names, inputs.games) if mode == "game" else (inputs.role_names, inputs.roles)
+        part, bins = inputs.per_token(numbers), max(1, len(names))
     sums = np.stack([np.bincount(part, minlength=bins), np.bincount(part, weights=values, minlength=bins)]).astype(
         np.float64
     )

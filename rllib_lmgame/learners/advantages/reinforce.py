@@ -36,5 +36,4 @@ class ReinforcePP(Estimator):
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
         """Advantages, float32 ``[A]``; 0 where all returns are equal, else of unit deviation whatever their size."""
-        returns = rewards_to_go(inputs)
-        return normalize(returns, "batch", np.zeros(len(returns), np.int64), all_reduce=inputs.all_reduce)
+        return normalize(rewards_to_go(inputs), "batch", inputs)

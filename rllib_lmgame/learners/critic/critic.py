@@ -16,7 +16,7 @@ from rllib_lmgame.learners.advantages import AdvantageInputs, Estimator
 from rllib_lmgame.learners.critic.regression import RegressionSums, fit, token_sums
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.engines.torch_engine import UpdateEngine, load_tensors, save_tensors
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 
 DECAY = 0.9
 """Weight of the old statistics with every batch."""
@@ -167,7 +167,7 @@ _PARTS = ("fitted", "held_out")
 class Critic:
     """What of a value function the optimizer does not know. The same on all learners."""
 
-    def __init__(self, engine: UpdateEngine, ranks: Ranks) -> None:
+    def __init__(self, engine: UpdateEngine, ranks: ProcessGroup) -> None:
         self._engine = engine
         self._ranks = ranks
         self.units = ValueUnits()
@@ -259,14 +259,6 @@ class Critic:
             named |= {f"{part}.game.{game}": torch.from_numpy(vector) for game, vector in sums.games.items()}
         return named
 
-    def set_sums(self, named: dict[str, Any]) -> None:
-        arrays = {name: np.array(tensor, np.float64) for name, tensor in named.items()}
-        self._sums = {
-            part: RegressionSums(arrays[f"{part}.gram"], _below(f"{part}.game.", arrays))
-            for part in _PARTS
-            if f"{part}.gram" in arrays
-        }
-
     def save(self, directory: Path) -> None:
         """Write what JSON cannot hold, if there is any."""
         if self._sums:
@@ -274,7 +266,13 @@ class Critic:
 
     def load(self, directory: Path) -> None:
         path = directory / SUMS_FILE
-        self.set_sums(load_tensors(path) if path.exists() else {})
+        named = load_tensors(path) if path.exists() else {}
+        arrays = {name: np.array(tensor, np.float64) for name, tensor in named.items()}
+        self._sums = {
+            part: RegressionSums(arrays[f"{part}.gram"], _below(f"{part}.game.", arrays))
+            for part in _PARTS
+            if f"{part}.gram" in arrays
+        }
 
 
 class BatchSums:

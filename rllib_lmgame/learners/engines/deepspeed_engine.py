@@ -19,7 +19,7 @@ import torch.distributed as dist
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.base.group import describe, unknown_key
 from rllib_lmgame.learners.engines.torch_engine import GuardedAdamW, StepResult
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.policies.model.rl_module import BASE, LanguageModelRLModule
 
 _TAG = "state"
@@ -157,7 +157,7 @@ class DeepSpeedEngine:
     keeps_graphs = False
 
     def __init__(
-        self, module: LanguageModelRLModule, optimizer: GuardedAdamW, ranks: Ranks, config: dict[str, Any]
+        self, module: LanguageModelRLModule, optimizer: GuardedAdamW, ranks: ProcessGroup, config: dict[str, Any]
     ) -> None:
         deepspeed = import_deepspeed(ranks)
         self.module = module
@@ -276,7 +276,7 @@ def _errors_kept(owner: Any, method: str, failures: list[Exception]) -> Iterator
         delattr(owner, method)
 
 
-def import_deepspeed(ranks: Ranks) -> Any:
+def import_deepspeed(ranks: ProcessGroup) -> Any:
     """Import DeepSpeed and make it use the learners' process group; RLlib starts none for a single learner.
 
     Raises: MissingDependencyError: if it is not installed.
@@ -324,7 +324,7 @@ def read_whole(parameter: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def write_whole(values: Mapping[torch.Tensor, torch.Tensor], ranks: Ranks) -> None:
+def write_whole(values: Mapping[torch.Tensor, torch.Tensor], ranks: ProcessGroup) -> None:
     """Set parameters to complete tensors, the same on all learners, who must all call."""
     import deepspeed
     from deepspeed.utils import safe_set_full_fp32_param, safe_set_local_fp32_param

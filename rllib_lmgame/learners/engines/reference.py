@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rllib_lmgame.learners.engines.torch_engine import UpdateEngine
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.policies.model.network import PolicyNetwork
 from rllib_lmgame.settings.sections.token_ppo import EMAReference, InitialReference
 
@@ -25,7 +25,7 @@ class Reference:
         self,
         module: PolicyNetwork,
         options: InitialReference,
-        ranks: Ranks,
+        ranks: ProcessGroup,
         weights: Mapping[str, torch.Tensor],
     ) -> None:
         self.module = module
@@ -84,7 +84,7 @@ class AdapterReference(Reference):
     """The reference of a policy with adapters: adapters of its own on the policy's frozen weights."""
 
     def __init__(
-        self, engine: UpdateEngine, options: InitialReference, ranks: Ranks, weights: Mapping[str, torch.Tensor]
+        self, engine: UpdateEngine, options: InitialReference, ranks: ProcessGroup, weights: Mapping[str, torch.Tensor]
     ) -> None:
         self._engine = engine
         assert engine.module.adapters is not None

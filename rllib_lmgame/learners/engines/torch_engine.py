@@ -16,7 +16,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.storage import follow_umask
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.settings.sections.token_ppo import LEAST_VALUE_LR, GradientWarmup, TokenPPOOptions
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ class TorchEngine:
 
     module: LanguageModelRLModule
     optimizer: GuardedAdamW
-    ranks: Ranks
+    ranks: ProcessGroup
 
     keeps_graphs = True
     lockstep = False

@@ -43,7 +43,7 @@ from rllib_lmgame.learners.engines.torch_engine import (
     warmup_factor,
 )
 from rllib_lmgame.learners.metrics import WITHOUT_GRADIENT, UpdateMeter
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.policies.model.layout import Layout
 from rllib_lmgame.policies.model.lm_head import num_chunks
@@ -80,7 +80,7 @@ class ModuleUpdate:
     settings: LearnerSettings
     batch: TokenBatch
     meter: UpdateMeter
-    ranks: Ranks
+    ranks: ProcessGroup
     reference_logprobs: Callable[[Mapping[str, Any]], torch.Tensor]
     entropy_coefficient: float = 0.0
     kl_coefficient: float = 0.0

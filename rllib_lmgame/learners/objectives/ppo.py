@@ -23,16 +23,12 @@ from rllib_lmgame.learners.losses.policy import MAX_LOG_RATIO, PolicyTerms, toke
 from rllib_lmgame.learners.metrics import explained_variance, moments
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective
 from rllib_lmgame.learners.objectives.policy_losses import kl_penalty, penalised, value_loss
-from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import ESTIMATORS, POLICY_LOSSES
 from rllib_lmgame.settings.sections.teacher import TeacherOptions
 from rllib_lmgame.settings.sections.token_ppo import (
     GROUP,
-    LOSS,
-    MONTE_CARLO,
-    POPART,
-    REWARD,
     ImportanceSamplingOptions,
 )
 
@@ -92,7 +88,7 @@ def ratio_of(gap: np.ndarray, batch: TokenBatch, level: str) -> np.ndarray:
     return np.exp(np.clip(gap, -MAX_LOG_RATIO, MAX_LOG_RATIO))
 
 
-def importance_metrics(found: ImportanceWeights, batch: TokenBatch, ranks: Ranks) -> dict[str, float]:
+def importance_metrics(found: ImportanceWeights, batch: TokenBatch, ranks: ProcessGroup) -> dict[str, float]:
     """Means over the learned tokens of all learners, who take part: weight, truncated, masked, and absolute ``gap``."""
     gap = np.abs(batch.old_logprobs.astype(np.float64) - batch.rollout_logprobs)
     columns = (np.ones(len(gap)), found.weights, found.capped, found.masked, gap)
@@ -195,7 +191,7 @@ class PPOObjective(Objective):
             type(self) is PPOObjective
             and ppo.advantage_estimator.type in ESTIMATORS
             and not self.needs_critic(settings)
-            and (ppo.kl is None or ppo.kl.as_ == LOSS)
+            and (ppo.kl is None or ppo.kl.as_ == "loss")
             and settings.teacher is None
             and levels <= {"token"}
         )
@@ -209,13 +205,13 @@ class PPOObjective(Objective):
         inputs, critic = self._inputs(update), self.needs_critic(settings)
         estimator: adv.Estimator = settings.ppo.advantage_estimator
         if critic and update.critic is not None:
-            normalize = settings.ppo.critic.normalization == POPART
+            normalize = settings.ppo.critic.normalization == "popart"
             update.critic.prepare(update.batch, inputs, estimator, normalize=normalize)
         raw = checked_advantages(estimator, inputs)
-        monte_carlo = not critic or settings.ppo.critic.target == MONTE_CARLO
+        monte_carlo = not critic or settings.ppo.critic.target == "monte_carlo"
         returns = estimator.value_targets(inputs, monte_carlo=monte_carlo)
         mode = estimator.normalize_mode(settings.ppo.normalize_advantages)
-        normal = adv.normalize_compared(raw, mode, inputs, floor=settings.ppo.advantage_std_floor)
+        normal = adv.normalize(raw, mode, inputs, floor=settings.ppo.advantage_std_floor)
         weigh_tokens(update)
         if not update.streams:
             correct_for_sampler(update)
@@ -279,7 +275,7 @@ class PPOObjective(Objective):
         if ppo.kl is not None:
             ref = update.column(pack, "ref_logprobs", logprobs)
             kl, kl_sums = kl_penalty(logprobs, ref, ppo.kl.value, ppo.kl.loss_estimator)
-            if not update.critic_warms_up and ppo.kl.as_ == LOSS:
+            if not update.critic_warms_up and ppo.kl.as_ == "loss":
                 total = total + update.kl_coefficient * (shares * kl).sum()
             sums |= {"mean_kl_loss": kl_sums["kl"], "total_loss": total}
         if meter.first_minibatch:
@@ -335,7 +331,7 @@ class PPOObjective(Objective):
             memory=self._memories.setdefault(settings.ppo.advantage_estimator.type, {}),
         )
         kl = settings.ppo.kl
-        if kl is not None and kl.as_ == REWARD:
+        if kl is not None and kl.as_ == "reward":
             inputs = penalised(inputs, update.kl_coefficient, kl.value)
         return inputs
 

@@ -433,7 +433,7 @@ def as_begun(options: LoraOptions) -> LoraOptions:
 
 
 SERVED_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""Ranks that vLLM makes room for."""
+"""ProcessGroup that vLLM makes room for."""
 
 
 def served_rank(options: LoraOptions) -> int:

@@ -141,16 +141,13 @@ def spare_groups(groups: int, oversample: float) -> int:
 class KeptGroups(Group):
     """They are trained on as others."""
 
-    type: str = tag("keep", "They are trained on as others.")
+    type: str = tag("keep", "Its name.")
 
 
 class DroppedGroups(KeptGroups):
     """They are left out."""
 
-    type: str = tag(
-        "drop",
-        "They are left out, as there is nothing to compare in them. As many as the learners need stay in any case.",
-    )
+    type: str = tag("drop", "Its name.")
     max_refill: Scheduled[int] = option(
         0,
         "Rounds, at most, in which further levels are played in their place, until there are as many others as an "
@@ -193,7 +190,9 @@ class DataSelectionOptions(Group):
         le=1,
     )
     zero_variance_groups: Annotated[Any, ZERO_VARIANCE_GROUPS] = option(
-        "keep", "What becomes of groups whose episodes all have the same return."
+        "keep",
+        "What becomes of groups whose episodes all have the same return: `keep`, or `drop`: they are left out, as "
+        "there is nothing to compare in them. As many as the learners need stay in any case.",
     )
     overlong: OverlongOptions | None = option(None, "Long replies lose some of their reward; null: none does.")
     normalize_rewards: NormalizeRewardsOptions | None = option(

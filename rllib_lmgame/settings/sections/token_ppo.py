@@ -24,37 +24,25 @@ IMPORTANCE_LEVELS = ("token", "turn", "turn_geometric", "trajectory", "trajector
 """What a ratio between sampler and learner is of: a token, or the product or the geometric mean over tokens."""
 
 GROUP = "group"
-NORMALIZE_MODES = ("batch", GROUP, "game", "role", "center_role", "none")
-MONTE_CARLO = "monte_carlo"
-LOSS, REWARD = KL_PLACES = ("loss", "reward")
-KL_ESTIMATORS = ("k1", "k2", "k3")
-"""Estimates of a divergence (:func:`~rllib_lmgame.learners.losses.policy.kl_estimate`)."""
-KL_GRADIENTS = ("k2", "k3")
-"""Those whose gradient the penalty in the loss may have; that of ``k1`` is zero in expectation."""
-POPART, NONE = "popart", "none"
 
 
 class Warmup(Group):
     """``token_ppo.critic.warmup``."""
 
-    type: str = tag("", "How the value function learns.")
+    type: str = tag("", "Its name.")
     iterations: int = option(REQUIRED, "Iterations in which only the value function is trained.", ge=1)
 
 
 class FitWarmup(Warmup):
     """The last layer of the value head becomes the ridge regression of Monte-Carlo returns; nothing else changes."""
 
-    type: str = tag(
-        "fit",
-        "The last layer of the value head becomes the ridge regression of Monte-Carlo returns "
-        "([how](algorithms.md#the-critic)), nothing else changes.",
-    )
+    type: str = tag("fit", "Its name.")
 
 
 class GradientWarmup(Warmup):
     """Optimizer steps, on all of the value function."""
 
-    type: str = tag("gradient", "Optimizer steps, on all of the value function.")
+    type: str = tag("gradient", "Its name.")
     lr: Scheduled[float | None] = option(
         None, "Learning rate of the value head in these iterations; null takes `critic.lr`.", gt=0
     )
@@ -67,17 +55,22 @@ class CriticOptions(Group):
     """``token_ppo.critic``: the value function."""
 
     target: str = option(
-        MONTE_CARLO,
+        "monte_carlo",
         "What it learns: `monte_carlo` (the return of lambda 1, which does not depend on what a young critic says) or "
         "`gae` (that of `lambda`).",
-        choices=("gae", MONTE_CARLO),
+        choices=("gae", "monte_carlo"),
     )
-    warmup: Annotated[Any | None, WARMUPS] = option(None, "First iterations, in which it learns alone; null: none.")
+    warmup: Annotated[Any | None, WARMUPS] = option(
+        None,
+        "First iterations, in which it learns alone; null: none. `fit`, the default: the last layer of the value head "
+        "becomes the ridge regression of Monte-Carlo returns ([how](algorithms.md#the-critic)), nothing else changes. "
+        "`gradient`: optimizer steps, on all of it.",
+    )
     normalization: str = option(
-        NONE,
+        "none",
         "`popart`: trained on returns less their running mean, over their running deviation, per policy and game. "
         "`vf_loss` and `clip` are in these units, [advantages are not](algorithms.md#the-value-loss).",
-        choices=(POPART, NONE),
+        choices=("popart", "none"),
     )
     lr: Scheduled[float | None] = option(
         None,
@@ -137,7 +130,7 @@ class EntropyOptions(Group):
 class InitialReference(Group):
     """The weights at the start of PPO, for good."""
 
-    type: str = tag("initial", "The weights at the start of PPO, for good.")
+    type: str = tag("initial", "Its name.")
 
     def moves_after(self, updates: int) -> bool:
         """Whether it changes after the policy's update of this number, the first being 1."""
@@ -147,7 +140,7 @@ class InitialReference(Group):
 class EMAReference(InitialReference):
     """An exponential average of the policy's weights, which begins as these."""
 
-    type: str = tag("ema", "An exponential average of the policy's weights, which begins as these.")
+    type: str = tag("ema", "Its name.")
     decay: float = option(
         0.99, "After every update `reference = decay * reference + (1 - decay) * weights`.", gt=0, lt=1
     )
@@ -159,7 +152,7 @@ class EMAReference(InitialReference):
 class RefreshedReference(InitialReference):
     """Replaced by the policy now and then."""
 
-    type: str = tag("refresh", "Replaced by the policy now and then.")
+    type: str = tag("refresh", "Its name.")
     every: int = option(100, "Updates after which the reference is the present policy again.", ge=1)
 
     def moves_after(self, updates: int) -> bool:
@@ -182,33 +175,37 @@ class KLOptions(Group):
         None, "Coefficient; null is RLlib's adaptive one, from `kl_coeff` to `kl_target`.", ge=0
     )
     as_: str = tag(
-        LOSS,
+        "loss",
         "Where it is: a part of the `loss`, or taken off the `reward` of every token before advantages are estimated.",
-        choices=KL_PLACES,
+        choices=("loss", "reward"),
     )
     estimator: str | None = option(
         None,
         "Estimate of KL(policy || reference) that is reported (`mean_kl_loss`), that steers the coefficient, and that "
         "is the penalty in the reward. Null: `k3` (at most 10 a token) in the loss, else `k1`.",
-        choices=KL_ESTIMATORS,
+        choices=("k1", "k2", "k3"),
     )
     loss_estimator: str = option(
         "k2",
         "What the penalty adds to the loss: `k2` has the gradient of KL(policy || reference), `k3` that of "
         "KL(reference || policy). That of `k1` is zero in expectation.",
-        choices=KL_GRADIENTS,
+        choices=("k2", "k3"),
     )
     coeff_range: Scheduled[float] = option(
         100.0,
         "The adaptive coefficient stays between `kl_coeff` divided by this and `kl_coeff` times this.",
         ge=1,
     )
-    reference: Annotated[Any, REFERENCES] = option("initial", "The model that the policy is kept near.")
+    reference: Annotated[Any, REFERENCES] = option(
+        "initial",
+        "The model that the policy is kept near: `initial`, the weights at the start of PPO; `ema`, an exponential "
+        "average of the policy's weights; `refresh`, replaced by the policy now and then.",
+    )
 
     @property
     def value(self) -> str:
         """The estimate of the divergence in use."""
-        return self.estimator or ("k3" if self.as_ == LOSS else "k1")
+        return self.estimator or ("k3" if self.as_ == "loss" else "k1")
 
 
 class TokenPPOOptions(Group):
@@ -225,7 +222,7 @@ class TokenPPOOptions(Group):
         None,
         "Mean 0, deviation 1 over the `batch`, a `group` (level and role), `game` or `role`; `center_role` centres "
         "only. null: `none` if the [estimator](algorithms.md#scale) has an own scale, else `batch`.",
-        choices=NORMALIZE_MODES,
+        choices=("batch", GROUP, "game", "role", "center_role", "none"),
     )
     advantage_std_floor: Scheduled[float] = option(
         0.01,

@@ -33,7 +33,7 @@ COMPARED = 256
 """Tokens of the vocabulary, at most, whose texts are compared before a run."""
 
 
-class AskedTeacher:
+class TeacherClient:
     """The teacher ``openai:MODEL@URL``, or ``openai:MODEL@URL#VARIABLE`` of its key's environment variable.
 
     Raises: ConfigError: that is no address, or the variable holds no key.

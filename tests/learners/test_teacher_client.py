@@ -25,8 +25,8 @@ from rllib_lmgame.endpoints.scoring import Scored, ScoringClient
 from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.support.loop_thread import submitted
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
-from rllib_lmgame.learners.engines import asked_teacher
-from rllib_lmgame.learners.engines.asked_teacher import AskedTeacher
+from rllib_lmgame.learners.engines import teacher_client
+from rllib_lmgame.learners.engines.teacher_client import TeacherClient
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
@@ -106,7 +106,7 @@ def test_a_row_that_it_does_not_take_ends_the_update(
 
 def test_its_vocabulary_is_compared_as_far_as_its_server_says(asked: str, tiny_model_dir: str) -> None:
     tokenizer = load_tokenizer(tiny_model_dir, LanguageModelOptions())
-    teacher = AskedTeacher(asked)
+    teacher = TeacherClient(asked)
     teacher.check()
     assert teacher.other_vocabulary(tokenizer, 128) is None
 
@@ -215,10 +215,10 @@ def test_a_server_that_hangs_is_named() -> None:
         app.router.add_get("/v1/models", hang)
         async with TestServer(app) as server:
             url = str(server.make_url("/v1"))
-            teacher = AskedTeacher(f"openai:big@{url}", EndpointOptions(attempts=1), 0.05)
+            teacher = TeacherClient(f"openai:big@{url}", EndpointOptions(attempts=1), 0.05)
             with pytest.raises(ConfigError, match=rf"{url} gave no answer within 0.05 s") as caught:
                 await asyncio.to_thread(teacher.check)
-            assert caught.value.path == asked_teacher.KEY
+            assert caught.value.path == teacher_client.KEY
 
     asyncio.run(asking())
 
@@ -226,5 +226,5 @@ def test_a_server_that_hangs_is_named() -> None:
 def test_a_key_that_is_not_there_is_missed_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TEACHER_KEY", raising=False)
     with pytest.raises(ConfigError, match=r"\$TEACHER_KEY, which holds none") as caught:
-        AskedTeacher("openai:big@https://example.org/v1#TEACHER_KEY")
-    assert caught.value.path == asked_teacher.KEY
+        TeacherClient("openai:big@https://example.org/v1#TEACHER_KEY")
+    assert caught.value.path == teacher_client.KEY

@@ -15,7 +15,7 @@ class OtherLearnerError(RuntimeError):
     """Another learner failed in what all of them do together; that one's error says why."""
 
 
-class Ranks:
+class ProcessGroup:
     """Sums and maxima over all learners. With one learner every call is the identity and no group is needed.
 
     ``device`` is where tensors must lie to be reduced (NCCL reduces on GPUs only).
@@ -27,7 +27,7 @@ class Ranks:
         self.device = torch.device(device)
 
     @classmethod
-    def current(cls, num_learners: int, device: torch.device | str) -> Ranks:
+    def current(cls, num_learners: int, device: torch.device | str) -> ProcessGroup:
         """Those of the process group that RLlib has set up for more than one learner."""
         if num_learners > 1:
             return cls(dist.get_world_size(), dist.get_rank(), device)
