@@ -38,9 +38,9 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from rllib_lmgame.experiments.results.curves import read_results  # noqa: E402
 from rllib_lmgame.experiments.results.figures import figure  # noqa: E402
-from rllib_lmgame.learners.advantages import resolve_estimator  # noqa: E402
 from rllib_lmgame.measures.statistics import mean_interval, paired_by_level, rate_over_levels  # noqa: E402
 from rllib_lmgame.rollouts.episodes import seed_and_level  # noqa: E402
+from rllib_lmgame.settings import plugins  # noqa: E402
 
 EXAMPLES = HERE.parent / "tuned_examples"
 QUICKSTART = EXAMPLES / "quickstart-sokoban.yaml"
@@ -110,7 +110,7 @@ def settings(method: str, seed: int, turns: int, model: str, teacher: str) -> di
         "config.num_learners": 0,
         "config.token_ppo.ema_decay": None,
         "config.token_ppo.advantage_estimator": estimator,
-        "config.text_rollouts.group_size": GROUP if resolve_estimator(estimator).needs_groups else 1,
+        "config.text_rollouts.group_size": GROUP if plugins.ESTIMATORS.class_of(estimator).needs_groups else 1,
     }
     if method == "lora":
         faster = [[at, 10 * rate] for at, rate in lr]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import ray
 from pyarrow.fs import FileSystem, LocalFileSystem
@@ -114,6 +114,12 @@ class LMGameAlgorithm(PPO):
     """
 
     config: LMGameConfig
+    config_class: ClassVar[type[LMGameConfig]]
+    """Of the default configuration."""
+
+    @classmethod
+    def get_default_config(cls) -> Any:
+        return cls.config_class()
 
     def __init__(self, config: Any = None, *args: Any, **kwargs: Any) -> None:
         # RLlib's configuration object drops what Tune says of the trial before Tune's own base class looks for it.
@@ -317,6 +323,8 @@ class LMGameAlgorithm(PPO):
         """
         result: dict[str, Any] = self._result_at_start() if self._begins_with_evaluation() else super().step()
         self._at_start = False
+        if self.is_done():
+            result["done"] = True
         self._curve.add(result)
         entry, stage = self.config.entry, self.config.supervised_options
         evaluates = bool(self.config.evaluation_interval) or (stage is not None and stage.stop_at is not None)
@@ -329,6 +337,10 @@ class LMGameAlgorithm(PPO):
             measured=self._measured,
             counts=COUNTED,
         )
+
+    def is_done(self) -> bool:
+        """Whether the trial ends by itself."""
+        return False
 
     def _begins_with_evaluation(self) -> bool:
         own = self.config
@@ -381,7 +393,7 @@ class LMGameAlgorithm(PPO):
             self.metrics.aggregate(result.metrics, key=ENV_RUNNER_RESULTS)
 
     def log_numbers(self, key: str | tuple[str, ...], numbers: dict[str, Any]) -> None:
-        """Log this iteration's ``numbers``, which may be nested, below ``key``."""
+        """Log this iteration's ``numbers``, which may be nested, below ``key``; ``()`` is the top of the result."""
         prefix = (key,) if isinstance(key, str) else key
         for path, value in flatten(numbers):
             self.metrics.log_value((*prefix, *path), float(value), window=1, reduce="mean")

@@ -28,9 +28,6 @@ CORPUS_VARIANTS = 32
 and all of them would keep a run of two schedules waiting for minutes.
 """
 
-CORPUS_HANGS = 3
-"""Episodes of a game that may run into the time limit before no more are read."""
-
 CORPUS_CONVERSATIONS = 1000
 """Conversations of files that it reads, at most."""
 
@@ -90,30 +87,23 @@ def _conversations(config: LMGameConfig) -> Iterable[Conversation]:
 
 def _texts_of(game: GameConfig, timeout_s: float) -> list[str]:
     """Texts of one game for a tiny model's tokenizer; each call into the game has a time limit."""
-    sessions: list[GameSession] = []
-
-    def opened() -> GameSession:
-        sessions.append(run_to_end(open_session(game, timeout_s)))
-        return sessions[-1]
-
-    def after(failure: EpisodeFailed) -> GameSession | None:
-        if failure.reason != StopReason.TIMEOUT:
-            return sessions[-1]
-        abandon(sessions[-1])  # What hangs is in it still.
-        return opened() if len(sessions) < CORPUS_HANGS else None
-
     try:
-        session = opened()
-        if session.trusted:
-            return game_corpus(session, seed=0)
-        calls = GameCalls(session.game_id, session.trusted, timeout_s)
-
-        def call(what: str, function: Callable[..., Any], *args: Any) -> Any:
-            return run_to_end(calls(what, function, *args))
-
-        return game_corpus(session, seed=0, call=call, tolerated=EpisodeFailed, after=after)
+        session = run_to_end(open_session(game, timeout_s))
+        try:
+            return game_corpus(session, seed=0) if session.trusted else _texts_of_others(session, timeout_s)
+        finally:
+            abandon(session)
     except (EpisodeFailed, GameError) as error:
         raise ConfigError("", f"no episode could be played for the tiny model's tokenizer: {error}") from None
-    finally:
-        if sessions:
-            abandon(sessions[-1])
+
+
+def _texts_of_others(session: GameSession, timeout_s: float) -> list[str]:
+    calls = GameCalls(session.game_id, session.trusted, timeout_s)
+
+    def call(what: str, function: Callable[..., Any], *args: Any) -> Any:
+        return run_to_end(calls(what, function, *args))
+
+    def goes_on(failure: EpisodeFailed) -> bool:
+        return failure.reason != StopReason.TIMEOUT  # What hangs is in the game still.
+
+    return game_corpus(session, seed=0, call=call, tolerated=EpisodeFailed, goes_on=goes_on)

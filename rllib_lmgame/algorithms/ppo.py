@@ -117,6 +117,7 @@ class LMGamePPO(LMGameAlgorithm):
     """
 
     config: LMGamePPOConfig
+    config_class = LMGamePPOConfig
     _present: Settings | None = None
     _ahead: AsyncRollouts | None = None
     _engines_before: tuple[dict[str, float], float] | None = None
@@ -146,10 +147,6 @@ class LMGamePPO(LMGameAlgorithm):
             self._ahead.close()
         super().cleanup()
 
-    @classmethod
-    def get_default_config(cls) -> LMGamePPOConfig:
-        return LMGamePPOConfig()
-
     def training_step(self) -> None:
         """One iteration: of the warm start until it is done, of PPO after that."""
         if self._warm_start is not None and not self._warm_start.done:
@@ -171,10 +168,9 @@ class LMGamePPO(LMGameAlgorithm):
         with self.timed(WEIGHT_SYNC_TIMER):
             self.push_weights()
         self._ppo_iteration += 1
-        self.metrics.log_value("ppo_iteration", self._ppo_iteration, window=1, reduce="mean")
+        self.log_numbers((), {"ppo_iteration": self._ppo_iteration})
         if self._list_sizes:
-            epochs = passes(self.items_trained_on(), self._list_sizes)
-            self.metrics.log_value(DATA_EPOCHS, epochs, window=1, reduce="mean")
+            self.log_numbers((), {DATA_EPOCHS: passes(self.items_trained_on(), self._list_sizes)})
 
     def begin_ppo(self) -> None:
         """The weights PPO starts from are the reference of the KL penalty; the average begins with its first update."""
@@ -382,8 +378,7 @@ class LMGamePPO(LMGameAlgorithm):
         return int(self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0))
 
     def _log_phase(self, phase: int) -> None:
-        self.metrics.log_value("phase", phase, window=1, reduce="mean")
-        self.metrics.log_value("ppo_iteration", self._ppo_iteration, window=1, reduce="mean")
+        self.log_numbers((), {"phase": phase, "ppo_iteration": self._ppo_iteration})
         if phase == 0 and self._selects:
             self.log_numbers(SELECTION, dict.fromkeys(COUNTS, float("nan")))
         if phase == 0 and self._state_rollouts:
@@ -391,8 +386,7 @@ class LMGamePPO(LMGameAlgorithm):
             self.log_numbers(TIMERS, {VINE_TIMER: float("nan")})
         if phase == 0 and self._ahead is not None:
             self.log_numbers(ASYNC_ROLLOUTS, dict.fromkeys(ASYNC_ROLLOUT_NAMES, float("nan")))
-        for key, value in self._schedules.values().items():
-            self.metrics.log_value(("schedules", key), float(value), window=1, reduce="mean")
+        self.log_numbers("schedules", self._schedules.values())
 
     def milestones(self) -> dict[str, dict[str, float]]:
         """Those of the warm start."""
@@ -476,10 +470,11 @@ def _settings(present: Settings) -> PlaySettings:
 def gap_problem(policy: str, gap: float, config: LMGamePPOConfig) -> str:
     """What to say of log-probabilities of sampler and learner that differ by ``gap`` nats on average."""
     options, inference = config.language_model_of(policy), config.inference_options
+    used = inference.engine.type
     return (
         f"{policy}: the log-probabilities of the sampled tokens differ by {gap:.2g} between engine and learner, on "
         f"average; PPO would train on noise. Likely causes: {options.model} is computed in another way by "
-        f"inference.engine: {inference.engine} (try {'transformers' if inference.engine == 'vllm' else 'vllm'}), "
+        f"inference.engine: {used} (try {'transformers' if used == 'vllm' else 'vllm'}), "
         f"sampling leaves out tokens (inference.top_p={inference.top_p:g}, top_k={inference.top_k}), an option in "
         "inference.engine_kwargs changes the model, or half precision does not suffice (inference.dtype: float32). "
         "null goes on all the same"

@@ -173,7 +173,7 @@ def _spelled(decision: InformationSet, chat: ChatFormat) -> dict[str, tuple[int,
     if not spelled:
         raise ConfigError(
             "config.language_model.tokenizer",
-            f"it can spell none of {', '.join(decision.legal_actions)} as `{chat.options.reply_format}`",
+            f"it can spell none of {', '.join(decision.legal_actions)} as `{chat.options.reply_format.type}`",
         )
     return spelled
 

@@ -21,6 +21,7 @@ from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
@@ -41,7 +42,7 @@ from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import ExpertReplies, ReplySource, Seat
 from rllib_lmgame.rollouts.sources import AgentMapper
 from rllib_lmgame.settings.sections.games import shares_of
-from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LIMITS
+from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LIMITS, LanguageModelOptions
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S, EPISODES_OF_SAMPLE
 from rllib_lmgame.telemetry.phases import GAMES, Share, telling
 
@@ -177,7 +178,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         talk = {key: value for key, value in sorted(asked.items()) if key not in LIMITS}
         key = (module_id, repr(talk))
         if key not in self._chats:
-            options = self.config.language_model_of(module_id).model_copy(update=talk)
+            options = build(LanguageModelOptions, talk, "language_model", self.config.language_model_of(module_id))
             tokenizer = load_tokenizer(self.config.model_files[module_id].directory(), options)
             self._chats[key] = ChatFormat(tokenizer, options)
             self._chats[key].tells_observed = self.config.learns_observations(module_id)

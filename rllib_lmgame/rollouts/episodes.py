@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.envs.contract.verdicts import Outcome, outcomes
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.measures.samples import mean_pass_at_k
-from rllib_lmgame.measures.statistics import Rate, rate_over_levels
+from rllib_lmgame.measures.statistics import Rate, mean_pass_at_k, rate_over_levels
 from rllib_lmgame.rollouts.plans import AgentAssignment
 from rllib_lmgame.rollouts.play import PlayedEpisode, turns_from_there
 from rllib_lmgame.rollouts.records import (

@@ -126,12 +126,19 @@ def close_games(sessions: Iterable[GameSession], limit_s: float) -> None:
 
 def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
     """``asyncio.run``, in another thread if a loop is running already (as in a notebook)."""
+    found: list[T] = []
+
+    async def run() -> None:  # Before Python 3.13 asyncio.run takes the ``repr`` of all that its coroutine returns.
+        found.append(await coroutine)
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(coroutine)
-    with ThreadPoolExecutor(1, "play") as executor:
-        return executor.submit(contextvars.copy_context().run, asyncio.run, coroutine).result()
+        asyncio.run(run())
+    else:
+        with ThreadPoolExecutor(1, "play") as executor:
+            executor.submit(contextvars.copy_context().run, asyncio.run, run()).result()
+    return found[0]
 
 
 def call_game(session: GameSession, what: str, function: Callable[..., T], *args: Any) -> T:

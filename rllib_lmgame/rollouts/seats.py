@@ -299,7 +299,7 @@ class LanguageModelSeat(Seat):
         if not spelled:
             unsaid = (
                 f"the tokenizer can spell none of the legal actions of {session.game_id}, such as "
-                f"{observation.legal_actions[0]!r}, as reply_format: {self.chat.options.reply_format}"
+                f"{observation.legal_actions[0]!r}, as reply_format: {self.chat.options.reply_format.type}"
             )
             raise ConfigError("config.text_rollouts.constrained_decoding", unsaid)
         fitting = {move: ids for move, ids in spelled.items() if len(ids) <= prompt.max_tokens}

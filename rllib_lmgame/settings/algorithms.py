@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, nearest
@@ -228,6 +227,8 @@ OWN: Mapping[str, AlgorithmEntry] = {entry.name: entry for entry in (PPO, GRPO, 
 
 def announced() -> dict[str, list[str]]:
     """What installed packages announce: name -> import paths, several where packages do not agree."""
+    from importlib.metadata import entry_points
+
     paths: dict[str, list[str]] = {}
     for point in entry_points(group=ENTRY_POINT_GROUP):
         known = paths.setdefault(point.name, [])

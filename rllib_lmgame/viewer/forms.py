@@ -22,9 +22,9 @@ from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 from rllib_lmgame.settings.sections.supervised import MESSAGES
 
 COLUMNS = dict(zip(TOKEN_COLUMNS, ("old", "advantages", "entropy", "values", "ref", "weight"), strict=True))
-"""What updates knew of tokens -> its name in a turn."""
+"""Column of the token log -> its name in a turn."""
 SEAT = ("agent", "role", "policy", "player", "return", "outcome", "payoff")
-"""What the list knows of each seat."""
+"""Fields of each seat in the list."""
 _EXACT = 2**53
 """Whole numbers from here on are no numbers of JavaScript."""
 _ITERATION = re.compile(r"([a-z][a-z0-9-]*)-(\d+)-\d+(?:\+\d+)?")
@@ -246,7 +246,7 @@ def _in_short(messages: Sequence[Said]) -> Iterator[tuple[str, str, bool]]:
 
 
 def _said(record: Mapping[str, Any], form: str) -> Iterator[tuple[str, str, bool]]:
-    """Who said what in a conversation, and whether it is learnt."""
+    """Role and text of each message of a conversation, and whether it is trained on."""
     if form == "prompt_completion":
         said = [*_listed(record["prompt"], "user"), *_listed(record["completion"], ASSISTANT)]
     else:

@@ -47,14 +47,6 @@ def with_(base: dict[str, Any], inference: dict[str, Any] | None = None, **rest:
 
 
 @pytest.mark.parametrize(
-    "overrides",
-    [NCCL, IPC, with_(NCCL, {"num_engines": 4, "tensor_parallel_size": 2, "num_gpus_per_engine": 2}, num_learners=4)],
-)
-def test_what_can_work_is_accepted(make_config, overrides) -> None:
-    make_config(**overrides).validate()
-
-
-@pytest.mark.parametrize(
     "assignments",
     [
         {"policies": {"one": {}, "two": {}, "frozen": {"trained": False}}, "policy_mapping_fn": "random_seat"},

@@ -43,23 +43,6 @@ def test_it_needs_neither_a_critic_nor_groups() -> None:
     assert state_rollouts(LMGamePPOConfig().update_from_dict({"env": "lmgame/Sokoban-v0"})) == {}
 
 
-class Asks:
-    """Of one's own; how many rollouts it wants is said below."""
-
-    needs_critic = False
-
-    def __call__(self, inputs):
-        return inputs.rewards
-
-
-@pytest.mark.parametrize("wanted", [-1, 0.5, "nine", float("inf"), True])
-def test_a_number_of_rollouts_that_is_none_is_refused(wanted, monkeypatch) -> None:
-    monkeypatch.setattr(Asks, "state_rollouts", wanted, raising=False)
-    with pytest.raises(ConfigError, match="state_rollouts must be a whole number of at least 0, got") as caught:
-        config_of(token_ppo={"advantage_estimator": f"{__name__}:Asks"}).validate()
-    assert caught.value.path == "config.token_ppo.advantage_estimator"
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

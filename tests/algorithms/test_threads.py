@@ -189,15 +189,6 @@ def test_an_engine_by_itself_has_the_machine(monkeypatch: pytest.MonkeyPatch) ->
     assert (InferenceOptions(num_threads="auto").threads, InferenceOptions(num_threads=2).threads) == (6, 2)
 
 
-@pytest.mark.parametrize("value", ["all", "Auto", 0, 1.5, None, 1025])
-def test_other_numbers_of_threads_are_refused(value, make_config) -> None:
-    with pytest.raises(Exception, match=r"config\.inference\.num_threads: must be .* or 'auto', got"):
-        make_config(inference={"num_threads": value})
-    if value is not None:
-        with pytest.raises(Exception, match=r"config\.token_ppo\.num_threads: "):
-            make_config(token_ppo={"num_threads": value})
-
-
 @pytest.mark.slow
 def test_what_tune_reserved_is_read_in_the_trial(ray_cluster, make_config) -> None:
     """One CPU for the algorithm and one for the engine, of all that Ray was told of; what the tests ask of OpenMP is

@@ -92,7 +92,7 @@ def test_data_that_says_no_rewards_is_refused(tiny_dict: Any, tmp_path: Path) ->
         path.write_text(text)
         config = config_of("LMGameILQL", tiny_dict(env=None, env_config={}, supervised={"data": str(path)}))
         with pytest.raises(ConfigError, match=message) as caught:
-            check_data([config])
+            check_data(config, lambda policy: None)
         assert caught.value.path == "config.supervised.data"
 
 

@@ -7,7 +7,15 @@ import json
 import pytest
 
 from rllib_lmgame.base.errors import ConfigError
-from tests.experiments.test_check import GAME, SFT, check, error_of
+from rllib_lmgame.experiments.checks.prompts import check_prompts
+from tests.experiments.test_check import GAME, SFT, check
+
+
+def error_of(text: str, *overrides: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        check_prompts([check(text, *overrides)])
+    return caught.value
+
 
 KUHN = SFT.replace("Sokoban", "KuhnPoker")
 
@@ -54,33 +62,17 @@ def test_a_log_with_a_seat_that_nobody_takes_is_refused(tmp_path) -> None:
     assert error.path == "config.supervised.data" and "line 1" in error.message and "stranger" in error.message
 
 
-def test_a_log_is_read_once_for_a_grid(tmp_path, monkeypatch) -> None:
+def test_data_are_read_once_for_a_grid(tmp_path, monkeypatch) -> None:
     from rllib_lmgame.datasets import sft
 
     log, read = tmp_path / "log.jsonl", []
     log.write_text(record())
     records_of = sft.records_of
     monkeypatch.setattr(sft, "records_of", lambda path: read.append(path) or records_of(path))
-    check(SFT, f"config.supervised.data={log}", "config.supervised.lr={grid_search: [1e-3, 1e-4, 1e-5]}")
+    grid = "config.supervised.lr={grid_search: [1e-3, 1e-4, 1e-5]}"
+    model = "config.language_model.model=someone/not-on-this-machine"  # The tokenizer of a tiny one is made of it.
+    check_prompts([check(SFT, f"config.supervised.data={log}", grid, model)])
     assert read == [log]
-
-
-def test_a_run_reads_it_once_before_it_begins_and_a_grid_too(tmp_path, monkeypatch) -> None:
-    from rllib_lmgame.datasets import sft
-    from rllib_lmgame.experiments.checks.prompts import check_prompts
-
-    data, read = tmp_path / "talk.jsonl", []
-    data.write_text(TALK)
-    records_of = sft.records_of
-    monkeypatch.setattr(sft, "records_of", lambda path: read.append(path) or records_of(path))
-    checked = check(SFT, f"config.supervised.data={data}", "config.supervised.lr={grid_search: [1e-3, 1e-4, 1e-5]}")
-    assert checked.datasets
-    check_prompts([checked])
-    assert read == [data] and not checked.datasets, "it is kept no longer than it is needed"
-    read.clear()
-    limits = "config.language_model.context_length={grid_search: [600, 700]}"
-    check_prompts([check(SFT, f"config.supervised.data={data}", limits)])
-    assert read == [data] * 2, "rows of another length are read for themselves"
 
 
 ALONE = SFT.replace("  env: lmgame/Sokoban-v0\n", "")
@@ -135,8 +127,6 @@ def test_a_report_that_plays_needs_a_game(tmp_path) -> None:
 
 
 def test_a_conversation_that_the_template_refuses_is_named_before_ray_starts(tmp_path) -> None:
-    from rllib_lmgame.experiments.checks.prompts import check_prompts
-
     data = tmp_path / "talk.jsonl"
     data.write_text(TALK * 3 + conversations("user", "user", "assistant"))
     strict = (

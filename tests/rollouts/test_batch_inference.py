@@ -11,10 +11,8 @@ import pytest
 from rllib_lmgame.algorithms.measuring import matrix_games
 from rllib_lmgame.algorithms.measuring.exploitability import _drawn_again, numbers_of
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopReason
-from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.measures import tic_tac_toe
 from rllib_lmgame.measures.exploitability import (
     exploitability,
@@ -57,7 +55,7 @@ def answers(directory: str, function, decisions, chat: ChatFormat, kind: str = "
     """What an engine on the files of ``directory`` is asked."""
 
     async def run():
-        engine = import_path(find_engine(kind).engine, "engine")(
+        engine = InferenceOptions(engine=kind).engine.engine_class()(
             directory, InferenceOptions(engine=kind, kv_cache_memory_mb=64), context_length=1024, seed=0
         )
         await engine.start()

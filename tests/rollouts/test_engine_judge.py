@@ -118,7 +118,7 @@ def test_a_policy_is_asked_only_by_games_of_its_run(make_config: Callable[..., A
 @pytest.mark.parametrize(
     "command",
     [
-        ("play", "lmgame/Debate-v0", "--against", "solver"),
+        ("play", "lmgame/Debate-v0", "--players", "solver"),
         ("tournament", "lmgame/Debate-v0", "--players", "solver", "random"),
         ("collect", "lmgame/Debate-v0", "--out", "log.jsonl"),
         ("evaluate", "solver", "random", "--games", "lmgame/Debate-v0"),

@@ -172,7 +172,7 @@ def policies_of_checkpoint(
     Raises: CheckpointError: not one of this package, damaged or not to be trusted; ConfigError: wrong settings.
     """
     place = find_checkpoint(source)
-    config = saved_policies(place, trust=settings.trust, games=settings.names, last=last)
+    config = saved_policies(place, trust=settings.trust, last=last)
     weights = {"checkpoint": file_hash(Path(place) / MANIFEST), "last_iterate": last}
     return PoliciesOfRun(name, config, weights, opponents, settings.temperature, connect)
 

@@ -153,9 +153,7 @@ class LocalModel(LanguageModel):
         if self.by_vllm:
             self._engine = VLLMReplies(self.directory, inference, **more)
         else:
-            alone = inference.model_copy(
-                update={"engine": "transformers", "tensor_parallel_size": 1, "engine_kwargs": {}}
-            )
+            alone = inference.model_copy(update={"tensor_parallel_size": 1, "engine_kwargs": {}})
             self._engine = TransformersEngine(self.directory, alone, **more)
         place = Path(self.directory)
         try:
@@ -265,7 +263,7 @@ def checkpoint_player(name: str, source: str, directory: str, policy: str | None
     place = find_checkpoint(directory)
     if not is_own_checkpoint(place):
         raise CheckpointError(f"{place} is no checkpoint with a language model; a model's directory is written hf:DIR")
-    checkpoint, config = open_checkpoint(place, trust=settings.trust, games=settings.names)
+    checkpoint, config = open_checkpoint(place, trust=settings.trust)
     trained = config.trained_policies()
     mapping = config.agent_to_module_mapping()
     if policy is None and len(trained) > 1 and settings.games and isinstance(mapping, SeatMapping | RoleMapping):

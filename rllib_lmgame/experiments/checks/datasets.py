@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,32 +50,27 @@ def _learnt(config: Any) -> Iterator[tuple[str, Any]]:
             yield config.section_of(attribute), options
 
 
-def check_data(configs: Iterable[Any]) -> dict[str, Any]:
+def check_data(config: Any, chat_of: Callable[[str], Any]) -> None:
     """Check that files hold what can be learnt: whole conversations, or episodes of the trained games in seats that
-    have policies.
+    have policies; and that the chat template of each policy writes conversations of all kinds in them.
 
-    Each set of files is read once per choice, games and seats. The first is returned for :func:`check_written`, which
-    comes when tokenizers are here. A trial reads its own once more, in a process of its own.
-
+    ``chat_of`` gives a policy's chat format, ``None`` where its tokenizer is not here yet: then nothing is written.
     Raises: ConfigError: naming the wrong line.
     """
-    seen, kept = set(), dict[str, Any]()
-    for config in configs:
-        if not any(options.data is not None for _, options in _learnt(config)):
+    from rllib_lmgame.datasets.preferences import PreferenceDataset
+    from rllib_lmgame.datasets.sft import SFTDataset
+
+    for section, options in _learnt(config):
+        if options.data is None:
             continue
-        games = frozenset(_game_ids(config))
-        what = (data_of(config), games, repr(config.seat_mapping_spec), *config.player_options)
-        if what not in seen:
-            seen.add(what)
-            found = list(_read(config))
-            for section, data in found:
-                with _of_section(section):
-                    sessions = [each for each in data.conversations if isinstance(each, tuple)]
-                    _check_sessions(sessions, games, config)
-                    if ACTION_VALUES in config.entry.sections:
-                        data.check_rewarded()
-            kept = kept or {_read_as(config): found}
-    return kept
+        kind: Any = SFTDataset if isinstance(options, SupervisedOptions) else PreferenceDataset
+        with _of_section(section):
+            data = kind(options, config.row_limits())
+            _check_sessions([each for each in data.conversations if isinstance(each, tuple)], config)
+            if ACTION_VALUES in config.entry.sections:
+                data.check_rewarded()
+            if all(map(chat_of, config.trained_policies())):
+                data.check(chat_of)
 
 
 def data_of(config: Any) -> str:
@@ -90,37 +85,6 @@ def data_of(config: Any) -> str:
     )
 
 
-def _read_as(config: Any) -> str:
-    return repr((data_of(config), config.row_limits()))
-
-
-def check_written(config: Any, chat_of: Callable[[str], Any], kept: dict[str, Any]) -> None:
-    """Check that the chat template of each policy writes conversations of all kinds that the files hold.
-
-    ``chat_of`` gives a policy's chat format, ``None`` where its tokenizer is not here yet: then nothing is checked.
-    ``kept`` is what :func:`check_data` returned; what is used of it goes.
-    Raises: ConfigError: naming the line of one that it does not write, or that ``on_overlong: error`` refuses.
-    """
-    learns = any(options.data is not None for _, options in _learnt(config))
-    if learns and all(map(chat_of, config.trained_policies())):
-        for section, data in kept.pop(_read_as(config), None) or _read(config):
-            with _of_section(section):
-                data.check(chat_of)
-
-
-def _read(config: Any) -> Iterator[tuple[str, Any]]:
-    """What the files of each section hold."""
-    from rllib_lmgame.datasets.preferences import PreferenceDataset
-    from rllib_lmgame.datasets.sft import SFTDataset
-
-    for section, options in _learnt(config):
-        if options.data is not None:
-            kind: Any = SFTDataset if isinstance(options, SupervisedOptions) else PreferenceDataset
-            with _of_section(section):
-                data = kind(options, config.row_limits())
-            yield section, data
-
-
 @contextmanager
 def _of_section(section: str) -> Iterator[None]:
     """An error gets the key of the section."""
@@ -132,10 +96,12 @@ def _of_section(section: str) -> Iterator[None]:
         raise ConfigError(f"config.{section}.{error.path or 'data'}", error.message) from None
 
 
-def _check_sessions(episodes: Sequence[tuple[str, Any]], games: frozenset[str], config: Any) -> None:
+def _check_sessions(episodes: Sequence[tuple[str, Any]], config: Any) -> None:
     from rllib_lmgame.datasets.replay import plan_of
+    from rllib_lmgame.envs.registry import game_spec
     from rllib_lmgame.rollouts.sources import AgentMapper
 
+    games = {game_spec(game.env).game_id for game in config.training_games()}
     agent_mapper, seatings = AgentMapper(config), set()
     for where, session in episodes:
         if not games:
@@ -153,9 +119,3 @@ def _check_sessions(episodes: Sequence[tuple[str, Any]], games: frozenset[str], 
                 agent_mapper.assignments(plan_of(session, ""), session.roles)
             except ConfigError as error:
                 raise ConfigError("", f"{where}: {error.path}: {error.message}") from None
-
-
-def _game_ids(config: Any) -> Iterable[str]:
-    from rllib_lmgame.envs.registry import game_spec
-
-    return (game_spec(game.env).game_id for game in config.training_games())
