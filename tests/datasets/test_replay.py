@@ -14,7 +14,7 @@ from episode_parts import logged
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.datasets.replay import RecordedSession, replay
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.log.episode_log import read_log
+from rllib_lmgame.rollouts.episode_log import read_log
 from rllib_lmgame.rollouts.records import trajectory_of
 from tests.rollouts.session_play import play_games
 
