@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "e2e"))
 import browser
 
 from rllib_lmgame.rollouts.collect import collect_episodes
-from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
+from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.servers.viewer import Viewer
 from rllib_lmgame.viewer.library import Library
 from rllib_lmgame.viewer.page import exported

@@ -21,8 +21,8 @@ from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.datasets.pairs import alone, has_choice
 from rllib_lmgame.datasets.selection import Facts, choose
 from rllib_lmgame.envs.registry import game_spec
+from rllib_lmgame.rollouts.episode_sample import end_before, log_of_training
 from rllib_lmgame.rollouts.item_order import ItemOrder
-from rllib_lmgame.rollouts.log.sample import end_before, log_of_training
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, PlaySettings, played_parts
 from rllib_lmgame.settings import algorithms as registry

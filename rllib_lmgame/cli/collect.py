@@ -109,8 +109,8 @@ def _write(args: argparse.Namespace, settings: PlayerSettings, episodes: Iterabl
 
     from rllib_lmgame.base.group import build
     from rllib_lmgame.datasets.writing import conversations
+    from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
     from rllib_lmgame.rollouts.episodes import summarize
-    from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
     from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
     talk = build(LanguageModelOptions, settings.sections.get("language_model", {}), "--config.language_model")

@@ -17,14 +17,14 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.datasets.pairs import Candidate, choose_pairs, has_choice, parted, side_of
 from rllib_lmgame.datasets.readers.chat import ChatExample, read_pair
-from rllib_lmgame.datasets.replay import Table, replay
+from rllib_lmgame.datasets.replay import ReplayRunner, replay
 from rllib_lmgame.datasets.sft import (
     Conversation,
-    Conversations,
-    conversation,
+    ConversationDataset,
     episode_of,
     facts_of,
     numbered,
+    read_conversation,
 )
 from rllib_lmgame.policies.chat.transcripts import LearntTurn
 from rllib_lmgame.rollouts.records import played_parts
@@ -49,7 +49,7 @@ class Side(NamedTuple):
         return self.source.where if isinstance(self.source, ChatExample) else self.source[0]
 
 
-class PreferenceDataset(Conversations):
+class PreferenceDataset(ConversationDataset):
     """The pairs of ``options.data``, shuffled; with ``kto`` its good and bad trajectories.
 
     ``limits`` are the most tokens in a row of each trained policy.
@@ -71,7 +71,7 @@ class PreferenceDataset(Conversations):
         found = [side.source for unit in self.units for side in unit]
         return list({id(source): source for source in found}.values())
 
-    def episodes(self, start: int, count: int, table: Table) -> list[MultiAgentEpisode]:
+    def episodes(self, start: int, count: int, runner: ReplayRunner) -> list[MultiAgentEpisode]:
         """The sides of ``count`` pairs from position ``start`` on, in pass after pass, as episodes.
 
         A pair is left out and counted if a side is too long, cannot be written, or is in no trained seat.
@@ -81,7 +81,7 @@ class PreferenceDataset(Conversations):
         """
         places = self.places(start, count, len(self.units))
         sides = [side for place in places for side in self.units[place]]
-        written = self.written([side.source for side in sides if isinstance(side.source, ChatExample)], table.chat)
+        written = self.written([side.source for side in sides if isinstance(side.source, ChatExample)], runner.chat)
         episodes: list[MultiAgentEpisode] = []
         why = ""
         for position, place in enumerate(places, start):
@@ -93,7 +93,7 @@ class PreferenceDataset(Conversations):
                 if wrong is not None:
                     problem = f"{side.where}: {wrong}"
                 elif not problem:
-                    found = self._side(side, turns, f"pair@{position}" if self._pairs else "", name, table)
+                    found = self._side(side, turns, f"pair@{position}" if self._pairs else "", name, runner)
                     made += found
                     problem = "" if found else f"{side.where}: {side.agent} is in no seat whose policy learns"
             if not problem and len(seen) == 2 and seen[0] and seen[0] == seen[1]:
@@ -110,12 +110,12 @@ class PreferenceDataset(Conversations):
         return episodes
 
     def _side(
-        self, side: Side, turns: dict[str, list[LearntTurn]], group: str, name: str, table: Table
+        self, side: Side, turns: dict[str, list[LearntTurn]], group: str, name: str, runner: ReplayRunner
     ) -> list[MultiAgentEpisode]:
         if isinstance(side.source, ChatExample):
             episode = episode_of(side.source, turns, 1.0, name)
         else:
-            episode = replay(side.source[1], table, name)
+            episode = replay(side.source[1], runner, name)
         return [
             side_of(part, group, name, side.chosen)
             for part in played_parts(episode, self.limits)
@@ -139,9 +139,9 @@ def _units(options: DPOOptions) -> Iterator[tuple[Side, ...]]:
             found += 1
             yield unit
         if not _says_itself(record):
-            compared.append(conversation(where, record, options.format))
+            compared.append(read_conversation(where, record, options.format))
     if options.rejected is not None:
-        worse = [conversation(where, record, options.format) for where, record in numbered(options.rejected)]
+        worse = [read_conversation(where, record, options.format) for where, record in numbered(options.rejected)]
         pairs = choose_pairs(_candidates(compared, math.inf), _candidates(worse, -math.inf), options)
         both = f"no level of {len(compared)} conversations is in {len(worse)} of dpo.rejected"
     elif options.loss.pairs:
@@ -177,7 +177,7 @@ def _of_record(where: str, record: Mapping[str, Any], options: DPOOptions) -> It
             raise ConfigError("loss", f"{options.loss.type} compares two, but {where} has one; take kto")
         if not isinstance(record["label"], bool):
             raise ConfigError("data", f"{where}: label is {shown(record['label'])}; it must be true or false")
-        yield (Side(conversation(where, record, options.format), record["label"]),)
+        yield (Side(read_conversation(where, record, options.format), record["label"]),)
         return
     sides = tuple(Side(example, good) for example, good in zip(read_pair(record, where), (True, False), strict=True))
     yield from (sides,) if options.loss.pairs else ((side,) for side in sides)

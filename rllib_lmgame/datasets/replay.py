@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rllib_lmgame.rollouts.sources import AgentMapper
 
 
-class Table(Protocol):
+class ReplayRunner(Protocol):
     """The part of an env runner that replaying needs."""
 
     agent_mapper: AgentMapper
@@ -184,7 +184,7 @@ def _texts(values: Mapping[str, Any], agents: tuple[str, ...]) -> dict[str, str]
     return dict(values)
 
 
-def replay(session: RecordedSession, runner: Table, episode_id: str, weight: float = 1.0) -> MultiAgentEpisode:
+def replay(session: RecordedSession, runner: ReplayRunner, episode_id: str, weight: float = 1.0) -> MultiAgentEpisode:
     """Replay a recorded episode with the runner's policies, chat format and budgets, as an RLlib episode.
 
     ``weight`` is that of its replies in the supervised loss.

@@ -14,7 +14,7 @@ import numpy as np
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.datasets.files import Numbered, files_of, records_of
 from rllib_lmgame.datasets.readers.chat import AUTO, LOG, ChatExample, form_of, read_record
-from rllib_lmgame.datasets.replay import RecordedSession, Table, recorded_session, replay
+from rllib_lmgame.datasets.replay import RecordedSession, ReplayRunner, recorded_session, replay
 from rllib_lmgame.datasets.selection import Facts, choose
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.template import TemplateError
@@ -38,7 +38,7 @@ AGENT = "assistant"
 """Agent id in conversations."""
 
 
-class Conversations:
+class ConversationDataset:
     """Writes conversations for the trained policies, and gives their order.
 
     ``limits`` are the most tokens in a row of each trained policy. ``passed_over`` counts conversations that were too
@@ -114,7 +114,7 @@ class Conversations:
         return self._writers[policy]
 
 
-class SFTDataset(Conversations):
+class SFTDataset(ConversationDataset):
     """The conversations of ``options.data``, selected, shuffled, and some of them held out.
 
     Raises: ConfigError: naming file and line of what cannot be read, or the option that leaves nothing.
@@ -130,7 +130,7 @@ class SFTDataset(Conversations):
         self._held_out: list[MultiAgentEpisode] | None = None
         self._replayed: dict[str, MultiAgentEpisode] = {}
 
-    def episodes(self, start: int, count: int, table: Table) -> list[MultiAgentEpisode]:
+    def episodes(self, start: int, count: int, runner: ReplayRunner) -> list[MultiAgentEpisode]:
         """``count`` conversations from position ``start`` on, in pass after pass, as episodes.
 
         Raises: ConfigError: all are left out, or one is too long for ``on_overlong: error``.
@@ -138,7 +138,7 @@ class SFTDataset(Conversations):
         places = self.places(start, count, len(self.training))
         names = [f"sft-{at}" for at in range(start, start + count)]
         weights = [self.weights[place] for place in places]
-        made = self._made([self.training[place] for place in places], weights, names, table)
+        made = self._made([self.training[place] for place in places], weights, names, runner)
         self.passed_over += count - len(made)
         return made
 
@@ -147,11 +147,11 @@ class SFTDataset(Conversations):
         """:attr:`passed_over`, and held-out conversations that are dropped for the same reasons."""
         return self.passed_over + (0 if self._held_out is None else len(self.validation) - len(self._held_out))
 
-    def held_out(self, table: Table) -> list[MultiAgentEpisode]:
+    def held_out(self, runner: ReplayRunner) -> list[MultiAgentEpisode]:
         """The held-out conversations, made once. Raises: as :meth:`episodes`."""
         if self._held_out is None:
             names = [f"held-out-{at}" for at in range(len(self.validation))]
-            self._held_out = self._made(self.validation, [1.0] * len(names), names, table)
+            self._held_out = self._made(self.validation, [1.0] * len(names), names, runner)
         return self._held_out
 
     def check_rewarded(self) -> None:
@@ -176,13 +176,13 @@ class SFTDataset(Conversations):
         return [*self.training, *self.validation]
 
     def _made(
-        self, sources: Sequence[Conversation], weights: Sequence[float], names: Sequence[str], table: Table
+        self, sources: Sequence[Conversation], weights: Sequence[float], names: Sequence[str], runner: ReplayRunner
     ) -> list[MultiAgentEpisode]:
-        written = self.written([each for each in sources if isinstance(each, ChatExample)], table.chat)
+        written = self.written([each for each in sources if isinstance(each, ChatExample)], runner.chat)
         episodes, why = [], ""
         for source, weight, name in zip(sources, weights, names, strict=True):
             if not isinstance(source, ChatExample):
-                episodes.append(self._played_again(*source, weight, name, table))
+                episodes.append(self._played_again(*source, weight, name, runner))
                 continue
             turns, problem = next(written)
             if problem is None:
@@ -195,14 +195,14 @@ class SFTDataset(Conversations):
         return episodes
 
     def _played_again(
-        self, where: str, session: RecordedSession, weight: float, name: str, table: Table
+        self, where: str, session: RecordedSession, weight: float, name: str, runner: ReplayRunner
     ) -> MultiAgentEpisode:
         """A logged episode; the first :data:`MOST_KEPT` are replayed once and only renamed in later passes."""
         if where in self._replayed:
             again = copy.copy(self._replayed[where])
             again.id_ = name
             return again
-        episode = replay(session, table, name, weight)
+        episode = replay(session, runner, name, weight)
         if len(self._replayed) < MOST_KEPT:
             self._replayed[where] = episode
         return episode
@@ -218,7 +218,7 @@ def read_all(data: str | Sequence[str], form: str) -> Iterator[Conversation]:
     Raises: ConfigError: names file and line of what cannot be read, or a file without conversations.
     """
     for where, record in numbered(data):
-        yield conversation(where, record, form)
+        yield read_conversation(where, record, form)
 
 
 def numbered(data: str | Sequence[str]) -> Iterator[Numbered]:
@@ -234,7 +234,7 @@ def numbered(data: str | Sequence[str]) -> Iterator[Numbered]:
             raise ConfigError("data", f"{path} holds no episodes or conversations")
 
 
-def conversation(where: str, record: Mapping[str, Any], form: str) -> Conversation:
+def read_conversation(where: str, record: Mapping[str, Any], form: str) -> Conversation:
     """The conversation of a record. Raises: ConfigError: names ``where`` and what is wrong."""
     if form == AUTO:
         try:

@@ -25,7 +25,7 @@ from rllib_lmgame.base.lock import locked
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, numbered_records
+from rllib_lmgame.rollouts.episode_log import EpisodeLog, numbered_records
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions, play_one
 from rllib_lmgame.rollouts.players import Player, take_seats

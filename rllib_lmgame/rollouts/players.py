@@ -144,10 +144,8 @@ class LanguageModel(Player):
             game_id=session.game_id,
             episode_id=plan.episode_id,
             seed=seed,
-            format_penalty=self._options.format_penalty,
+            options=self._options,
             temperature=self._temperature,
-            bootstrap_turn_limit=self._options.bootstrap_turn_limit,
-            bootstrap_token_budget=self._options.bootstrap_token_budget,
         )
 
 

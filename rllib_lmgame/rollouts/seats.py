@@ -23,6 +23,7 @@ from rllib_lmgame.policies.chat.format import ChatFormat, Conversation, Prompt
 from rllib_lmgame.policies.scripted import ScriptedPlayer
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.records import Turn
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 Generate = Callable[[GenerationRequest], Awaitable[Generation]]
 
@@ -231,8 +232,7 @@ class LanguageModelSeat(Seat):
     Attributes:
         turns: One per reply that the game received, with rewards.
         temperature: That of the game's entry, if it has one and replies are sampled.
-        bootstrap_turn_limit: A game's turn limit is a truncation to the learner, not the end.
-        bootstrap_token_budget: The same for ``max_tokens_per_episode``.
+        options: Penalties, and which limits are truncations to the learner, not the end.
         final_prompt: If truncated after at least one turn, the last state, as much of it as the context holds. The
             value at its last token stands for what follows.
     """
@@ -244,10 +244,8 @@ class LanguageModelSeat(Seat):
     game_id: str = ""
     episode_id: str = ""
     seed: int = 0
-    format_penalty: float = 0.0
+    options: TextRolloutOptions = TextRolloutOptions()
     temperature: float | None = None
-    bootstrap_turn_limit: bool = True
-    bootstrap_token_budget: bool = False
     turns: list[Turn] = field(default_factory=list)
     final_prompt: Prompt | None = None
 
@@ -320,7 +318,7 @@ class LanguageModelSeat(Seat):
         super().acted(invalid)
         self._open_prompt = None
         if not self.was_read():
-            self.turns[-1].reward += self.format_penalty
+            self.turns[-1].reward += self.options.format_penalty
 
     def reward(self, value: float) -> None:
         super().reward(value)
@@ -329,8 +327,8 @@ class LanguageModelSeat(Seat):
 
     def finish(self, observation: Observation, reason: StopReason, terminated: bool) -> None:
         bootstraps = {
-            StopReason.MAX_TURNS: self.bootstrap_turn_limit,
-            StopReason.TOKEN_BUDGET: self.bootstrap_token_budget,
+            StopReason.MAX_TURNS: self.options.bootstrap_turn_limit,
+            StopReason.TOKEN_BUDGET: self.options.bootstrap_token_budget,
         }
         if terminated or not self.turns or not bootstraps.get(reason, True):
             return

@@ -16,8 +16,8 @@ from rllib_lmgame.datasets.readers.chat import FORMS, LOG, SPEAKERS, form_of
 from rllib_lmgame.evaluation.comparison.files import KEY as EVALUATED
 from rllib_lmgame.evaluation.tournament.results import payoffs_of
 from rllib_lmgame.policies.chat.transcripts import ASSISTANT, SYSTEM, Said
+from rllib_lmgame.rollouts.episode_log import ALWAYS_THERE, TOKEN_COLUMNS
 from rllib_lmgame.rollouts.episodes import level_in
-from rllib_lmgame.rollouts.log.episode_log import ALWAYS_THERE, TOKEN_COLUMNS
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 from rllib_lmgame.settings.sections.supervised import MESSAGES
 

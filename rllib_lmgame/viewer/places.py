@@ -9,7 +9,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.experiments.results.files import RESULT_FILE
-from rllib_lmgame.rollouts.log.episode_log import TOKENS
+from rllib_lmgame.rollouts.episode_log import TOKENS
 from rllib_lmgame.viewer.library import Source
 
 _LOGS = ("episodes/*.jsonl", f"episodes/*{TOKENS}", "games.jsonl", "results.jsonl", "executer_logs/step*/*.json")

@@ -12,7 +12,7 @@ from episode_parts import logged, sessions
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli import main
 from rllib_lmgame.rollouts.collect import collect_episodes
-from rllib_lmgame.rollouts.log.episode_log import read_log
+from rllib_lmgame.rollouts.episode_log import read_log
 
 
 def collect(out: Path, *more: str, game: str = "lmgame/Sokoban-v0") -> int:

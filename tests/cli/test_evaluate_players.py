@@ -20,7 +20,7 @@ from rllib_lmgame.cli import main
 from rllib_lmgame.cli.evaluation_table import evaluation_markdown
 from rllib_lmgame.cli.game_list import listed, suite
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
-from rllib_lmgame.rollouts.log.episode_log import read_log
+from rllib_lmgame.rollouts.episode_log import read_log
 
 GAMES = "lmgame/FrozenLake-v0,small=lmgame/Sokoban-v0@{dim_room: [5, 5]},lmgame/KuhnPoker-v0"
 COMMAND = ["evaluate", "random", "best=solver", "--games", GAMES, "--episodes", "6", "--samples", "3"]
@@ -460,7 +460,7 @@ def test_a_disk_that_is_full_ends_it_and_what_was_played_stays(tmp_path: Path, m
     out = tmp_path / "out"
     command = ["evaluate", "random", "--games", "lmgame/FrozenLake-v0", "--episodes", "4", "--parallel", "1"]
     command += ["--out", str(out)]
-    from rllib_lmgame.rollouts.log.episode_log import EpisodeLog
+    from rllib_lmgame.rollouts.episode_log import EpisodeLog
 
     before, count = EpisodeLog.write, itertools.count()
 

@@ -11,7 +11,7 @@ import pytest
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.new_files import new_file
 from rllib_lmgame.cli import main
-from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, read_log
+from rllib_lmgame.rollouts.episode_log import EpisodeLog, read_log
 
 
 def collect(out: Path | str) -> int:

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from episode_parts import logged
@@ -13,7 +14,7 @@ from episode_parts import logged
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.datasets.replay import RecordedSession, replay
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.log.episode_log import read_log
+from rllib_lmgame.rollouts.episode_log import read_log
 from rllib_lmgame.rollouts.records import trajectory_of
 from tests.rollouts.session_play import play_games
 
@@ -121,15 +122,6 @@ def test_scripted_seats_stay_scripted(make_runner, tmp_path) -> None:
     assert not episode.agent_episodes["O"].extra_model_outputs
 
 
-def test_the_log_is_gone_round(make_runner, tmp_path) -> None:
-    runner = make_runner()
-    path, _ = log_of(runner, tmp_path)
-    episodes = logged(path).episodes(2, 6, runner)
-    assert [episode.id_ for episode in episodes] == [f"sft-{i}" for i in range(2, 8)]
-    actions = [list(episode.agent_episodes["player"].actions.data) for episode in episodes]
-    assert actions[:2] == actions[4:6]
-
-
 def test_a_context_too_small_truncates(make_runner, tmp_path) -> None:
     path, episodes = log_of(make_runner(), tmp_path)
     longest = max(range(4), key=lambda i: len(episodes[i]))
@@ -139,65 +131,47 @@ def test_a_context_too_small_truncates(make_runner, tmp_path) -> None:
     assert episode.is_truncated and 0 < len(episode) < len(episodes[longest])
 
 
-def _change(record, path: str, value) -> None:
-    *parents, last = path.split("/")
-    target = record
-    for part in parents:
-        target = target[int(part)] if isinstance(target, list) else target[part]
-    if value is None:
-        del target[last]
-    else:
-        target[last] = value
+MALFORMED: list[tuple[str, Any]] = [
+    ("steps", None),
+    ("steps", []),
+    ("steps", 3),
+    ("trajectories", None),
+    ("seed", "x"),
+    ("final_observations", {}),
+    ("steps/0/actions", {}),
+    ("steps/0/actions", {"player": 3}),
+    ("steps/0/actions", {"nobody": "Up"}),
+    ("steps/0/thoughts", {"player": 3}),
+    ("steps/0/rewards", {"player": "much"}),
+    ("steps/0/rewards", {"nobody": 1.0}),
+    ("steps/0/rewards", {"player": math.inf}),
+    ("steps/0/rewards", {"player": 10**400}),
+    ("steps/0/rewards", {"player": 1e39}),
+    ("steps/0/turns_left", {"player": "x"}),
+    ("steps/0/infos", {"player": {"success": "yes"}}),
+    ("infos/player/result", math.nan),
+    ("steps/0/observations", None),
+]
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("steps", None),
-        ("steps", []),
-        ("steps", 3),
-        ("trajectories", None),
-        ("seed", "x"),
-        ("final_observations", {}),
-        ("steps/0/actions", {}),
-        ("steps/0/actions", {"player": 3}),
-        ("steps/0/actions", {"nobody": "Up"}),
-        ("steps/0/thoughts", {"player": 3}),
-        ("steps/0/rewards", {"player": "much"}),
-        ("steps/0/rewards", {"nobody": 1.0}),
-        ("steps/0/rewards", {"player": math.inf}),
-        ("steps/0/rewards", {"player": 10**400}),
-        ("steps/0/rewards", {"player": 1e39}),
-        ("steps/0/turns_left", {"player": "x"}),
-        ("steps/0/infos", {"player": {"success": "yes"}}),
-        ("infos/player/result", math.nan),
-        ("steps/0/observations", None),
-    ],
-)
-def test_malformed_records_are_named_by_line(make_runner, tmp_path, path, value) -> None:
-    source, _ = log_of(make_runner(), tmp_path)
-    record = read_log(source)[0]
-    broken = copy.deepcopy(record)
-    _change(broken, path, value)
-    (tmp_path / "broken.jsonl").write_text("\n".join(["", json.dumps(record), json.dumps(broken)]))
-    with pytest.raises(ConfigError, match=r"broken\.jsonl, line 3: not an episode record"):
-        logged(tmp_path / "broken.jsonl")
+def test_malformed_records_are_named_by_line(make_runner, tmp_path) -> None:
+    record = read_log(log_of(make_runner(), tmp_path)[0])[0]
+    for path, value in MALFORMED:
+        broken = copy.deepcopy(record)
+        *parents, last = path.split("/")
+        target = broken
+        for part in parents:
+            target = target[int(part)] if isinstance(target, list) else target[part]
+        target.pop(last) if value is None else target.update({last: value})
+        (tmp_path / "broken.jsonl").write_text("\n".join(["", json.dumps(record), json.dumps(broken)]))
+        with pytest.raises(ConfigError, match=r"broken\.jsonl, line 3: not an episode record"):
+            logged(tmp_path / "broken.jsonl")
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"{\n", "line 1"),
-        (b"[]\n", "no episodes"),
-        (b"[1]\n", "entry 1"),
-        (b"\xff\xfe\n", "line 1"),
-        (b"", "no episodes"),
-        (b"\n\n", "no episodes"),
-    ],
-)
-def test_files_that_are_no_logs(tmp_path, content, message) -> None:
-    (tmp_path / "log.jsonl").write_bytes(content)
-    with pytest.raises(ConfigError, match=message):
-        logged(tmp_path / "log.jsonl")
+def test_files_without_records(tmp_path) -> None:
+    for content in (b"[]\n", b"", b"\n\n"):
+        (tmp_path / "log.jsonl").write_bytes(content)
+        with pytest.raises(ConfigError, match="no episodes"):
+            logged(tmp_path / "log.jsonl")
     with pytest.raises(ConfigError, match="no such file"):
         logged(tmp_path / "none.jsonl")

@@ -27,7 +27,7 @@ from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.policies.chat.transcripts import Said, TranscriptWriter
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.log.episode_log import episode_record
+from rllib_lmgame.rollouts.episode_log import episode_record
 from rllib_lmgame.rollouts.records import played_parts, trajectory_of
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.supervised import CONVERSATIONS, WRITTEN, SupervisedOptions

@@ -14,7 +14,7 @@ import pytest
 from learner_weights import weights_of
 
 from rllib_lmgame.algorithms.cluster.engines import engine_stats
-from rllib_lmgame.rollouts.log.episode_log import read_log
+from rllib_lmgame.rollouts.episode_log import read_log
 from rllib_lmgame.rollouts.records import Turn, trajectory_of
 
 EPISODES = 16

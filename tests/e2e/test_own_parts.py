@@ -20,7 +20,7 @@ from rllib_lmgame.cli import main
 from rllib_lmgame.envs.registry import ENTRY_POINT_GROUP
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
-from rllib_lmgame.rollouts.log.episode_log import read_log
+from rllib_lmgame.rollouts.episode_log import read_log
 
 GAMES = {"own/Sticks-v0": "own_parts:Sticks", "own/ManySticks-v0": "own_parts:ManySticks"}
 REWARD_SCALE = 0.5

@@ -16,7 +16,7 @@ from rllib_lmgame.cli import main
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model.tiny import build_tiny_model
-from rllib_lmgame.rollouts.log.episode_log import read_log
+from rllib_lmgame.rollouts.episode_log import read_log
 from rllib_lmgame.rollouts.records import played_parts
 
 

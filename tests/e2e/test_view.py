@@ -17,7 +17,7 @@ import pytest
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli import main
 from rllib_lmgame.rollouts.collect import collect_episodes
-from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
+from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.servers.viewer import Viewer
 from rllib_lmgame.viewer.curves import Curves
 from rllib_lmgame.viewer.library import Library

@@ -21,7 +21,7 @@ from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
 from rllib_lmgame.rollouts import game_calls
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.log.episode_log import read_log
+from rllib_lmgame.rollouts.episode_log import read_log
 from rllib_lmgame.rollouts.plans import (
     AgentAssignment,
     EpisodePlan,

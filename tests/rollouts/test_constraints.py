@@ -15,7 +15,7 @@ from session_play import play_games
 
 from rllib_lmgame.inference.protocol import AllowedTokens, Generation, StopReason, allowed_tokens
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.log.episode_log import move_odds, read_log
+from rllib_lmgame.rollouts.episode_log import move_odds, read_log
 from rllib_lmgame.rollouts.records import Turn, trajectory_of
 
 MakeRunner = Callable[..., TextGameEnvRunner]

@@ -21,7 +21,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.datasets.pairs import alone
 from rllib_lmgame.envs.contract.infos import plain_info
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, _without_shared_prefixes, read_log, whole_prompts
+from rllib_lmgame.rollouts.episode_log import EpisodeLog, _without_shared_prefixes, read_log, whole_prompts
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, trajectory_of
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.settings.sections.inference import InferenceOptions

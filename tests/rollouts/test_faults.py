@@ -193,7 +193,8 @@ def bad(make_runner: MakeRunner, fault: str, where: str = "step", **attributes: 
 
 
 @pytest.mark.parametrize(
-    ("fault", "own"), [*((f, False) for f in (*RAISING, *NONSENSE)), *((f, True) for f in RAISING)]
+    ("fault", "own"),
+    [*((f, False) for f in (*RAISING, *NONSENSE)), *((f, True) for f in ("exit", "cancel", "timeout"))],
 )
 def test_a_fault_costs_its_own_episodes(make_runner: MakeRunner, monkeypatch, fault: str, own: bool) -> None:
     """A game of this package is called in place, on the event loop, and may pass on what others raise."""
@@ -249,15 +250,15 @@ def test_a_constructor_that_fails(make_runner: MakeRunner, limits: Any, fault: s
     assert "the constructor" in result.failures[0].message
 
 
-@pytest.mark.parametrize("fault", ["raise", "exit", "cancel"])
+@pytest.mark.parametrize("fault", ["raise", "exit"])
 def test_a_game_that_fails_while_it_is_closed_costs_nothing(make_runner: MakeRunner, fault: str) -> None:
     runner = bad(make_runner, fault, "close")
     for level in range(env_runner._SETS_OF_GAMES + 2):
         runner.config.training_games = lambda level=level: [  # type: ignore[method-assign]
             GameConfig(env=f"{__name__}:BadGame", env_config={"fault": fault, "where": "close", "level": level})
         ]
-        result = run(runner, 4)
-        assert result.error is None and len(result.episodes) == 4
+        result = run(runner, 1)
+        assert result.error is None and len(result.episodes) == 1
     assert len(runner._sessions) == env_runner._SETS_OF_GAMES
     runner.stop()
 
@@ -278,9 +279,10 @@ def test_a_game_that_hangs_while_it_is_imported_made_or_closed_is_named(tmp_path
     assert "BadGame did not close within 0 s and is left behind" in caplog.text
 
 
-@pytest.mark.parametrize("fault", ["exit", "cancel"])
-@pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("where", ["constructor", "every reset"])
+@pytest.mark.parametrize(
+    ("fault", "own", "where"),
+    [("exit", False, "constructor"), ("exit", True, "every reset"), ("cancel", True, "constructor")],
+)
 def test_a_game_that_ends_its_process_is_named_by_the_dry_run(monkeypatch, fault: str, own: bool, where: str) -> None:
     """The tokenizer of a tiny model asks it for its texts."""
     known = {"bad": SimpleNamespace(entry_point=f"{__name__}:BadGame")} if own else {}

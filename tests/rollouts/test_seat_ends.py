@@ -23,8 +23,8 @@ from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.advantages import monte_carlo_returns, token_gae
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode, trajectory_of_seat
-from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.plans import AgentAssignment
 from rllib_lmgame.rollouts.play import SeatEnd
 from rllib_lmgame.rollouts.records import trajectory_of

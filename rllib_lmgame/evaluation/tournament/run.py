@@ -21,8 +21,8 @@ from rllib_lmgame.evaluation.recorded import RecordedGames
 from rllib_lmgame.evaluation.tournament.files import TournamentDirectory
 from rllib_lmgame.evaluation.tournament.results import GameResult, result_of
 from rllib_lmgame.evaluation.tournament.schedule import schedule
+from rllib_lmgame.rollouts.episode_log import episode_record
 from rllib_lmgame.rollouts.game_calls import GameCalls, open_session
-from rllib_lmgame.rollouts.log.episode_log import episode_record
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions
 from rllib_lmgame.rollouts.players import Player, seat_seed

@@ -10,8 +10,8 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.rollouts.episode_log import TOKENS
 from rllib_lmgame.rollouts.episodes import own_return, summarize
-from rllib_lmgame.rollouts.log.episode_log import TOKENS
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.settings.sections.text_rollouts import EPISODES_OF_SAMPLE
