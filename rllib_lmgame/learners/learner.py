@@ -48,8 +48,8 @@ from rllib_lmgame.learners.engines.torch_engine import (
     parameter_counts,
     set_learning_rates,
 )
-from rllib_lmgame.learners.freed_memory import give_back_gpu_memory, give_back_memory, keep_freed_memory
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
+from rllib_lmgame.learners.malloc import give_back_gpu_memory, give_back_memory, keep_freed_memory
 from rllib_lmgame.learners.metrics import UpdateMeter, update_metrics
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_objective
 from rllib_lmgame.learners.objectives.base import StepCounts, UpdateLoop

@@ -28,7 +28,7 @@ from rllib_lmgame.base.schedule import (
     with_schedules,
     without_schedules,
 )
-from rllib_lmgame.base.storage import with_whole_paths
+from rllib_lmgame.base.storage import with_absolute_paths
 from rllib_lmgame.base.threads import AUTO
 from rllib_lmgame.settings.algorithms import TOKEN_PPO, WITHOUT_VALUES, AlgorithmEntry, Section
 from rllib_lmgame.settings.names import check_keys, not_in_evaluation
@@ -437,7 +437,7 @@ def read_section(name: str, section: Section, values: Any, base: Any) -> tuple[A
     if values is None:
         return None if section.optional else base, {}
     values, found = without_schedules(section.group, values, f"config.{name}")
-    options = build(section.group, with_whole_paths(section.group, values), f"config.{name}", base)
+    options = build(section.group, with_absolute_paths(section.group, values), f"config.{name}", base)
     return options, {f"{name}.{key}": each for key, each in found.items()}
 
 
