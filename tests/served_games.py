@@ -25,7 +25,7 @@ from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedPlans, Sessions, play_many
 from rllib_lmgame.rollouts.players import Scripted, take_seats
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.servers.hall import Hall, HeldPlaces, open_games
+from rllib_lmgame.servers.sessions import HeldSessions, SessionPool, open_games
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 TOKEN = "a-token-of-tests"
@@ -45,7 +45,7 @@ OPENENV_BEGINS = (
 class Served:
     """A server and a client that knows its token."""
 
-    hall: Hall
+    pool: SessionPool
     url: str
     http: aiohttp.ClientSession
 
@@ -61,7 +61,7 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    make_app: Callable[[Hall, str | None], web.Application],
+    make_app: Callable[[SessionPool, str | None], web.Application],
     *games: str,
     token: str | None = TOKEN,
     seating: Any = None,
@@ -70,19 +70,21 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """The games served; all places are free again at the end."""
     named = {game: GameConfig(env=game, env_config=options or {}) for game in games}
-    hall = Hall(await open_games(named, seating, tasks=20), **limits)
+    pool = SessionPool(await open_games(named, seating, tasks=20), **limits)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     connector = aiohttp.TCPConnector(limit=0)
     async with (
-        TestServer(make_app(hall, token)) as server,
+        TestServer(make_app(pool, token)) as server,
         aiohttp.ClientSession(headers=headers, connector=connector) as http,
     ):
-        yield Served(hall, str(server.make_url("/")).rstrip("/"), http)
-    assert hall.active == 0
+        yield Served(pool, str(server.make_url("/")).rstrip("/"), http)
+    assert pool.active == 0
 
 
 @contextmanager
-def running(make_app: Callable[[Hall, str | None], web.Application], *games: str, **how: Any) -> Iterator[Served]:
+def running(
+    make_app: Callable[[SessionPool, str | None], web.Application], *games: str, **how: Any
+) -> Iterator[Served]:
     """The same in a thread, for clients that block; ``how`` as :func:`serving` has it."""
     found: Future[Served] = Future()
     end = threading.Event()
@@ -108,13 +110,13 @@ def running(make_app: Callable[[Hall, str | None], web.Application], *games: str
 
 def idle_time(server: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """What to call for the time to be over in which clients have to say something, of a server that is yet to begin."""
-    made: list[HeldPlaces[Any]] = []
+    made: list[HeldSessions[Any]] = []
 
-    def places(hall: Hall) -> HeldPlaces[Any]:
-        made.append(HeldPlaces(hall))
+    def places(pool: SessionPool) -> HeldSessions[Any]:
+        made.append(HeldSessions(pool))
         return made[-1]
 
-    monkeypatch.setattr(server, "HeldPlaces", places)
+    monkeypatch.setattr(server, "HeldSessions", places)
     return lambda: [held._expire(name) for held in made for name in list(held._holders)] and None
 
 

@@ -126,7 +126,7 @@ def option(
         le, ge: Numbers have these limits even where there is no other: :data:`LARGEST`, :data:`LARGEST_WHOLE`.
         stranger: Whether a file of others may set it: always, never, or a test of values. ``None``: numbers, booleans
             and ``choices`` only.
-        path: Whether it may name a file or directory (:func:`~rllib_lmgame.base.storage.with_whole_paths`).
+        path: Whether it may name a file or directory (:func:`~rllib_lmgame.base.storage.with_absolute_paths`).
         carded: Whether a model card shows it.
         holds: What a mapping or list holds.
         of: Types of a tagged group that have it; empty: all.

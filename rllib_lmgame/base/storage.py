@@ -45,7 +45,7 @@ def follow_umask(file: Path) -> None:
     plain.unlink()
 
 
-def with_whole_paths(group: type, values: Any) -> Any:
+def with_absolute_paths(group: type, values: Any) -> Any:
     """Options with absolute paths where they name files and directories that are there; all else stays as it is.
 
     A trial has a working directory of its own, in which a relative path leads nowhere.

@@ -106,7 +106,7 @@ def source(trainer: str, module: str, game_id: str, chosen: Mapping[str, Any], o
 
 def _others(session: GameSession, seats: list[str] | None) -> dict[str, str]:
     """Seat -> scripted player, of all but one. Raises: ConfigError: not one seat is left."""
-    from rllib_lmgame.servers.table import REMOTE, seated
+    from rllib_lmgame.servers.served_episode import REMOTE, seated
 
     players = seated(seats, session)
     if list(players.values()).count(REMOTE) != 1:

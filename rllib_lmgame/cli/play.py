@@ -40,7 +40,7 @@ NOBODY = "none"
     env_config("the game, on top of the checkpoint's"),
 )
 def command(args: argparse.Namespace) -> int:
-    from rllib_lmgame.cli.game_table import Left
+    from rllib_lmgame.cli.terminal_game import Left
     from rllib_lmgame.envs import GameError
 
     try:
@@ -56,7 +56,7 @@ def command(args: argparse.Namespace) -> int:
 
 def _play(args: argparse.Namespace) -> int:
     from rllib_lmgame.algorithms.games import found_beside
-    from rllib_lmgame.cli.game_table import play_at_table
+    from rllib_lmgame.cli.terminal_game import play_in_terminal
     from rllib_lmgame.envs import make_session
     from rllib_lmgame.envs.registry import game_spec
     from rllib_lmgame.evaluation.players.naming import without_names
@@ -85,7 +85,7 @@ def _play(args: argparse.Namespace) -> int:
             told = [seat for seat in seats if not session.secret_seats or seat.endswith(": you")]
             print(f"{game.env}{shown}; " + ", ".join(told))
         plan = replace(plan, assignments={agent: player.assignment for agent, player in players.items()})
-        return asyncio.run(play_at_table(session, players, plan, pause=not args.no_pause, limit_s=limit_s))
+        return asyncio.run(play_in_terminal(session, players, plan, pause=not args.no_pause, limit_s=limit_s))
     finally:
         session.close()
 
@@ -124,7 +124,7 @@ def players_of(args: argparse.Namespace, session: GameSession, settings: PlayerS
 
     Raises: ConfigError: no such player or seat, or not one player for each seat; CheckpointError: damaged.
     """
-    from rllib_lmgame.cli.game_table import Person
+    from rllib_lmgame.cli.terminal_game import Person
     from rllib_lmgame.evaluation.players.naming import make_player
 
     agents, seat = session.agent_ids, args.seat

@@ -81,12 +81,12 @@ def command(args: argparse.Namespace) -> int:
 
 async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> None:
     from rllib_lmgame.servers.agentgym import agentgym_app
-    from rllib_lmgame.servers.hall import Hall, open_games
     from rllib_lmgame.servers.mrlm import serve_mrlm
     from rllib_lmgame.servers.openenv import openenv_app
+    from rllib_lmgame.servers.sessions import SessionPool, open_games
 
     served = await open_games(games, args.seats, args.tasks)
-    hall = Hall(served, args.max_sessions, args.session_timeout, args.call_limit)
+    pool = SessionPool(served, args.max_sessions, args.session_timeout, args.call_limit)
     began = False
 
     def ready(port: int) -> None:
@@ -103,14 +103,14 @@ async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> Non
 
     try:
         if args.protocol == "mrlm":
-            await serve_mrlm(hall, token, args.host, args.port, ready)
+            await serve_mrlm(pool, token, args.host, args.port, ready)
         else:
-            app = openenv_app(hall, token) if args.protocol == "openenv" else agentgym_app(hall, token)
+            app = openenv_app(pool, token) if args.protocol == "openenv" else agentgym_app(pool, token)
             await listen(app, args.host, args.port, ready, STOP_S, cancels=True)
     finally:
-        hall.sessions.close()
+        pool.sessions.close()
         if began:
-            print(f"stopped; {hall.begun:,} games were begun", file=sys.stderr)
+            print(f"stopped; {pool.begun:,} games were begun", file=sys.stderr)
 
 
 def _run_policy(args: argparse.Namespace, token: str | None) -> int:

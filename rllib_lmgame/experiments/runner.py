@@ -39,12 +39,13 @@ from rllib_lmgame.experiments.results.outcome import (
     summarize,
 )
 from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile
+from rllib_lmgame.experiments.run.absolute_paths import with_paths_of_here
 from rllib_lmgame.experiments.run.callbacks import (
     MetricNames,
     ProgressFile,
     ResultFile,
     WaitingCallback,
-    memory_deaths_are_failures,
+    oom_is_a_failure,
 )
 from rllib_lmgame.experiments.run.cluster import RunOptions, running_cluster
 from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, watched
@@ -57,7 +58,6 @@ from rllib_lmgame.experiments.run.resume import (
     save_settings,
     ways_on,
 )
-from rllib_lmgame.experiments.run.whole_paths import with_paths_of_here
 from rllib_lmgame.experiments.search.schedulers import make_scheduler, make_searcher
 from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.experiments.spec import stopping_criteria
@@ -148,7 +148,7 @@ def _run_each(checked: Sequence[CheckedExperiment], options: RunOptions, summari
     for experiment in checked:
         INTERRUPTION.begin_experiment()
         try:
-            with experiment.spec.source.attached(), memory_deaths_are_failures():
+            with experiment.spec.source.attached(), oom_is_a_failure():
                 summaries += _run_one(experiment, options, since)
         except Exception as error:
             if not says_full_disk(error):

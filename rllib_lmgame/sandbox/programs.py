@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass
 
-from rllib_lmgame.sandbox.gate import machine_gate, memory_of
+from rllib_lmgame.sandbox.concurrency_limit import machine_limit, memory_of
 from rllib_lmgame.sandbox.limits import Limits, ProgramEnd
 from rllib_lmgame.sandbox.modes import NO_MODE, describe_mode, find_mode, sandbox_mode, weakness
 from rllib_lmgame.sandbox.process import run_now
@@ -19,7 +19,7 @@ def run_program(
     Raises: SandboxError: it cannot be set up here; ``SandboxBusyError``: too many programs run.
     """
     limits, mode = limits or Limits(), mode or sandbox_mode()  # looking for a mode runs programs too
-    with machine_gate().admitted(memory_of(limits)):
+    with machine_limit().admitted(memory_of(limits)):
         return run_now(program, stdin, limits, mode)
 
 
@@ -34,7 +34,7 @@ class SandboxReport:
 
 
 def report_sandbox() -> SandboxReport:
-    """The sandbox here. Raises: SandboxError: if the gate's settings are wrong."""
-    mode, slots = find_mode(), machine_gate().size.slots
+    """The sandbox here. Raises: SandboxError: if the limit's settings are wrong."""
+    mode, slots = find_mode(), machine_limit().size.slots
     text = f"{describe_mode(mode)}; at most {slots} program{'s' if slots > 1 else ''} at once"
     return SandboxReport(platform.node(), text, weakness(mode), mode == NO_MODE)

@@ -24,28 +24,28 @@ from aiohttp import web
 from rllib_lmgame.base import json_files
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.http_server import guard
-from rllib_lmgame.servers.hall import (
+from rllib_lmgame.servers.served_episode import GameLostError, View
+from rllib_lmgame.servers.sessions import (
     MOST_BYTES,
     MOST_SEED,
     Client,
     FullError,
-    Hall,
-    HeldPlaces,
+    HeldSessions,
     ServedGame,
+    SessionPool,
     always,
 )
-from rllib_lmgame.servers.table import GameLostError, View
 
 
-def agentgym_app(hall: Hall, token: str | None) -> web.Application:
+def agentgym_app(pool: SessionPool, token: str | None) -> web.Application:
     """The server's application."""
     app = web.Application(client_max_size=MOST_BYTES, middlewares=[guard(token)])
-    names = ", ".join(hall.games)
-    if len(hall.games) > 1:
+    names = ", ".join(pool.games)
+    if len(pool.games) > 1:
         app.router.add_get("/", always(f"These are the environments {names}."))
-    for game in hall.games.values():
-        served = _Served(hall, game)
-        for base in hall.bases(game):
+    for game in pool.games.values():
+        served = _Served(pool, game)
+        for base in pool.bases(game):
             served.route(app, base)
         app.on_shutdown.append(served.close)
     return app
@@ -67,9 +67,9 @@ class _Session:
 class _Served:
     """One game's addresses."""
 
-    def __init__(self, hall: Hall, game: ServedGame) -> None:
+    def __init__(self, pool: SessionPool, game: ServedGame) -> None:
         self._game = game
-        self._held: HeldPlaces[_Session] = HeldPlaces(hall)
+        self._held: HeldSessions[_Session] = HeldSessions(pool)
         self._numbers = itertools.count()
 
     def route(self, app: web.Application, base: str) -> None:

@@ -25,8 +25,16 @@ from rllib_lmgame.base.http_server import check_free, in_address
 from rllib_lmgame.base.text import in_words
 from rllib_lmgame.envs.contract.base import MAX_TEXT
 from rllib_lmgame.envs.games.adapted.mrlm.protocol import METHODS, SERVICE, messages, writable
-from rllib_lmgame.servers.hall import MOST_BYTES, MOST_SEED, Client, FullError, Hall, HeldPlaces, ServedGame
-from rllib_lmgame.servers.table import GameLostError, View
+from rllib_lmgame.servers.served_episode import GameLostError, View
+from rllib_lmgame.servers.sessions import (
+    MOST_BYTES,
+    MOST_SEED,
+    Client,
+    FullError,
+    HeldSessions,
+    ServedGame,
+    SessionPool,
+)
 
 CUT_OFF_S = 0.1
 """In which gRPC cancels a call that was cut off: its requests come to an end as those of one that was not."""
@@ -41,7 +49,7 @@ class _Session:
     said: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
 
 
-async def serve_mrlm(hall: Hall, token: str | None, host: str, port: int, ready: Callable[[int], None]) -> None:
+async def serve_mrlm(pool: SessionPool, token: str | None, host: str, port: int, ready: Callable[[int], None]) -> None:
     """Serve until cancelled; ``ready`` is called with the port when requests are taken.
 
     Raises: ConfigError: the address is taken, or not this machine's.
@@ -52,7 +60,7 @@ async def serve_mrlm(hall: Hall, token: str | None, host: str, port: int, ready:
     options = [("grpc.max_receive_message_length", MOST_BYTES), ("grpc.so_reuseport", 0)]
     check_free(host, port)  # What gRPC says of it goes to the terminal, and is for its authors.
     server = grpc.aio.server(options=options)
-    service = _Service(hall, token)
+    service = _Service(pool, token)
     server.add_generic_rpc_handlers((service.handlers(),))
     try:
         taken = server.add_insecure_port(f"{in_address(host)}:{port}")
@@ -68,9 +76,9 @@ async def serve_mrlm(hall: Hall, token: str | None, host: str, port: int, ready:
 
 
 class _Service:
-    def __init__(self, hall: Hall, token: str | None) -> None:
-        self._hall, self._token = hall, token
-        self._held: HeldPlaces[_Session] = HeldPlaces(hall)
+    def __init__(self, pool: SessionPool, token: str | None) -> None:
+        self._pool, self._token = pool, token
+        self._held: HeldSessions[_Session] = HeldSessions(pool)
 
     def handlers(self) -> Any:
         """The methods, for gRPC."""
@@ -143,7 +151,7 @@ class _Service:
                 mode="server",
                 metadata={"description": game.summary, "agents": ", ".join(game.agents)},
             )
-            for game in self._hall.games.values()
+            for game in self._pool.games.values()
             if request.environment_type in ("", game.config.env)
         ]
         return messages()["ListEnvironmentsResponse"](environments=games)
@@ -171,9 +179,9 @@ class _Service:
         await context.abort(code, message)
 
     async def _reset(self, request: Any) -> Any:
-        game = self._hall.games.get(request.environment_id)
+        game = self._pool.games.get(request.environment_id)
         if game is None:
-            raise KeyError(f"there is no environment {request.environment_id[:100]!r}: {', '.join(self._hall.games)}")
+            raise KeyError(f"there is no environment {request.environment_id[:100]!r}: {', '.join(self._pool.games)}")
         config = dict(request.config)
         text = config.get("seed", "")
         if text and not (text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= MOST_SEED):

@@ -32,9 +32,9 @@ from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.http_server import guard, open_to_all
 from rllib_lmgame.envs.contract.base import MAX_TEXT
 from rllib_lmgame.envs.contract.splits import SPLITS, VALIDATION
-from rllib_lmgame.servers.hall import MOST_BYTES, Client, FullError, Hall, HeldPlaces, ServedGame, always
 from rllib_lmgame.servers.openenv_forms import SCHEMA, VERSION, Action, Reset, State, Step, Tasks, openapi
-from rllib_lmgame.servers.table import GameLostError, View
+from rllib_lmgame.servers.served_episode import GameLostError, View
+from rllib_lmgame.servers.sessions import MOST_BYTES, Client, FullError, HeldSessions, ServedGame, SessionPool, always
 
 CUT_OFF_BYTES = 1 << 22
 """A connection that sends more in one message is closed (1009)."""
@@ -120,8 +120,8 @@ class Episode:
         ).model_dump()
 
     def _answer(self, view: View) -> dict[str, Any]:
-        table = self.client.table
-        agents, prompt = (table.agents, table.instructions) if table is not None else (self.game.agents, "")
+        episode = self.client.episode
+        agents, prompt = (episode.agents, episode.instructions) if episode is not None else (self.game.agents, "")
         number = {agent: place for place, agent in enumerate(agents)}
         text = view.observation.text
         before = self.shown.get(view.agent)
@@ -185,13 +185,13 @@ async def _played(view: Any) -> View:
     return found
 
 
-def openenv_app(hall: Hall, token: str | None) -> web.Application:
+def openenv_app(pool: SessionPool, token: str | None) -> web.Application:
     """The server's application."""
     app = web.Application(client_max_size=MOST_BYTES, middlewares=[guard(token), _told])
-    app.router.add_get("/list_environments", always(list(hall.games)))
-    for game in hall.games.values():
-        served = _Served(hall, game)
-        for base in hall.bases(game):
+    app.router.add_get("/list_environments", always(list(pool.games)))
+    for game in pool.games.values():
+        served = _Served(pool, game)
+        for base in pool.bases(game):
             served.route(app, base)
         for base in ("", f"/{game.name}"):
             served.route_tasks(app, f"{base}/{game.name}")
@@ -212,9 +212,9 @@ async def _told(request: web.Request, handler: Any) -> web.StreamResponse:
 class _Served:
     """One game's addresses."""
 
-    def __init__(self, hall: Hall, game: ServedGame) -> None:
-        self._hall, self._game = hall, game
-        self._held: HeldPlaces[Episode] = HeldPlaces(hall)
+    def __init__(self, pool: SessionPool, game: ServedGame) -> None:
+        self._pool, self._game = pool, game
+        self._held: HeldSessions[Episode] = HeldSessions(pool)
         self._sockets: weakref.WeakSet[web.WebSocketResponse] = weakref.WeakSet()
 
     def route(self, app: web.Application, base: str) -> None:
@@ -281,7 +281,7 @@ class _Served:
         await socket.prepare(request)
         self._sockets.add(socket)
         try:
-            client = _entered(self._hall.enter)
+            client = _entered(self._pool.enter)
         except WireError as error:
             await socket.send_json(error.message())
             await socket.close(code=WSCloseCode.TRY_AGAIN_LATER)
@@ -299,10 +299,10 @@ class _Served:
     async def _talk(self, socket: web.WebSocketResponse, episode: Episode) -> None:
         while True:
             try:
-                async with asyncio.timeout(self._hall.idle_s):
+                async with asyncio.timeout(self._pool.idle_s):
                     message = await socket.receive()
             except TimeoutError:
-                error = WireError(SESSION_ERROR, f"nothing was heard for {self._hall.idle_s:g} s")
+                error = WireError(SESSION_ERROR, f"nothing was heard for {self._pool.idle_s:g} s")
                 await self._tell(socket, error.message())
                 return
             if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
@@ -318,7 +318,7 @@ class _Served:
     async def _tell(self, socket: web.WebSocketResponse, answer: dict[str, Any]) -> None:
         """Send an answer. Raises: ConnectionError: the client is gone, or reads nothing."""
         try:
-            async with asyncio.timeout(self._hall.idle_s):
+            async with asyncio.timeout(self._pool.idle_s):
                 await socket.send_json(answer)
         except TimeoutError:
             raise ConnectionResetError("the client does not read") from None

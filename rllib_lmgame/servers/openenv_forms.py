@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from rllib_lmgame.servers.hall import MOST_SEED
+from rllib_lmgame.servers.sessions import MOST_SEED
 
 VERSION = "1.0.0"
 """Version of the protocol of OpenEnv 0.10."""

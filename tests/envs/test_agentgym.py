@@ -21,8 +21,8 @@ from rllib_lmgame.cli.main import main
 from rllib_lmgame.data_sets.table import SETS
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession
+from rllib_lmgame.envs.games.adapted.agentgym.instructions import CALLS, RULES
 from rllib_lmgame.envs.games.adapted.agentgym.tasks import TASKS
-from rllib_lmgame.envs.games.adapted.agentgym.told import CALLS, RULES
 from rllib_lmgame.envs.registry import game_spec, games, make_game, make_session
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import Sessions, play_many

@@ -18,7 +18,7 @@ import textworld
 from textworld.generator import compile_game, make_game
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.base.storage import with_whole_paths
+from rllib_lmgame.base.storage import with_absolute_paths
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.splits import SPLITS
 from rllib_lmgame.envs.games.adapted.text_nav import story
@@ -170,7 +170,7 @@ def test_few_files_still_fill_every_split(made: Path, tmp_path: Path) -> None:
 def test_a_folder_is_that_of_where_the_command_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "games").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert with_whole_paths(TextNav.Options, {"files": "games"}) == {"files": str(tmp_path / "games")}
+    assert with_absolute_paths(TextNav.Options, {"files": "games"}) == {"files": str(tmp_path / "games")}
 
 
 @pytest.mark.parametrize("size", [0, 40, 100, 200_000, -1])

@@ -90,7 +90,7 @@ def test_tune_takes_a_trial_killed_for_want_of_memory_as_failed():
     from ray.air.execution._internal.actor_manager import RayActorManager
     from ray.exceptions import OutOfMemoryError, RayActorError
 
-    from rllib_lmgame.experiments.run.callbacks import memory_deaths_are_failures
+    from rllib_lmgame.experiments.run.callbacks import oom_is_a_failure
 
     errors: list[Exception] = []
     actor = SimpleNamespace(actor_id=1, _on_error=lambda tracked, error: errors.append(error))
@@ -99,7 +99,7 @@ def test_tune_takes_a_trial_killed_for_want_of_memory_as_failed():
     killed = OutOfMemoryError(REPORT.format(task="LMGamePPO.train"))
     with pytest.raises(RuntimeError, match="unexpected"):
         RayActorManager._actor_task_failed(manager, task, killed)
-    with memory_deaths_are_failures():
+    with oom_is_a_failure():
         RayActorManager._actor_task_failed(manager, task, killed)
     (error,) = errors
     assert isinstance(error, RayActorError) and memory_line(str(error)) == memory_line(str(killed))

@@ -18,8 +18,8 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.mapping import make_mapping
-from rllib_lmgame.policies.model import carried_files
 from rllib_lmgame.policies.model import files as model_files
+from rllib_lmgame.policies.model import shipped_files
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.scripted import make_scripted_player
 
@@ -195,7 +195,7 @@ def test_mapping_by_callable_path_and_nonsense() -> None:
 
 @pytest.fixture
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(carried_files.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
+    monkeypatch.setattr(shipped_files.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
     (tmp_path / "model").mkdir()
     (tmp_path / "tmp").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
@@ -235,12 +235,12 @@ def test_files_are_removed_once_no_process_uses_them(scratch: Path) -> None:
     (first, directory), (second, same) = start(), start()
     assert directory == same
     first.communicate("")
-    carried_files.remove_unused()
+    shipped_files.remove_unused()
     assert (directory / "config.json").is_file()
     second.kill()
     second.communicate()
     assert directory.is_dir()
-    carried_files.remove_unused()
+    shipped_files.remove_unused()
     assert list((directory.parent).iterdir()) == []
     third, directory = start()
     assert (directory / "model.safetensors").read_bytes() == b"weights"
@@ -269,8 +269,8 @@ def test_a_directory_of_somebody_else_is_not_trusted(scratch: Path, monkeypatch:
     real = os.getuid()
     planted = scratch / "tmp" / f"rllib_lmgame-{real + 1}"
     planted.mkdir()
-    monkeypatch.setattr(carried_files.tempfile, "tempdir", str(scratch / "tmp"))
-    monkeypatch.setattr(carried_files.os, "getuid", lambda: real + 1)
+    monkeypatch.setattr(shipped_files.tempfile, "tempdir", str(scratch / "tmp"))
+    monkeypatch.setattr(shipped_files.os, "getuid", lambda: real + 1)
     directory = Path(files.directory())
     assert planted not in directory.parents
     assert (directory / "config.json").read_text() == "{}"

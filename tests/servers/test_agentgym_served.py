@@ -25,8 +25,8 @@ from rllib_lmgame.envs.registry import make_game, make_session
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.servers import agentgym
 from rllib_lmgame.servers.agentgym import agentgym_app
-from rllib_lmgame.servers.hall import Hall, HeldPlaces, open_games
-from rllib_lmgame.servers.table import REMOTE, GameLostError, RemoteSeat
+from rllib_lmgame.servers.served_episode import REMOTE, GameLostError, RemoteSeat
+from rllib_lmgame.servers.sessions import HeldSessions, SessionPool, open_games
 from tests.envs.begun import begun
 
 LAKE, KUHN, TIC_TAC_TOE = (f"lmgame/{name}-v0" for name in ("FrozenLake", "KuhnPoker", "TicTacToe"))
@@ -59,7 +59,7 @@ def test_a_level_is_played_from_create_to_close() -> None:
             client = EnvClient(served)
             assert await client.ask("GET", "") == "This is environment FrozenLake-v0."
             number = await client.create()
-            assert served.hall.active == 1
+            assert served.pool.active == 1
             first = await client.ask("POST", "reset", id=number, data_idx=3)
             assert set(first) == {"observation", "reward", "score", "done"} and not first["done"]
             assert await client.ask("GET", "observation", id=number) == first["observation"]
@@ -75,7 +75,7 @@ def test_a_level_is_played_from_create_to_close() -> None:
             assert "the game is over" in (await client.ask("POST", "step", id=number, action="Up"))["error"]
             again = await client.ask("POST", "reset", id=number, data_idx=3)
             assert again == first, "the same level, in the same session"
-            assert await client.ask("POST", "close", id=number) is True and served.hall.active == 0
+            assert await client.ask("POST", "close", id=number) is True and served.pool.active == 0
             assert "no such session" in (await client.ask("POST", "close", id=number))["error"]
 
     asyncio.run(play())
@@ -155,18 +155,18 @@ def test_no_seat_sees_what_another_is_shown() -> None:
 
 def test_who_waits_for_its_game_does_not_expire_and_who_says_nothing_does() -> None:
     async def play() -> None:
-        places: HeldPlaces[Any] = HeldPlaces(hall := Hall({}, idle_s=1e6))
+        places: HeldSessions[Any] = HeldSessions(pool := SessionPool({}, idle_s=1e6))
         held = {name: places.enter(name, lambda client: SimpleNamespace(client=client)) for name in ("busy", "idle")}
         async with held["busy"].client._busy:
             for name in held:
                 places._expire(name)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-            assert places.of("busy") is held["busy"] and places.of("idle") is None and hall.active == 1
+            assert places.of("busy") is held["busy"] and places.of("idle") is None and pool.active == 1
         places._expire("busy")
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert places.of("busy") is None and hall.active == 0
+        assert places.of("busy") is None and pool.active == 0
 
     asyncio.run(play())
 
@@ -178,12 +178,12 @@ def test_each_seat_earns_what_the_game_gives_it_and_a_seed_is_a_level(name: str)
     """
 
     async def play() -> None:
-        hall = Hall(await open_games({"game": GameConfig(env=f"lmgame/{name}-v0", env_config={})}))
-        client = hall.enter()
+        pool = SessionPool(await open_games({"game": GameConfig(env=f"lmgame/{name}-v0", env_config={})}))
+        client = pool.enter()
         told: set[tuple[float, ...]] = set()
         for seed in range(6):
             rng, moves, session = random.Random(seed), {}, begun(make_session(f"lmgame/{name}-v0"), seed=seed)
-            view = await client.reset(hall.games["game"], None, seed, None)
+            view = await client.reset(pool.games["game"], None, seed, None)
             assert not any(view.rewards.values())
             while not view.over:
                 before = view.agent
@@ -197,10 +197,10 @@ def test_each_seat_earns_what_the_game_gives_it_and_a_seed_is_a_level(name: str)
                 assert view.replied == before and view.reward == due.get(before, 0.0)
                 told.add(tuple(view.rewards.values()))
         assert len(told) > 2
-        texts = {(await client.reset(hall.games["game"], None, None, None)).observation.text for _ in range(30)}
+        texts = {(await client.reset(pool.games["game"], None, None, None)).observation.text for _ in range(30)}
         assert len(texts) == (3 if name == "KuhnPoker" else 1)
         await client.leave()
-        hall.sessions.close()
+        pool.sessions.close()
 
     asyncio.run(play())
 
@@ -213,15 +213,15 @@ def test_one_seat_against_a_scripted_player_earns_its_result() -> None:
     assert seat.earned == 3.0
 
     async def play() -> None:
-        hall = Hall(await open_games({"game": GameConfig(env=TIC_TAC_TOE, env_config={})}))
-        client, earned = hall.enter(), 0.0
-        view = await client.reset(hall.games["game"], ["remote", "minimax"], 0, None)
+        pool = SessionPool(await open_games({"game": GameConfig(env=TIC_TAC_TOE, env_config={})}))
+        client, earned = pool.enter(), 0.0
+        view = await client.reset(pool.games["game"], ["remote", "minimax"], 0, None)
         while not view.over:
             view = await client.reply(view.observation.legal_actions[-1])
             earned += view.rewards["X"]
         assert earned == view.infos["X"]["result"] and {*view.rewards} == {"X"}
         await client.leave()
-        hall.sessions.close()
+        pool.sessions.close()
 
     asyncio.run(play())
 
@@ -237,10 +237,10 @@ def test_who_goes_away_loses_the_game_and_who_says_nothing_the_session() -> None
                 await served.post("/step", {"id": number, "action": "hang"}, timeout=patient)
             answer = await client.ask("POST", "step", id=number, action="win")
             assert "no game is begun" in answer["error"]
-            served.hall.idle_s = 0.01
+            served.pool.idle_s = 0.01
             await client.ask("POST", "reset", id=number)
             async with asyncio.timeout(30):
-                while served.hall.active:
+                while served.pool.active:
                     await asyncio.sleep(0.01)
             assert "no such session" in (await client.ask("POST", "step", id=number, action="win"))["error"]
 
@@ -260,7 +260,7 @@ def test_two_hundred_sessions_at_once_play_to_their_end() -> None:
                 await client.ask("POST", "reset", id=number, data_idx=level)
                 begun += 1
                 if begun == 200:
-                    assert served.hall.active == 200
+                    assert served.pool.active == 200
                     assert "all 200 sessions are taken" in (await client.ask("POST", "create"))["error"]
                     go.set()
                 await go.wait()
@@ -270,7 +270,7 @@ def test_two_hundred_sessions_at_once_play_to_their_end() -> None:
                 return float(answer["reward"]) * answer["done"]
 
             assert sum(await asyncio.gather(*(one(number % 8) for number in range(200)))) == 200
-            assert served.hall.active == 0
+            assert served.pool.active == 0
 
     asyncio.run(play())
 
@@ -311,13 +311,13 @@ def test_clients_that_are_killed_leave_no_session(monkeypatch: pytest.MonkeyPatc
             assert process.stdout is not None and (await process.stdout.readline()) == b"playing\n"
             for _ in range(32):
                 assert await asyncio.to_thread(hangs.acquire, timeout=30)
-            assert served.hall.active == in_play() == 64
+            assert served.pool.active == in_play() == 64
             process.kill()
             await process.wait()
             async with asyncio.timeout(30):
                 while in_play() > 32:
                     await asyncio.sleep(0.01)
-                while served.hall.active or in_play():
+                while served.pool.active or in_play():
                     time_passes()
                     await asyncio.sleep(0.01)
 
@@ -365,7 +365,7 @@ def test_our_client_of_textcraft_servers_plays_our_textcraft(tmp_path: Path, mon
 def test_a_session_that_is_closed_while_it_begins_a_game_leaves_none() -> None:
     async def play() -> None:
         async with serving(agentgym_app, LAKE) as served:
-            client, (game,) = served.hall.enter(), served.hall.games.values()
+            client, (game,) = served.pool.enter(), served.pool.games.values()
             await client.reset(game, None, 0, None)
             again = asyncio.create_task(client.reset(game, None, 1, None))
             await asyncio.sleep(0)  # Now it waits for the end of the first game.
@@ -373,7 +373,7 @@ def test_a_session_that_is_closed_while_it_begins_a_game_leaves_none() -> None:
             await client.leave()
             with pytest.raises(GameLostError, match="the session was closed"):
                 await again
-            assert served.hall.begun == 1
+            assert served.pool.begun == 1
 
     asyncio.run(play())
 
@@ -387,7 +387,7 @@ def test_a_token_that_a_server_says_again_stands_in_no_message() -> None:
     async def answer(request: web.Request) -> web.Response:
         return web.Response(status=500, text=f"cannot route: Authorization: {request.headers['Authorization']}")
 
-    def application(hall: Any, token: str | None) -> web.Application:
+    def application(pool: Any, token: str | None) -> web.Application:
         gateway = web.Application()
         gateway.router.add_route("*", "/{path:.*}", answer)
         return gateway

@@ -21,8 +21,8 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.adapted.mrlm.protocol import METHODS, SERVICE, messages
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.servers import mrlm
-from rllib_lmgame.servers.hall import MOST_BYTES, Hall, open_games
 from rllib_lmgame.servers.mrlm import serve_mrlm
+from rllib_lmgame.servers.sessions import MOST_BYTES, SessionPool, open_games
 
 LAKE = "lmgame/FrozenLake-v0"
 
@@ -67,17 +67,19 @@ class Stub:
 
 
 @asynccontextmanager
-async def serving(*games: str, token: str | None = TOKEN, **limits: Any) -> AsyncIterator[tuple[Hall, Stub, int]]:
-    hall = Hall(await open_games({game: GameConfig(env=game, env_config={}) for game in games}), **limits)
+async def serving(
+    *games: str, token: str | None = TOKEN, **limits: Any
+) -> AsyncIterator[tuple[SessionPool, Stub, int]]:
+    pool = SessionPool(await open_games({game: GameConfig(env=game, env_config={}) for game in games}), **limits)
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    server = asyncio.create_task(serve_mrlm(hall, token, "127.0.0.1", 0, port.set_result))
+    server = asyncio.create_task(serve_mrlm(pool, token, "127.0.0.1", 0, port.set_result))
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{await port}") as channel:
-            yield hall, Stub(channel, (("authorization", f"Bearer {TOKEN}"),)), port.result()
+            yield pool, Stub(channel, (("authorization", f"Bearer {TOKEN}"),)), port.result()
     finally:
         server.cancel()
         await asyncio.wait([server])
-    assert hall.active == 0
+    assert pool.active == 0
 
 
 def test_the_messages_have_the_numbers_of_mrlms_proto_file() -> None:
@@ -94,19 +96,19 @@ def test_the_messages_have_the_numbers_of_mrlms_proto_file() -> None:
 
 def test_a_game_is_played_from_reset_to_its_end() -> None:
     async def play() -> None:
-        async with serving(LAKE) as (hall, stub, _):
+        async with serving(LAKE) as (pool, stub, _):
             assert (await stub("HealthCheck")).status == "healthy"
             (known,) = (await stub("ListEnvironments")).environments
             assert (known.environment_id, known.environment_type) == ("FrozenLake-v0", LAKE)
             begun = await stub("Reset", environment_id="FrozenLake-v0", config={"seed": "3", "split": "test"})
             roles = [message.role for message in begun.observation.messages]
-            assert roles == ["system", "environment"] and begun.status == "success" and hall.active == 1
+            assert roles == ["system", "environment"] and begun.status == "success" and pool.active == 1
             answer = await stub.step(begun.session_id, "jump")
             assert json.loads(answer.observation.info["invalid_action"]) and answer.reward.value == pytest.approx(-0.1)
             for reply in expert(LAKE, 3, split="test", max_turns=9):
                 answer = await stub.step(begun.session_id, reply)
             assert answer.observation.done and answer.reward.value == 1
-            assert json.loads(answer.observation.info["success"]) is True and hall.active == 0
+            assert json.loads(answer.observation.info["success"]) is True and pool.active == 0
             assert [message.role for message in answer.observation.messages][:4] == [*roles, "assistant", "environment"]
             assert (await stub.refused("Step", session_id=begun.session_id))[0] == "NOT_FOUND"
             begun = await stub("Reset", environment_id="FrozenLake-v0")
@@ -133,22 +135,22 @@ def asked(session: str, text: str) -> Any:
     return messages()["StepRequest"](session_id=session, action=messages()["MessageProto"](content=text))
 
 
-async def freed(hall: Hall, left: int = 0) -> None:
+async def freed(pool: SessionPool, left: int = 0) -> None:
     async with asyncio.timeout(30):
-        while hall.active > left:
+        while pool.active > left:
             await asyncio.sleep(0.01)
 
 
 def test_replies_in_a_stream_are_answered_one_after_another() -> None:
     async def play() -> None:
-        async with serving(LAKE) as (hall, stub, _):
+        async with serving(LAKE) as (pool, stub, _):
             level = {"environment_id": "FrozenLake-v0", "config": {"seed": "3", "split": "test"}}
             one, other = [(await stub("Reset", **level)).session_id for _ in range(2)]
             moves = expert(LAKE, 3, split="test")
             both = [(session, move) for move in moves for session in (one, other)]
             answers = [answer async for answer in stub.stream(listed(*both[:-1]))]
             assert [answer.observation.done for answer in answers] == [*[False] * (len(both) - 2), True]
-            assert answers[-1].reward.value == 1 and answers[0] == answers[1] and hall.active == 1
+            assert answers[-1].reward.value == 1 and answers[0] == answers[1] and pool.active == 1
             assert (await stub.step(other, moves[-1])).observation.done, "a stream that has ended leaves its sessions"
             for replies, metadata, code in (
                 (listed(("gone", "Up")), stub.metadata, "NOT_FOUND"),
@@ -165,7 +167,7 @@ def test_a_client_that_is_cut_off_while_it_waits_loses_its_session(monkeypatch: 
     hangs = hanging(monkeypatch)
 
     async def play() -> None:
-        async with serving("served_games:Hangs") as (hall, stub, port):
+        async with serving("served_games:Hangs") as (pool, stub, port):
             for method in ("Step", "StreamStep", "BatchStep"):
                 async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
                     there = Stub(channel, stub.metadata)
@@ -180,8 +182,8 @@ def test_a_client_that_is_cut_off_while_it_waits_loses_its_session(monkeypatch: 
                     waiting = asyncio.create_task(talk)
                     assert await asyncio.to_thread(hangs.acquire, timeout=30)
                     await asyncio.sleep(0.3)
-                    assert hall.active == 1 + (method == "BatchStep")
-                await freed(hall)
+                    assert pool.active == 1 + (method == "BatchStep")
+                await freed(pool)
                 await asyncio.wait([waiting])
 
     asyncio.run(play())
@@ -189,7 +191,7 @@ def test_a_client_that_is_cut_off_while_it_waits_loses_its_session(monkeypatch: 
 
 def test_a_stream_that_is_cut_between_two_replies_loses_its_sessions() -> None:
     async def play() -> None:
-        async with serving(LAKE) as (hall, stub, port):
+        async with serving(LAKE) as (pool, stub, port):
             kept = (await stub("Reset", environment_id="FrozenLake-v0")).session_id
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
                 there = Stub(channel, stub.metadata)
@@ -204,8 +206,8 @@ def test_a_stream_that_is_cut_between_two_replies_loses_its_sessions() -> None:
                 stream = there.stream(replies())
                 for _ in two:
                     assert (await stream.read()).status == "success"
-                assert hall.active == 3
-            await freed(hall, 1)
+                assert pool.active == 3
+            await freed(pool, 1)
             assert (await stub.step(kept, "jump")).status == "success"
 
     asyncio.run(play())
@@ -216,7 +218,7 @@ def test_two_hundred_sessions_at_once_play_to_their_end() -> None:
 
     async def play() -> None:
         replies = [expert(LAKE, seed, split="train") for seed in range(8)]
-        async with serving(LAKE, most=200) as (hall, stub, port):
+        async with serving(LAKE, most=200) as (pool, stub, port):
             begun, go = 0, asyncio.Event()
 
             async def one(number: int, there: Stub) -> float:
@@ -225,7 +227,7 @@ def test_two_hundred_sessions_at_once_play_to_their_end() -> None:
                 session = (await there("Reset", environment_id="FrozenLake-v0", config=config)).session_id
                 begun += 1
                 if begun == 200:
-                    assert hall.active == 200
+                    assert pool.active == 200
                     assert (await stub.refused("Reset", environment_id="FrozenLake-v0"))[0] == "RESOURCE_EXHAUSTED"
                     go.set()
                 await go.wait()
@@ -245,7 +247,7 @@ def test_two_hundred_sessions_at_once_play_to_their_end() -> None:
                 ]
                 there = [Stub(channel, stub.metadata) for channel in connected]
                 assert sum(await asyncio.gather(*(one(number, there[number % 8]) for number in range(200)))) == 200
-            assert hall.active == 0
+            assert pool.active == 0
 
     asyncio.run(play())
 
@@ -288,19 +290,19 @@ def test_clients_that_are_killed_leave_no_session(monkeypatch: pytest.MonkeyPatc
     time_passes, hangs = idle_time(mrlm, monkeypatch), hanging(monkeypatch)
 
     async def play() -> None:
-        async with serving("served_games:Hangs", token=None) as (hall, _, port):
+        async with serving("served_games:Hangs", token=None) as (pool, _, port):
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-c", CLIENTS, f"127.0.0.1:{port}", stdout=subprocess.PIPE
             )
             assert process.stdout is not None and (await process.stdout.readline()) == b"playing\n"
             for _ in range(22):
                 assert await asyncio.to_thread(hangs.acquire, timeout=30)
-            assert hall.active == 64
+            assert pool.active == 64
             process.kill()
             await process.wait()
-            await freed(hall, 21)
+            await freed(pool, 21)
             time_passes()
-            await freed(hall)
+            await freed(pool)
             assert not [task for task in asyncio.all_tasks() if "play_one" in repr(task)]
 
     asyncio.run(play())
@@ -308,7 +310,7 @@ def test_clients_that_are_killed_leave_no_session(monkeypatch: pytest.MonkeyPatc
 
 def test_nonsense_costs_its_own_call_alone(caplog: pytest.LogCaptureFixture) -> None:
     async def talk() -> None:
-        async with serving(LAKE) as (hall, stub, port):
+        async with serving(LAKE) as (pool, stub, port):
             begun = await stub("Reset", environment_id="FrozenLake-v0")
             said = "the request is no message of MRLM's service"
             for method in METHODS:
@@ -326,7 +328,7 @@ def test_nonsense_costs_its_own_call_alone(caplog: pytest.LogCaptureFixture) -> 
             async with asyncio.timeout(30):
                 await reader.read()
             writer.close()
-            assert (await stub.step(begun.session_id, "jump")).status == "success" and hall.active == 1
+            assert (await stub.step(begun.session_id, "jump")).status == "success" and pool.active == 1
 
     asyncio.run(talk())
     assert not caplog.records
@@ -365,7 +367,7 @@ def test_the_command_serves_it_and_a_stock_client_needs_no_token() -> None:
 
 def test_what_is_wrong_has_a_status_and_seats_are_taken() -> None:
     async def ask() -> None:
-        async with serving(LAKE, "lmgame/TicTacToe-v0", most=1) as (hall, stub, port):
+        async with serving(LAKE, "lmgame/TicTacToe-v0", most=1) as (pool, stub, port):
             stranger = Stub(stub.channel, ())
             assert (await stranger("HealthCheck")).status == "healthy"
             for method in ("Reset", "Step", "BatchStep", "ListEnvironments"):
@@ -379,26 +381,26 @@ def test_what_is_wrong_has_a_status_and_seats_are_taken() -> None:
             ):
                 found, message = await stub.refused("Reset", **fields)
                 assert found == code and said in message
-            assert hall.active == 0
+            assert pool.active == 0
             begun = await stub("Reset", environment_id="TicTacToe-v0", config={"seats": "minimax,remote", "seed": "0"})
             assert json.loads(begun.observation.info["agent"]) == "O"
             assert (await stub.refused("Reset", **lake))[0] == "RESOURCE_EXHAUSTED"
             with pytest.raises(ConfigError, match=r"--port: cannot listen at 127\.0\.0\.1"):
-                await serve_mrlm(hall, None, "127.0.0.1", port, print)
+                await serve_mrlm(pool, None, "127.0.0.1", port, print)
 
     asyncio.run(ask())
 
 
 def test_a_game_that_is_lost_frees_its_place() -> None:
     async def play() -> None:
-        async with serving("served_games:Hangs", most=1) as (hall, stub, _):
+        async with serving("served_games:Hangs", most=1) as (pool, stub, _):
             for word in ("raise", "hang"):
-                hall.call_limit_s = 2.0 if word == "hang" else 600.0
+                pool.call_limit_s = 2.0 if word == "hang" else 600.0
                 begun = await stub("Reset", environment_id="Hangs")
                 action = messages()["MessageProto"](role="user", content=word)
                 code, said = await stub.refused("Step", session_id=begun.session_id, action=action)
                 assert code == "FAILED_PRECONDITION" and "the game is lost" in said
-                assert hall.active == 0
+                assert pool.active == 0
                 assert (await stub.refused("Step", session_id=begun.session_id))[0] == "NOT_FOUND"
 
     asyncio.run(play())

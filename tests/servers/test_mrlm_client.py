@@ -23,8 +23,8 @@ from rllib_lmgame.envs.games.adapted.mrlm.protocol import METHODS, SERVICE, mess
 from rllib_lmgame.envs.games.adapted.on_server import MOST_BYTES
 from rllib_lmgame.envs.registry import game_spec, make_game, make_session
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.servers.hall import Hall, open_games
 from rllib_lmgame.servers.mrlm import serve_mrlm
+from rllib_lmgame.servers.sessions import SessionPool, open_games
 
 LAKE = "lmgame/FrozenLake-v0"
 
@@ -41,21 +41,21 @@ def there(where: str, **options: Any) -> Any:
 
 
 @contextmanager
-def serving(*games: str, **limits: Any) -> Iterator[tuple[Hall, str]]:
+def serving(*games: str, **limits: Any) -> Iterator[tuple[SessionPool, str]]:
     """This package's server in a thread: its places, and its address."""
-    begun: Future[tuple[Hall, int]] = Future()
+    begun: Future[tuple[SessionPool, int]] = Future()
     end = threading.Event()
 
     async def serve() -> None:
-        hall = Hall(await open_games({game: GameConfig(env=game, env_config={}) for game in games}), **limits)
+        pool = SessionPool(await open_games({game: GameConfig(env=game, env_config={}) for game in games}), **limits)
         server = asyncio.create_task(
-            serve_mrlm(hall, TOKEN, "127.0.0.1", 0, lambda port: begun.set_result((hall, port)))
+            serve_mrlm(pool, TOKEN, "127.0.0.1", 0, lambda port: begun.set_result((pool, port)))
         )
         while not end.is_set() and not server.done():
             await asyncio.sleep(0.01)
         server.cancel()
         await asyncio.wait([server])
-        assert hall.active == 0
+        assert pool.active == 0
 
     with ThreadPoolExecutor(1) as thread:
         served = thread.submit(asyncio.run, serve())
@@ -64,8 +64,8 @@ def serving(*games: str, **limits: Any) -> Iterator[tuple[Hall, str]]:
                 time.sleep(0.01)
             if not begun.done():
                 served.result()
-            hall, port = begun.result()
-            yield hall, f"127.0.0.1:{port}"
+            pool, port = begun.result()
+            yield pool, f"127.0.0.1:{port}"
         finally:
             end.set()
             served.result()
@@ -73,7 +73,7 @@ def serving(*games: str, **limits: Any) -> Iterator[tuple[Hall, str]]:
 
 def test_a_game_played_over_the_wire_is_the_game_that_is_played_here() -> None:
     own = make_session(LAKE, {"split": "train"})
-    with serving(LAKE) as (hall, address), closing(there(f"FrozenLake-v0@{address}")) as session:
+    with serving(LAKE) as (pool, address), closing(there(f"FrozenLake-v0@{address}")) as session:
         for seed in (5, 6):
             own.reset(seed)
             session.reset(seed)
@@ -85,7 +85,7 @@ def test_a_game_played_over_the_wire_is_the_game_that_is_played_here() -> None:
                 assert result.rewards == pytest.approx(mine.rewards) and result.terminated == mine.terminated
                 assert session.observe("player").text == own.observe("player").text
                 assert session.observe("player").legal_actions == own.observe("player").legal_actions
-            assert result is not None and result.infos["player"]["success"] is True and hall.active == 0
+            assert result is not None and result.infos["player"]["success"] is True and pool.active == 0
         session.reset(7)
         for _ in range(10):
             last = session.step({"player": "stand \ud800 still"})
@@ -115,20 +115,20 @@ def test_seats_are_asked_for_and_what_is_shown_is_new_to_the_seat_that_replies()
 
 
 def test_many_games_are_played_at_once_and_one_that_finds_no_place_asks_again() -> None:
-    with serving(LAKE, most=4) as (hall, address):
+    with serving(LAKE, most=4) as (pool, address):
         game = GameConfig(
             env=f"mrlm:FrozenLake-v0@{address}",
             env_config={"token_variable": "GAMES_TOKEN", "retries": 20, "max_turns": 20},
         )
         played = played_at_random(game, 16, at_once=6)
-        assert len(played.episodes) == 16 and not played.failures and hall.begun >= 16
+        assert len(played.episodes) == 16 and not played.failures and pool.begun >= 16
 
 
 def test_the_check_before_a_run_begins_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"token_variable": "GAMES_TOKEN"}
-    with serving(LAKE) as (hall, address):
+    with serving(LAKE) as (pool, address):
         game = f"mrlm:FrozenLake-v0@{address}"
-        assert "lists FrozenLake-v0" in make_game(game, options).check_ready() and not hall.begun
+        assert "lists FrozenLake-v0" in make_game(game, options).check_ready() and not pool.begun
         with pytest.raises(ConfigError, match=r"env_config.address: .* no environment 'chess'; it lists 'FrozenLake-"):
             make_game(f"mrlm:chess@{address}", options).check_ready()
         monkeypatch.setenv("GAMES_TOKEN", "another-secret-token")

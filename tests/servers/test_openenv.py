@@ -22,8 +22,8 @@ from rllib_lmgame.base.http_server import listen
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.servers import openenv
-from rllib_lmgame.servers.hall import MOST_BYTES, Hall, open_games
 from rllib_lmgame.servers.openenv import CUT_OFF_BYTES, openenv_app
+from rllib_lmgame.servers.sessions import MOST_BYTES, SessionPool, open_games
 
 LAKE = "lmgame/FrozenLake-v0"
 TEST = {"split": "test"}
@@ -91,12 +91,12 @@ def test_a_game_is_played_over_http_by_its_episode_id() -> None:
             assert (await served.get("/list_environments"))[1] == ["FrozenLake-v0", "TicTacToe-v0"]
             status, first = await served.post(f"{base}/reset", {"seed": 3, "split": "test"})
             name = first["observation"]["metadata"]["episode_id"]
-            assert status == 200 and served.hall.active == 1
+            assert status == 200 and served.pool.active == 1
             status, full = await served.post(f"{base}/reset")
             assert (status, full["detail"]["code"]) == (503, "CAPACITY_REACHED")
             for reply in expert(LAKE, 3, split="test"):
                 status, answer = await served.post(f"{base}/step", {"action": {"message": reply}, "episode_id": name})
-            assert answer["done"] and answer["reward"] == 1 and served.hall.active == 0
+            assert answer["done"] and answer["reward"] == 1 and served.pool.active == 0
             status, gone = await served.post(f"{base}/step", {"action": {"message": "Up"}, "episode_id": name})
             assert (status, gone["detail"]["code"]) == (404, "SESSION_ERROR")
             await served.post(f"{base}/reset", {"episode_id": "mine"})
@@ -258,16 +258,16 @@ def test_a_client_that_does_not_read_keeps_no_server_from_stopping(monkeypatch: 
     monkeypatch.setattr(openenv, "CLOSING_S", 0.05)
 
     async def play() -> None:
-        hall = Hall(await open_games({LAKE: GameConfig(env=LAKE, env_config={})}))
+        pool = SessionPool(await open_games({LAKE: GameConfig(env=LAKE, env_config={})}))
         port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         server = asyncio.create_task(
-            listen(openenv.openenv_app(hall, TOKEN), "127.0.0.1", 0, port.set_result, 0.05, cancels=True)
+            listen(openenv.openenv_app(pool, TOKEN), "127.0.0.1", 0, port.set_result, 0.05, cancels=True)
         )
         writer = await deaf(await port)
         server.cancel()
         _, stuck = await asyncio.wait([server], timeout=20)
         writer.transport.abort()
-        assert not stuck and not hall.active
+        assert not stuck and not pool.active
 
     asyncio.run(play())
 
@@ -278,7 +278,7 @@ def test_a_client_that_does_not_read_loses_its_place() -> None:
             writer = await deaf(int(served.url.rpartition(":")[2]))
             try:
                 async with asyncio.timeout(20):
-                    while served.hall.active:
+                    while served.pool.active:
                         await asyncio.sleep(0.01)
             finally:
                 writer.transport.abort()
@@ -298,7 +298,7 @@ def test_two_hundred_sessions_at_once_play_to_their_end() -> None:
                     await said(socket, "reset", seed=seed)
                     begun += 1
                     if begun == 200:
-                        assert served.hall.active == 200
+                        assert served.pool.active == 200
                         async with served.http.ws_connect(served.url + "/ws") as late:
                             full = await late.receive_json()
                             assert full["data"]["code"] == "CAPACITY_REACHED"
@@ -336,15 +336,15 @@ def test_clients_that_are_killed_leave_no_session() -> None:
                 sys.executable, "-c", CLIENTS, served.url.replace("http", "ws") + "/ws", stdout=subprocess.PIPE
             )
             assert process.stdout is not None and (await process.stdout.readline()) == b"playing\n"
-            assert served.hall.active == 64
+            assert served.pool.active == 64
             process.kill()
             await process.wait()
             async with asyncio.timeout(30):
-                while served.hall.active:
+                while served.pool.active:
                     await asyncio.sleep(0.01)
             tables = [task for task in asyncio.all_tasks() if "play_one" in repr(task)]
             assert not tables
-            kept = served.hall.sessions._sessions
+            kept = served.pool.sessions._sessions
             assert sum(map(len, kept.values())) <= 8
 
     asyncio.run(play())
@@ -368,13 +368,13 @@ def test_a_game_that_hangs_or_raises_costs_its_own_session_alone() -> None:
             code, message = await refused(socket, "step", message="raise")
             assert code == "EXECUTION_ERROR" and "RuntimeError: broken, see own data/x.txt or y" in message
             assert (await refused(socket, "step", message="win"))[0] == "EXECUTION_ERROR"
-            served.hall.call_limit_s = 600.0
+            served.pool.call_limit_s = 600.0
             await said(socket, "reset")
             await socket.send_json({"type": "step", "data": {"message": "hang"}})
             await said(other, "reset")
             socket._response.connection.transport.abort()  # type: ignore[union-attr]
             async with asyncio.timeout(30):
-                while served.hall.active > 1:
+                while served.pool.active > 1:
                     await asyncio.sleep(0.01)
 
     asyncio.run(play())
@@ -385,15 +385,15 @@ def test_who_says_nothing_has_left() -> None:
         async with serving(openenv_app, LAKE) as served:
             async with served.http.ws_connect(served.url + "/ws") as socket:
                 await said(socket, "reset")
-                assert served.hall.active == 1
-                served.hall.idle_s = 0.01
+                assert served.pool.active == 1
+                served.pool.idle_s = 0.01
                 await said(socket, "state")
                 answer = await socket.receive_json()
                 assert answer["data"]["code"] == "SESSION_ERROR" and "0.01 s" in answer["data"]["message"]
                 assert (await socket.receive()).type is aiohttp.WSMsgType.CLOSE
             await served.post("/reset", {"episode_id": "mine"})
             async with asyncio.timeout(30):
-                while served.hall.active:
+                while served.pool.active:
                     await asyncio.sleep(0.01)
             assert (await served.get("/state?episode_id=mine"))[0] == 404
 

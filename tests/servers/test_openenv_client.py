@@ -60,7 +60,7 @@ def test_a_game_played_over_the_wire_is_the_game_that_is_played_here() -> None:
             if last.done:
                 break
         assert last.done and not last.infos["player"]["success"]
-        assert served.hall.active == 1, "one session for all episodes"
+        assert served.pool.active == 1, "one session for all episodes"
         session.close()
 
 
@@ -117,13 +117,13 @@ def test_many_games_are_played_at_once_and_leave_no_session() -> None:
         played = played_at_random(game, 24, at_once=4)
         assert len(played.episodes) == 24 and not played.failures
         assert {episode.stop_reason.value for episode in played.episodes} <= {"game_over", "max_turns"}
-        assert freed(served.hall)
+        assert freed(served.pool)
 
 
-def freed(hall: Any) -> bool:
+def freed(pool: Any) -> bool:
     """Whether all sessions end, which they do a moment after their clients have left."""
     for _ in range(1000):
-        if not hall.active:
+        if not pool.active:
             return True
         time.sleep(0.01)
     return False
@@ -143,7 +143,7 @@ def test_the_check_before_a_run_begins_a_session_and_ends_it(monkeypatch: pytest
     with running(openenv.openenv_app, LAKE, most=1) as served:
         options = {"token_variable": "GAMES_TOKEN"}
         game = make_game(f"openenv:{served.url}", options)
-        assert "begins sessions" in game.check_ready() and served.hall.begun == 1 and freed(served.hall)
+        assert "begins sessions" in game.check_ready() and served.pool.begun == 1 and freed(served.pool)
         monkeypatch.setenv("GAMES_TOKEN", "another-secret-token")
         with pytest.raises(ConfigError, match=r"env_config.url: .*refuses the token") as error:
             make_game(f"openenv:{served.url}", options).check_ready()
@@ -162,7 +162,7 @@ class Faulty:
     def __init__(self, *answers: Any, schema: Any = SCHEMA) -> None:
         self.answers, self.schema, self.asked = list(answers), schema, 0
 
-    def __call__(self, hall: Any, token: str | None) -> web.Application:
+    def __call__(self, pool: Any, token: str | None) -> web.Application:
         app = web.Application()
         app.router.add_get("/schema", self._schema)
         app.router.add_get("/ws", self._socket)
@@ -476,7 +476,7 @@ def test_a_token_that_a_server_says_again_stands_in_no_message(opens: bool) -> N
             await socket.send_json({"type": "error", "data": {"code": "X", "message": said}})
         return socket
 
-    def application(hall: Any, token: str | None) -> web.Application:
+    def application(pool: Any, token: str | None) -> web.Application:
         gateway = web.Application()
         gateway.router.add_route("*", "/{path:.*}", answer)
         return gateway

@@ -119,7 +119,7 @@ class MetricNames(Callback):
 
 
 @contextmanager
-def memory_deaths_are_failures() -> Iterator[None]:
+def oom_is_a_failure() -> Iterator[None]:
     """Let Tune take such a death as that of an actor, inside."""
     from ray.air.execution._internal.actor_manager import RayActorManager
     from ray.exceptions import OutOfMemoryError, RayActorError

@@ -24,9 +24,9 @@ from rllib_lmgame.base.text import first_line, one_line
 from rllib_lmgame.data_sets import hub
 from rllib_lmgame.policies.chat.guard import spelling_problem
 from rllib_lmgame.policies.chat.replies import reply_format
-from rllib_lmgame.policies.model.carried_files import unpack
 from rllib_lmgame.policies.model.gguf_files import cache_directory, hugging_face_directory, is_gguf
 from rllib_lmgame.policies.model.pretrained import check_name
+from rllib_lmgame.policies.model.shipped_files import unpack
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
 

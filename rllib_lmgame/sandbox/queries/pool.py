@@ -1,4 +1,4 @@
-"""SQL workers of one process: as many at work as the machine's gate lets in, a few kept idle."""
+"""SQL workers of one process: as many at work as the machine's limit lets in, a few kept idle."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import atexit
 import os
 import threading
 
-from rllib_lmgame.sandbox.gate import machine_gate, memory_of
+from rllib_lmgame.sandbox.concurrency_limit import machine_limit, memory_of
 from rllib_lmgame.sandbox.queries.database import WORKER_LIMITS, Database, QueryLimits, QueryResult, SqlWorker
 
 MAX_IDLE = 4
@@ -23,7 +23,7 @@ class SqlPool:
 
     def query(self, database: Database, sql: str, limits: QueryLimits | None = None) -> QueryResult:
         """Run a query as :meth:`SqlWorker.query`. Raises: SandboxBusyError: the machine was busy too long."""
-        with machine_gate().admitted(memory_of(WORKER_LIMITS)):
+        with machine_limit().admitted(memory_of(WORKER_LIMITS)):
             worker = self._take(database)
             try:
                 return worker.query(database, sql, limits)

@@ -9,7 +9,7 @@ from pydantic import create_model, model_validator
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import Group, Holds, Scheduled, build, declared, describe, option
-from rllib_lmgame.base.storage import with_whole_paths
+from rllib_lmgame.base.storage import with_absolute_paths
 from rllib_lmgame.settings.placeholders import check_placeholders
 from rllib_lmgame.settings.plugins import REPLY_FORMATS
 from rllib_lmgame.settings.sections.demonstrations import Demonstration, is_shown, read_demonstrations
@@ -316,7 +316,7 @@ def read_policies(value: Any) -> dict[str, PlayerOptions]:
         if _policy_name(name) in found:
             raise ConfigError(f"config.policies.{name}", "stands there twice")
         player = build(PlayerOptions, {} if options is None else options, f"config.policies.{name}")
-        own = with_whole_paths(LanguageModelOptions, player.language_model)
+        own = with_absolute_paths(LanguageModelOptions, player.language_model)
         if isinstance(own.get("demonstrations"), str):  # So that a checkpoint keeps them.
             own = {**own, "demonstrations": read_demonstrations(own["demonstrations"])}
         found[_policy_name(name)] = player.model_copy(update={"language_model": own}) if own else player

@@ -12,10 +12,10 @@ from rllib_lmgame.base.step_timer import WaitedTooLong
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction, TextGameOptions, invalid_rule
 from rllib_lmgame.envs.contract.splits import ALL, TEST, TRAIN, VALIDATION, split_of_digest
+from rllib_lmgame.envs.games.adapted.agentgym.instructions import RULES, functions_of
 from rllib_lmgame.envs.games.adapted.agentgym.items import Item, categories_in, read_items
 from rllib_lmgame.envs.games.adapted.agentgym.server import Server, Session
 from rllib_lmgame.envs.games.adapted.agentgym.tasks import ITEM, SCHEME, TASKS, Task
-from rllib_lmgame.envs.games.adapted.agentgym.told import RULES, functions_of
 from rllib_lmgame.envs.games.adapted.on_server import TOKEN, read_token
 from rllib_lmgame.envs.support.addresses import check_address
 from rllib_lmgame.envs.support.listed_levels import ListedLevels

@@ -59,7 +59,7 @@ class PersonSeat(Seat):
                 return text
 
 
-async def play_at_table(
+async def play_in_terminal(
     session: GameSession,
     players: Mapping[str, Player],
     plan: EpisodePlan,

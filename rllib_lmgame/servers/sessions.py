@@ -29,7 +29,7 @@ from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import Sessions
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.servers.table import GameLostError, Seating, Table, View, seated
+from rllib_lmgame.servers.served_episode import GameLostError, Seating, ServedEpisode, View, seated
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S, TextRolloutOptions
 
 MOST_BYTES = 1 << 18
@@ -102,7 +102,7 @@ class _Kept(Sessions):
 
 
 @dataclass
-class Hall:
+class SessionPool:
     """The games and the places.
 
     Attributes:
@@ -137,11 +137,11 @@ class Hall:
 class Client:
     """One client's place, with one game at a time; its requests are answered one after another."""
 
-    def __init__(self, hall: Hall) -> None:
-        self._hall = hall
+    def __init__(self, pool: SessionPool) -> None:
+        self._pool = pool
         self._busy = asyncio.Lock()
         self._here = True
-        self.table: Table | None = None
+        self.episode: ServedEpisode | None = None
 
     async def reset(self, game: ServedGame, seating: Seating | None, seed: int | None, split: str | None) -> View:
         """Leave the game in play, and begin another one.
@@ -158,23 +158,23 @@ class Client:
         """
         config = game.at(split)
         level = secrets.randbelow(MOST_SEED) if seed is None else seed
-        options = TextRolloutOptions(episode_timeout_s=LONGEST_EPISODE_S, env_step_timeout_s=self._hall.call_limit_s)
+        options = TextRolloutOptions(episode_timeout_s=LONGEST_EPISODE_S, env_step_timeout_s=self._pool.call_limit_s)
         async with self._busy:
             await self._end_game()
             if not self._here:
                 raise GameLostError("the session was closed")
-            self._hall.begun += 1
-            plan = EpisodePlan(f"served-{self._hall.begun}", 0, level, "", 0)
+            self._pool.begun += 1
+            plan = EpisodePlan(f"served-{self._pool.begun}", 0, level, "", 0)
             seats = game.seating if seating is None else seating
-            self.table = Table(config, seats, plan, self._hall.sessions, options)
-            return await self._waited(self.table.begin())
+            self.episode = ServedEpisode(config, seats, plan, self._pool.sessions, options)
+            return await self._waited(self.episode.begin())
 
     async def reply(self, text: str) -> View:
         """Reply in the game. Raises: GameLostError: it is lost, over, or was not begun."""
         async with self._busy:
-            if self.table is None:
+            if self.episode is None:
                 raise GameLostError("no game is begun; reset begins one")
-            return await self._waited(self.table.reply(text))
+            return await self._waited(self.episode.reply(text))
 
     async def _waited(self, view: Awaitable[View]) -> View:
         """Wait for the next view; the game ends if the client disconnects meanwhile."""
@@ -192,13 +192,13 @@ class Client:
         """Give the place back; the game ends wherever it is."""
         if self._here:
             self._here = False
-            self._hall.active -= 1
+            self._pool.active -= 1
             await self._end_game()
 
     async def _end_game(self) -> None:
-        table, self.table = self.table, None
-        if table is not None:
-            await table.leave()
+        episode, self.episode = self.episode, None
+        if episode is not None:
+            await episode.leave()
 
 
 class Holder(Protocol):
@@ -210,18 +210,18 @@ class Holder(Protocol):
 H = TypeVar("H", bound=Holder)
 
 
-class HeldPlaces(Generic[H]):
+class HeldSessions(Generic[H]):
     """Places that clients hold by an id from one request to the next."""
 
-    def __init__(self, hall: Hall) -> None:
-        self._hall = hall
+    def __init__(self, pool: SessionPool) -> None:
+        self._pool = pool
         self._holders: dict[Any, H] = {}
         self._timers: dict[Any, asyncio.TimerHandle] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
     def enter(self, name: Any, holder: Callable[[Client], H]) -> H:
         """A place for ``name``, which has none. Raises: FullError."""
-        self._holders[name] = holder(self._hall.enter())
+        self._holders[name] = holder(self._pool.enter())
         self._wait(name)
         return self._holders[name]
 
@@ -246,7 +246,7 @@ class HeldPlaces(Generic[H]):
             await self.leave(name)
 
     def _wait(self, name: Any) -> None:
-        self._timers[name] = asyncio.get_running_loop().call_later(self._hall.idle_s, self._expire, name)
+        self._timers[name] = asyncio.get_running_loop().call_later(self._pool.idle_s, self._expire, name)
 
     def _expire(self, name: Any) -> None:
         if self._holders[name].client.busy:

@@ -1,4 +1,4 @@
-"""How many sandboxed programs run at once: one gate for all processes of a user on a machine.
+"""How many sandboxed programs run at once: one limit for all processes of a user on a machine.
 
 Many env runners play many games each. Programs that share a core with twenty others run out of time through no fault of
 their own, and together they may take more memory than there is. So a run is let in first, and its clock begins then.
@@ -45,7 +45,7 @@ POLL_S = 0.005
 
 
 @dataclass(frozen=True)
-class GateSize:
+class Capacity:
     """Slots, and the memory of each in bytes (``None``: not counted)."""
 
     slots: int
@@ -58,10 +58,10 @@ class GateSize:
         return min(self.slots, max(1, math.ceil(memory_bytes / self.memory_bytes)))
 
 
-class Gate:
+class ConcurrencyLimit:
     """Lets runs in, at most ``size.slots`` at once. Processes with the same ``folder`` share it."""
 
-    def __init__(self, folder: Path, size: GateSize, wait_s: float) -> None:
+    def __init__(self, folder: Path, size: Capacity, wait_s: float) -> None:
         self.folder = folder
         self.size = size
         self.wait_s = wait_s
@@ -72,7 +72,7 @@ class Gate:
     def admitted(self, memory_bytes: int) -> Iterator[None]:
         """Wait to be let in, and hold what ``memory_bytes`` take until the end of the ``with``.
 
-        Raises: SandboxBusyError: it took longer than ``wait_s``; SandboxError: the gate's folder cannot be used.
+        Raises: SandboxBusyError: it took longer than ``wait_s``; SandboxError: the limit's folder cannot be used.
         """
         wanted = self.size.slots_of(memory_bytes)
         held = self._at_once(wanted)
@@ -179,20 +179,20 @@ def _release(descriptors: list[int]) -> None:
     descriptors.clear()
 
 
-def machine_gate() -> Gate:
-    return _gate(os.getpid(), os.environ.get(SLOTS, ""), os.environ.get(WAIT_S, ""))
+def machine_limit() -> ConcurrencyLimit:
+    return _limit(os.getpid(), os.environ.get(SLOTS, ""), os.environ.get(WAIT_S, ""))
 
 
 @cache
-def _gate(process: int, slots: str, wait_s: str) -> Gate:
-    size = GateSize(int(_number(SLOTS, slots, 1))) if slots else machine_size()
-    return Gate(gate_folder(), size, _number(WAIT_S, wait_s, 0) if wait_s else DEFAULT_WAIT_S)
+def _limit(process: int, slots: str, wait_s: str) -> ConcurrencyLimit:
+    size = Capacity(int(_number(SLOTS, slots, 1))) if slots else machine_size()
+    return ConcurrencyLimit(lock_folder(), size, _number(WAIT_S, wait_s, 0) if wait_s else DEFAULT_WAIT_S)
 
 
-def machine_size() -> GateSize:
+def machine_size() -> Capacity:
     """One slot for each core, each with its part of a share of the memory."""
     cores = usable_cores()
-    return GateSize(cores, int(usable_memory() * MEMORY_SHARE / cores))
+    return Capacity(cores, int(usable_memory() * MEMORY_SHARE / cores))
 
 
 def memory_of(limits: Limits, processes: int = 1) -> int:
@@ -200,7 +200,7 @@ def memory_of(limits: Limits, processes: int = 1) -> int:
     return processes * (limits.memory_bytes + limits.disk_bytes)
 
 
-def gate_folder(parent: Path | None = None) -> Path:
+def lock_folder(parent: Path | None = None) -> Path:
     """This user's folder for the slots' files, made if missing. Raises: SandboxError: others own or may write to it."""
     folder = (parent or Path(tempfile.gettempdir())) / f"rllib-lmgame-sandbox-{os.getuid()}"
     with contextlib.suppress(FileExistsError):

@@ -105,7 +105,7 @@ class RemoteSeat(Seat):
         self.last = observation
 
 
-class Table:
+class ServedEpisode:
     """One game, from reset to end.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rllib_lmgame.base.storage import with_whole_paths
+from rllib_lmgame.base.storage import with_absolute_paths
 from rllib_lmgame.envs.registry import options_of
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
@@ -20,7 +20,7 @@ def with_paths_of_here(config: Mapping[str, Any], entry: AlgorithmEntry | None) 
     if entry is None:
         return whole
     for section in entry.groups.keys() & config.keys():
-        whole[section] = with_whole_paths(entry.groups[section], config[section])
+        whole[section] = with_absolute_paths(entry.groups[section], config[section])
     if isinstance(policies := config.get("policies"), Mapping):
         whole["policies"] = {name: _policy(options) for name, options in policies.items()}
     return _with_games(whole)
@@ -29,7 +29,7 @@ def with_paths_of_here(config: Mapping[str, Any], entry: AlgorithmEntry | None) 
 def _policy(options: Any) -> Any:
     if not isinstance(options, Mapping) or "language_model" not in options:
         return options
-    return {**options, "language_model": with_whole_paths(LanguageModelOptions, options["language_model"])}
+    return {**options, "language_model": with_absolute_paths(LanguageModelOptions, options["language_model"])}
 
 
 def _with_games(settings: Any) -> Any:
@@ -40,7 +40,7 @@ def _with_games(settings: Any) -> Any:
     for name in _texts(settings.get("env")):
         group = options_of(name)
         if group is not None and "env_config" in whole:
-            whole["env_config"] = with_whole_paths(group, whole["env_config"])
+            whole["env_config"] = with_absolute_paths(group, whole["env_config"])
     if isinstance(games := settings.get("games"), list | tuple):
         whole["games"] = [_with_games(game) for game in games]
     if "evaluation_config" in settings:

@@ -1,4 +1,4 @@
-"""The gate: how many programs run at once, who is let in, what a wait costs; and what it is for."""
+"""The limit: how many programs run at once, who is let in, what a wait costs; and what it is for."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.envs.games.code.code_execution.game import CodeExecution
-from rllib_lmgame.sandbox import gate, judging, process
-from rllib_lmgame.sandbox.gate import Gate, GateSize, gate_folder, machine_gate
+from rllib_lmgame.sandbox import concurrency_limit, judging, process
+from rllib_lmgame.sandbox.concurrency_limit import Capacity, ConcurrencyLimit, lock_folder, machine_limit
 from rllib_lmgame.sandbox.judging import call_function
 from rllib_lmgame.sandbox.limits import MEBIBYTE, Limits, SandboxBusyError, SandboxError
 from rllib_lmgame.sandbox.machine import usable_cores, usable_memory
@@ -31,12 +31,12 @@ LOOP = "while True: pass"
 
 @pytest.fixture
 def two_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path) -> Iterator[list[int]]:
-    """A machine that runs two programs at once, with a gate of its own; the numbers that ran together, as supervised
+    """A machine that runs two programs at once, with a limit of its own; the numbers that ran together, as supervised
     runs began.
     """
-    monkeypatch.setenv(gate.SLOTS, "2")
-    monkeypatch.setattr(gate, "gate_folder", lambda: tmp_path)
-    gate._gate.cache_clear()
+    monkeypatch.setenv(concurrency_limit.SLOTS, "2")
+    monkeypatch.setattr(concurrency_limit, "lock_folder", lambda: tmp_path)
+    concurrency_limit._limit.cache_clear()
     sandbox_mode()  # found by running programs
     running: list[int] = []
     seen: list[int] = []
@@ -53,7 +53,7 @@ def two_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path) -> Iterator[list[int]
 
         monkeypatch.setattr(module, "supervise", counted)
     yield seen
-    gate._gate.cache_clear()
+    concurrency_limit._limit.cache_clear()
 
 
 def test_right_programs_beside_24_looping_ones_are_right(two_at_once: list[int]) -> None:
@@ -91,9 +91,9 @@ def test_a_programs_clock_begins_when_it_is_let_in(two_at_once: list[int], monke
     real = process.Process
     monkeypatch.setattr(process, "Process", lambda *args, **kwargs: started.append("program") or real(*args, **kwargs))
     with ThreadPoolExecutor(1) as pool:
-        with machine_gate().admitted(1), machine_gate().admitted(1):
+        with machine_limit().admitted(1), machine_limit().admitted(1):
             waiting = pool.submit(run_program, "print('in')", limits=Limits(wall_s=60.0))
-            in_line(machine_gate(), 1)
+            in_line(machine_limit(), 1)
             assert not started
         assert waiting.result().stdout == "in\n" and started
 
@@ -104,7 +104,7 @@ def test_slow_queries_do_not_keep_others_from_a_worker(two_at_once: list[int]) -
     database = Database.of_bytes(connection.serialize())
     pool = SqlPool()
     try:
-        with machine_gate().admitted(1), ThreadPoolExecutor(6) as threads:
+        with machine_limit().admitted(1), ThreadPoolExecutor(6) as threads:
             found = list(threads.map(lambda i: pool.query(database, f"SELECT {i}").rows, range(30)))
             assert found == [((i,),) for i in range(30)]
             assert len(pool._idle) == 1  # one slot was left
@@ -124,27 +124,27 @@ def test_slow_queries_do_not_keep_others_from_a_worker(two_at_once: list[int]) -
     assert not pool._idle
 
 
-def in_line(gate: Gate, number: int) -> None:
+def in_line(limit: ConcurrencyLimit, number: int) -> None:
     """Wait until as many threads wait."""
     deadline = time.monotonic() + WAIT_S
-    while len(gate._line) < number:
+    while len(limit._line) < number:
         assert time.monotonic() < deadline
         time.sleep(0.001)
 
 
 def test_whoever_came_first_is_let_in_first_and_one_that_needs_all_slots_is_not_passed_over(tmp_path) -> None:
-    gate = Gate(tmp_path, GateSize(2, 100), WAIT_S)
+    limit = ConcurrencyLimit(tmp_path, Capacity(2, 100), WAIT_S)
     order: list[int] = []
 
     def enter(number: int, memory: int) -> None:
-        with gate.admitted(memory):
+        with limit.admitted(memory):
             order.append(number)
 
-    with ThreadPoolExecutor(5) as pool, gate.admitted(1):
-        with gate.admitted(1):
+    with ThreadPoolExecutor(5) as pool, limit.admitted(1):
+        with limit.admitted(1):
             for number, memory in enumerate((200, 1, 10**9, 1, 1)):
                 pool.submit(enter, number, memory)
-                in_line(gate, number + 1)
+                in_line(limit, number + 1)
         # One slot is free, and the small ones would fit, but the first needs both.
         assert not order
     assert order[0] == 0 and order[2] == 2 and sorted(order) == [0, 1, 2, 3, 4]
@@ -152,19 +152,19 @@ def test_whoever_came_first_is_let_in_first_and_one_that_needs_all_slots_is_not_
 
 @pytest.mark.parametrize(("memory", "slots"), [(1, 1), (100, 1), (101, 2), (400, 4), (10**12, 4)])
 def test_memory_takes_slots(memory: int, slots: int) -> None:
-    assert GateSize(4, 100).slots_of(memory) == slots
-    assert GateSize(4).slots_of(memory) == 1
+    assert Capacity(4, 100).slots_of(memory) == slots
+    assert Capacity(4).slots_of(memory) == 1
 
 
 CHILD = """
 import os, sys, threading, time
 from pathlib import Path
-from rllib_lmgame.sandbox.gate import Gate, GateSize
+from rllib_lmgame.sandbox.concurrency_limit import ConcurrencyLimit, Capacity
 folder, marks = Path(sys.argv[1]), Path(sys.argv[2])
-gate = Gate(folder, GateSize(2), 600.0)
+limit = ConcurrencyLimit(folder, Capacity(2), 600.0)
 def run(number):
     for turn in range(8):
-        with gate.admitted(1):
+        with limit.admitted(1):
             mark = marks / f"{os.getpid()}-{number}"
             mark.touch()
             os.write(1, f"{len(list(marks.iterdir()))}\\n".encode())
@@ -174,19 +174,19 @@ threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
 [t.start() for t in threads]
 [t.join() for t in threads]
 if len(sys.argv) > 3:
-    with gate.admitted(1):
+    with limit.admitted(1):
         print("holds", flush=True)
         time.sleep(600)
 """
 
 
 def child(*args: str) -> subprocess.Popen[str]:
-    """A process that goes through the gate with four threads."""
+    """A process that goes through the limit with four threads."""
     return subprocess.Popen([sys.executable, "-c", CHILD, *args], stdout=subprocess.PIPE, text=True)
 
 
 def test_processes_share_the_gate_and_one_that_is_killed_gives_its_slot_back(tmp_path) -> None:
-    folder, marks = tmp_path / "gate", tmp_path / "marks"
+    folder, marks = tmp_path / "limit", tmp_path / "marks"
     folder.mkdir()
     marks.mkdir()
     one, two = child(str(folder), str(marks)), child(str(folder), str(marks), "stay")
@@ -195,50 +195,56 @@ def test_processes_share_the_gate_and_one_that_is_killed_gives_its_slot_back(tmp
     while (line := two.stdout.readline().strip()) != "holds":
         said.append(line)
     assert one.wait() == 0 and len(said) == 64 and max(map(int, said)) == 2
-    gate = Gate(folder, GateSize(2), 0.0)
-    with gate.admitted(1), pytest.raises(SandboxBusyError), gate.admitted(1):
+    limit = ConcurrencyLimit(folder, Capacity(2), 0.0)
+    with limit.admitted(1), pytest.raises(SandboxBusyError), limit.admitted(1):
         pass
     two.kill()
     two.wait()
-    with gate.admitted(1), gate.admitted(1):
+    with limit.admitted(1), limit.admitted(1):
         pass
     two.stdout.close()
     one.stdout.close()
 
 
 def test_a_wait_that_ends_says_what_to_change_and_holds_nothing(tmp_path) -> None:
-    gate = Gate(tmp_path, GateSize(2), 0.0)
+    limit = ConcurrencyLimit(tmp_path, Capacity(2), 0.0)
     with (
-        gate.admitted(1),
-        gate.admitted(1),
+        limit.admitted(1),
+        limit.admitted(1),
         pytest.raises(SandboxBusyError, match="RLLIB_LMGAME_SANDBOX_PROGRAMS"),
-        gate.admitted(1),
+        limit.admitted(1),
     ):
         pass
-    assert not gate._line
-    with gate.admitted(1), gate.admitted(1):
+    assert not limit._line
+    with limit.admitted(1), limit.admitted(1):
         pass
 
 
 def test_a_folder_of_somebody_else_is_refused(tmp_path) -> None:
-    folder = gate_folder(tmp_path)
-    assert gate_folder(tmp_path) == folder and folder.stat().st_mode & 0o777 == 0o700
+    folder = lock_folder(tmp_path)
+    assert lock_folder(tmp_path) == folder and folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o777)
     with pytest.raises(SandboxError, match="this user alone"):
-        gate_folder(tmp_path)
+        lock_folder(tmp_path)
     folder.rmdir()
     folder.symlink_to(tmp_path)
     with pytest.raises(SandboxError, match="not a directory"):
-        gate_folder(tmp_path)
+        lock_folder(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [(gate.SLOTS, "0"), (gate.SLOTS, "many"), (gate.WAIT_S, "-1"), (gate.WAIT_S, "nan")]
+    ("name", "value"),
+    [
+        (concurrency_limit.SLOTS, "0"),
+        (concurrency_limit.SLOTS, "many"),
+        (concurrency_limit.WAIT_S, "-1"),
+        (concurrency_limit.WAIT_S, "nan"),
+    ],
 )
 def test_a_setting_that_is_no_number_is_named(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(SandboxError, match=f"{name} is '{value}'"):
-        machine_gate()
+        machine_limit()
 
 
 @pytest.mark.parametrize(
