@@ -29,8 +29,6 @@ class Registry:
         own: Name -> import path (or the part itself).
         of_function: Import path of the group for a function; ``None``: parts are no groups.
         takes: What a function takes, for errors.
-        arguments: How many it is given by their places, and others by their names.
-        base: Import path of what classes of parts that are groups derive from.
     """
 
     key: str
@@ -38,8 +36,6 @@ class Registry:
     own: Mapping[str, Any]
     of_function: str | None = None
     takes: str = ""
-    arguments: tuple[int, tuple[str, ...]] = (1, ())
-    base: str = "rllib_lmgame.base.group:Group"
 
     @property
     def classes(self) -> Iterator[Any]:
@@ -110,13 +106,9 @@ class Registry:
             return type(choice)
         name = self._split(choice)[0]
         found = self.find(name)
-        base = import_path(self.base, self.key)
-        if isinstance(found, type) and issubclass(found, base):
+        if is_group(found) or self.of_function is None:
             return found
-        if self.of_function is None:
-            raise ConfigError("", f"`{name}` must be a class derived from {base.__name__} ({base.__module__})")
-        places, named = self.arguments
-        check_call(found, name, "", self.takes, *[None] * places, **dict.fromkeys(named))
+        check_call(found, name, "", self.takes, None)
         return import_path(self.of_function, self.key)
 
     def _split(self, choice: Any) -> tuple[str, dict[str, Any]]:
@@ -132,6 +124,9 @@ class Registry:
             return choice
         try:
             cls, (name, options) = self.class_of(choice), self._split(choice)
+            if not is_group(cls):
+                base = self[next(iter(self))].__bases__[0]
+                raise ConfigError("", f"`{name}` must be a class derived from {base.__name__} ({base.__module__})")
         except ConfigError as error:
             raise ConfigError("", error.message) from error
         return cls.model_validate({"type": name, **options})
@@ -311,10 +306,6 @@ ENGINES = Registry(
     "inference.engine",
     "engine",
     {"vllm": "rllib_lmgame.inference.registry:VLLM", "transformers": "rllib_lmgame.inference.registry:Transformers"},
-    of_function="rllib_lmgame.inference.registry:Engine",
-    takes="an engine is made as (model_dir, options, *, context_length, seed, version, trust_remote_code)",
-    arguments=(2, ("context_length", "seed", "version", "trust_remote_code")),
-    base="rllib_lmgame.inference.registry:Engine",
 )
 REPLY_FORMATS = Registry(
     "config.language_model.reply_format",
@@ -331,7 +322,6 @@ REPLY_FORMATS = Registry(
             "fence": "reply_formats:Fence",
         }.items()
     },
-    base="rllib_lmgame.policies.chat.replies:ReplyFormat",
 )
 MATCHMAKERS = Registry(
     "config.league.matchmaking",
