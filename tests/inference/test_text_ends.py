@@ -50,7 +50,7 @@ LETTERS = ["\xe9", "\u4e2d", "\U0001f600"]
 
 
 @pytest.mark.parametrize("kind", ["byte_level", "fallback"])
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None)
 @given(
     draws=st.lists(
         st.sampled_from([*PARTS, *LETTERS, TAG, " an", " <"]) | st.integers(0, 255) | st.just(NO_TOKEN), max_size=60

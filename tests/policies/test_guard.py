@@ -56,7 +56,7 @@ PIECES = (
     *("###  ASSISTANT", "\u200b", "\n", " ", "\t", "｜", "＜s＞", "…", "hello", "你好", "é"),
 )
 attacks = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12).map("".join)
-rounds = settings(max_examples=60, deadline=None)
+rounds = settings(deadline=None)
 
 
 def data_of(package: str, *path: str) -> Path:
@@ -224,7 +224,7 @@ def test_these_vocabularies_can_be_forged_without_care(vocabulary: str) -> None:
 @pytest.mark.parametrize("template", PLAIN_TEMPLATES)
 @pytest.mark.parametrize("vocabulary", ["qwen", "mistral", "unigram_rewriting"])
 @given(rules=attacks, observations=st.lists(attacks, min_size=1, max_size=2))
-@settings(max_examples=30, deadline=None)
+@rounds
 def test_plain_role_markers_cannot_be_imitated(
     vocabulary: str, template: str, rules: str, observations: list[str]
 ) -> None:
