@@ -70,8 +70,8 @@ class ActionValueStage(SupervisedStage):
 
     def __init__(self, algorithm: LMGameAlgorithm, options: SupervisedOptions) -> None:
         super().__init__(algorithm, options)
-        if self._data is not None:
-            self._data.check_rewarded()
+        if self.data is not None:
+            self.data.check_rewarded()
 
     def objective(self, steps: int) -> SupervisedObjective:
         plain = super().objective(steps)
@@ -86,27 +86,20 @@ class LMGameMC(LMGameSFT):
     """
 
     config: LMGameMCConfig
+    config_class = LMGameMCConfig
     stage_class = ActionValueStage
-
-    @classmethod
-    def get_default_config(cls) -> LMGameMCConfig:
-        return LMGameMCConfig()
 
 
 class LMGameCQL(LMGameMC):
     """The same with values that are learnt from each other, of actions that were taken (CQL)."""
 
-    @classmethod
-    def get_default_config(cls) -> LMGameCQLConfig:
-        return LMGameCQLConfig()
+    config_class = LMGameCQLConfig
 
 
 class LMGameILQL(LMGameMC):
     """The same with values of states between them, which are expectiles of those of actions (ILQL)."""
 
-    @classmethod
-    def get_default_config(cls) -> LMGameILQLConfig:
-        return LMGameILQLConfig()
+    config_class = LMGameILQLConfig
 
 
 register_trainable(LMGameMC.__name__, LMGameMC)

@@ -13,7 +13,6 @@ from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts, below_config, s
 from rllib_lmgame.algorithms.games import (
     check_contest,
     check_games_known,
-    check_legal_moves,
     check_replayable,
     check_seats,
     games_blamed_first,
@@ -85,15 +84,13 @@ def admit(config: Any) -> None:
     if not any(key.startswith(_PLAYED) for key in s.schedules):  # Else each of their values is looked at.
         refuse(rules.play, s, run)
         refuse(rules.selection, s, run)
-    refuse(rules.overlap, s, run)
+    refuse(rules.async_rollouts, s, run)
     with games_blamed_first(config):
         check_seats(config)
         if s.league is not None:
             refuse(rules.league, s, run)
             check_contest(config)
     check_schedules(config)
-    with games_blamed_first(config):
-        check_legal_moves(config)
     refuse(rules.engines, s, run)
     if s.evaluation.measures and config.evaluation_interval:  # To look at a game may take long.
         games = config.games_for_evaluation()
@@ -225,7 +222,7 @@ def _check_players(config: Any, s: Settings) -> None:
                 raise ConfigError(
                     f"config.policies.{name}.trained", f"the scripted player {options.player!r} cannot be trained"
                 )
-    config.seat_mapping()
+    config.agent_to_module_mapping()
 
 
 def _check_talk(config: Any, s: Settings) -> None:

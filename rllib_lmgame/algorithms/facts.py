@@ -11,7 +11,6 @@ from typing import Any
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.plugin import asking
 from rllib_lmgame.inference.registry import Engine
-from rllib_lmgame.league.matchmaking import Matchmaker, resolve_matchmaker
 from rllib_lmgame.settings.algorithms import PREFERENCES, TOKEN_PPO, WITHOUT_VALUES
 from rllib_lmgame.settings.plugins import ENGINES, ESTIMATORS, OBJECTIVES
 from rllib_lmgame.settings.sections.token_ppo import GROUP
@@ -33,11 +32,6 @@ class RunFacts:
             return None
         found = (PolicyFacts(self._config, policy).compares for policy in self._config.trained_policies())
         return next((option for option in found if option), None)
-
-    @property
-    def matchmaker(self) -> Matchmaker:
-        """The league's matchmaker."""
-        return resolve_matchmaker(self._config.settings.league.matchmaking.type)
 
     @cached_property
     def plays_on(self) -> bool:
@@ -104,17 +98,15 @@ class PolicyFacts:
 
         return optimizer_is_guarded(self._config.deepspeed_config)
 
-    @cached_property
+    @property
     def estimator(self) -> Any:
         """The :class:`~rllib_lmgame.learners.advantages.Estimator`."""
-        from rllib_lmgame.learners.advantages import resolve_estimator
-
-        return resolve_estimator(self._of_module.token_ppo_options.advantage_estimator.choice)
+        return self._of_module.token_ppo_options.advantage_estimator
 
     @property
     def estimator_name(self) -> str:
         """Of the advantage estimator."""
-        return str(self._of_module.token_ppo_options.advantage_estimator.type)
+        return str(self.estimator.type)
 
     @property
     def is_max_rl(self) -> bool:

@@ -350,11 +350,6 @@ def test_an_endpoint_that_fails_now_and_then_costs_those_games_alone() -> None:
     assert all(re.match(r"far: http.* HTTP 500: overloaded", failure["message"]) for failure in outcome.failures)
 
 
-def test_a_gateway_may_serve_models_that_it_does_not_list() -> None:
-    outcome = asyncio.run(served(plays, lambda url: tournament(url, "unlisted")))
-    assert len(outcome.results[0]) == 4
-
-
 def test_an_endpoint_is_asked_and_read_in_another_form() -> None:
     async def boxed(request: web.Request) -> web.Response:
         body = await request.json()

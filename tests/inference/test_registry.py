@@ -72,7 +72,7 @@ def test_an_engine_of_others_is_known_by_its_group() -> None:
     for choice, words in (
         ({"type": KNOWN, "depth": 0}, "depth"),
         ({"type": MINE, "depth": 5}, "depth: unknown key"),
-        (f"{__name__}:Mine", "must be a class derived from Engine"),
+        (f"{__name__}:Mine", "does not derive from Engine"),
     ):
         with pytest.raises(ConfigError, match=words):
             InferenceOptions(engine=choice)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.cluster import memory
 from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, Room, default_tokens, kept_per_token
-from rllib_lmgame.settings.sections.token_ppo import EMA
+from rllib_lmgame.settings.sections.token_ppo import EMAReference
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.cluster.engines import EngineSet
@@ -317,22 +317,14 @@ def _share_of_card(config: Any, taken: Footprint) -> float:
 
 
 def _averages(config: Any, policy: str, shape: memory.ModelShape) -> list[Processes]:
-    """Averages that the first learner keeps of a policy."""
-    own, adapters = config.get_config_for_module(policy), adapters_of(config, policy, shape)
-    if adapters is not None:
-        shape = replace(shape, parameters=adapters)
-    averages = []
-    if own.token_ppo_options.ema_decay is not None:
-        averages.append(_average("averaged weights", policy, shape))
-    kl = own.token_ppo_options.kl
-    if kl is not None and kl.reference.type == EMA and _learner_width(config, policy) == 2:
-        averages.append(_average("moving reference", policy, shape))
-    return averages
-
-
-def _average(what: str, policy: str, shape: memory.ModelShape) -> Processes:
-    """An average of a policy's weights: float32, in the main memory of the first learner."""
-    return Processes(f"{what} of {policy}", 1, 0.0, {"weights": weights_mib(shape, 4)})
+    """Averages of a policy's weights, which the first learner keeps as float32 in main memory."""
+    update, adapters = config.get_config_for_module(policy).token_ppo_options, adapters_of(config, policy, shape)
+    moving = (
+        update.kl is not None and isinstance(update.kl.reference, EMAReference) and _learner_width(config, policy) == 2
+    )
+    mib = (shape.parameters if adapters is None else adapters) * 4 / memory.MIB
+    kept = {"averaged weights": update.ema_decay is not None, "moving reference": moving}
+    return [Processes(f"{what} of {policy}", 1, 0.0, {"weights": mib}) for what, there in kept.items() if there]
 
 
 def _zero(config: Any, trained: int) -> dict[str, Any]:
