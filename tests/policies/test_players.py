@@ -18,8 +18,8 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.mapping import make_mapping
-from rllib_lmgame.policies.model import carried_files
 from rllib_lmgame.policies.model import files as model_files
+from rllib_lmgame.policies.model import shipped_files
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.scripted import make_scripted_player
 
@@ -195,7 +195,7 @@ def test_mapping_by_callable_path_and_nonsense() -> None:
 
 @pytest.fixture
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(carried_files.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
+    monkeypatch.setattr(shipped_files.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
     (tmp_path / "model").mkdir()
     (tmp_path / "tmp").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
@@ -204,7 +204,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_carried_files_are_unpacked_once_and_repaired(scratch: Path) -> None:
-    files = ModelFiles.carry(scratch / "model")
+    files = ModelFiles.ship(scratch / "model")
     directory = Path(files.directory())
     assert {p.name: p.read_bytes() for p in directory.iterdir()} == {
         "config.json": b"{}",
@@ -223,7 +223,7 @@ def test_files_are_removed_once_no_process_uses_them(scratch: Path) -> None:
     """A process that unpacks them and waits, another that shares them, one that is killed."""
     program = (
         "import sys; from rllib_lmgame.policies.model.files import ModelFiles\n"
-        "files = ModelFiles.carry(sys.argv[1]); print(files.directory(), flush=True); sys.stdin.read()"
+        "files = ModelFiles.ship(sys.argv[1]); print(files.directory(), flush=True); sys.stdin.read()"
     )
     environment = os.environ | {"TMPDIR": str(scratch / "tmp")}
 
@@ -235,12 +235,12 @@ def test_files_are_removed_once_no_process_uses_them(scratch: Path) -> None:
     (first, directory), (second, same) = start(), start()
     assert directory == same
     first.communicate("")
-    carried_files.remove_unused()
+    shipped_files.remove_unused()
     assert (directory / "config.json").is_file()
     second.kill()
     second.communicate()
     assert directory.is_dir()
-    carried_files.remove_unused()
+    shipped_files.remove_unused()
     assert list((directory.parent).iterdir()) == []
     third, directory = start()
     assert (directory / "model.safetensors").read_bytes() == b"weights"
@@ -249,34 +249,34 @@ def test_files_are_removed_once_no_process_uses_them(scratch: Path) -> None:
 
 
 def test_unpacking_removes_what_a_killed_run_left(scratch: Path) -> None:
-    files = ModelFiles.carry(scratch / "model")
+    files = ModelFiles.ship(scratch / "model")
     directory = Path(files.directory())
     (directory.parent / "half").mkdir()
     (directory.parent / "half" / "model.safetensors").write_bytes(b"wei")
     (scratch / "model" / "config.json").write_text("{ }")
-    other = Path(ModelFiles.carry(scratch / "model").directory())
+    other = Path(ModelFiles.ship(scratch / "model").directory())
     assert sorted(p.name for p in directory.parent.iterdir()) == sorted([directory.name, other.name])
 
 
 def test_other_files_have_another_digest(scratch: Path) -> None:
-    one = ModelFiles.carry(scratch / "model")
+    one = ModelFiles.ship(scratch / "model")
     (scratch / "model" / "config.json").write_text("{ }")
-    assert ModelFiles.carry(scratch / "model").digest != one.digest
+    assert ModelFiles.ship(scratch / "model").digest != one.digest
 
 
 def test_a_directory_of_somebody_else_is_not_trusted(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = ModelFiles.carry(scratch / "model")
+    files = ModelFiles.ship(scratch / "model")
     real = os.getuid()
     planted = scratch / "tmp" / f"rllib_lmgame-{real + 1}"
     planted.mkdir()
-    monkeypatch.setattr(carried_files.tempfile, "tempdir", str(scratch / "tmp"))
-    monkeypatch.setattr(carried_files.os, "getuid", lambda: real + 1)
+    monkeypatch.setattr(shipped_files.tempfile, "tempdir", str(scratch / "tmp"))
+    monkeypatch.setattr(shipped_files.os, "getuid", lambda: real + 1)
     directory = Path(files.directory())
     assert planted not in directory.parents
     assert (directory / "config.json").read_text() == "{}"
 
 
 def test_models_too_large_to_carry(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_files, "MAX_CARRIED_BYTES", 4)
+    monkeypatch.setattr(model_files, "MAX_SHIPPED_BYTES", 4)
     with pytest.raises(ConfigError, match="every node"):
-        ModelFiles.carry(scratch / "model")
+        ModelFiles.ship(scratch / "model")

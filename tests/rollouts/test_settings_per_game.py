@@ -22,7 +22,7 @@ from rllib_lmgame.evaluation import evaluate
 from rllib_lmgame.evaluation.comparison.run import Evaluation
 from rllib_lmgame.evaluation.players.language_model import options_of_policy
 from rllib_lmgame.policies.chat.format import ChatFormat
-from rllib_lmgame.policies.chat.guard import Source
+from rllib_lmgame.policies.chat.special_token_sanitizer import Source
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.item_order import evaluated_levels

@@ -29,7 +29,7 @@ from rllib_lmgame.experiments.checks.resources import (
     node_here,
     trials_at_once,
 )
-from rllib_lmgame.policies.model.carried_files import remove_unused
+from rllib_lmgame.policies.model.shipped_files import remove_unused
 
 
 def quieten_ray(verbosity: int) -> int:

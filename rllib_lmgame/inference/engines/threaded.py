@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from rllib_lmgame.inference.engines.core import Core
-from rllib_lmgame.inference.engines.text_ends import TextEnds
+from rllib_lmgame.inference.engines.stop_strings import StopStrings
 from rllib_lmgame.inference.protocol import (
     EngineDeadError,
     EngineStats,
@@ -71,7 +71,7 @@ class ThreadedEngine:
         trust_remote_code: bool = False,
         tokenizer: str | None = None,
     ) -> None:
-        self._ends = TextEnds(tokenizer or model_dir, trust_remote_code)
+        self._ends = StopStrings(tokenizer or model_dir, trust_remote_code)
         self._make_core = partial(type(self).core_class, model_dir, options, context_length, seed, trust_remote_code)
         self._version = version
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()

@@ -284,7 +284,7 @@ _CONTROL = re.compile(r"<(?!0x)[^<>\s]{2,}>|\[/?[A-Z_]{3,}\]")
 """How control tokens are written; ``<0x0A>`` is a byte."""
 
 
-class MessageGuard:
+class SpecialTokenSanitizer:
     """Encodes messages for one tokenizer and template; arguments: see :class:`RoleMarkers`, :func:`read_vocabulary`."""
 
     def __init__(

@@ -28,7 +28,7 @@ _LOWER = {
 """What a task's name holds -> what the process is, and the keys that lower its memory."""
 
 
-def memory_line(text: str) -> str | None:
+def oom_line(text: str) -> str | None:
     """Which process Ray killed for want of memory and what to lower, in one line; ``None`` if ``text`` reports none."""
     if not _REPORT.search(text):
         return None

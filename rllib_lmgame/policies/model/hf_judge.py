@@ -30,7 +30,7 @@ TURN_LIMIT_S = 600.0
 _turns = threading.Lock()
 
 
-class LocalModel:
+class HFJudge:
     """The model of ``hf:DIR_OR_ID``, asked greedily on the CPU.
 
     Args:
