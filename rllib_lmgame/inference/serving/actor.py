@@ -177,12 +177,6 @@ class EngineActor:
             "error": error,
         }
 
-    async def health(self) -> None:
-        await self.start()
-        if self._refusal is not None:
-            raise WeightUpdateError(f"{self._spec.name}: {self._refusal}")
-        await self._engine.health()
-
     async def stats(self) -> EngineStats | None:
         """Counters of the engine; ``None`` while it loads."""
         return await self._engine.stats() if self._is_ready() else None

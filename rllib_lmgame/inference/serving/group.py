@@ -205,13 +205,6 @@ class EngineGroup:
             if None in self._last:
                 _, self._device_version = self._last.pop(None)
 
-    def health(self) -> None:
-        """Raise if an engine cannot serve; the message names it."""
-        calls = {name: handle.health.remote() for name, handle in self._handles.items()}
-        _, lost = gather(calls, ANSWER_S, "say whether they are well")
-        if lost:
-            raise RuntimeError(f"{', '.join(lost)} died")
-
     def stats(self) -> list[EngineStats]:
         calls = [handle.stats.remote() for handle in self._handles.values()]
         answered, _ = ray.wait(calls, num_returns=len(calls), timeout=ANSWER_S)
