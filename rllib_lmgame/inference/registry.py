@@ -21,8 +21,8 @@ INSTALL_VLLM = {
 
 
 class Engine(Group):
-    """What others than the engine itself know of it. Your own derives from it: its fields are the options beside
-    ``type``, and the engine finds them in ``options.engine``.
+    """Describes an engine. A custom engine derives from this class; its fields are options, which the engine reads from
+    ``options.engine``.
 
     Attributes:
         implementation: Import path of the class, which is made as ``(model_dir, options, *, context_length, seed,

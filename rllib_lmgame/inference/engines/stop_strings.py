@@ -1,4 +1,4 @@
-"""Where a reply ends by its text: at a stop text that is several tokens, or is completed within one.
+"""Stop strings: a reply ends at a text that is several tokens, or is completed within one.
 
 vLLM's own ``stop`` acts where it turns ids into text, which this package leaves out. Here both engines ask the same
 question after each token, so the ids that were sampled are the reply, whatever else the last of them spells.

@@ -58,10 +58,10 @@ GPU_STEP_TOKENS = 8192
 """The same on a GPU, where vLLM by itself takes 2,048."""
 
 LIKELIEST = 32
-"""Of the tokens that one was chosen among, whose log-probabilities are told."""
+"""Most log-probabilities that vLLM returns of the tokens that one was chosen among."""
 
 NOT_WEIGHTS = (".inv_freq", ".masked_bias")
-"""How buffers end that old checkpoints hold beside the weights."""
+"""Suffixes of buffers that old checkpoints contain in addition to weights."""
 
 
 class VLLMCore(Core):

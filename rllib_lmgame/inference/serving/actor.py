@@ -144,7 +144,7 @@ class EngineActor:
         return os.getpid()
 
     async def vigil(self) -> None:
-        """Never returns: whoever waits for it learns how this process ended."""
+        """Never returns; waiting for it reports how this process ended."""
         await asyncio.Event().wait()
 
     async def start(self) -> dict[str, Any]:

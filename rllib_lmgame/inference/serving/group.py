@@ -61,7 +61,7 @@ ANSWER_S = 30.0
 RETRY_S = 1.0
 
 OOM_DEATHS = 2
-"""An engine killed so often for want of memory is not started again: the others still hold what it lacks."""
+"""An engine that was killed this often because memory ran out is not restarted."""
 
 
 class EngineOOMError(RuntimeError):
@@ -276,7 +276,7 @@ class EngineGroup:
                 self._give_last_weights(name)
 
     def _note_death(self, name: str) -> None:
-        """Look whether an engine died, and how. Raises: EngineOOMError: not the first time for want of memory."""
+        """Check whether and how an engine died. Raises: EngineOOMError: repeatedly because memory ran out."""
         died, _ = ray.wait([self._vigils[name]], timeout=0)
         if died:
             self._vigils[name] = self._handles[name].vigil.remote()
@@ -380,7 +380,7 @@ class EngineGroup:
 
 @dataclasses.dataclass(frozen=True)
 class AdapterOf:
-    """One adapter of a group whose engines hold several, for who gives it weights and asks it."""
+    """One adapter of a group whose engines hold several: pushes its weights and names its engines."""
 
     group: EngineGroup
     adapter: str

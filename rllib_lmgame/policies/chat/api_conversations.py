@@ -32,7 +32,7 @@ _PLACE = "\u2402M{}\u2403"
 MOST_STRUCTURES = 1024
 
 Key = tuple[Any, ...]
-"""What tells a conversation from others: the keys of its messages, and the tools."""
+"""Identifies a conversation: the keys of its messages, and the tools."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Conversations that somebody wrote down, as token ids with a mask per message: data for supervised learning.
+"""Recorded conversations as token ids with a mask per message: data for supervised learning.
 
 The model's own chat template writes them. Guarantees, each with a test:
 
@@ -37,7 +37,7 @@ _OPENED = 100
 REASONING = REASONING_KEYS[0]
 """What a :class:`Message` has its reasoning under, if that is no part of its text."""
 _AT_ONCE = 1000
-"""Renderings of one process, whose results all lie in memory."""
+"""Conversations rendered by one process; all results are held in memory."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Transcript:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """What templates go by: who speaks after whom, what is learnt, and what stands beside the texts."""
+        """What a template depends on: the order of roles, what is learnt, and which other fields messages have."""
         seen = [(said.role, said.learnt, tuple(sorted(said.more)), not said.text.strip()) for said in self.messages]
         return (bool(self.tools), *seen)
 
@@ -169,7 +169,7 @@ class TranscriptWriter:
         return messages
 
     def _more(self, said: Message) -> dict[str, Any]:
-        """What stands beside the text, under the names and in the forms that templates ask for."""
+        """The other fields of a message, with the names and forms that templates expect."""
         more = dict(said.more)
         if REASONING in more:
             more |= dict.fromkeys(REASONING_KEYS, more[REASONING])

@@ -521,7 +521,7 @@ class ChatFormat:
         return render(self.template, jobs, self._variables)
 
     def rendered(self, jobs: Sequence[Job]) -> Sequence[Rendered]:
-        """Conversations of somebody's data as the template writes them, or why it does not.
+        """Render conversations of a data set with the template; each result has a text or an error.
 
         Raises: RenderingStopped: the template takes more than it may.
         """
@@ -548,7 +548,7 @@ class ChatFormat:
         return Rendered(str(text))
 
     def _check_reasoning(self) -> None:
-        """Refuse a model whose reasoning would end its replies, or be read as no reasoning."""
+        """Raise if the model's reasoning marks would end its replies or would not be recognized."""
         opening, written = self.reply_format.think_opening, self.pieces.reasoning
         marks = dict(REASONING_MARKS)
         if written and not self.sanitizer.vocabulary.control.isdisjoint(ids_of(self.tokenizer, written[0])):

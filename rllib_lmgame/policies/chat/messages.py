@@ -1,4 +1,4 @@
-"""The chat format as messages of text, for models behind an endpoint, whose tokens are not in our hands.
+"""The chat format as text messages, for models behind an endpoint, which tokenizes them itself.
 
 The server encodes them, so a text of others is made harmless as text: what looks like a control token or structural tag
 is broken apart. (Where the ids are ours, :mod:`.special_token_sanitizer` goes by the tokenizer itself.)

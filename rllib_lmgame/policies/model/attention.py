@@ -182,7 +182,7 @@ def packed_flash_attention(
     attention_mask: torch.Tensor | None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Transformers' flash attention, told where rows begin."""
+    """Transformers' flash attention with row boundaries."""
     from transformers.integrations.flash_attention import flash_attention_forward
 
     rows = current_rows()

@@ -37,7 +37,7 @@ INDEX_FILE = "model.safetensors.index.json"
 HF_DIRECTORY = "hf"
 """Of the Hugging Face files in a checkpoint: the files themselves, or a directory per policy."""
 ADAPTER_DIRECTORY = "adapter"
-"""Of the adapters beside them, in PEFT's form."""
+"""Directory of adapters in a checkpoint, in PEFT's format."""
 ADAPTER_FILE = "adapter_config.json"
 """Where Transformers finds it, it puts an adapter on a model, or loads another base."""
 ADAPTER_FILES = (ADAPTER_FILE, "adapter_model.safetensors")

@@ -1,4 +1,4 @@
-"""The last layer at the positions somebody reads: those that predict an action token.
+"""Compute the last layer only at positions that predict an action token.
 
 The others matter there as keys and values only: no queries, attention or feed-forward pass. Results and gradients are
 the same; with three or four layers and replies shorter than observations it saves a fifth of an update.

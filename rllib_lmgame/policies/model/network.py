@@ -290,7 +290,7 @@ class PolicyNetwork(nn.Module):
         self.action_values.follow(rate, self.value_backbone, self.target_backbone)
 
     def played_values(self) -> dict[str, torch.Tensor]:
-        """What engines need beside the policy's weights to play by action values; empty where these count nothing."""
+        """Tensors with which engines play by action values; empty if ``beta`` is 0."""
         if self.action_values is None or not self._values_count:
             return {}
         return self.action_values.for_engines(self._values_count, self.value_backbone)

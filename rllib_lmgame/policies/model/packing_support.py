@@ -1,4 +1,4 @@
-"""Whether the rows of a pack stay apart in models of an architecture, and whether a row is read as the model reads it.
+"""Whether an architecture supports packed rows: no row affects another, and each gives the model's own output.
 
 No list of names can tell: convolutions and recurrences know no boundaries, some attention needs a mask that packed rows
 lack, some heads do more than multiply. So it is tried, on a small random copy of the model.

@@ -1,4 +1,4 @@
-"""Attention of rows that continue others: a shared prompt's keys and values are there once.
+"""Attention over rows that share prefixes: keys and values of a shared prefix are stored once.
 
 A query sees its own row up to itself and all rows before it on the way to the root. Two ways lead there:
 
@@ -177,7 +177,7 @@ class Part:
 
 
 def parts_of(groups: Sequence[tuple[int, int]], tree: PrefixTree) -> list[Part]:
-    """Of all queries of a pack whose neighbouring rows are ``(rows, length)``."""
+    """The parts of a pack whose groups of neighbouring rows are ``(rows, length)``."""
     parts, start = [], 0
     for rows, length in groups:
         parts.append(Part(rows, slice(start, start + rows * length), causal=True))

@@ -1,4 +1,4 @@
-"""A small copy of a model, with every kind of layer but few and narrow ones of random weights.
+"""A small, randomly initialised copy of a model with every kind of layer, but fewer and narrower layers.
 
 It shows on a CPU, within seconds and without the real weights, what an architecture does with packed rows.
 """
