@@ -66,7 +66,7 @@ class Uneven:
 
     async def generate(self, request: GenerationRequest, key: str | None = None) -> Generation:
         length = 1 + stable_seed(request.request_id) % self.most
-        sampling = replace(request.sampling, max_tokens=length, stop_token_ids=(), stop_texts=())
+        sampling = replace(request.sampling, max_tokens=length, stop_token_ids=(), stop_strings=())
         reply: Generation = await self.client.generate(replace(request, sampling=sampling), key)
         if reply.error is not None or len(reply.response_ids) != length:
             raise RuntimeError(reply.error or f"a reply has {len(reply.response_ids)} tokens in place of {length}")

@@ -246,7 +246,7 @@ def _check_language_model(s: RunConfig, *, trained: bool) -> None:
     config = local_config(model_directory(s.lm.model)) if s.lm.model != TINY_MODEL and loaded_here else None
     if config is None or not trained:
         return
-    from rllib_lmgame.policies.model.isolation import UnfitModelError, packing_of
+    from rllib_lmgame.policies.model.packing_support import UnfitModelError, packing_of
 
     try:
         packing_of(config)

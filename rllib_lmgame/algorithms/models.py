@@ -51,7 +51,7 @@ def _build_tiny(config: LMGameConfig, overrides: dict[str, Any]) -> ModelFiles:
 
     with tempfile.TemporaryDirectory() as directory:
         build_tiny_model(directory, tiny_corpus(config), {"seed": config.seed or 0, **overrides})
-        return ModelFiles.carry(directory)
+        return ModelFiles.ship(directory)
 
 
 def corpus_games(config: LMGameConfig) -> tuple[GameConfig, ...]:

@@ -26,7 +26,7 @@ from rllib_lmgame.datasets.sft import (
     numbered,
     read_conversation,
 )
-from rllib_lmgame.policies.chat.transcripts import LearntTurn
+from rllib_lmgame.policies.chat.chat_datasets import LearntTurn
 from rllib_lmgame.rollouts.records import played_parts
 from rllib_lmgame.settings.sections.preferences import DPOOptions
 

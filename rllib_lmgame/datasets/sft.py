@@ -16,9 +16,9 @@ from rllib_lmgame.datasets.files import Numbered, files_of, records_of
 from rllib_lmgame.datasets.readers.chat import AUTO, LOG, ChatExample, form_of, read_record
 from rllib_lmgame.datasets.replay import RecordedSession, ReplayRunner, recorded_session, replay
 from rllib_lmgame.datasets.selection import Facts, choose
+from rllib_lmgame.policies.chat.chat_datasets import LearntTurn, TranscriptWriter
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.template import TemplateError
-from rllib_lmgame.policies.chat.transcripts import LearntTurn, TranscriptWriter
 from rllib_lmgame.rollouts.episodes import episode_of_texts
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.sections.supervised import SupervisedOptions

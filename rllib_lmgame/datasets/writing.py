@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.envs.contract.session import Observation
+from rllib_lmgame.policies.chat.chat_datasets import ASSISTANT, SYSTEM, USER
 from rllib_lmgame.policies.chat.messages import MessageConversation
-from rllib_lmgame.policies.chat.transcripts import ASSISTANT, SYSTEM, USER
 from rllib_lmgame.rollouts.episodes import level_in
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 

@@ -11,7 +11,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.settings.sections.language_model import ENDPOINT as ENDPOINT
 
 KNOWN_KEYS = {"api.openai.com": "OPENAI_API_KEY"}
-"""Hosts whose key stands in a variable that everybody knows. No other host is sent it."""
+"""Hosts with a well-known variable for the key, which is sent to no other host."""
 
 _FORM = re.compile(rf"{ENDPOINT}(?P<model>\S+?)@(?P<url>https?://[^#\s]+)(?:#(?P<variable>\S*))?")
 

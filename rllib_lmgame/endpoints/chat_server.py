@@ -40,7 +40,7 @@ class ChatEndpoint:
         self._answers[token] = answer
 
     def dismiss(self, token: str) -> None:
-        """Nobody may ask with ``token`` any more."""
+        """Reject requests with ``token`` from now on."""
         self._answers.pop(token, None)
 
     def app(self) -> web.Application:

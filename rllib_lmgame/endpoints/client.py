@@ -37,7 +37,7 @@ MOST_TOKENS = 10**9
 """A larger number of tokens of one answer is no count."""
 
 SHOWN = 200
-"""Characters of a server's error that are told."""
+"""Most characters of a server's error that a message shows."""
 
 KEY_LENGTH = 16
 """Characters of a key that no word of a game is: with as many in a row a reply, which is kept, gives it away."""
@@ -56,7 +56,7 @@ class ConversationTooLong(EndpointError):
 
 @dataclass(frozen=True)
 class Answer:
-    """A reply of the model; ``reasoning``, and tokens (written and read), where the server tells them."""
+    """A reply of the model, with its reasoning and token counts (written and read) if the server reports them."""
 
     text: str
     reasoning: str | None

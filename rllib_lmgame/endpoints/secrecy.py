@@ -1,4 +1,4 @@
-"""Whether a text that a server sent gives a key away."""
+"""Detect API keys in texts from a server."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class StopReason(enum.StrEnum):
 class SamplingSpec:
     """How one reply is sampled. `temperature` 0 is greedy.
 
-    `stop_token_ids` end the reply and are part of it, as is the token that completes one of `stop_texts` (of ASCII)
+    `stop_token_ids` end the reply and are part of it, as is the token that completes one of `stop_strings` (of ASCII)
     behind the reply's reasoning. `reasoning` has its two marks, and what the prompt made the reply begin with.
     """
 
@@ -46,7 +46,7 @@ class SamplingSpec:
     top_k: int = 0
     stop_token_ids: tuple[int, ...] = ()
     seed: int | None = None
-    stop_texts: tuple[str, ...] = ()
+    stop_strings: tuple[str, ...] = ()
     reasoning: tuple[str, ...] = ()
 
 
@@ -252,7 +252,7 @@ def encode_requests(requests: Sequence[GenerationRequest]) -> Packed:
     choices = {i: r.choices for i, r in enumerate(requests) if r.choices is not None}
     scored = {i: r.scored for i, r in enumerate(requests) if r.scored is not None}
     fields = [
-        (s.max_tokens, s.temperature, s.top_p, s.top_k, s.stop_token_ids, s.seed, s.stop_texts, s.reasoning)
+        (s.max_tokens, s.temperature, s.top_p, s.top_k, s.stop_token_ids, s.seed, s.stop_strings, s.reasoning)
         for s in specs
     ]
     return (

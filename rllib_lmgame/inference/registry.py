@@ -1,7 +1,6 @@
 """Engines by name: one group each is what others know of one, with its own options. Importing this loads no engine.
 
-``inference.engine`` is an engine of this package (``vllm``), the import path of a class derived from :class:`Engine`,
-or that of an engine's class, of which nothing more is known.
+``inference.engine`` is an engine of this package (``vllm``) or the import path of a class derived from :class:`Engine`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Any, ClassVar
 
 from rllib_lmgame.base.group import Group, tag
 from rllib_lmgame.base.plugin import import_path
-from rllib_lmgame.settings.plugins import ENGINES, check_methods
+from rllib_lmgame.settings.plugins import ENGINES, check_call, check_methods
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 INSTALL_VLLM = {
@@ -22,13 +21,13 @@ INSTALL_VLLM = {
 
 
 class Engine(Group):
-    """What others than the engine itself know of it. Your own derives from it: its fields are the options beside
-    ``type``, and the engine finds them in ``options.engine``.
+    """Describes an engine. A custom engine derives from this class; its fields are options, which the engine reads from
+    ``options.engine``.
 
     Attributes:
         implementation: Import path of the class, which is made as ``(model_dir, options, *, context_length, seed,
             version, trust_remote_code)``, with ``tokenizer`` if it takes that, and is an
-            :class:`~rllib_lmgame.inference.protocol.InferenceEngine`. Empty: ``type`` is that path.
+            :class:`~rllib_lmgame.inference.protocol.InferenceEngine`.
         over_devices: It can take weights from GPU to GPU (``weight_transport: nccl`` and ``ipc``): it is a
             :class:`~rllib_lmgame.inference.protocol.DeviceEngine`.
         serves_adapters: It holds several adapters beside one base (``inference.adapters``): it has
@@ -53,20 +52,22 @@ class Engine(Group):
     process_mib: ClassVar[float] = 600.0
 
     def engine_class(self, key: str = ENGINES.key) -> Any:
-        """The class. Raises: ConfigError: ``key``: it cannot be imported, or lacks a method."""
+        """The class. Raises: ConfigError: ``key``: it cannot be imported, is made otherwise, or lacks a method."""
         from rllib_lmgame.inference.protocol import InferenceEngine
 
-        path = self.implementation or self.type
-        cls = import_path(path, key)
+        cls = import_path(self.implementation, key)
+        made_of = dict.fromkeys(("context_length", "seed", "version", "trust_remote_code"))
+        takes = f"an engine is made as (model_dir, options, *, {', '.join(made_of)})"
+        check_call(cls, self.implementation, key, takes, None, None, **made_of)
         if isinstance(cls, type):  # Of what a function makes nothing is known yet.
-            check_methods(cls, InferenceEngine, path, key)
+            check_methods(cls, InferenceEngine, self.implementation, key)
         return cls
 
     def check_on_devices(self, key: str) -> None:
         """Check that the class has what ``key`` asks for. Raises: ConfigError: naming the missing methods."""
         from rllib_lmgame.inference.protocol import DeviceEngine
 
-        check_methods(self.engine_class(), DeviceEngine, self.type, key)
+        check_methods(self.engine_class(), DeviceEngine, self.implementation, key)
 
     def variables(self, options: InferenceOptions) -> dict[str, str]:
         """Environment of the engine's process, before it imports anything."""

@@ -143,7 +143,7 @@ def _files_digest(files: Sequence[tuple[str, bytes]]) -> str:
 
 @dataclass(frozen=True)
 class SharedBundle:
-    """A bundle in the object store: whoever holds this holds no copy. It goes with the process that made it."""
+    """A reference to a bundle in the object store. It is lost with the process that made it."""
 
     reference: Any
     checksum: str

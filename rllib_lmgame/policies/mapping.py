@@ -180,7 +180,7 @@ def make_mapping(spec: Any, policies: Sequence[str], trained: int = 1) -> Mappin
 
 
 def _takes_anything(function: MappingFn) -> bool:
-    """Whether a function takes any keyword; one whose signature cannot be told does."""
+    """Whether a function takes any keyword; assumed if it has no signature."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

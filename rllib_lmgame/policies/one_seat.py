@@ -1,4 +1,4 @@
-"""A game in which somebody outside takes one seat, a reply at a time, and scripted players take the others."""
+"""A game with one external player, who replies once per turn; scripted players take the other seats."""
 
 from __future__ import annotations
 

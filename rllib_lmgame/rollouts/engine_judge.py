@@ -14,7 +14,7 @@ from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.support.asked_models import MAX_TOKENS
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.policies.chat.format import ChatFormat
-from rllib_lmgame.policies.chat.guard import Part, Source
+from rllib_lmgame.policies.chat.special_token_sanitizer import Part, Source
 from rllib_lmgame.rollouts.seats import Generate
 
 SLACK_S = 60.0

@@ -3,7 +3,8 @@
 Guarantees (each has a test):
 
 1. Each completion that the program received is a turn, with the ids and log-probabilities of the engine. A prompt that
-   continues the last reply stays in its row, any other begins one (:mod:`rllib_lmgame.policies.chat.requested`).
+   continues the last reply stays in its row, any other begins one
+   (:mod:`rllib_lmgame.policies.chat.api_conversations`).
 2. A completion that the program did not wait for (a time-out) is no turn, as if it had not been sampled.
 3. A request without a possible reply, for example one longer than the context, is answered with an error. It is no
    turn, and the program continues.
@@ -16,8 +17,8 @@ from dataclasses import dataclass
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.endpoints.completions import RequestError
 from rllib_lmgame.envs.contract.session import AskingProgram, GameSession, Observation
+from rllib_lmgame.policies.chat.api_conversations import APIConversation
 from rllib_lmgame.policies.chat.format import Prompt
-from rllib_lmgame.policies.chat.requested import RequestedConversation
 from rllib_lmgame.rollouts.seats import GameCall, LanguageModelSeat
 
 
@@ -30,7 +31,7 @@ class ProgramSeat(LanguageModelSeat):
     def __post_init__(self) -> None:
         self.chat = self.chat.for_program()
         super().__post_init__()
-        self._requested = RequestedConversation(self.chat)
+        self._requested = APIConversation(self.chat)
 
     async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str | None:
         while (request := self.program.request) is not None:

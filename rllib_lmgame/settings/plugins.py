@@ -29,7 +29,6 @@ class Registry:
         own: Name -> import path (or the part itself).
         of_function: Import path of the group for a function; ``None``: parts are no groups.
         takes: What a function takes, for errors.
-        arguments: How many it is given by their places, and others by their names.
         base: Import path of what classes of parts that are groups derive from.
     """
 
@@ -38,7 +37,6 @@ class Registry:
     own: Mapping[str, Any]
     of_function: str | None = None
     takes: str = ""
-    arguments: tuple[int, tuple[str, ...]] = (1, ())
     base: str = "rllib_lmgame.base.group:Group"
 
     @classmethod
@@ -107,10 +105,9 @@ class Registry:
         base = import_path(self.base, self.key)
         if isinstance(found, type) and issubclass(found, base):
             return found
-        if self.of_function is None or (isinstance(found, type) and self.of_function != self.base):
+        if self.of_function is None or isinstance(found, type):
             raise ConfigError("", f"`{name}` does not derive from {base.__name__} ({base.__module__})")
-        places, named = self.arguments
-        check_call(found, name, "", self.takes, *[None] * places, **dict.fromkeys(named))
+        check_call(found, name, "", self.takes, None)
         return import_path(self.of_function, self.key)
 
     def _split(self, choice: Any) -> tuple[str, dict[str, Any]]:
@@ -343,9 +340,6 @@ ENGINES = Registry(
     "inference.engine",
     "engine",
     {"vllm": "rllib_lmgame.inference.registry:VLLM", "transformers": "rllib_lmgame.inference.registry:Transformers"},
-    of_function="rllib_lmgame.inference.registry:Engine",
-    takes="an engine is made as (model_dir, options, *, context_length, seed, version, trust_remote_code)",
-    arguments=(2, ("context_length", "seed", "version", "trust_remote_code")),
     base="rllib_lmgame.inference.registry:Engine",
 )
 REPLY_FORMATS = Registry(

@@ -15,7 +15,7 @@ from typing import Any
 from rllib_lmgame.datasets.readers.chat import FORMS, LOG, SPEAKERS, form_of
 from rllib_lmgame.evaluation.comparison.files import KEY as EVALUATED
 from rllib_lmgame.evaluation.tournament.results import payoffs_of
-from rllib_lmgame.policies.chat.transcripts import ASSISTANT, SYSTEM, Said
+from rllib_lmgame.policies.chat.chat_datasets import ASSISTANT, SYSTEM, Message
 from rllib_lmgame.rollouts.episode_log import ALWAYS_THERE, TOKEN_COLUMNS
 from rllib_lmgame.rollouts.episodes import level_in
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
@@ -240,7 +240,7 @@ def _of_conversation(record: Mapping[str, Any], form: str, source: str) -> dict[
     }
 
 
-def _in_short(messages: Sequence[Said]) -> Iterator[tuple[str, str, bool]]:
+def _in_short(messages: Sequence[Message]) -> Iterator[tuple[str, str, bool]]:
     for said in messages:
         yield said.role, said.text, said.role != ASSISTANT or said.learnt
 

@@ -19,7 +19,7 @@ WORDS = ["red green blue red green blue", "one two three one two three"]
 
 def config_of(directory) -> LMGamePPOConfig:
     config = LMGamePPOConfig().environment("lmgame/Sokoban-v0").language_model(model=str(directory))
-    config.model_files = {policy: ModelFiles.carry(directory) for policy in config.trained_policies()}
+    config.model_files = {policy: ModelFiles.ship(directory) for policy in config.trained_policies()}
     return config
 
 

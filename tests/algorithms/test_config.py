@@ -26,6 +26,7 @@ from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.experiments.checks.algorithms import resolve_algorithm
 from rllib_lmgame.experiments.checks.check import build_config
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
+from rllib_lmgame.inference.registry import Transformers
 from rllib_lmgame.learners.advantages import Estimator
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.objectives import PPOObjective
@@ -116,6 +117,14 @@ class Impatient(TransformersEngine):
         return ""
 
 
+class Old(Transformers):
+    implementation = f"{__name__}:OldEngine"
+
+
+class Hasty(Transformers):
+    implementation = f"{__name__}:Impatient"
+
+
 OF_GROUPS = {"token_ppo": {"advantage_estimator": f"{__name__}:ComparesGroups"}}
 BY_OBJECTIVE = {"token_ppo": {"objective": f"{__name__}:Compares"}}
 
@@ -153,10 +162,9 @@ def test_what_own_parts_ask_is_asked(settings, path, words) -> None:
         ({"policies": {"a": {}, "x": {"player": "Thinks"}}}, "policies.x.player", "Thinks.think` takes"),
         ({"policies": {"a": {}, "x": {"player": "BASE"}}}, "policies.x.player", "is a dict, not a class"),
         ({"token_ppo": {"objective": "Careless"}}, "token_ppo.objective", r"Careless.loss` takes \(update.*out"),
-        ({"inference": {"engine": "OldEngine"}}, "inference.engine", r"OldEngine` takes \(model_dir.*context_length"),
-        ({"inference": {"engine": "Impatient"}}, "inference.engine", "Impatient.update_weights` takes .*version"),
-        ({"inference": {"engine": "BASE"}}, "inference.engine", "is a dict, not a function"),
-        ({"inference": {"engine": "Deaf"}}, "inference.engine", r"Deaf` takes \(\)"),
+        ({"inference": {"engine": "Old"}}, "inference.engine", r"OldEngine` takes \(model_dir.*context_length"),
+        ({"inference": {"engine": "Hasty"}}, "inference.engine", "Impatient.update_weights` takes .*version"),
+        ({"inference": {"engine": "BASE"}}, "inference.engine", "does not derive from Engine"),
     ],
 )
 def test_what_takes_something_else_than_it_is_given_is_refused(settings, path, words) -> None:

@@ -24,7 +24,7 @@ from rllib_lmgame.datasets.selection import Facts, choose
 from rllib_lmgame.datasets.sft import SFTDataset, read_all
 from rllib_lmgame.datasets.writing import FORMS, conversations
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.policies.chat.transcripts import Said, TranscriptWriter
+from rllib_lmgame.policies.chat.chat_datasets import Message, TranscriptWriter
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import episode_record
@@ -90,13 +90,13 @@ def test_tools_and_their_calls_are_kept_as_templates_want_them() -> None:
     record = {"messages": [MESSAGES[1], called, answered, MESSAGES[2]], "tools": '[{"name": "add"}]'}
     transcript = read_record(record, "auto", "x").transcript
     assert transcript.tools == ({"name": "add"},)
-    assert transcript.messages[1] == Said(
+    assert transcript.messages[1] == Message(
         "assistant",
         "",
         1.0,
         {"tool_calls": [{"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}]},
     )
-    assert transcript.messages[2] == Said("tool", "2", 0.0, {"tool_call_id": "a"})
+    assert transcript.messages[2] == Message("tool", "2", 0.0, {"tool_call_id": "a"})
     observed = {"conversations": [{"from": who, "value": "x"} for who in ("human", "gpt", "observation", "gpt")]}
     assert [role for role, *_ in learnt_of(observed)] == ["user", "assistant", "tool", "assistant"]
 

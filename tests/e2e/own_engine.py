@@ -6,17 +6,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.base.group import REQUIRED, option
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
+from rllib_lmgame.inference.registry import Transformers
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 
+class Counting(Transformers):
+    """Inference engine with an option of its own."""
+
+    count_in: str = option(REQUIRED, "File that gets the number of requests, a line per batch.")
+    implementation = "own_engine:CountingEngine"
+
+
 class CountingEngine(TransformersEngine):
-    """Inference engine: writes how many requests came into the file ``engine_kwargs.count_in``, a line per batch."""
+    """Writes how many requests came."""
 
     def __init__(self, model_dir: str, options: InferenceOptions, **arguments: Any) -> None:
-        own = dict(options.engine_kwargs)
-        self.count_in = Path(own.pop("count_in"))
-        super().__init__(model_dir, options.model_copy(update={"engine_kwargs": own}), **arguments)
+        self.count_in = Path(options.engine.count_in)
+        super().__init__(model_dir, options, **arguments)
 
     def submit(self, requests: Sequence[Any], on_done: Any) -> None:
         with self.count_in.open("a") as file:

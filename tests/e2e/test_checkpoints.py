@@ -244,7 +244,7 @@ def test_what_never_was_a_checkpoint_is_refused(trained: tuple[Any, Path], tmp_p
 def test_weights_of_another_tokenizer_are_refused(trained, tmp_path, monkeypatch) -> None:
     algorithm, directory = trained
     other = build_tiny_model(tmp_path, ["other words " * 3])
-    monkeypatch.setitem(algorithm.config.model_files, "player", ModelFiles.carry(other))
+    monkeypatch.setitem(algorithm.config.model_files, "player", ModelFiles.ship(other))
     with pytest.raises(CheckpointError, match="another tokenizer"):
         algorithm.restore_from_path(str(directory / "checkpoint_000001"))
 

@@ -50,7 +50,7 @@ def test_every_game_begins_with_the_same_turns(make_config: Any, start: Any, tmp
     talk = Conversation(chat, game.instructions, game.game_id, "player")
     shown = talk.prompt(Observation("x")).ids
     front = len(shown) - len(chat.encode("x")) - 12
-    assert len(chat.stop_texts) == 1 and all(f"<move>{turn['action']}</move>" in chat.decode(shown) for turn in turns)
+    assert len(chat.stop_strings) == 1 and all(f"<move>{turn['action']}</move>" in chat.decode(shown) for turn in turns)
     for episode in played[0].episodes:
         (seen,) = episode.agent_episodes.values()
         said = seen.get_extra_model_outputs("turn")

@@ -120,7 +120,7 @@ def test_members_of_a_league_are_adapters(start: Any, make_config: Any, tmp_path
     shared, version = group._last[None]
     assert shared.num_bytes < 0.2 * sum(weight.nbytes for weight in were[held].values())
     os.kill(ray.get(ray.get_actor(group.names[0]).status.remote())["pid"], signal.SIGKILL)
-    assert group.restart_dead() or ray.get(ray.get_actor(group.names[0]).health.remote()) is None
+    assert group.restart_dead() or ray.get(ray.get_actor(group.names[0]).status.remote())["error"] is None
     ids, logprobs, replied = reply_of(group)
     assert replied == version == int(held.removeprefix("player-"))
     assert np.abs(logprobs_by(play.directory / held, ids, len(logprobs)) - logprobs).max() <= 1e-4

@@ -51,7 +51,7 @@ def experiment(tiny_dict, tmp_path) -> Path:
         language_model={"context_length": 256, "reply_format": "own_parts:Shouted", "reply_prefill": ""},
         policies={"player": {}, "greedy": {"player": "own_parts:TakesTwo"}, "chance": {"player": "random"}},
         policy_mapping_fn="own_parts:matchmaker",
-        inference={"engine": "own_engine:CountingEngine", "engine_kwargs": {"count_in": str(tmp_path / "requests")}},
+        inference={"engine": {"type": "own_engine:Counting", "count_in": str(tmp_path / "requests")}},
         text_rollouts={
             "episodes_per_iteration": 32,
             "group_size": 8,
@@ -165,7 +165,7 @@ def requests(directory: Path) -> int:
         ("config.games", [{"env": "own_parts:Stick"}]),
         ("config.policy_mapping_fn", "own_parts:matchmakr"),
         ("config.policies", {"player": {}, "greedy": {"player": "own_parts:TakesToo"}}),
-        ("config.inference.engine", "own_engine:CountinEngine"),
+        ("config.inference.engine", "own_engine:Countin"),
         ("config.language_model.reply_format", "own_parts:Shoutd"),
         ("config.token_ppo.advantage_estimator", "own_parts:MeanOfGroups"),
         ("config.token_ppo.objective", "own_parts:GentlPPO"),

@@ -31,7 +31,7 @@ from rllib_lmgame.envs.contract.session import StepResult
 from rllib_lmgame.envs.games.talk.debate.game import Debate
 from rllib_lmgame.envs.games.words.guessing.guess_my_city import GuessMyCity
 from rllib_lmgame.envs.support.asked_models import AskedModel
-from rllib_lmgame.policies.model import asked_model
+from rllib_lmgame.policies.model import hf_judge
 
 CHAT = "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} {% endfor %}"
 REFUSING = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHAT
@@ -40,7 +40,7 @@ WORDS = {"PRO": 0, "CON": 1, "unknown": 2, "system": 3, "user": 4}
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asked_model, "MAX_TOKENS", 4)
+    monkeypatch.setattr(hf_judge, "MAX_TOKENS", 4)
 
 
 @pytest.fixture
@@ -127,8 +127,8 @@ def test_it_is_loaded_once_and_asked_in_turn(partisan: str, monkeypatch: pytest.
 
 
 def test_a_turn_that_never_comes_is_no_fault_of_the_game(partisan: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asked_model, "TURN_LIMIT_S", 0.01)
-    with asked_model._turns, pytest.raises(WaitedTooLong, match="had other questions"):
+    monkeypatch.setattr(hf_judge, "TURN_LIMIT_S", 0.01)
+    with hf_judge._turns, pytest.raises(WaitedTooLong, match="had other questions"):
         one_speech_each(partisan)
     assert one_speech_each(partisan).rewards["pro"] == 1.0
 
@@ -137,10 +137,10 @@ def test_a_template_without_system_messages_gets_one_message(partisan: str) -> N
     with_template(partisan, REFUSING)
     assert AskedModel(partisan, "key").ask("Judge.", "CON").startswith("PRO")
     with_template(partisan, "{{ raise_exception('never') }}")
-    asked_model._loaded.cache_clear()
+    hf_judge._loaded.cache_clear()
     with pytest.raises(GameError, match="chat template fails: never"):
         AskedModel(partisan, "key").ask("Judge.", "CON")
-    asked_model._loaded.cache_clear()
+    hf_judge._loaded.cache_clear()
 
 
 def test_a_model_that_lacks_weights_judges_nothing(partisan: str) -> None:
@@ -149,10 +149,10 @@ def test_a_model_that_lacks_weights_judges_nothing(partisan: str) -> None:
     tensors = load_file(file)
     del tensors["model.layers.0.mlp.up_proj.weight"]
     save_file(tensors, file, metadata={"format": "pt"})
-    asked_model._loaded.cache_clear()
+    hf_judge._loaded.cache_clear()
     with pytest.raises(GameError, match=r"lacks 1 weights, among them 'model\.layers\.0\.mlp\.up_proj\.weight'"):
         AskedModel(partisan, "key").ask("Judge.", "CON")
-    asked_model._loaded.cache_clear()
+    hf_judge._loaded.cache_clear()
 
 
 def test_a_model_without_a_longest_text_answers(partisan: str) -> None:
@@ -166,7 +166,7 @@ def test_what_cannot_answer_drops_the_episode(partisan: str, monkeypatch: pytest
     model = AskedModel(partisan, "key")
     with pytest.raises(GameError, match="more than the model takes"):
         model.ask("Judge.", "CON " * 600)
-    monkeypatch.setattr(asked_model, "TIME_LIMIT_S", 0.0)
+    monkeypatch.setattr(hf_judge, "TIME_LIMIT_S", 0.0)
     with pytest.raises(GameError, match="did not end within"):
         model.ask("Judge.", "CON")
 

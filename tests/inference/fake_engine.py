@@ -14,12 +14,13 @@ import numpy as np
 from rllib_lmgame.inference.engines.core import Core
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.inference.registry import Engine
 from rllib_lmgame.policies.model.files import ADAPTER_FILES
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 BAD = 13
 """A prompt token that the fake backend breaks on."""
-FAKE = "fake_engine:FakeEngine"
+FAKE = "fake_engine:Fake"
 """``inference.engine`` of an engine that breaks while it generates."""
 
 
@@ -117,6 +118,12 @@ class FakeEngine(ThreadedEngine):
     """An engine that breaks while it generates."""
 
     core_class = FragileCore
+
+
+class Fake(Engine):
+    """What others know of it."""
+
+    implementation = "fake_engine:FakeEngine"
 
 
 def request(name: str, *prompt: int, tokens: int = 3) -> GenerationRequest:

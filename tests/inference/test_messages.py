@@ -35,7 +35,7 @@ SPECS = st.builds(
     top_k=st.integers(0, 5),
     stop_token_ids=st.lists(TOKENS, max_size=3).map(tuple),
     seed=st.one_of(st.none(), st.integers(0, 2**63 - 1)),
-    stop_texts=st.lists(st.text(max_size=4), max_size=2).map(tuple),
+    stop_strings=st.lists(st.text(max_size=4), max_size=2).map(tuple),
     reasoning=st.sampled_from([(), ("<think>", "</think>", "<think>\n")]),
 )
 CHOICES = st.one_of(

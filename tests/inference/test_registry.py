@@ -47,7 +47,13 @@ class Known(Engine):
         return {"MINE": str(options.num_threads)}
 
 
-MINE, KNOWN = f"{__name__}:Mine", f"{__name__}:Known"
+class Plain(Engine):
+    """Of which nothing more is known."""
+
+    implementation = f"{__name__}:Mine"
+
+
+MINE, KNOWN = f"{__name__}:Plain", f"{__name__}:Known"
 
 
 def test_nothing_is_loaded_to_look_an_engine_up() -> None:
@@ -57,13 +63,17 @@ def test_nothing_is_loaded_to_look_an_engine_up() -> None:
     assert ran.stdout.strip() == "set()"
 
 
-def test_an_engine_of_others_is_known_by_its_group_or_by_the_defaults() -> None:
+def test_an_engine_of_others_is_known_by_its_group() -> None:
     plain, told = (InferenceOptions(engine=path, num_threads=3) for path in (MINE, {"type": KNOWN, "depth": 5}))
-    assert type(plain.engine) is Engine and told.engine.depth == 5
+    assert told.engine.depth == 5
     assert plain.engine.engine_class() is told.engine.engine_class() is Mine
     assert plain.engine.variables(plain) == {"OMP_NUM_THREADS": "3"} and told.engine.variables(told) == {"MINE": "3"}
     assert plain.engine.variables(InferenceOptions(num_gpus_per_engine=1)) == {}
-    for choice, words in (({"type": KNOWN, "depth": 0}, "depth"), ({"type": MINE, "depth": 5}, "depth: unknown key")):
+    for choice, words in (
+        ({"type": KNOWN, "depth": 0}, "depth"),
+        ({"type": MINE, "depth": 5}, "depth: unknown key"),
+        (f"{__name__}:Mine", "does not derive from Engine"),
+    ):
         with pytest.raises(ConfigError, match=words):
             InferenceOptions(engine=choice)
 

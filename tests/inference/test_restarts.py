@@ -133,12 +133,12 @@ def test_no_engine_is_made_after_the_end(make_group: Any, tmp_path) -> None:
 
 @pytest.mark.slow
 def test_an_engine_killed_twice_for_want_of_memory_stays_down(make_group: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rllib_lmgame.inference.serving.group import EngineMemoryError
+    from rllib_lmgame.inference.serving.group import EngineOOMError
 
     group = make_group()
     deaths: list[str] = []
     monkeypatch.setattr(
-        "rllib_lmgame.inference.serving.group.memory_line",
+        "rllib_lmgame.inference.serving.group.oom_line",
         lambda text: f"out of memory ({group.names[0]}, death {len(deaths)})",
     )
     for _ in range(2):
@@ -148,7 +148,7 @@ def test_an_engine_killed_twice_for_want_of_memory_stays_down(make_group: Any, m
         if len(deaths) == 1:
             assert group.restart_dead() == group.names
             assert ask(group.names, [request("again")])[0].stop_reason is StopReason.MAX_TOKENS
-    with pytest.raises(EngineMemoryError, match="death 2"):
+    with pytest.raises(EngineOOMError, match="death 2"):
         group.restart_dead()
 
 

@@ -204,7 +204,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_carried_files_are_unpacked_once_and_repaired(scratch: Path) -> None:
-    files = ModelFiles.carry(scratch / "model")
+    files = ModelFiles.ship(scratch / "model")
     directory = Path(files.directory())
     assert {p.name: p.read_bytes() for p in directory.iterdir()} == {
         "config.json": b"{}",
@@ -223,7 +223,7 @@ def test_files_are_removed_once_no_process_uses_them(scratch: Path) -> None:
     """A process that unpacks them and waits, another that shares them, one that is killed."""
     program = (
         "import sys; from rllib_lmgame.policies.model.files import ModelFiles\n"
-        "files = ModelFiles.carry(sys.argv[1]); print(files.directory(), flush=True); sys.stdin.read()"
+        "files = ModelFiles.ship(sys.argv[1]); print(files.directory(), flush=True); sys.stdin.read()"
     )
     environment = os.environ | {"TMPDIR": str(scratch / "tmp")}
 
@@ -249,23 +249,23 @@ def test_files_are_removed_once_no_process_uses_them(scratch: Path) -> None:
 
 
 def test_unpacking_removes_what_a_killed_run_left(scratch: Path) -> None:
-    files = ModelFiles.carry(scratch / "model")
+    files = ModelFiles.ship(scratch / "model")
     directory = Path(files.directory())
     (directory.parent / "half").mkdir()
     (directory.parent / "half" / "model.safetensors").write_bytes(b"wei")
     (scratch / "model" / "config.json").write_text("{ }")
-    other = Path(ModelFiles.carry(scratch / "model").directory())
+    other = Path(ModelFiles.ship(scratch / "model").directory())
     assert sorted(p.name for p in directory.parent.iterdir()) == sorted([directory.name, other.name])
 
 
 def test_other_files_have_another_digest(scratch: Path) -> None:
-    one = ModelFiles.carry(scratch / "model")
+    one = ModelFiles.ship(scratch / "model")
     (scratch / "model" / "config.json").write_text("{ }")
-    assert ModelFiles.carry(scratch / "model").digest != one.digest
+    assert ModelFiles.ship(scratch / "model").digest != one.digest
 
 
 def test_a_directory_of_somebody_else_is_not_trusted(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = ModelFiles.carry(scratch / "model")
+    files = ModelFiles.ship(scratch / "model")
     real = os.getuid()
     planted = scratch / "tmp" / f"rllib_lmgame-{real + 1}"
     planted.mkdir()
@@ -277,6 +277,6 @@ def test_a_directory_of_somebody_else_is_not_trusted(scratch: Path, monkeypatch:
 
 
 def test_models_too_large_to_carry(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_files, "MAX_CARRIED_BYTES", 4)
+    monkeypatch.setattr(model_files, "MAX_SHIPPED_BYTES", 4)
     with pytest.raises(ConfigError, match="every node"):
-        ModelFiles.carry(scratch / "model")
+        ModelFiles.ship(scratch / "model")

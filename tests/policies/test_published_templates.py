@@ -414,7 +414,7 @@ def test_reasoning_between_control_tokens(model: str) -> None:
     assert chat.reply_ids("up", "hm") == ids
     conversation = Conversation(chat, "x")
     first = conversation.prompt(Observation(f"say {reply}"))
-    marks = [i for i in ids if i in chat.guard.vocabulary.control or i in chat.guard.vocabulary.tags.values()]
+    marks = [i for i in ids if i in chat.sanitizer.vocabulary.control or i in chat.sanitizer.vocabulary.tags.values()]
     clean = Conversation(chat, "x").prompt(Observation("y")).ids
     assert [first.ids.count(i) for i in marks] == [clean.count(i) for i in marks], "no mark from a game's text"
     parsed = conversation.reply(np.asarray(ids, np.int32))

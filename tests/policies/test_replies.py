@@ -136,7 +136,7 @@ def test_a_choice_is_read_as_the_action_it_stands_for(chat: ChatFormat, actions:
     for action, ids in found.items():
         assert chat.reply_format.parse(chat.read(ids)).action == action.strip()
         assert len(allowed_tokens(tuple(found.values()), ids).counts) == len(ids)
-        assert not any(text in chat.decode(ids[:n]) for text in chat.stop_texts for n in range(len(ids)))
+        assert not any(text in chat.decode(ids[:n]) for text in chat.stop_strings for n in range(len(ids)))
     request = GenerationRequest("", [1], SamplingSpec(100, **chat.ends), tuple(found.values()) or None)
     assert choices_error(request) is None
 

@@ -459,7 +459,7 @@ def test_a_format_of_ones_own(chat_of: Callable[..., ChatFormat]) -> None:
     for name, words in (
         ("Half", "trying"),
         ("Never", "a text of ASCII"),
-        ("GameFunction", "derived from ReplyFormat"),
+        ("GameFunction", "not derive from ReplyFormat"),
         ("Nobody", "Nobody"),
     ):
         with pytest.raises(ConfigError, match=words) as caught:

@@ -17,13 +17,13 @@ from byte_tokens import byte_tokenizer
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.endpoints.completions import ChatReply, RequestError, read_request
-from rllib_lmgame.inference.engines.text_ends import TextEnds
-from rllib_lmgame.policies.chat.calls import read_calls
+from rllib_lmgame.inference.engines.stop_strings import StopStrings
+from rllib_lmgame.policies.chat.api_conversations import APIConversation
+from rllib_lmgame.policies.chat.chat_datasets import LearntTurn, Message, Transcript, TranscriptWriter
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.rendering import rendered_here
-from rllib_lmgame.policies.chat.requested import RequestedConversation
 from rllib_lmgame.policies.chat.template import TemplateError
-from rllib_lmgame.policies.chat.transcripts import LearntTurn, Said, Transcript, TranscriptWriter
+from rllib_lmgame.policies.chat.tool_calls import read_calls
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 CHATML = (
@@ -101,10 +101,10 @@ def user(text: str) -> dict[str, str]:
 
 def end_of(chat: ChatFormat, ids: list[int]) -> int:
     """Tokens of a reply up to the one with which an engine ends it."""
-    ends, texts = chat.ends, TextEnds("nowhere")
+    ends, texts = chat.ends, StopStrings("nowhere")
     texts.__dict__["tokenizer"] = chat.tokenizer
     for n in range(1, len(ids) + 1):
-        if ids[n - 1] in ends["stop_token_ids"] or texts.ended(ids[:n], ends["stop_texts"], ends["reasoning"]):
+        if ids[n - 1] in ends["stop_token_ids"] or texts.ended(ids[:n], ends["stop_strings"], ends["reasoning"]):
             return n
     return len(ids)
 
@@ -132,14 +132,14 @@ def test_a_reply_ends_behind_its_reasoning(name: str, reply_format: str, think: 
     form = chat.reply_format
     whole = f"{form.think_opening}\n{thought}\n{form.think_closing}\n\n{answer}"
     begun = chat.reply_prefix if chat.reply_prefix.startswith(form.think_opening) else ""
-    ids = chat.guard.encode_own(f"{whole.removeprefix(begun)} and more")
+    ids = chat.sanitizer.encode_own(f"{whole.removeprefix(begun)} and more")
     reply = ids[: end_of(chat, ids)]
     assert chat.read(reply) == whole if begun or not chat.reply_prefix else chat.decode(reply) == whole
-    if chat.stop_texts:  # As the model card's program asks.
+    if chat.stop_strings:  # As the model card's program asks.
         assert next(n for n in range(1, len(ids) + 1) if chat.ended(ids[:n])) == len(reply)
     parsed = form.parse(whole)
     assert (parsed.action, parsed.think) == ("down", thought)
-    bare = chat.guard.encode_own(f"{answer} and more")
+    bare = chat.sanitizer.encode_own(f"{answer} and more")
     if not chat.reply_prefix:
         assert chat.decode(bare[: end_of(chat, bare)]) == answer, "without reasoning it ends at once"
 
@@ -170,7 +170,7 @@ def observation(text: str) -> Any:
     return Observation(text)
 
 
-def taken(talk: RequestedConversation, ids: list[int]) -> ChatReply:
+def taken(talk: APIConversation, ids: list[int]) -> ChatReply:
     """What a program gets of a reply, which it has got."""
     answer = talk.read(np.asarray(ids, np.int32))
     talk.reply(np.asarray(ids, np.int32))
@@ -185,7 +185,7 @@ def called(name: str) -> dict[str, Any]:
 def test_calls_are_read_as_the_template_writes_them_or_refused(name: str) -> None:
     """What the template makes of a call is sampled, and comes back as that call; so does the next request."""
     chat = chat_of(name)
-    talk = RequestedConversation(chat.for_program())
+    talk = APIConversation(chat.for_program())
     asked = read_request({"messages": [user("Where?")], "tools": [LOOK]})
     if name not in CALLS:
         with pytest.raises(
@@ -226,7 +226,7 @@ def test_what_is_only_thought_of_is_no_call(name: str, call: str) -> None:
     opened = chat.reply_prefix
 
     def answer(text: str, end: bool) -> Any:
-        talk = RequestedConversation(chat)
+        talk = APIConversation(chat)
         talk.prompt(read_request({"messages": [user("Where?")], "tools": [LOOK]}))
         ids = [*chat.encode(text.removeprefix(opened)), *([chat.end_id] if end else [])]
         return taken(talk, ids)
@@ -242,7 +242,7 @@ def test_what_is_only_thought_of_is_no_call(name: str, call: str) -> None:
 
 
 def test_a_reply_is_found_with_and_without_its_reasoning() -> None:
-    talk = RequestedConversation(chat_of("qwen3").for_program())
+    talk = APIConversation(chat_of("qwen3").for_program())
     chat, messages = talk.chat, [user("Where?")]
     for thought in ("one", "two"):  # Two tries of the same request that say the same.
         first = talk.prompt(read_request({"messages": messages}))
@@ -276,7 +276,7 @@ def test_arguments_have_the_kinds_that_the_tool_says(written: str, expected: dic
     assert text == "Now:" and [json.loads(arguments) for _, _, arguments in calls] == [expected]
 
 
-def written(name: str, *said: Said, tools: tuple[Any, ...] = ()) -> list[LearntTurn]:
+def written(name: str, *said: Message, tools: tuple[Any, ...] = ()) -> list[LearntTurn]:
     chat = chat_of(name)
     (turns,) = TranscriptWriter(chat).write([Transcript(said, tools)])
     if isinstance(turns, TemplateError):
@@ -289,7 +289,7 @@ def test_rows_are_what_the_template_writes_token_by_token(name: str) -> None:
     """Nothing stands there twice, and each reply ends with one token that ends it."""
     chat = chat_of(name)
     said = [("user", "one"), ("assistant", "first"), ("user", "two"), ("assistant", "second")]
-    turns = written(name, *(Said(role, text, float(role == "assistant")) for role, text in said))
+    turns = written(name, *(Message(role, text, float(role == "assistant")) for role, text in said))
     messages = [{"role": role, "content": text} for role, text in said]
     (whole,) = rendered_here(chat.template, [(messages, {"add_generation_prompt": False})], chat._variables)
     row = list[int]()
@@ -305,11 +305,11 @@ def test_rows_are_what_the_template_writes_token_by_token(name: str) -> None:
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_calls_and_reasoning_are_learnt_or_it_is_an_error(name: str) -> None:
     call = {"tool_calls": [called(ARGUMENTS)]}  # type: ignore[arg-type]
-    asked, told = Said("user", "Where?"), Said("tool", "A key.", more={"name": "look", "tool_call_id": "call_1"})
+    asked, told = Message("user", "Where?"), Message("tool", "A key.", more={"name": "look", "tool_call_id": "call_1"})
     chat = chat_of(name)
     try:
         first, second = written(
-            name, asked, Said("assistant", "", 1.0, call), told, Said("assistant", "Done.", 1.0), tools=(LOOK,)
+            name, asked, Message("assistant", "", 1.0, call), told, Message("assistant", "Done.", 1.0), tools=(LOOK,)
         )
     except TemplateError as error:
         assert name not in CALLS, error
@@ -323,7 +323,7 @@ def test_calls_and_reasoning_are_learnt_or_it_is_an_error(name: str) -> None:
         for role in ("<|observation|><|observation|>", "<|user|><|user|>"):
             assert role not in row
     try:
-        (turn,) = written(name, asked, Said("assistant", "There.", 1.0, {"reasoning_content": "hm, a key"}))
+        (turn,) = written(name, asked, Message("assistant", "There.", 1.0, {"reasoning_content": "hm, a key"}))
     except TemplateError as error:
         assert "does not show the reasoning of a reply; write it between" in str(error)
     else:
@@ -332,23 +332,25 @@ def test_calls_and_reasoning_are_learnt_or_it_is_an_error(name: str) -> None:
 
 def test_rules_that_come_later_are_shown_or_it_is_an_error() -> None:
     """Whether a conversation is written turn by turn or, where it is long, cut out of one rendering."""
-    talk = [Said(role, f"{role} {n}", float(role == "assistant")) for n in range(5) for role in ("user", "assistant")]
-    later = Said("system", "Now be rude.")
+    talk = [
+        Message(role, f"{role} {n}", float(role == "assistant")) for n in range(5) for role in ("user", "assistant")
+    ]
+    later = Message("system", "Now be rude.")
     for name in ("gptoss", "qwen3_vl"):
         for said in ((*talk[:2], later, *talk[2:4]), (*talk[:2], later, *talk[2:])):
             with pytest.raises(TemplateError, match="it does not show what system says"):
                 written(name, *said)
-    first, *_ = written("qwen3", Said("system", "Be brief. /no_think"), *talk[:2], later, *talk[2:])
+    first, *_ = written("qwen3", Message("system", "Be brief. /no_think"), *talk[:2], later, *talk[2:])
     assert "Be brief." in chat_of("qwen3").tokenizer.decode(first.prompt_ids)
 
 
 def test_tools_are_not_shown_by_a_call_of_them() -> None:
     call = {"tool_calls": [called(ARGUMENTS)]}  # type: ignore[arg-type]
     said = [
-        Said("user", "Where?"),
-        Said("assistant", "", 1.0, call),
-        Said("tool", "A key."),
-        Said("assistant", "x", 1.0),
+        Message("user", "Where?"),
+        Message("assistant", "", 1.0, call),
+        Message("tool", "A key."),
+        Message("assistant", "x", 1.0),
     ]
     with pytest.raises(TemplateError, match="it does not show the tool 'look'"):
         written("deepseekv3", *said, tools=(LOOK,))
@@ -361,6 +363,6 @@ def test_arguments_are_written_in_the_form_that_is_read_back(monkeypatch: pytest
     monkeypatch.setitem(TEMPLATES, "own_any", CHATML.replace("CONTENT", plain))
     assert chat_of("own_any").call_form[:2] == ("", True)
     call = {"tool_calls": [called(ARGUMENTS)]}  # type: ignore[arg-type]
-    (turn,) = written("own_any", Said("user", "Where?"), Said("assistant", "", 1.0, call), tools=(LOOK,))
+    (turn,) = written("own_any", Message("user", "Where?"), Message("assistant", "", 1.0, call), tools=(LOOK,))
     _, ((_, _, read),) = read_calls(chat_of("own_any").decode(turn.reply_ids))
     assert json.loads(read) == ARGUMENTS

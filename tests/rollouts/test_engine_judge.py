@@ -20,7 +20,7 @@ from rllib_lmgame.envs.games.talk.debate.game import Debate
 from rllib_lmgame.envs.support.asked_models import AskedModel, Policies, policies_of_run
 from rllib_lmgame.evaluation.evaluate import engines_for
 from rllib_lmgame.inference.protocol import failed
-from rllib_lmgame.policies.model import asked_model
+from rllib_lmgame.policies.model import hf_judge
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.rollouts import engine_judge
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
@@ -80,7 +80,7 @@ def test_engines_that_never_answer_are_given_up(make_runner: MakeRunner, monkeyp
 def test_what_the_engine_says_is_what_the_model_says_by_transformers(
     make_config: Callable[..., Any], tiny_model_dir: str, ray_cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (engine_judge, asked_model):
+    for module in (engine_judge, hf_judge):
         monkeypatch.setattr(module, "MAX_TOKENS", 12)
     options = {"oracle": "policy:player", "split": "all", "max_turns": 3}
     config = make_config(env="lmgame/GuessMyCity-v0", env_config=options, language_model={"context_length": 1024})

@@ -22,7 +22,7 @@ from rllib_lmgame.evaluation import evaluate
 from rllib_lmgame.evaluation.comparison.run import Evaluation
 from rllib_lmgame.evaluation.players.language_model import options_of_policy
 from rllib_lmgame.policies.chat.format import ChatFormat
-from rllib_lmgame.policies.chat.guard import Source
+from rllib_lmgame.policies.chat.special_token_sanitizer import Source
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import read_log
@@ -51,7 +51,7 @@ def refused(text: str) -> ConfigError:
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "system_prompt": st.sampled_from([None, "", "Play.", "{rules} In {max_turns} turns."]),
     "conversation_start": st.sampled_from(["system", "user"]),
-    "reply_format": st.sampled_from(["tags", "boxed"]),
+    "reply_format": st.sampled_from([{"type": "tags"}, {"type": "boxed"}]),
     "answer_tag": st.sampled_from(["answer", "move"]),
     "think_tag": st.sampled_from(["think", "reason"]),
     "think": st.sampled_from(["off", "optional", "required"]),
@@ -355,8 +355,8 @@ def test_a_checkpoint_plays_a_game_as_all_its_entries_ask(second: str, own: bool
     maze = "env: lmgame/Maze-v0, language_model: {reply_format"
     config = config_of(f"games: [{{name: a, {maze}: boxed}}}}, {{name: b, {maze}: {second}}}}}, lmgame/FrozenLake-v0]")
     options = options_of_policy(config, "player")
-    assert options.language_model.reply_format == "tags"
-    assert {game: each.reply_format for game, each in options.in_games.items()} == (
+    assert options.language_model.reply_format.type == "tags"
+    assert {game: each.reply_format.type for game, each in options.in_games.items()} == (
         {"lmgame/Maze-v0": "boxed"} if own else {}
     )
 

@@ -9,7 +9,7 @@ import ray
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
 from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup
-from rllib_lmgame.inference.serving.out_of_memory import memory_line
+from rllib_lmgame.inference.serving.oom import oom_line
 from rllib_lmgame.inference.weights import SharedBundle
 from rllib_lmgame.learners.process_group import OtherLearnerError
 from rllib_lmgame.learners.weights import WeightUse
@@ -49,7 +49,7 @@ def _learner_error(learner_group: LearnerGroup, error: object) -> LearnerError:
     """Says which learner died, or that one failed."""
     workers = list(learner_group._workers or [])
     lost = [number for number, worker in enumerate(workers) if not _is_alive(worker)]
-    cause = memory_line(str(error)) or (str(error).strip().splitlines() or [type(error).__name__])[-1]
+    cause = oom_line(str(error)) or (str(error).strip().splitlines() or [type(error).__name__])[-1]
     what = f"learner {', '.join(map(str, lost))} of {len(workers)} died" if lost else "a learner failed"
     return LearnerError(f"{what} ({cause}); training goes on from the last checkpoint with max_failures or --resume")
 

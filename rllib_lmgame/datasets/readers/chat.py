@@ -14,8 +14,17 @@ from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.datasets.readers import lmrl_gym
 from rllib_lmgame.datasets.readers.fields import list_of, number_of, text_of, unpacked
+from rllib_lmgame.policies.chat.chat_datasets import (
+    ASSISTANT,
+    REASONING,
+    ROLES,
+    SYSTEM,
+    TOOL,
+    USER,
+    Message,
+    Transcript,
+)
 from rllib_lmgame.policies.chat.template import REASONING_KEYS
-from rllib_lmgame.policies.chat.transcripts import ASSISTANT, REASONING, ROLES, SYSTEM, TOOL, USER, Said, Transcript
 
 AUTO, LOG = "auto", "log"
 SPEAKERS = {
@@ -108,16 +117,16 @@ def read_pair(record: Mapping[str, Any], where: str) -> tuple[ChatExample, ChatE
             if record.get(key) is None:
                 raise ValueError(f"it has no {key}; its columns are {', '.join(map(str, record))}")
             sides.append(_side(record, key, ASSISTANT))
-        before = [Said(SYSTEM, text_of(record["system"], "system"))] if record.get("system") else []
+        before = [Message(SYSTEM, text_of(record["system"], "system"))] if record.get("system") else []
         prompt = _side(record, "prompt", USER) if record.get("prompt") is not None else []
         if prompt and not all(_says_again(side, prompt) for side in sides):
-            before += [Said(said.role, said.text, more=said.more) for said in prompt]
+            before += [Message(said.role, said.text, more=said.more) for said in prompt]
         else:
             shared = next(
                 (n for n, (a, b) in enumerate(zip(*sides, strict=False)) if _words(a) != _words(b)),
                 min(map(len, sides)),
             )
-            before += [Said(said.role, said.text, more=said.more) for said in sides[0][:shared]]
+            before += [Message(said.role, said.text, more=said.more) for said in sides[0][:shared]]
             sides = [side[shared:] for side in sides]
         if not before and isinstance(record["chosen"], str) and isinstance(record["rejected"], str):
             raise ValueError(
@@ -140,25 +149,25 @@ def read_pair(record: Mapping[str, Any], where: str) -> tuple[ChatExample, ChatE
         raise ConfigError("data", f"{where}: {error}") from None
 
 
-def _side(record: Mapping[str, Any], key: str, speaker: str) -> list[Said]:
+def _side(record: Mapping[str, Any], key: str, speaker: str) -> list[Message]:
     """A text as one message of the speaker, or a list of messages in any format."""
     value = record[key]
     if isinstance(value, str):
         if not value.strip():
             raise ValueError(f"{key} is empty")
-        return [Said(speaker, text_of(value, key), float(speaker == ASSISTANT))]
+        return [Message(speaker, text_of(value, key), float(speaker == ASSISTANT))]
     messages = list_of(record, key)
     marked = isinstance(messages[0], Mapping) and "from" in messages[0]
     return list(_all_said(messages, *(("from", "value") if marked else ("role", "content"))))
 
 
-def _says_again(side: Sequence[Said], prompt: Sequence[Said]) -> bool:
+def _says_again(side: Sequence[Message], prompt: Sequence[Message]) -> bool:
     """Whether a side repeats the prompt, perhaps behind a system message."""
     words, own = list(map(_words, side)), list(map(_words, prompt))
     return own == words[: len(own)] or (side[0].role == SYSTEM and own == words[1 : len(own) + 1])
 
 
-def _words(said: Said) -> tuple[Any, ...]:
+def _words(said: Message) -> tuple[Any, ...]:
     return said.role, said.text.strip(), said.more
 
 
@@ -171,10 +180,10 @@ def _return_of(record: Mapping[str, Any]) -> float | None:
     return None if value is None else number_of(value, "its return")
 
 
-def _conversations(record: Mapping[str, Any]) -> Iterator[Said]:
+def _conversations(record: Mapping[str, Any]) -> Iterator[Message]:
     system = record.get("system")
     if system:
-        yield Said(SYSTEM, text_of(system, "system"))
+        yield Message(SYSTEM, text_of(system, "system"))
     yield from _all_said(list_of(record, "conversations"), speaker="from", text="value")
 
 
@@ -186,7 +195,7 @@ def _is_agentgym(record: Mapping[str, Any]) -> bool:
     return "" not in losses and True in losses
 
 
-def _agentgym(record: Mapping[str, Any]) -> Iterator[Said]:
+def _agentgym(record: Mapping[str, Any]) -> Iterator[Message]:
     """Messages, of which only those with ``loss: true`` are trained on."""
     said = [
         {**each, "loss": False} if isinstance(each, Mapping) and each.get("loss") is None else each
@@ -195,25 +204,25 @@ def _agentgym(record: Mapping[str, Any]) -> Iterator[Said]:
     yield from _conversations({**record, "conversations": said})
 
 
-def _messages(record: Mapping[str, Any]) -> Iterator[Said]:
+def _messages(record: Mapping[str, Any]) -> Iterator[Message]:
     yield from _all_said(list_of(record, "messages"))
 
 
-def _prompt_and_completion(record: Mapping[str, Any]) -> Iterator[Said]:
+def _prompt_and_completion(record: Mapping[str, Any]) -> Iterator[Message]:
     for key, role, learnt in (("prompt", USER, False), ("completion", ASSISTANT, True)):
         value = record.get(key)
         if isinstance(value, str):
-            yield Said(role, text_of(value, key), float(learnt))
+            yield Message(role, text_of(value, key), float(learnt))
         else:
             for said in _all_said(list_of(record, key)):
-                yield said if learnt else Said(said.role, said.text, more=said.more)
+                yield said if learnt else Message(said.role, said.text, more=said.more)
 
 
 def _with(*keys: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda record: record.keys() >= {*keys}
 
 
-def _parsed(read: Callable[[Mapping[str, Any]], Iterator[Said]]) -> Callable[[Mapping[str, Any]], lmrl_gym.Parsed]:
+def _parsed(read: Callable[[Mapping[str, Any]], Iterator[Message]]) -> Callable[[Mapping[str, Any]], lmrl_gym.Parsed]:
     return lambda record: lmrl_gym.Parsed(tuple(read(record)), _return_of(record))
 
 
@@ -228,7 +237,7 @@ FORMS: Mapping[str, tuple[Callable[[Mapping[str, Any]], bool], Callable[[Mapping
 """Format -> test of a record, tried in this order, and reader."""
 
 
-def _all_said(messages: Sequence[Any], speaker: str = "role", text: str = "content") -> Iterator[Said]:
+def _all_said(messages: Sequence[Any], speaker: str = "role", text: str = "content") -> Iterator[Message]:
     for number, message in enumerate(messages, 1):
         try:
             if not isinstance(message, Mapping):
@@ -238,7 +247,7 @@ def _all_said(messages: Sequence[Any], speaker: str = "role", text: str = "conte
             raise ValueError(f"message {number}: {error}") from None
 
 
-def _said(message: Mapping[str, Any], speaker: str, text: str) -> Said:
+def _said(message: Mapping[str, Any], speaker: str, text: str) -> Message:
     who = message.get(speaker)
     if who is None:
         raise ValueError(f"has no {speaker!r}; it has {', '.join(map(str, message)) or 'nothing'}")
@@ -261,7 +270,7 @@ def _said(message: Mapping[str, Any], speaker: str, text: str) -> Said:
     weight = _weight(message, role)
     if weight and not (said.strip() or more):
         raise ValueError(f"{text} is empty, and a reply that says nothing is not learnt")
-    return Said(role, said, weight, more)
+    return Message(role, said, weight, more)
 
 
 def _weight(message: Mapping[str, Any], role: str) -> float:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.datasets.readers.fields import list_of, number_of, sum_of, text_of, unpacked
 from rllib_lmgame.envs.games.words.car_dealer.market import sale_value
-from rllib_lmgame.policies.chat.transcripts import ASSISTANT, USER, Said
+from rllib_lmgame.policies.chat.chat_datasets import ASSISTANT, USER, Message
 
 STEP_KEYS = {"state", "action", "reward", "done"}
 """Keys of each step in LMRL-Gym's files of mazes and chess."""
@@ -28,7 +28,7 @@ class Parsed(NamedTuple):
     ``ended``: it was not truncated. ``apart``: a reply sees only the message directly before it.
     """
 
-    messages: Sequence[Said]
+    messages: Sequence[Message]
     episode_return: float | None = None
     success: bool | None = None
     game: str = ""
@@ -156,12 +156,12 @@ def _by_reply(said: Sequence[tuple[str, bool]], rewards: Any) -> tuple[float, ..
     return (found[0] + early, *found[1:]) if found else None
 
 
-def _joined(said: Iterable[tuple[str, bool]], between: str = "") -> list[Said]:
+def _joined(said: Iterable[tuple[str, bool]], between: str = "") -> list[Message]:
     """Messages from texts and whether they are actions; consecutive texts of one kind are one message."""
-    messages: list[Said] = []
+    messages: list[Message] = []
     for words, is_action in said:
         before = messages.pop().text + between if messages and messages[-1].learnt == is_action else ""
-        messages.append(Said(ASSISTANT if is_action else USER, before + words, float(is_action)))
+        messages.append(Message(ASSISTANT if is_action else USER, before + words, float(is_action)))
     for message in messages:
         if message.learnt and not message.text.strip():
             raise ValueError("an action is empty, and a reply that says nothing is not learnt")

@@ -31,7 +31,7 @@ POLICY = "policy:"
 MODELS = f"{ENDPOINT}MODEL@URL, {HUGGING_FACE}DIR_OR_ID or {POLICY}NAME"
 """How an option names a language model, for messages."""
 
-LOCAL_MODEL = "rllib_lmgame.policies.model.asked_model:LocalModel"
+HF_JUDGE = "rllib_lmgame.policies.model.hf_judge:HFJudge"
 """By its path, as settings name parts: what loads models lies above the games."""
 
 TIME_LIMIT_S = 60.0
@@ -113,7 +113,7 @@ class AskedModel:
         if source.startswith(POLICY):
             self._asked: Asked = PolicyModel(source, key)
         else:
-            self._asked = (EndpointModel if source.startswith(ENDPOINT) else import_path(LOCAL_MODEL, key))(source, key)
+            self._asked = (EndpointModel if source.startswith(ENDPOINT) else import_path(HF_JUDGE, key))(source, key)
 
     @property
     def name(self) -> str:

@@ -209,8 +209,8 @@ def layout_lines(config: Any, policy: str) -> list[str]:
     local = None if options.model == TINY_MODEL else local_config(model_directory(options.model))
     if local is None:
         return []
-    from rllib_lmgame.policies.model.isolation import packing_of
-    from rllib_lmgame.policies.model.layout import Layout
+    from rllib_lmgame.policies.model.batch_layout import Layout
+    from rllib_lmgame.policies.model.packing_support import packing_of
 
     packing = packing_of(local)
     packed = packing.layout is Layout.PACKED

@@ -20,7 +20,7 @@ from rllib_lmgame.experiments.results.curves import RANKED_BY, bounds, figure_te
 from rllib_lmgame.experiments.results.files import RESULT_FILE, json_lines
 from rllib_lmgame.experiments.spec import ExperimentSpec
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
-from rllib_lmgame.inference.serving.out_of_memory import memory_line
+from rllib_lmgame.inference.serving.oom import oom_line
 from rllib_lmgame.settings.plugins import REPORTS, check_arguments
 from rllib_lmgame.telemetry.trial_names import trial_names, trial_settings
 
@@ -95,7 +95,7 @@ def cause(trial: Any) -> str:
     if trial.error_file and Path(trial.error_file).exists():
         text = Path(trial.error_file).read_text(encoding="utf-8", errors="replace")
     text = text[text.rfind("Failure # ") :] if "Failure # " in text else text  # the last one
-    if (line := memory_line(text)) is not None:
+    if (line := oom_line(text)) is not None:
         return line
     if says_full_disk(text):
         way_on = "make room and go on from its newest whole checkpoint with --resume"

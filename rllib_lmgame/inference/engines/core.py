@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from rllib_lmgame.inference.engines.text_ends import TextEnds
+from rllib_lmgame.inference.engines.stop_strings import StopStrings
 from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, SamplingSpec
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
@@ -20,7 +20,7 @@ class Core(ABC):
 
     vocab_size: int
     context_length: int
-    ends: TextEnds
+    ends: StopStrings
     """Where replies end by their text; set by who makes the core."""
     adapters: Collection[str | None] = (None,)
     """What may reply: the weights themselves (``None``), or adapters by their names."""
@@ -75,7 +75,7 @@ class Core(ABC):
         """The last of a reply's ``ids`` ends it."""
         if ids[-1] in sampling.stop_token_ids:
             return True
-        return bool(sampling.stop_texts) and self.ends.ended(ids, sampling.stop_texts, sampling.reasoning)
+        return bool(sampling.stop_strings) and self.ends.ended(ids, sampling.stop_strings, sampling.reasoning)
 
     def request_error(self, request: GenerationRequest) -> str | None:
         """What is wrong with ``request``, or ``None``. A bad request must not reach :meth:`add`."""
@@ -98,7 +98,7 @@ class Core(ABC):
             return f"max_tokens must be at least 1, got {sampling.max_tokens}"
         if sampling.temperature < 0 or not 0 < sampling.top_p <= 1 or sampling.top_k < 0:
             return f"impossible sampling: {sampling}"
-        if sampling.stop_texts and (problem := self.ends.problem()):
+        if sampling.stop_strings and (problem := self.ends.problem()):
             return problem
         return choices_error(request)
 
@@ -113,7 +113,7 @@ def choices_error(request: GenerationRequest) -> str | None:
     """What is wrong with the choices, or ``None``. Each must end with a stop token, its only one, or a stop text."""
     stops = set(request.sampling.stop_token_ids)
     for choice in request.choices or ():
-        if choice[-1] not in stops and not request.sampling.stop_texts:
+        if choice[-1] not in stops and not request.sampling.stop_strings:
             return f"choice {tuple(choice)} does not end with one of the stop tokens {tuple(sorted(stops))}"
         if stops.intersection(choice[:-1]):
             return f"choice {tuple(choice)} holds a stop token before its end"

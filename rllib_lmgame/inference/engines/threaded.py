@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from rllib_lmgame.inference.engines.core import Core
-from rllib_lmgame.inference.engines.text_ends import TextEnds
+from rllib_lmgame.inference.engines.stop_strings import StopStrings
 from rllib_lmgame.inference.protocol import (
     EngineDeadError,
     EngineStats,
@@ -71,7 +71,7 @@ class ThreadedEngine:
         trust_remote_code: bool = False,
         tokenizer: str | None = None,
     ) -> None:
-        self._ends = TextEnds(tokenizer or model_dir, trust_remote_code)
+        self._ends = StopStrings(tokenizer or model_dir, trust_remote_code)
         self._make_core = partial(type(self).core_class, model_dir, options, context_length, seed, trust_remote_code)
         self._version = version
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -208,7 +208,7 @@ class ThreadedEngine:
         return await self._call(lambda core: core.call(method, *args, **kwargs))
 
     def accept_version(self, version: int) -> None:
-        """The backend holds ``version``, whose weights came by another way than :meth:`update_weights`."""
+        """The backend holds ``version``, whose weights did not come through :meth:`update_weights`."""
         self._version = version
         self._loads[None] += 1
         self._refusals.pop(None, None)
@@ -344,7 +344,7 @@ class ThreadedEngine:
             _settle(future, self._check_alive)
 
     def _end(self, reason: str) -> None:
-        """Nothing is served from now on: answer everybody, so that nobody waits for ever."""
+        """Stop serving: answer all pending requests with ``reason``."""
         self._dead = reason
         waiters, self._waiters = self._waiters, {}
         held, self._held = self._held, []
@@ -387,7 +387,7 @@ class ThreadedEngine:
 
 
 def _settle(future: Future[Any], function: Callable[[], Any]) -> None:
-    """Give ``future`` the result of ``function`` or its error, unless nobody waits any more."""
+    """Set the result or error of ``function`` on ``future``, unless it was cancelled."""
     if not future.set_running_or_notify_cancel():
         return
     try:

@@ -58,10 +58,10 @@ GPU_STEP_TOKENS = 8192
 """The same on a GPU, where vLLM by itself takes 2,048."""
 
 LIKELIEST = 32
-"""Of the tokens that one was chosen among, whose log-probabilities are told."""
+"""Most log-probabilities that vLLM returns of the tokens that one was chosen among."""
 
 NOT_WEIGHTS = (".inv_freq", ".masked_bias")
-"""How buffers end that old checkpoints hold beside the weights."""
+"""Suffixes of buffers that old checkpoints contain in addition to weights."""
 
 
 class VLLMCore(Core):
@@ -118,7 +118,7 @@ class VLLMCore(Core):
             params = SamplingParams(max_tokens=1, prompt_logprobs=0, ignore_eos=True, detokenize=False)
             self._scored[request.request_id] = request.scored
         else:
-            params = self._params(replace(request.sampling, seed=None, stop_texts=(), reasoning=()))
+            params = self._params(replace(request.sampling, seed=None, stop_strings=(), reasoning=()))
             if request.sampling.seed is not None or request.choices is not None:
                 params = _personal(params, request, min(LIKELIEST, self.vocab_size))
             if request.choices is not None:
@@ -129,7 +129,7 @@ class VLLMCore(Core):
             EngineCoreRequest(request.request_id, ids, None, params, None, 0.0, adapter, salt, None)
         )
         self._running[request.request_id] = ([], [])
-        if request.sampling.stop_texts and request.scored is None:
+        if request.sampling.stop_strings and request.scored is None:
             self._by_text[request.request_id] = request.sampling
 
     def abort(self, request_ids: Iterable[str]) -> None:

@@ -144,7 +144,7 @@ class EngineActor:
         return os.getpid()
 
     async def vigil(self) -> None:
-        """Never returns: whoever waits for it learns how this process ended."""
+        """Never returns; waiting for it reports how this process ended."""
         await asyncio.Event().wait()
 
     async def start(self) -> dict[str, Any]:
@@ -176,12 +176,6 @@ class EngineActor:
             "refusal": self._refusal,
             "error": error,
         }
-
-    async def health(self) -> None:
-        await self.start()
-        if self._refusal is not None:
-            raise WeightUpdateError(f"{self._spec.name}: {self._refusal}")
-        await self._engine.health()
 
     async def stats(self) -> EngineStats | None:
         """Counters of the engine; ``None`` while it loads."""

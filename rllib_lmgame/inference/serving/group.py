@@ -18,7 +18,7 @@ from rllib_lmgame.inference.protocol import EngineDeadError, EngineStats
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
 from rllib_lmgame.inference.serving.client import address
 from rllib_lmgame.inference.serving.interruption import StopRequest
-from rllib_lmgame.inference.serving.out_of_memory import memory_line
+from rllib_lmgame.inference.serving.oom import oom_line
 from rllib_lmgame.inference.weights import (
     ObjectStoreTransport,
     PushResult,
@@ -60,11 +60,11 @@ ANSWER_S = 30.0
 
 RETRY_S = 1.0
 
-MEMORY_DEATHS = 2
-"""An engine killed so often for want of memory is not started again: the others still hold what it lacks."""
+OOM_DEATHS = 2
+"""An engine that was killed this often because memory ran out is not restarted."""
 
 
-class EngineMemoryError(RuntimeError):
+class EngineOOMError(RuntimeError):
     """Ray killed an engine again and again since the node's memory ran out; the message says what to lower."""
 
 
@@ -85,7 +85,7 @@ class EngineGroup:
         self._handles: dict[str, Any] = {}
         self._starts: dict[str, Any] = {}
         self._vigils: dict[str, Any] = {}
-        self._memory_deaths: dict[str, set[str]] = {name: set() for name in self.names}
+        self._oom_deaths: dict[str, set[str]] = {name: set() for name in self.names}
         self._watch_interval_s = watch_interval_s
         self._last: dict[str | None, tuple[SharedBundle, int]] = {}
         self._device_version: int | None = None
@@ -205,13 +205,6 @@ class EngineGroup:
             if None in self._last:
                 _, self._device_version = self._last.pop(None)
 
-    def health(self) -> None:
-        """Raise if an engine cannot serve; the message names it."""
-        calls = {name: handle.health.remote() for name, handle in self._handles.items()}
-        _, lost = gather(calls, ANSWER_S, "say whether they are well")
-        if lost:
-            raise RuntimeError(f"{', '.join(lost)} died")
-
     def stats(self) -> list[EngineStats]:
         calls = [handle.stats.remote() for handle in self._handles.values()]
         answered, _ = ray.wait(calls, num_returns=len(calls), timeout=ANSWER_S)
@@ -283,7 +276,7 @@ class EngineGroup:
                 self._give_last_weights(name)
 
     def _note_death(self, name: str) -> None:
-        """Look whether an engine died, and how. Raises: EngineMemoryError: not the first time for want of memory."""
+        """Check whether and how an engine died. Raises: EngineOOMError: repeatedly because memory ran out."""
         died, _ = ray.wait([self._vigils[name]], timeout=0)
         if died:
             self._vigils[name] = self._handles[name].vigil.remote()
@@ -293,13 +286,13 @@ class EngineGroup:
                 self._note_error(name, error)
 
     def _note_error(self, name: str, error: Exception) -> None:
-        line = memory_line(str(error))
-        if line is None or line in self._memory_deaths[name]:  # of one death several calls may tell
+        line = oom_line(str(error))
+        if line is None or line in self._oom_deaths[name]:  # of one death several calls may tell
             return
-        self._memory_deaths[name].add(line)
-        if len(self._memory_deaths[name]) >= MEMORY_DEATHS:
+        self._oom_deaths[name].add(line)
+        if len(self._oom_deaths[name]) >= OOM_DEATHS:
             ray.kill(self._handles[name], no_restart=True)
-            raise EngineMemoryError(f"{name}: {line}")
+            raise EngineOOMError(f"{name}: {line}")
         logger.warning("%s: %s; it is started once more", name, line)
 
     def _status(self, name: str) -> dict[str, Any] | None:
@@ -387,7 +380,7 @@ class EngineGroup:
 
 @dataclasses.dataclass(frozen=True)
 class AdapterOf:
-    """One adapter of a group whose engines hold several, for who gives it weights and asks it."""
+    """One adapter of a group whose engines hold several: pushes its weights and names its engines."""
 
     group: EngineGroup
     adapter: str

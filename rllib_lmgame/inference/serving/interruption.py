@@ -1,4 +1,4 @@
-"""The user's wish to stop, seen by every process of a run: waits that may last for ever end on it.
+"""A stop request that every process of a run sees, so that unbounded waits end.
 
 The driver that gets the signal (``experiments/run/interrupt.py``) puts a mark into the key-value store of Ray's head; a
 process that waits looks for it. What can end well in a moment gets that moment.

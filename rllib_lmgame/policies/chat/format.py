@@ -1,7 +1,7 @@
 """Chat format: from observations to token ids, and back from sampled ids to text, without re-tokenising a reply.
 
 The tokenizer's chat template is rendered once with placeholders where texts go. Template text is encoded with special
-tokens, message text without any structure (:mod:`.guard`); replies are the sampled ids.
+tokens, message text without any structure (:mod:`.special_token_sanitizer`); replies are the sampled ids.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.envs.contract.functions import GameFunction
 from rllib_lmgame.envs.contract.session import Observation
-from rllib_lmgame.policies.chat.calls import CallForm, form_of_calls
-from rllib_lmgame.policies.chat.guard import MessageGuard, Part, Source, as_encoded, ids_of, text_of
 from rllib_lmgame.policies.chat.rendering import Job, Messages, Rendered, RenderingStopped, render, render_data
 from rllib_lmgame.policies.chat.replies import (
     PAIR,
@@ -33,6 +31,14 @@ from rllib_lmgame.policies.chat.replies import (
     system_parts,
 )
 from rllib_lmgame.policies.chat.reply_formats import Whole
+from rllib_lmgame.policies.chat.special_token_sanitizer import (
+    Part,
+    Source,
+    SpecialTokenSanitizer,
+    as_encoded,
+    ids_of,
+    text_of,
+)
 from rllib_lmgame.policies.chat.template import (
     PLAIN_CHAT_TEMPLATE,
     REASONING_MARKS,
@@ -41,6 +47,7 @@ from rllib_lmgame.policies.chat.template import (
     TemplatePieces,
     cut,
 )
+from rllib_lmgame.policies.chat.tool_calls import CallForm, form_of_calls
 from rllib_lmgame.settings.sections.demonstrations import Demonstration
 from rllib_lmgame.settings.sections.language_model import AGREED, LanguageModelOptions
 
@@ -117,7 +124,7 @@ class ChatFormat:
         self.structures: dict[Any, list[str]] = {}  # Of conversations that programs write.
         self._warned_of_choices = False
         self.pieces = pieces = self._cut_template()
-        self.guard = MessageGuard(
+        self.sanitizer = SpecialTokenSanitizer(
             tokenizer,
             pieces.heads,
             pieces.between,
@@ -129,7 +136,7 @@ class ChatFormat:
         )
         self._check_reasoning()
         self.end_id = self._find_end()
-        self.prefill_ids = self.guard.encode([Part(Source.OWN, options.reply_prefill)], after=pieces.tail)
+        self.prefill_ids = self.sanitizer.encode([Part(Source.OWN, options.reply_prefill)], after=pieces.tail)
         self.reply_prefix = self._opened_reasoning(pieces.tail) + options.reply_prefill
         self._warn_of_order()
         self._warn_of_reasoning()
@@ -158,7 +165,7 @@ class ChatFormat:
         other.reply_format = reply_format(other.options)
         other._reply_cache, other._choice_cache, other._of_games, other.structures = {}, {}, {}, {}
         other.prefill_ids, other.reply_prefix = [], self._opened_reasoning(self.pieces.tail)
-        for name in ("stop_token_ids", "closing_ids", "stop_texts", "shortest_reply"):
+        for name in ("stop_token_ids", "closing_ids", "stop_strings", "shortest_reply"):
             other.__dict__.pop(name, None)
         return other
 
@@ -170,7 +177,7 @@ class ChatFormat:
 
     def encode(self, text: str) -> list[int]:
         """Ids of text of our own within a larger one: never a control token."""
-        return self.guard.encode_own(text)
+        return self.sanitizer.encode_own(text)
 
     def decode(self, ids: Any) -> str:
         """Text of sampled ids without closing special tokens; bytes that are no UTF-8 become replacement characters."""
@@ -220,7 +227,7 @@ class ChatFormat:
     @property
     def special_ids(self) -> frozenset[int]:
         """Ids of control tokens that end a reply; tags and marks within replies do not, even as special tokens."""
-        return self.guard.vocabulary.ending
+        return self.sanitizer.vocabulary.ending
 
     @cached_property
     def stop_token_ids(self) -> tuple[int, ...]:
@@ -238,7 +245,7 @@ class ChatFormat:
         return {stop: ids[0] for stop in stops if len(ids := self.encode(stop)) == 1}
 
     @cached_property
-    def stop_texts(self) -> tuple[str, ...]:
+    def stop_strings(self) -> tuple[str, ...]:
         """The format's other stops, if replies end there."""
         stops = self.reply_format.stops if self.options.stop_on_answer else ()
         return tuple(stop for stop in stops if stop not in self.closing_ids)
@@ -247,12 +254,12 @@ class ChatFormat:
     def ends(self) -> dict[str, Any]:
         """What ends a reply, as fields of a ``SamplingSpec``."""
         reasoning = (self.reply_format.think_opening, self.reply_format.think_closing, self.reply_prefix)
-        return {"stop_token_ids": self.stop_token_ids, "stop_texts": self.stop_texts, "reasoning": reasoning}
+        return {"stop_token_ids": self.stop_token_ids, "stop_strings": self.stop_strings, "reasoning": reasoning}
 
     def ended(self, ids: Any) -> bool:
-        """A reply of these ids is over by its text: one of ``stop_texts`` stands behind its reasoning."""
+        """A reply of these ids is over by its text: one of ``stop_strings`` stands behind its reasoning."""
         answer = answer_of(self.decode(ids), *self.ends["reasoning"])
-        return any(stop in answer for stop in self.stop_texts)
+        return any(stop in answer for stop in self.stop_strings)
 
     def reply_ids(self, action: str, think: str | None = None) -> list[int]:
         """Ids of a reply that plays ``action``, after the prefill. Raises: ConfigError: none begins with it."""
@@ -306,11 +313,11 @@ class ChatFormat:
         given = self.pieces.tail + self.options.reply_prefill
         for stop, closing in self.closing_ids.items():
             if text.endswith(stop):
-                return [*self.guard.encode([Part(Source.OWN, text.removesuffix(stop))], after=given), closing]
-        if self.stop_texts and text.endswith(self.stop_texts):
-            return self.guard.encode([Part(Source.OWN, text)], after=given)
+                return [*self.sanitizer.encode([Part(Source.OWN, text.removesuffix(stop))], after=given), closing]
+        if self.stop_strings and text.endswith(self.stop_strings):
+            return self.sanitizer.encode([Part(Source.OWN, text)], after=given)
         before, ended, _ = self.pieces.turn_end.partition(self.tokenizer.convert_ids_to_tokens(self.end_id))
-        return [*self.guard.encode([Part(Source.OWN, text + before if ended else text)], after=given), self.end_id]
+        return [*self.sanitizer.encode([Part(Source.OWN, text + before if ended else text)], after=given), self.end_id]
 
     @cached_property
     def shortest_reply(self) -> int:
@@ -333,7 +340,7 @@ class ChatFormat:
 
     def _find_end(self) -> int:
         """What ends an assistant message: the first control token the template puts after a reply, else EOS."""
-        for token in self.guard.encode([Part(Source.TEMPLATE, self.pieces.turn_end)], after=""):
+        for token in self.sanitizer.encode([Part(Source.TEMPLATE, self.pieces.turn_end)], after=""):
             if token in self.special_ids:
                 return token
         if self.tokenizer.eos_token_id is None:
@@ -365,7 +372,7 @@ class ChatFormat:
             shown = (Part(Source.TEMPLATE, pieces.opener), Part(Source.OWN, reply))
             parts += (*shown, *self._next_message(moved if number == len(examples) else (), messages[number]))
         tail = (pieces.turn_tail if examples else pieces.tail) if reasoning else pieces.opener
-        ids = self.guard.encode([*parts, Part(Source.TEMPLATE, tail)])
+        ids = self.sanitizer.encode([*parts, Part(Source.TEMPLATE, tail)])
         return [*ids, *(self.prefill_ids if reasoning else [])]
 
     def _first_message(self, system: Message, user: Message) -> tuple[Part, ...]:
@@ -405,7 +412,7 @@ class ChatFormat:
         closing = len(as_encoded(self._next_message(system, ())))
         parts = as_encoded([*self._next_message(system, user), Part(Source.TEMPLATE, self.pieces.turn_tail)])
         game = [place >= closing and part.source is Source.GAME for place, part in enumerate(parts)]
-        sizes = self.guard.sizes_apart(parts, after="")
+        sizes = self.sanitizer.sizes_apart(parts, after="")
         if sizes is not None:
             found = np.repeat(game, sizes)
             return np.concatenate([found, np.zeros(len(ids) - len(found), bool)])
@@ -426,15 +433,15 @@ class ChatFormat:
 
     def _length_written(self, text: str) -> int:
         """Characters of a stretch of a prompt as a tokenizer that rewrites texts gives it back."""
-        return len(text_of(self.tokenizer, self.guard.encode_rendered(text, after="")))
+        return len(text_of(self.tokenizer, self.sanitizer.encode_rendered(text, after="")))
 
     def earlier_ids(self, text: str) -> list[int]:
         """Ids of the beginning of an earlier reply, behind what the template writes before it."""
-        return self.guard.encode([Part(Source.OWN, text)], after=self.pieces.opener)
+        return self.sanitizer.encode([Part(Source.OWN, text)], after=self.pieces.opener)
 
     def _turn_ids(self, system: Message, user: Message, reasoning: bool) -> list[int]:
         tail = Part(Source.TEMPLATE, self.pieces.turn_tail if reasoning else self.pieces.opener)
-        ids = self.guard.encode([*self._next_message(system, user), tail], after="")
+        ids = self.sanitizer.encode([*self._next_message(system, user), tail], after="")
         return [*ids, *(self.prefill_ids if reasoning else [])]
 
     def _next_message(self, system: Message, user: Message) -> tuple[Part, ...]:
@@ -449,7 +456,7 @@ class ChatFormat:
     @cached_property
     def _ends_by_template(self) -> bool:
         """The template writes the token that ends a reply."""
-        return self.end_id in self.guard.encode([Part(Source.TEMPLATE, self.pieces.turn_end)], after="")
+        return self.end_id in self.sanitizer.encode([Part(Source.TEMPLATE, self.pieces.turn_end)], after="")
 
     @property
     def moves_system(self) -> bool:
@@ -514,7 +521,7 @@ class ChatFormat:
         return render(self.template, jobs, self._variables)
 
     def rendered(self, jobs: Sequence[Job]) -> Sequence[Rendered]:
-        """Conversations of somebody's data as the template writes them, or why it does not.
+        """Render conversations of a data set with the template; each result has a text or an error.
 
         Raises: RenderingStopped: the template takes more than it may.
         """
@@ -541,13 +548,13 @@ class ChatFormat:
         return Rendered(str(text))
 
     def _check_reasoning(self) -> None:
-        """Refuse a model whose reasoning would end its replies, or be read as no reasoning."""
+        """Raise if the model's reasoning marks would end its replies or would not be recognized."""
         opening, written = self.reply_format.think_opening, self.pieces.reasoning
         marks = dict(REASONING_MARKS)
-        if written and not self.guard.vocabulary.control.isdisjoint(ids_of(self.tokenizer, written[0])):
+        if written and not self.sanitizer.vocabulary.control.isdisjoint(ids_of(self.tokenizer, written[0])):
             marks[written[0]] = PAIR.join(written)
         for mark, tag in marks.items():
-            known = opening.startswith(mark) or opening in self.guard.vocabulary.tags
+            known = opening.startswith(mark) or opening in self.sanitizer.vocabulary.tags
             wanted = self.options.think != "off" or mark in self.pieces.lead
             shown = mark in self.template and mark in self.tokenizer.get_vocab()
             if wanted and not known and (shown or (written and mark == written[0])):

@@ -1,7 +1,7 @@
-"""The chat format as messages of text, for models behind an endpoint, whose tokens are not in our hands.
+"""The chat format as text messages, for models behind an endpoint, which tokenizes them itself.
 
 The server encodes them, so a text of others is made harmless as text: what looks like a control token or structural tag
-is broken apart. (Where the ids are ours, :mod:`.guard` goes by the tokenizer itself.)
+is broken apart. (Where the ids are ours, :mod:`.special_token_sanitizer` goes by the tokenizer itself.)
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from rllib_lmgame.envs.contract.functions import GameFunction
 from rllib_lmgame.envs.contract.session import Observation
-from rllib_lmgame.policies.chat.guard import TAG_NAMES
 from rllib_lmgame.policies.chat.replies import ParsedReply, apart, marks_of, message_parts, reply_format, system_parts
+from rllib_lmgame.policies.chat.special_token_sanitizer import TAG_NAMES
 from rllib_lmgame.settings.sections.demonstrations import Demonstration
 from rllib_lmgame.settings.sections.language_model import AGREED, LanguageModelOptions
 

@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 CPU_LIMIT_S = 5
 """Seconds of processor time for all conversations together; a template of today takes milliseconds."""
 CPU_LIMIT_EACH_S = 0.1
-"""Beside that for each conversation of somebody's data; one of thirty messages takes a hundredth of it."""
+"""Additional seconds for each conversation of a data set; one of thirty messages takes .001 s."""
 WALL_LIMIT_S = 180
 """Seconds until the process is given up, however busy the machine is."""
 MEMORY_LIMIT = 512 * 2**20
-"""Bytes that a template may take, beside those of the process itself."""
+"""Bytes that a template may allocate in addition to the process itself."""
 MAX_TEXT = 2**20
 """Longest template, and longest text one makes of a conversation, in characters."""
 _CODE = "from rllib_lmgame.policies.chat.rendering import main; main()"
@@ -33,7 +33,7 @@ _CODE = "from rllib_lmgame.policies.chat.rendering import main; main()"
 Messages = Sequence[Mapping[str, Any]]
 
 Job = tuple[Messages, Mapping[str, Any]]
-"""A conversation, and arguments of its own beside those of all."""
+"""A conversation and its own template arguments."""
 
 
 class Rendered(NamedTuple):

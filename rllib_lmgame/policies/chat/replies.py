@@ -191,7 +191,7 @@ class ReplyFormat(Group):
 
 
 def reply_format(options: LanguageModelOptions) -> ReplyFormat:
-    """The format of the options. Raises: ConfigError: somebody's own fails, or has stops that no engine finds."""
+    """The format of the options. Raises: ConfigError: a custom format fails, or a stop is not ASCII."""
     key, found = REPLY_FORMATS.key, options.reply_format.of_model(options)
     if ":" in found.type:
         with asking(f"trying `{found.type}`", key):

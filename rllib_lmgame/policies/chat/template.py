@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rllib_lmgame.policies.chat.calls import EXAMPLES
 from rllib_lmgame.policies.chat.rendering import Job, Rendered
+from rllib_lmgame.policies.chat.tool_calls import EXAMPLES
 
 PLAIN_CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '### ' + message['role'] + '\n' + message['content'] + '\n' }}"

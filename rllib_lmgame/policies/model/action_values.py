@@ -1,4 +1,4 @@
-"""Values of tokens beside a policy, which offline learning trains and a player adds to the policy's logits."""
+"""Token values, trained by offline RL and added to the policy's logits during play."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LoRA: small trained matrices beside the frozen weights of a language model (Hu et al. 2021).
+"""LoRA: small trainable matrices added to the frozen weights of a language model (Hu et al. 2021).
 
 A linear layer's weight is ``W + scale * B A``. PEFT has the layers and the files. Engines and ``hf/`` get merged
 weights: each tensor is worked out anew from ``W`` and the adapter, in float32, and rounded once; ``W`` never changes.
@@ -295,7 +295,7 @@ def _inject(model: Any, options: LoraOptions, adapters: Sequence[str]) -> tuple[
 
 @contextlib.contextmanager
 def _said_by(options: LoraOptions) -> Iterator[None]:
-    """Faults inside are told at the option, or as those of the file to begin with, which says it instead."""
+    """Report errors at the option, or at ``lora.init`` if its file sets the option."""
     try:
         yield
     except ConfigError as error:
@@ -437,7 +437,7 @@ SERVED_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
 def served_rank(options: LoraOptions) -> int:
-    """Rank that an engine must have room for, to hold such adapters beside their base.
+    """The rank that an engine must reserve to serve such adapters.
 
     Raises: ConfigError: engines cannot hold them so; as :func:`as_begun`; MissingDependencyError.
     """

@@ -5,7 +5,7 @@ Rows lie end to end in one sequence, sorted by length. Each run of equal lengths
 one kernel takes rows of all lengths: flash-attn's where it is installed, else PyTorch's ``varlen_attn``. They are
 registered with Transformers' attention interface, so models that support attention back ends run on them unchanged.
 
-Rows that continue others see these too (:mod:`~rllib_lmgame.policies.model.branches`).
+Rows that continue others see these too (:mod:`~rllib_lmgame.policies.model.prefix_tree_attention`).
 
 Where rows begin reaches it beside the model (:class:`PackedRows`): some layers hand on no arguments they do not know.
 """
@@ -22,9 +22,9 @@ import torch
 from torch.nn import functional
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.policies.model.branches import (
-    Branches,
+from rllib_lmgame.policies.model.prefix_tree_attention import (
     Part,
+    PrefixTree,
     causal_mask,
     merged_attention,
     parts_of,
@@ -60,7 +60,7 @@ class PackedRows(AbstractContextManager["PackedRows"]):
     May be entered again, also by other threads at once (recomputed layers need it in the backward pass).
     ``cu_seqlens``: int32 ``[rows + 1]``, where each row begins. ``flash_arguments``: ``groups`` for flash attention.
     ``parents``: int64 ``[rows]``, the row that each continues or -1; rows of one length must be sorted by what is
-    before them. ``branches`` is ``None`` if there are none.
+    before them. ``prefix_tree`` is ``None`` if there are none.
     """
 
     def __init__(self, cu_seqlens: torch.Tensor, parents: torch.Tensor | None = None) -> None:
@@ -73,15 +73,15 @@ class PackedRows(AbstractContextManager["PackedRows"]):
             "max_length_q": longest,
             "max_length_k": longest,
         }
-        self.branches: Branches | None = None
+        self.prefix_tree: PrefixTree | None = None
         if parents is not None and len(parents):
-            self.branches = Branches(cu_seqlens.tolist(), parents.tolist(), cu_seqlens.device)
+            self.prefix_tree = PrefixTree(cu_seqlens.tolist(), parents.tolist(), cu_seqlens.device)
 
     @cached_property
     def parts(self) -> list[Part]:
         """What all queries see where rows continue others."""
-        assert self.branches is not None
-        return parts_of(self.groups, self.branches)
+        assert self.prefix_tree is not None
+        return parts_of(self.groups, self.prefix_tree)
 
     def place(self, index: torch.Tensor) -> torch.Tensor:
         """Where tokens (int64, end to end) stand in the flattened output of a backbone."""
@@ -149,12 +149,14 @@ def packed_attention(
     if softcap is not None or sinks is not None:
         kernel = partial(_eager, softcap=softcap, sinks=sinks)
     rows, heads = current_rows(), query.shape[1]
-    if rows is not None and rows.branches is not None:
-        whole = sliding_window is None or rows.branches.longest <= sliding_window
+    if rows is not None and rows.prefix_tree is not None:
+        whole = sliding_window is None or rows.prefix_tree.longest <= sliding_window
         query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))
         if kernel is _sdpa and whole and query.device.type == "cpu" and value.shape[-1] == query.shape[-1]:
             return merged_attention(query, key, value, rows.parts, scaling).unsqueeze(0), None
-        return repeated_attention(kernel, query, key, value, rows.branches, scaling, sliding_window).unsqueeze(0), None
+        return repeated_attention(kernel, query, key, value, rows.prefix_tree, scaling, sliding_window).unsqueeze(
+            0
+        ), None
     groups = [(1, query.shape[2])] if rows is None else rows.groups
     sizes = [count * length for count, length in groups]
     # Splitting once has a backward that concatenates; a slice per group would have one that fills whole-size zeros.
@@ -180,15 +182,15 @@ def packed_flash_attention(
     attention_mask: torch.Tensor | None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Transformers' flash attention, told where rows begin."""
+    """Transformers' flash attention with row boundaries."""
     from transformers.integrations.flash_attention import flash_attention_forward
 
     rows = current_rows()
     packed = {} if rows is None else rows.flash_arguments
-    if rows is not None and rows.branches is not None:
-        rows.branches.repeats = True
-        key, value = (x.index_select(2, rows.branches.flash_keys) for x in (key, value))
-        packed = packed | rows.branches.flash_arguments
+    if rows is not None and rows.prefix_tree is not None:
+        rows.prefix_tree.repeats = True
+        key, value = (x.index_select(2, rows.prefix_tree.flash_keys) for x in (key, value))
+        packed = packed | rows.prefix_tree.flash_arguments
     return flash_attention_forward(module, query, key, value, attention_mask, **(kwargs | packed))
 
 
@@ -219,10 +221,10 @@ def packed_varlen_attention(
     at = (
         PackedRows(torch.tensor([0, len(q)], device=q.device)).flash_arguments if rows is None else rows.flash_arguments
     )
-    if rows is not None and rows.branches is not None:
-        rows.branches.repeats = True
-        k, v = (x.index_select(0, rows.branches.flash_keys) for x in (k, v))
-        at = at | rows.branches.flash_arguments
+    if rows is not None and rows.prefix_tree is not None:
+        rows.prefix_tree.repeats = True
+        k, v = (x.index_select(0, rows.prefix_tree.flash_keys) for x in (k, v))
+        at = at | rows.prefix_tree.flash_arguments
     lengths = (at["cu_seq_lens_q"], at["cu_seq_lens_k"], at["max_length_q"], at["max_length_k"])
     # A window counts the query itself, the kernel's does not.
     left = -1 if sliding_window is None or sliding_window >= at["max_length_k"] else sliding_window - 1

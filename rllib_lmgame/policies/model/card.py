@@ -1,4 +1,4 @@
-"""The model card (`README.md`) of an exported policy: how it was talked to, and a program that plays a game with it."""
+"""The model card (`README.md`) of an exported policy: its chat settings, and a program that plays a game with it."""
 
 from __future__ import annotations
 

@@ -22,22 +22,22 @@ from rllib_lmgame.base.json_files import read_mapping
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import first_line, one_line
 from rllib_lmgame.data_sets import hub
-from rllib_lmgame.policies.chat.guard import spelling_problem
 from rllib_lmgame.policies.chat.replies import reply_format
+from rllib_lmgame.policies.chat.special_token_sanitizer import spelling_problem
 from rllib_lmgame.policies.model.gguf_files import cache_directory, hugging_face_directory, is_gguf
 from rllib_lmgame.policies.model.pretrained import check_name
 from rllib_lmgame.policies.model.shipped_files import unpack
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
 
-MAX_CARRIED_BYTES = 64 * 2**20
+MAX_SHIPPED_BYTES = 64 * 2**20
 MAX_JSON_BYTES = 64 * 2**20
 """Most of a configuration or an index of weights that is read."""
 INDEX_FILE = "model.safetensors.index.json"
 HF_DIRECTORY = "hf"
 """Of the Hugging Face files in a checkpoint: the files themselves, or a directory per policy."""
 ADAPTER_DIRECTORY = "adapter"
-"""Of the adapters beside them, in PEFT's form."""
+"""Directory of adapters in a checkpoint, in PEFT's format."""
 ADAPTER_FILE = "adapter_config.json"
 """Where Transformers finds it, it puts an adapter on a model, or loads another base."""
 ADAPTER_FILES = (ADAPTER_FILE, "adapter_model.safetensors")
@@ -64,11 +64,11 @@ class ModelFiles:
     made_of: str | None = None
 
     @classmethod
-    def carry(cls, directory: str | Path) -> ModelFiles:
+    def ship(cls, directory: str | Path) -> ModelFiles:
         """Carry the files of ``directory``. Raises: ConfigError: if they are too large to be carried."""
         paths = sorted(path for path in Path(directory).iterdir() if path.is_file())
         size = sum(path.stat().st_size for path in paths)
-        if size > MAX_CARRIED_BYTES:
+        if size > MAX_SHIPPED_BYTES:
             raise ConfigError(
                 "config.language_model.model", f"{directory} has {size >> 20} MiB; put it where every node can read it"
             )

@@ -226,7 +226,7 @@ def _read(file: Path) -> _Facts:
 
 
 _SPELT = ("qwen2moe", "qwen3moe", "t5encoder")
-"""Architectures that GGUF files spell in another way than Transformers' table, beside dashes."""
+"""Architectures whose names in GGUF files differ from Transformers' by more than dashes."""
 
 
 def _save_tokenizer(file: Path, directory: Path, facts: _Facts) -> None:

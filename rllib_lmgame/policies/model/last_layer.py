@@ -1,4 +1,4 @@
-"""The last layer at the positions somebody reads: those that predict an action token.
+"""Compute the last layer only at positions that predict an action token.
 
 The others matter there as keys and values only: no queries, attention or feed-forward pass. Results and gradients are
 the same; with three or four layers and replies shorter than observations it saves a fifth of an update.
@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 from rllib_lmgame.policies.model.attention import PackedRows, RowGroup, current_rows, repeat_heads
-from rllib_lmgame.policies.model.branches import Part, merged_attention
+from rllib_lmgame.policies.model.prefix_tree_attention import Part, merged_attention
 
 _LAYERS = frozenset({"Qwen2DecoderLayer", "Qwen3DecoderLayer", "LlamaDecoderLayer", "MistralDecoderLayer"})
 """Pre-norm layers of projections, rotary embedding and feed-forward, which :func:`_forward` repeats."""
@@ -46,15 +46,15 @@ class Selection:
 
     def parts(self, rows: PackedRows, dtype: torch.dtype) -> list[Part]:
         """What the queries see where rows continue others."""
-        assert rows.branches is not None
+        assert rows.prefix_tree is not None
         parts = []
         for part, queries, filled, mask in zip(rows.parts, self.queries, self.filled, self.masks, strict=False):
             if queries.shape[1]:
                 added = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, float("-inf"))
                 parts.append(Part(part.rows, part.keys, queries.reshape(-1), filled.reshape(-1), added))
-        place = torch.full((rows.branches.bounds[-1],), -1)
+        place = torch.full((rows.prefix_tree.bounds[-1],), -1)
         place[self.positions] = torch.arange(len(self.positions))
-        for keys, tokens in rows.branches.shared:
+        for keys, tokens in rows.prefix_tree.shared:
             seeing = place[tokens]
             seeing = seeing[seeing >= 0]
             if len(seeing):
@@ -130,7 +130,7 @@ def _attention(
     query = _rotate(query, cos[0].index_select(0, selection.positions), sin[0].index_select(0, selection.positions))
     key = _rotate(key, cos[0], sin[0])
     heads, groups = query.shape[1], rows.groups
-    if rows.branches is not None:
+    if rows.prefix_tree is not None:
         parts = selection.parts(rows, query.dtype)
         out = merged_attention(query, key, value, parts, attention.scaling).flatten(1)
         return attention.o_proj(out[None])

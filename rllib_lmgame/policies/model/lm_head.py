@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from rllib_lmgame.policies.model.lean_softmax import chosen_and_entropy
+from rllib_lmgame.policies.model.chunked_logprobs import chosen_and_entropy
 
 Head = Callable[[torch.Tensor], torch.Tensor]
 

@@ -8,7 +8,7 @@ from rllib_lmgame.telemetry.quiet import no_bars_for
 
 
 class IncompleteModelError(ValueError):
-    """Weights of a model are missing, or of other shapes; what is said has the model as its subject."""
+    """Weights of a model are missing or have other shapes. The message continues a sentence about the model."""
 
 
 def whole_model(directory: str, **arguments: Any) -> Any:

@@ -17,15 +17,15 @@ from rllib_lmgame.base.text import first_line
 from rllib_lmgame.policies.model.action_values import ActionValues, save_values
 from rllib_lmgame.policies.model.adapters import Adapters
 from rllib_lmgame.policies.model.attention import CHECKPOINTING, FLASH, PACKED, PackedRows, resolve_implementation
+from rllib_lmgame.policies.model.batch_layout import Layout
 from rllib_lmgame.policies.model.card import Played
 from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of, unique_state
 from rllib_lmgame.policies.model.export import save_policy
 from rllib_lmgame.policies.model.files import tokenizer_source
-from rllib_lmgame.policies.model.isolation import Packing, UnfitModelError, backbone_of, lay_out, packing_of
 from rllib_lmgame.policies.model.last_layer import prunable, prune_last_layer, select
-from rllib_lmgame.policies.model.layout import Layout
 from rllib_lmgame.policies.model.lm_head import Allowed, logit_transform, token_logprobs
 from rllib_lmgame.policies.model.loading import IncompleteModelError, whole_model
+from rllib_lmgame.policies.model.packing_support import Packing, UnfitModelError, backbone_of, lay_out, packing_of
 from rllib_lmgame.policies.model.positions import fix_rope
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
@@ -215,7 +215,7 @@ class PolicyNetwork(nn.Module):
         ids, parents = batch["input_ids"], batch.get("parents")
         rows, arguments = lay_out(ids, batch["position_ids"], batch["cu_seqlens"], self.layout, parents)
         pruned = self.prunes and 2 * read.shape[0] <= ids.shape[0]
-        if not pruned or (rows.branches is not None and ids.device.type != "cpu"):
+        if not pruned or (rows.prefix_tree is not None and ids.device.type != "cpu"):
             return _BackboneInputs(arguments, rows, rows.place(read))
         positions, order = read.unique(return_inverse=True)
         arguments["selection"] = select(positions, batch["cu_seqlens"], rows.groups)
@@ -290,7 +290,7 @@ class PolicyNetwork(nn.Module):
         self.action_values.follow(rate, self.value_backbone, self.target_backbone)
 
     def played_values(self) -> dict[str, torch.Tensor]:
-        """What engines need beside the policy's weights to play by action values; empty where these count nothing."""
+        """Tensors with which engines play by action values; empty if ``beta`` is 0."""
         if self.action_values is None or not self._values_count:
             return {}
         return self.action_values.for_engines(self._values_count, self.value_backbone)

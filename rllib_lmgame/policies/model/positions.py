@@ -1,4 +1,4 @@
-"""How long a row of a model may be, and rotary embeddings whose frequencies do not depend on the longest row beside it.
+"""The longest row of a model, and rotary embeddings that do not depend on the other rows of a batch.
 
 Transformers chooses the frequencies of two kinds of scaled RoPE by the longest sequence of a forward pass. vLLM, and so
 this, goes by the length it serves, ``context_length``:

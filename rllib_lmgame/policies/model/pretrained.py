@@ -1,4 +1,4 @@
-"""Models known by name, whose weights others ship as Python packages: they are never part of this one.
+"""Models known by name. Their weights come from other Python packages and are not part of this one.
 
 A package is found by what its installation lists, and never imported: its code does not run.
 """

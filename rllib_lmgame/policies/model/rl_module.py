@@ -20,7 +20,7 @@ VERSION = "version"
 """Key of the policy version in a module's state; the only one in an inference-only state."""
 
 KINDS = ("on_gpu", "critic", "action_values", "reference")
-"""Keys of a ``model_config`` beside ``options`` and ``model_dir``."""
+"""Other keys of a ``model_config`` than ``options`` and ``model_dir``."""
 
 BASE = "base"
 """Key of the frozen weights' fingerprint in the state of a module with adapters."""

@@ -81,7 +81,7 @@ def _keep(directory: Path) -> None:
 
 
 def _let_go() -> None:
-    """End the locks of this process, and remove what nobody else uses."""
+    """Release the locks of this process and remove unused directories."""
     while _locks:
         os.close(_locks.popitem()[1])
     with suppress(OSError):
@@ -111,7 +111,7 @@ def _parent() -> Path:
 
 @lru_cache
 def _private(path: Path) -> Path:
-    """In place of a directory made by somebody else, who could exchange its files: one of this process."""
+    """A private directory, used if another user owns the shared one and could replace its files."""
     own = tempfile.mkdtemp(prefix=path.name)
     atexit.register(shutil.rmtree, own, ignore_errors=True)
     return Path(own)

@@ -17,7 +17,9 @@ ADAPTER_ARGUMENTS = ("enable_lora", "max_loras", "max_cpu_loras", "max_lora_rank
 class InferenceOptions(Group):
     """The ``inference`` section. The same keys serve CPU and GPU."""
 
-    engine: Annotated[Any, ENGINES] = option("vllm", f"{ENGINES.listed()} of a class.")
+    engine: Annotated[Any, ENGINES] = option(
+        "vllm", f"[Engine](extending.md#an-engine): {ENGINES.listed()}, with its own options."
+    )
     num_engines: int = option(1, "Engine replicas per trained language model.", ge=1, le=10_000)
     num_cpus_per_engine: float = option(1, "CPUs reserved per engine.", ge=0)
     num_gpus_per_engine: float = option(

@@ -1,4 +1,4 @@
-"""A game's judge or oracle that is a language model in the process of the game.
+"""A judge or oracle that is a Hugging Face model in the process of the game.
 
 1. A model is loaded once a process, whatever games ask it, from data alone: safetensors, and no code of its own.
 2. It answers one question at a time. What a game waits for its turn is no time of the game's, and has a limit.
@@ -30,7 +30,7 @@ TURN_LIMIT_S = 600.0
 _turns = threading.Lock()
 
 
-class LocalModel:
+class HFJudge:
     """The model of ``hf:DIR_OR_ID``, asked greedily on the CPU.
 
     Args:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from rllib_lmgame.endpoints.completions import RequestError, read_request
-from rllib_lmgame.policies.chat.calls import read_calls
+from rllib_lmgame.policies.chat.api_conversations import APIConversation
 from rllib_lmgame.policies.chat.format import ChatFormat
-from rllib_lmgame.policies.chat.requested import RequestedConversation
+from rllib_lmgame.policies.chat.tool_calls import read_calls
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 TOOLS = (
@@ -36,11 +36,11 @@ def user(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
-def conversation(chat: ChatFormat) -> RequestedConversation:
-    return RequestedConversation(chat.for_program())
+def conversation(chat: ChatFormat) -> APIConversation:
+    return APIConversation(chat.for_program())
 
 
-def replied(talk: RequestedConversation, text: str) -> dict[str, Any]:
+def replied(talk: APIConversation, text: str) -> dict[str, Any]:
     """The message that a client gets of a reply, each of whose characters is a token."""
     ids = [*talk.chat.encode(text), talk.chat.end_id]
     talk.read(np.asarray(ids, np.int32))

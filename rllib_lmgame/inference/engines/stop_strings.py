@@ -1,4 +1,4 @@
-"""Where a reply ends by its text: at a stop text that is several tokens, or is completed within one.
+"""Stop strings: a reply ends at a text that is several tokens, or is completed within one.
 
 vLLM's own ``stop`` acts where it turns ids into text, which this package leaves out. Here both engines ask the same
 question after each token, so the ids that were sampled are the reply, whatever else the last of them spells.
@@ -11,14 +11,14 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from rllib_lmgame.base.text import first_line
-from rllib_lmgame.policies.chat.guard import text_of
 from rllib_lmgame.policies.chat.replies import answer_of
+from rllib_lmgame.policies.chat.special_token_sanitizer import text_of
 
 CHANGED = 8
 """Characters that may be others where a text begins with their token: a blank, ``##``."""
 
 
-class TextEnds:
+class StopStrings:
     """Stop texts in ids of one tokenizer, a directory or hub id; it is loaded when first needed."""
 
     def __init__(self, tokenizer: str, trust_remote_code: bool = False) -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from rllib_lmgame.experiments.results.outcome import cause
-from rllib_lmgame.inference.serving.out_of_memory import memory_line
+from rllib_lmgame.inference.serving.oom import oom_line
 
 REPORT = """ray.exceptions.OutOfMemoryError: 1 worker(s) were killed due to the node running low on memory. \
 Memory on the node (IP: 10.0.0.2) was 22.73GB used / 23.54GB limit (0.965)
@@ -34,14 +34,14 @@ Refer to the documentation on how to address the out of memory issue
     ],
 )
 def test_the_process_what_it_held_and_what_to_lower_are_named(task, what, key):
-    line = memory_line(f"Traceback\n{REPORT.format(task=task)}")
+    line = oom_line(f"Traceback\n{REPORT.format(task=task)}")
     assert line is not None and "\n" not in line and len(line) < 400
     assert f"killed {what} (pid 23473), which held 5.04 GB" in line and key in line and "22.73 of 23.54 GB" in line
 
 
 def test_other_texts_are_left_alone():
-    assert memory_line("KeyError: third square") is None
-    unknown = memory_line("2 worker(s) were killed due to the node running low on memory.")
+    assert oom_line("KeyError: third square") is None
+    unknown = oom_line("2 worker(s) were killed due to the node running low on memory.")
     assert unknown is not None and "lower" in unknown
 
 
@@ -49,7 +49,7 @@ def test_the_cause_of_a_trial_is_that_of_its_last_failure(tmp_path):
     file = tmp_path / "error.txt"
     trial = SimpleNamespace(error_file=str(file))
     file.write_text(f"Failure # 1 (occurred at 1)\n{REPORT.format(task='EngineActor')}")
-    assert cause(trial) == memory_line(REPORT.format(task="EngineActor"))
+    assert cause(trial) == oom_line(REPORT.format(task="EngineActor"))
     file.write_text(f"{file.read_text()}\nFailure # 2 (occurred at 2)\nTraceback\n  here\nKeyError: third square\n")
     assert cause(trial) == "KeyError: third square"
     file.write_text(
@@ -102,4 +102,4 @@ def test_tune_takes_a_trial_killed_for_want_of_memory_as_failed():
     with oom_is_a_failure():
         RayActorManager._actor_task_failed(manager, task, killed)
     (error,) = errors
-    assert isinstance(error, RayActorError) and memory_line(str(error)) == memory_line(str(killed))
+    assert isinstance(error, RayActorError) and oom_line(str(error)) == oom_line(str(killed))

@@ -1,4 +1,4 @@
-"""One line in place of Ray's report of a process that was killed because the node's memory ran out."""
+"""Summarise Ray's report of a process that was killed because the node ran out of memory."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _LOWER = {
 """What a task's name holds -> what the process is, and the keys that lower its memory."""
 
 
-def memory_line(text: str) -> str | None:
-    """Which process Ray killed for want of memory and what to lower, in one line; ``None`` if ``text`` reports none."""
+def oom_line(text: str) -> str | None:
+    """One line: which process Ray killed as memory ran out, and what to lower; ``None`` if ``text`` reports none."""
     if not _REPORT.search(text):
         return None
     node = _NODE.search(text)

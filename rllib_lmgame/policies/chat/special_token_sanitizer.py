@@ -173,13 +173,13 @@ def _spaced(words: Sequence[str]) -> str:
 
 
 TAG_NAMES = ("think", "answer", "tool_call", "tool_response")
-"""Tags that structure replies of models known today, beside those of the options."""
+"""Tags that structure replies of current models, in addition to those of the options."""
 
 MAX_ROUNDS = 4
 """Encodings until a text that still imitates structure is left out; only rewriting tokenizers need a second."""
 
 MAX_PARTS = 1024
-"""Parts whose structure is remembered."""
+"""Size of the cache of parts' structural tokens."""
 
 MAX_CHARACTERS = 100_000
 """Characters remembered as those that a tokenizer leaves as they are."""
@@ -195,7 +195,7 @@ ANCHORS = ("\n", "0", ".", "a")
 
 
 class Source(Enum):
-    """Whose text it is, and so what may be structure in it."""
+    """The author of a text, which determines what may be structure in it."""
 
     TEMPLATE = "template"
     """Special tokens are special."""
@@ -284,7 +284,7 @@ _CONTROL = re.compile(r"<(?!0x)[^<>\s]{2,}>|\[/?[A-Z_]{3,}\]")
 """How control tokens are written; ``<0x0A>`` is a byte."""
 
 
-class MessageGuard:
+class SpecialTokenSanitizer:
     """Encodes messages for one tokenizer and template; arguments: see :class:`RoleMarkers`, :func:`read_vocabulary`."""
 
     def __init__(
@@ -339,7 +339,7 @@ class MessageGuard:
         return ids if ids is not None and [i for i in ids if i in self._structure] == structure else None
 
     def _continued(self, text: str, after: str | None) -> list[int] | None:
-        """Ids of ``text`` behind another one, if they can be told apart from those of the other."""
+        """Ids of ``text`` behind another text; ``None`` if they cannot be separated from the other's."""
         if after is None:
             return self._ids(text)
         # A context is needed only by a tokenizer to which the beginning of a text is something else.

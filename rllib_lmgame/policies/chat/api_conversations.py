@@ -20,23 +20,23 @@ from typing import Any
 import numpy as np
 
 from rllib_lmgame.endpoints.completions import TOO_LONG, ChatMessage, ChatReply, ChatRequest, RequestError, call_data
-from rllib_lmgame.policies.chat.calls import CallForm, read_calls
 from rllib_lmgame.policies.chat.format import ChatFormat, Prompt
 from rllib_lmgame.policies.chat.function_calls import OPENING
-from rllib_lmgame.policies.chat.guard import Part, Source
 from rllib_lmgame.policies.chat.rendering import RenderingStopped
 from rllib_lmgame.policies.chat.replies import ParsedReply
+from rllib_lmgame.policies.chat.special_token_sanitizer import Part, Source
+from rllib_lmgame.policies.chat.tool_calls import CallForm, read_calls
 from rllib_lmgame.settings.sections.demonstrations import Demonstration
 
 _PLACE = "\u2402M{}\u2403"
 MOST_STRUCTURES = 1024
 
 Key = tuple[Any, ...]
-"""What tells a conversation from others: the keys of its messages, and the tools."""
+"""Identifies a conversation: the keys of its messages, and the tools."""
 
 
 @dataclass
-class RequestedConversation:
+class APIConversation:
     """What a program has asked of one model in one episode: any number of conversations, with branches.
 
     Args:
@@ -136,7 +136,7 @@ class RequestedConversation:
 
     def _whole(self, request: ChatRequest) -> list[int]:
         first, *segments = self._segments(request, request.messages)
-        ids = self.chat.guard.encode(first.parts)
+        ids = self.chat.sanitizer.encode(first.parts)
         return [*ids, *self._joined(ids, [_Segment(first.reply, ()), *segments])]
 
     def _joined(self, before: Sequence[int], segments: Sequence[_Segment]) -> list[int]:
@@ -186,7 +186,7 @@ def _key(request: ChatRequest, messages: Sequence[ChatMessage]) -> Key:
 
 def _after_reply(chat: ChatFormat, reply: Sequence[int], parts: Sequence[Part]) -> list[int]:
     """Ids of what follows a reply, which may have written the token that ends it itself."""
-    ids = chat.guard.encode(parts, after="")
+    ids = chat.sanitizer.encode(parts, after="")
     closed = len(reply) > 0 and reply[-1] == chat.end_id
     return ids[ids.index(chat.end_id) + 1 :] if closed and chat.end_id in ids else ids
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from inference_reference import STOP, generate_all, requests, sound, tokenizer_of
 from transformers import AutoTokenizer
 
-from rllib_lmgame.inference.engines.text_ends import TextEnds
+from rllib_lmgame.inference.engines.stop_strings import StopStrings
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, StopReason
 
 TAG = "</answer>"
@@ -50,7 +50,7 @@ LETTERS = ["\xe9", "\u4e2d", "\U0001f600"]
 
 
 @pytest.mark.parametrize("kind", ["byte_level", "fallback"])
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None)
 @given(
     draws=st.lists(
         st.sampled_from([*PARTS, *LETTERS, TAG, " an", " <"]) | st.integers(0, 255) | st.just(NO_TOKEN), max_size=60
@@ -68,7 +68,7 @@ def test_the_end_of_a_reply_says_what_the_whole_says(kind: str, draws: list[str 
             ids += [NO_TOKEN] * 9 if draw == NO_TOKEN else [known[single[draw]]]
         else:
             ids += [known[draw]] if draw in known else [known[single[byte]] for byte in draw.encode()]
-    ends = TextEnds("nowhere")
+    ends = StopStrings("nowhere")
     ends.__dict__["tokenizer"] = tokenizer
     for text in (TAG, "/ "):
         found = next((n for n in range(1, len(ids) + 1) if ends.ended(ids[:n], (text,))), None)
@@ -76,11 +76,13 @@ def test_the_end_of_a_reply_says_what_the_whole_says(kind: str, draws: list[str 
 
 
 def test_a_long_reply_is_not_decoded_for_each_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rllib_lmgame.inference.engines import text_ends
+    from rllib_lmgame.inference.engines import stop_strings
 
-    ends, decoded, whole = TextEnds("nowhere"), [], text_ends.text_of
+    ends, decoded, whole = StopStrings("nowhere"), [], stop_strings.text_of
     ends.__dict__["tokenizer"] = tokenizer_of(["a>", "b"])
-    monkeypatch.setattr(text_ends, "text_of", lambda tokenizer, ids: decoded.append(len(ids)) or whole(tokenizer, ids))
+    monkeypatch.setattr(
+        stop_strings, "text_of", lambda tokenizer, ids: decoded.append(len(ids)) or whole(tokenizer, ids)
+    )
     assert not ends.ended([3, 4] * 2000 + [3], (TAG,))
     assert sum(decoded) < 50
 
@@ -91,7 +93,7 @@ def test_an_engine_cuts_what_it_would_have_said(engine: Any, model_dir: str, mod
     plain = SamplingSpec(24, temperature, stop_token_ids=(STOP,))
     batch = [replace(r, sampling=replace(plain, seed=i)) for i, r in enumerate(requests(48, plain, prefix="plain"))]
     ended = [
-        replace(r, request_id=f"ended{i}", sampling=replace(r.sampling, stop_texts=("never>", text)))
+        replace(r, request_id=f"ended{i}", sampling=replace(r.sampling, stop_strings=("never>", text)))
         for i, r in enumerate(batch)
     ]
     before, after = generate_all(engine, batch), generate_all(engine, ended)
@@ -112,7 +114,9 @@ def test_legal_replies_end_at_the_text_that_they_all_end_with(engine: Any, model
     choices = tuple(
         tuple(tokenizer.convert_tokens_to_ids(tokens)) for tokens in (["b", "</", "a>"], ["b", "/", "</", "a", ">"])
     )
-    batch = requests(12, SamplingSpec(9, stop_token_ids=(STOP,), stop_texts=("</a>",)), prefix="legal", choices=choices)
+    batch = requests(
+        12, SamplingSpec(9, stop_token_ids=(STOP,), stop_strings=("</a>",)), prefix="legal", choices=choices
+    )
     said = {tuple(g.response_ids.tolist()) for g in generate_all(engine, batch)}
     assert said <= set(choices) and len(said) == 2
 
@@ -127,7 +131,7 @@ def test_an_engine_without_a_tokenizer_says_so(model_dir: str, tmp_path: Path) -
     engine = TransformersEngine(model_dir, options, context_length=64, tokenizer=missing)
     asyncio.run(engine.start())
     try:
-        spec = SamplingSpec(4, stop_texts=("</a>",))
+        spec = SamplingSpec(4, stop_strings=("</a>",))
         bad, good = generate_all(
             engine, [GenerationRequest("bad", [5], spec), GenerationRequest("good", [5], SamplingSpec(4))]
         )

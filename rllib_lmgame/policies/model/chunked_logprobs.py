@@ -1,4 +1,4 @@
-"""Log-probabilities and entropies of rows of logits without copies of the logits.
+"""Log-probabilities and entropies computed from logits in blocks, without copies of the logits.
 
 With 150,000 tokens the logits are the largest tensor of an update. PyTorch's operations hold six or seven of that size
 at once. Here there are the logits, whose place the gradient takes, and one block of rows.

@@ -1,4 +1,4 @@
-"""Attention of rows that continue others: a shared prompt's keys and values are there once.
+"""Attention over rows that share prefixes: keys and values of a shared prefix are stored once.
 
 A query sees its own row up to itself and all rows before it on the way to the root. Two ways lead there:
 
@@ -40,7 +40,7 @@ class SharedKeys(NamedTuple):
     queries: torch.Tensor
 
 
-class Branches:
+class PrefixTree:
     """Which rows of a pack continue which: ``bounds`` where they begin and end, ``parents`` the row before or -1."""
 
     def __init__(self, bounds: Sequence[int], parents: Sequence[int], device: torch.device) -> None:
@@ -115,14 +115,14 @@ def repeated_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    branches: Branches,
+    tree: PrefixTree,
     scaling: float | None,
     window: int | None,
 ) -> torch.Tensor:
     """``[tokens, heads, value_dim]`` of queries, keys and values ``[tokens, heads, dim]``, keys repeated."""
-    branches.repeats, outputs = True, []
-    parts = query.split([span.rows * span.length for span in branches.spans])
-    for q, (rows, length, context, keys) in zip(parts, branches.spans, strict=True):
+    tree.repeats, outputs = True, []
+    parts = query.split([span.rows * span.length for span in tree.spans])
+    for q, (rows, length, context, keys) in zip(parts, tree.spans, strict=True):
         q, k, v = (
             x.reshape(rows, -1, *x.shape[1:]).transpose(1, 2)
             for x in (q, key.index_select(0, keys), value.index_select(0, keys))
@@ -176,13 +176,13 @@ class Part:
         return x.reshape(self.rows, -1, *x.shape[1:]).transpose(1, 2)
 
 
-def parts_of(groups: Sequence[tuple[int, int]], branches: Branches) -> list[Part]:
-    """Of all queries of a pack whose neighbouring rows are ``(rows, length)``."""
+def parts_of(groups: Sequence[tuple[int, int]], tree: PrefixTree) -> list[Part]:
+    """The parts of a pack whose groups of neighbouring rows are ``(rows, length)``."""
     parts, start = [], 0
     for rows, length in groups:
         parts.append(Part(rows, slice(start, start + rows * length), causal=True))
         start += rows * length
-    return parts + [Part(1, keys, queries) for keys, queries in branches.shared]
+    return parts + [Part(1, keys, queries) for keys, queries in tree.shared]
 
 
 def merged_attention(

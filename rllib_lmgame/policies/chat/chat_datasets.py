@@ -1,4 +1,4 @@
-"""Conversations that somebody wrote down, as token ids with a mask per message: data for supervised learning.
+"""Recorded conversations as token ids with a mask per message: data for supervised learning.
 
 The model's own chat template writes them. Guarantees, each with a test:
 
@@ -35,13 +35,13 @@ _LONG = 4
 _OPENED = 100
 """Characters of a prompt in which a reply may have begun."""
 REASONING = REASONING_KEYS[0]
-"""What a :class:`Said` has its reasoning under, if that is no part of its text."""
+"""What a :class:`Message` has its reasoning under, if that is no part of its text."""
 _AT_ONCE = 1000
-"""Renderings of one process, whose results all lie in memory."""
+"""Conversations rendered by one process; all results are held in memory."""
 
 
 @dataclass(frozen=True)
-class Said:
+class Message:
     """One message.
 
     Attributes:
@@ -68,7 +68,7 @@ class Transcript:
     ``apart``: each learnt reply sees only what was said since the one before, and begins a row.
     """
 
-    messages: tuple[Said, ...]
+    messages: tuple[Message, ...]
     tools: tuple[Any, ...] = ()
     apart: bool = False
 
@@ -88,7 +88,7 @@ class Transcript:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """What templates go by: who speaks after whom, what is learnt, and what stands beside the texts."""
+        """What a template depends on: the order of roles, what is learnt, and which other fields messages have."""
         seen = [(said.role, said.learnt, tuple(sorted(said.more)), not said.text.strip()) for said in self.messages]
         return (bool(self.tools), *seen)
 
@@ -113,8 +113,8 @@ class TranscriptWriter:
 
     def __init__(self, chat: ChatFormat) -> None:
         self.chat = chat
-        tokens = chat.tokenizer.convert_ids_to_tokens(sorted(chat.guard.vocabulary.control))
-        within = [token for token in tokens if any(token in mark for mark in chat.guard.vocabulary.marks)]
+        tokens = chat.tokenizer.convert_ids_to_tokens(sorted(chat.sanitizer.vocabulary.control))
+        within = [token for token in tokens if any(token in mark for mark in chat.sanitizer.vocabulary.marks)]
         self._control = _any_of(tokens)
         self._control_in_replies = _any_of([token for token in tokens if token not in within])
         self._ends = _any_of(chat.tokenizer.convert_ids_to_tokens(sorted(chat.special_ids)))
@@ -168,8 +168,8 @@ class TranscriptWriter:
             messages = [{**second, "content": f"{first['content']}\n\n{second['content']}"}, *rest]
         return messages
 
-    def _more(self, said: Said) -> dict[str, Any]:
-        """What stands beside the text, under the names and in the forms that templates ask for."""
+    def _more(self, said: Message) -> dict[str, Any]:
+        """The other fields of a message, with the names and forms that templates expect."""
         more = dict(said.more)
         if REASONING in more:
             more |= dict.fromkeys(REASONING_KEYS, more[REASONING])
@@ -188,7 +188,7 @@ class TranscriptWriter:
             else:  # Some take these words out of a system message and act on them.
                 self._check_shown(prompt, re.split(r"/(?:no_)?think\b", said.text), f"what {said.role} says")
 
-    def _check_reply(self, shown: str, said: Said, *, reasoning: bool) -> None:
+    def _check_reply(self, shown: str, said: Message, *, reasoning: bool) -> None:
         """Raises: TemplateError: ``shown`` leaves out some of what a reply says."""
         form = self.chat.reply_format
         thought, text = form.split(said.text)
@@ -298,9 +298,9 @@ class TranscriptWriter:
 
     def _turn(self, shown: str, reply: str, ended: bool, new_row: bool, weight: float, between: Messages) -> LearntTurn:
         """``between`` are the messages since the last learnt reply; none before the first."""
-        guard, tail = self.chat.guard, self.chat.pieces.tail
-        prompt_ids = guard.encode_rendered(shown, after=None if new_row else "")
-        reply_ids = guard.encode_rendered(reply, after=tail if shown.endswith(tail) else "")
+        sanitizer, tail = self.chat.sanitizer, self.chat.pieces.tail
+        prompt_ids = sanitizer.encode_rendered(shown, after=None if new_row else "")
+        reply_ids = sanitizer.encode_rendered(reply, after=tail if shown.endswith(tail) else "")
         if not ended:
             reply_ids = [*reply_ids, self.chat.end_id]
         observed = self._observed(prompt_ids, shown, between) if self.chat.tells_observed else None
@@ -317,7 +317,7 @@ class TranscriptWriter:
                 spans += [(begin, begin + len(text))] if message["role"] in (USER, TOOL) else []
         return self.chat.holding(ids, shown, spans)
 
-    def _split(self, before: str, whole: str, said: Said) -> tuple[str, str, bool]:
+    def _split(self, before: str, whole: str, said: Message) -> tuple[str, str, bool]:
         """The prompt, the text of the reply behind it, and whether a token that ends replies is the last of that.
 
         ``before`` is the prompt as the template gives it, ``whole`` the conversation with the reply.
@@ -344,7 +344,7 @@ class TranscriptWriter:
             return prompt, rest[: end.end()], True
         return prompt, rest[: found + len(text)] if text and not said.more else rest.rstrip(), False
 
-    def _behind(self, before: str, whole: str, said: Said) -> tuple[str, str]:
+    def _behind(self, before: str, whole: str, said: Message) -> tuple[str, str]:
         """The prompt, and what stands behind it in ``whole``: also where the template gives the coming reply more."""
         form, text = self.chat.reply_format, said.text
         reasons = form.think_end(text) is not None

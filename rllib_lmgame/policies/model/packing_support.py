@@ -1,4 +1,4 @@
-"""Whether the rows of a pack stay apart in models of an architecture, and whether a row is read as the model reads it.
+"""Whether an architecture supports packed rows: no row affects another, and each gives the model's own output.
 
 No list of names can tell: convolutions and recurrences know no boundaries, some attention needs a mask that packed rows
 lack, some heads do more than multiply. So it is tried, on a small random copy of the model.
@@ -16,9 +16,9 @@ from torch import nn
 
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.policies.model.attention import PACKED, PackedRows, register
-from rllib_lmgame.policies.model.layout import BatchedRows, Layout
+from rllib_lmgame.policies.model.batch_layout import BatchedRows, Layout
 from rllib_lmgame.policies.model.lm_head import logit_transform
-from rllib_lmgame.policies.model.miniature import VOCABULARY, copy_with_attention, miniature
+from rllib_lmgame.policies.model.random_init_copy import VOCABULARY, copy_with_attention, random_init_copy
 
 LENGTHS = (7, 7, 12)
 """Of the rows that are tried; as in every pack, short ones first."""
@@ -82,7 +82,7 @@ def backbone_of(model: Any) -> nn.Module:
 def _tried(config: Any) -> Packing:
     with torch.random.fork_rng(devices=[]):  # What is random elsewhere stays as it is.
         try:
-            model = miniature(config)
+            model = random_init_copy(config)
         except Exception as error:  # A configuration of others fails in many ways.
             return Packing(f"whether rows stay apart could not be tried: {first_line(error)}")
         return _compared(model)
@@ -135,14 +135,14 @@ def _shared(model: Any, packed: Any) -> dict[str, Any]:
     positions = torch.cat([torch.arange(len(rows))[-n:] for rows, n in zip(expected, lengths, strict=True)])
     bounds = torch.tensor([0, *lengths]).cumsum(0)
     pack, arguments = lay_out(torch.cat(list(ids)), positions, bounds, Layout.PACKED, torch.tensor(parents))
-    assert pack.branches is not None
+    assert pack.prefix_tree is not None
     try:
         found = _logprobs_of(packed, pack, arguments, torch.arange(len(positions)))
     except Exception as error:
         return {"error": first_line(error)}
     if not _same(list(found.split(lengths)), own):
         return {"error": "rows that continue others come out differently"}
-    return {"shares": True, "repeats": pack.branches.repeats}
+    return {"shares": True, "repeats": pack.prefix_tree.repeats}
 
 
 def _unpacked(model: nn.Module, rows: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> Layout:

@@ -1,4 +1,4 @@
-"""A small copy of a model, with every kind of layer but few and narrow ones of random weights.
+"""A small, randomly initialised copy of a model with every kind of layer, but fewer and narrower layers.
 
 It shows on a CPU, within seconds and without the real weights, what an architecture does with packed rows.
 """
@@ -32,7 +32,7 @@ _WINDOW = re.compile(r"sliding_window|attention_chunk_size|(.*_)?window_size|loc
 _TOKEN = re.compile(r".*_token_(id|ids|index)")
 
 
-def miniature(config: Any) -> nn.Module:
+def random_init_copy(config: Any) -> nn.Module:
     """A small random causal language model like ``config``, float32, on the CPU. Raises: ValueError: none runs."""
     failure: object = "it is too large"
     ids = torch.arange(VOCABULARY // 2)[None]

@@ -21,7 +21,7 @@ class Layout(Enum):
 
 
 class BatchedRows(PackedRows):
-    """Rows of a batch side by side; to be entered as :class:`PackedRows`, which flash attention is then not told of.
+    """Rows of a batch side by side. Enter it like :class:`PackedRows`; flash attention gets no row boundaries.
 
     ``cu_seqlens``: int32 ``[rows + 1]``, where each row begins in the arrays of the batch, which have them end to end.
     """
