@@ -202,7 +202,7 @@ def _read(args: argparse.Namespace) -> list[ExperimentSpec]:
     for flag in given(args, "--algo", "--env"):
         key = "run" if flag == "--algo" else "env"
         raise ConfigError("", f"{flag} does not go with a file; use --set {key}=... instead")
-    if path in examples() and not Path(path).exists():
+    if not Path(path).exists() and path in examples():
         raise ConfigError("", f"there is no file {path}, but an example of that name: `rllib example run {path}`")
     specs = read_experiments(path, args.overrides)
     if name is None or any(spec.name == name for spec in specs):

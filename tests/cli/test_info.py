@@ -86,25 +86,6 @@ def test_a_check_that_fails_is_told_and_the_others_go_on(
     assert first.state == "note" and "no such luck" in first.text and len(others) == 2
 
 
-def test_a_file_says_what_it_needs_and_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["info", "quickstart-sokoban"]) == 0
-    text = capsys.readouterr().out
-    assert text.startswith("quickstart-sokoban: LMGamePPO, 1 trial\n") and "fits this machine's" in text
-
-
-def test_a_gpu_that_is_not_here_is_counted_and_sized(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    model = "model: tiny, tiny: {hidden_size: 64, num_layers: 2, num_heads: 2, intermediate_size: 96}"
-    file = tmp_path / "two.yaml"
-    file.write_text(
-        "a:\n  run: LMGamePPO\n  env: lmgame/TicTacToe-v0\n  stop: {ppo_iteration: 1}\n  config:\n"
-        "    num_learners: 1\n    num_gpus_per_learner: 1\n    inference: {num_gpus_per_engine: 1}\n"
-        f"    language_model: {{{model}}}\n"
-    )
-    assert main(["info", str(file)]) == 0
-    text = capsys.readouterr().out
-    assert "2 GPU" in text and "the smallest card that fits has 8 GB" in text and "this machine has 0 GPU" in text
-
-
 def test_a_checkpoint_says_what_plays(checkpoint, capsys: pytest.CaptureFixture[str]) -> None:
     place = checkpoint()
     assert main(["info", place]) == 0
@@ -151,7 +132,6 @@ def test_a_game_has_its_page_and_a_turn(capsys: pytest.CaptureFixture[str]) -> N
     ("name", "words"),
     [
         ("lmgame/TicTacTo-v0", "did you mean 'lmgame/TicTacToe-v0'"),
-        ("/no/such.yaml", "there is no file of experiments /no/such.yaml"),
         ("EMPTY", "holds no checkpoint"),
     ],
 )

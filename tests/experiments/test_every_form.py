@@ -27,7 +27,7 @@ CONFIGS: list[tuple[str, dict[str, Any]]] = [
                 "turn_suffix": "Turns left: {turns_left}",
             },
             "inference": {
-                "engine": "rllib_lmgame.inference.engines.transformers_engine:TransformersEngine",
+                "engine": "rllib_lmgame.inference.registry:Transformers",
                 "engine_kwargs": {"seed": 1},
             },
             "token_ppo": {
@@ -35,8 +35,12 @@ CONFIGS: list[tuple[str, dict[str, Any]]] = [
                 "policy_loss": {"type": "gspo", "clip_low": 0.1, "clip_high": 0.3, "dual_clip": 3},
                 "critic": {"warmup": {"type": "gradient", "iterations": 1, "lr": 0.25}, "normalization": "popart"},
                 "aggregation": {"type": "constant_length", "length": 500},
-                "importance": {"cap": 2, "level": "turn", "band": {"low": 0.5, "high": 5, "level": "trajectory"}},
-                "kl": {"estimator": "k2", "gradient": "k3", "reference": {"type": "ema", "decay": 0.9}},
+                "importance_sampling": {
+                    "cap": 2,
+                    "level": "turn",
+                    "mask": {"low": 0.5, "high": 5, "level": "trajectory"},
+                },
+                "kl": {"estimator": "k2", "loss_estimator": "k3", "reference": {"type": "ema", "decay": 0.9}},
                 "adam_betas": [0, 0.5],
             },
             "data_selection": {
@@ -66,9 +70,9 @@ CONFIGS: list[tuple[str, dict[str, Any]]] = [
                     }
                 },
                 "critic": {"target": "gae", "lr": 1e-4, "clip": 0.2, "grad_clip": 0.5, "backbone_lr": None},
-                "importance": None,
+                "importance_sampling": None,
                 "entropy": {"target": 0.5, "rate": 0.01},
-                "kl": {"schedule": [[0, 0.1], [10, 0.01]], "reference": "ema"},
+                "kl": {"coef": [[0, 0.1], [10, 0.01]], "reference": "ema"},
             },
             "language_model": {"lora": {"r": 4, "target_modules": ["q_proj"], "init": None}},
             "env_config": {"max_turns": {"by": "env_steps", "points": [[0, 5], [10, 9]], "type": "step"}},
@@ -229,7 +233,10 @@ def check_carried(experiment: CheckedExperiment) -> None:
 
 def seats_of(config) -> list[str]:
     """Who plays the two seats of a game, in one episode."""
-    mapping, episode = config.seat_mapping(), {"episode": None, "agent_ids": ("player_0", "player_1"), "seed": 3}
+    mapping, episode = (
+        config.agent_to_module_mapping(),
+        {"episode": None, "agent_ids": ("player_0", "player_1"), "seed": 3},
+    )
     return [mapping("player_0", role="X", **episode), mapping("player_1", role="O", **episode)]
 
 

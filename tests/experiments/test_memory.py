@@ -39,7 +39,7 @@ from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.spec import Source, make_specs
 from rllib_lmgame.learners.microbatch import LEAST_ACTIVATIONS, MOST_TOKENS, default_tokens, kept_per_token, plain_layer
 from rllib_lmgame.policies.model import isolation
-from rllib_lmgame.policies.model.isolation import Apart, Packing
+from rllib_lmgame.policies.model.isolation import Packing
 
 
 def test_parameters_are_those_of_the_model():
@@ -372,7 +372,11 @@ def test_the_dry_run_says_what_it_costs_that_rows_are_not_packed(planned, tmp_pa
     kinds = {"layer_types": ["conv", "full_attention"]} if model_type == "lfm2" else {}
     AutoConfig.for_model(model_type or "qwen2", **sizes, **kinds).save_pretrained(tmp_path)
     if not model_type:
-        monkeypatch.setattr(isolation, "packing_of", lambda config: Packing(Apart.NOT_TRIED, "it is too large"))
+        monkeypatch.setattr(
+            isolation,
+            "packing_of",
+            lambda config: Packing("whether rows stay apart could not be tried: it is too large"),
+        )
     config.language_model(model=str(tmp_path))
     lines = layout_lines(config, "player")
     assert len(lines) == bool(said) and said in "".join(lines)

@@ -14,13 +14,13 @@ from ray.tune import CheckpointConfig
 from rllib_lmgame.algorithms.checkpoints.manifest import ITERATION_FILE, write_manifest
 from rllib_lmgame.algorithms.checkpoints.paths import MARKER, find_checkpoint
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.datasets.files import files_of
 from rllib_lmgame.experiments.run.resume import (
     adopt_newest,
     is_started,
     newest_whole,
     ways_on,
 )
-from rllib_lmgame.rollouts.taught.files import files_of
 
 
 def halve(path: Path) -> None:

@@ -12,16 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
-from rllib_lmgame.algorithms.checkpoints.unpickling import check_unpickling
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.base.schedule import ENV_STEPS, NUMBERS
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, resolve_algorithm
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
-from rllib_lmgame.experiments.checks.taught import check_taught
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file
-from rllib_lmgame.experiments.results.outcome import load_report
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_searcher, split_scheduler
 from rllib_lmgame.experiments.search.spaces import (
     GRID,
@@ -36,8 +32,6 @@ from rllib_lmgame.experiments.search.spaces import (
 )
 from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, check_stopping_number, dotted, make_specs
 from rllib_lmgame.experiments.stock import check_stock_config
-from rllib_lmgame.policies.model.files import check_model
-from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.algorithms import PREFERENCES, SUPERVISED, AlgorithmEntry, entry_of, known_entry
 from rllib_lmgame.settings.names import check_keys, check_top_level
 from rllib_lmgame.settings.plugins import REPORTS
@@ -155,6 +149,8 @@ def _known(spec: ExperimentSpec) -> AlgorithmEntry | None:
 
 
 def _check(spec: ExperimentSpec) -> CheckedExperiment:
+    from rllib_lmgame.experiments.results.outcome import load_report
+
     num_trials = grid_size(spec.config) * spec.options.num_samples
     check_scheduler(spec.options.scheduler, num_trials, spec.checkpoint)
     make_searcher(spec)
@@ -229,6 +225,7 @@ def named_metrics(spec: ExperimentSpec) -> dict[str, str]:
 def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any:
     """The algorithm's validated configuration for one point. Raises: ConfigError: keys start with ``config.``."""
     from rllib_lmgame.envs.contract.base import GameError
+    from rllib_lmgame.experiments.checks.datasets import check_dataset
 
     try:
         config = algorithm.default_config()
@@ -240,7 +237,7 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
             from rllib_lmgame.algorithms.games import check_games_can_be_made
 
             check_games_can_be_made(config)
-            check_taught(config)
+            check_dataset(config)
     except ConfigError as error:
         path = error.path if error.path.startswith("config.") else f"config.{error.path}".rstrip(".")
         raise ConfigError(path, error.message, error.source) from None
@@ -298,8 +295,12 @@ _OF_MODELS = ("model", "tiny", "tokenizer")
 def _check_model(options: LanguageModelOptions, written: Collection[str], key: str) -> None:
     """Check a model and its tokenizer; only what is written in this place is looked at."""
     if options.model == TINY_MODEL and "tiny" in written:
+        from rllib_lmgame.policies.model.tiny import check_shape
+
         check_shape(options.tiny, f"{key}.tiny")
     if options.model != TINY_MODEL and "model" in written:
+        from rllib_lmgame.policies.model.files import check_model
+
         check_model(options.model, f"{key}.model")
     place = options.tokenizer if "tokenizer" in written else None
     if place is not None and place.startswith((".", "/", "~")) and not expanded(place).is_dir():
@@ -348,6 +349,9 @@ def _check_storage(path: str | None) -> None:
 
 
 def _check_restore(path: str, trust: bool) -> None:
+    from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
+    from rllib_lmgame.algorithms.checkpoints.unpickling import check_unpickling
+
     if is_uri(path):
         raise ConfigError("restore", f"Tune restores from directories only; copy {path} to one that all nodes see")
     try:

@@ -38,7 +38,6 @@ from rllib_lmgame.experiments.files.reading import dump_text
 from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.spaces import find_search_spaces
 from rllib_lmgame.experiments.spec import STOPS, dotted
-from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.policies.model.files import local_config, model_directory
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 from rllib_lmgame.settings.sections.rllib import FIELDS
@@ -227,7 +226,7 @@ def _cache_lines(config: Any, policy: str, shape: memory.ModelShape) -> list[str
     options, context = config.inference_options, config.language_model_of(policy).context_length
     per_token = memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=options.tensor_parallel_size)
     if cache is None:
-        if find_engine(options.engine).reserves_cache:
+        if options.engine.reserves_cache:
             return [
                 f"#     the rest of {options.gpu_memory_utilization:.0%} of each GPU is the engine's key-value cache"
             ]

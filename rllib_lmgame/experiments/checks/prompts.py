@@ -13,7 +13,7 @@ from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
-from rllib_lmgame.experiments.checks.taught import begins_with_expert, check_data, data_of
+from rllib_lmgame.experiments.checks.datasets import begins_with_expert, check_data, data_of
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 
@@ -135,7 +135,7 @@ def _is_quick(game: GameConfig) -> bool:
 
 def _check_sayable(chat: Any, game: str, actions: Sequence[str]) -> None:
     """Refuse a form of replies in which no legal action can be written."""
-    name = chat.options.reply_format
+    name = chat.options.reply_format.type
     if name != "tags" and actions and not any(chat.choice_ids(action) for action in actions):
         raise ConfigError(
             "config.language_model.reply_format",
@@ -163,7 +163,7 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
     from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
     from rllib_lmgame.rollouts.plans import plan_episodes
     from rllib_lmgame.rollouts.seats import ExpertReplies, LanguageModelSeat
-    from rllib_lmgame.rollouts.sources import LineUps
+    from rllib_lmgame.rollouts.sources import AgentMapper
     from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 
     config, timeout_s = chats.config, chats.config.text_rollout_options.env_step_timeout_s
@@ -171,7 +171,7 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
     if session.program is not None:  # What it asks is for it to say.
         abandon(session)
         return
-    line_ups = LineUps(config)
+    agent_mapper = AgentMapper(config)
     call = GameCalls(session.game_id, session.trusted, timeout_s)
     stage = config.supervised_options
     taught = stage is not None and stage.data is None and game in config.training_games()
@@ -179,11 +179,11 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
     expert = ExpertReplies(make_scripted_player(stage.expert), random.Random(0)) if taught else None
     try:
         for plan in plan_episodes(1, run_seed=config.seed or 0, purpose="train", iteration=0):
-            line_up = line_ups.line_up(plan, session.roles)
+            assignments = agent_mapper.assignments(plan, session.roles)
             await call("reset", session.reset, plan.seed)
             for agent in await call("to_act", session.to_act):
-                policy = line_up[agent].module_id
-                if line_up[agent].player != LANGUAGE_MODEL or (chat := chats.of(policy, game)) is None:
+                policy = assignments[agent].module_id
+                if assignments[agent].player != LANGUAGE_MODEL or (chat := chats.of(policy, game)) is None:
                     continue
                 chat = chat.for_game(session.functions)
                 seat = LanguageModelSeat(

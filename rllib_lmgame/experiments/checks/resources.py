@@ -23,7 +23,7 @@ from rllib_lmgame.algorithms.cluster.footprint import (
 )
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
-from rllib_lmgame.inference.registry import VLLM, find_engine
+from rllib_lmgame.inference.registry import VLLM
 from rllib_lmgame.inference.serving.out_of_memory import ENGINE_KEYS, LEARNER_KEYS
 from rllib_lmgame.policies.model.files import local_config, model_directory
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
@@ -246,7 +246,7 @@ def _check_engines(config: Any, taken: Footprint) -> None:
     """Refuse vLLM on CPUs beside learners on GPUs, and a cache that holds no whole context."""
     options = config.inference_options
     engines = [p for p in taken.processes if p.name.startswith("engine")]
-    if engines and find_engine(options.engine) is VLLM and config.num_gpus_per_learner and not options.on_gpu:
+    if engines and isinstance(options.engine, VLLM) and config.num_gpus_per_learner and not options.on_gpu:
         raise ConfigError(
             "config.inference.num_gpus_per_engine",
             "is 0, but config.num_gpus_per_learner is not: an installation has vLLM for CPUs or for GPUs; set it, "
