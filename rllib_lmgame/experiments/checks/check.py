@@ -15,8 +15,7 @@ from typing import Any
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.base.schedule import ENV_STEPS, NUMBERS
 from rllib_lmgame.base.storage import expanded, is_uri
-from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, resolve_algorithm
-from rllib_lmgame.experiments.checks.callbacks import check_callbacks
+from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, check_callbacks, resolve_algorithm
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_searcher, split_scheduler
 from rllib_lmgame.experiments.search.spaces import (
