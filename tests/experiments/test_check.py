@@ -229,11 +229,6 @@ def test_numbers_of_evaluations_that_nobody_makes_are_refused():
     measured = "config.evaluation_config={measures: [exploitability]}"
     for name in ("exploitability", "exploitabilty", "env_runners/measures/joint_share"):
         assert error_of(kuhn, f"stop={{evaluation/{name}: 0.9}}", measured).path == f"stop.evaluation/{name}"
-    asha = "scheduler={type: asha, mode: max, metric: evaluation/env_runners/%s}"
-    for metric, taken in (("success_rate", True), ("measures/joint_share", False)):
-        sokoban = (asha % metric, "config.evaluation_interval=2")
-        assert taken or "set config.evaluation_interval: 1" in error_of(GAME, *sokoban).message
-        check(GAME, asha % metric, f"config.evaluation_interval={1 + taken}")
 
 
 def test_notices_for_what_may_be_a_mistake():
