@@ -23,9 +23,8 @@ from rllib_lmgame.cli.options import JSON, Option
     JSON,
 )
 def command(args: argparse.Namespace) -> int:
-    from rllib_lmgame.experiments.results.comparison import compare, comparison_lines
+    from rllib_lmgame.experiments.results.comparison import compare, comparison_lines, draw, write_tables
     from rllib_lmgame.experiments.results.curves import read_curves, trial_directories
-    from rllib_lmgame.experiments.results.figures import draw, write_tables
 
     curves, metric, left_out = read_curves(trial_directories(expanded(name) for name in args.runs), args.metric)
     for line in left_out:

@@ -15,7 +15,7 @@ from rllib_lmgame.cli import options
 from rllib_lmgame.cli.options import JSON, OUT_FILE, Option, Section, given
 
 if TYPE_CHECKING:
-    from rllib_lmgame.experiments.acceptance.running import Outcome
+    from rllib_lmgame.experiments.selftest.running import Outcome
 
 LOG_LINES = 8
 """Lines of a failed check's output that a terminal is shown; JSON has more."""
@@ -68,9 +68,9 @@ def print_findings() -> list[Any]:
 def _test_gpus(args: argparse.Namespace) -> int:
     """Run the checks of the GPUs, and print each result as soon as it is there."""
     from rllib_lmgame.base.new_files import new_file, writing
-    from rllib_lmgame.experiments.acceptance.checks import Here, named
-    from rllib_lmgame.experiments.acceptance.running import FAILED, outcomes
     from rllib_lmgame.experiments.checks.machine import findings
+    from rllib_lmgame.experiments.selftest.checks import Here, named
+    from rllib_lmgame.experiments.selftest.running import FAILED, outcomes
     from rllib_lmgame.policies.model.files import check_model
 
     checks = named(args.checks or ())

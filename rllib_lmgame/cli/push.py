@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.base.text import printable, size_text
@@ -40,10 +39,9 @@ def command(args: argparse.Namespace) -> int:
     if policy not in trained or (args.policy is None and len(trained) > 1):
         hint = did_you_mean(args.policy or "", trained, f"trained policies: {', '.join(trained)}")
         raise ConfigError("--policy", f"name the policy to push; {hint}")
-    files = files_to_push(saved_model(checkpoint, config, policy, last=args.last_iterate), checkpoint)
-    for name, content in files.items():
-        size = content.stat().st_size if isinstance(content, Path) else len(content)
-        print(printable(f"{size_text(size):>8}  {name}"))
+    files = files_to_push(saved_model(checkpoint, config, policy, last=args.last_iterate))
+    for name, file in files.items():
+        print(printable(f"{size_text(file.stat().st_size):>8}  {name}"))
     if not args.dry_run:
         message = args.message or f"{policy} after iteration {iteration_of(checkpoint) or '?'}"
         print(push(files, args.repository, public=args.public, revision=args.revision, message=message))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from rllib_lmgame.algorithms.checkpoints.unpickling import TRUST_FLAG, check_res
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import values_of
 from rllib_lmgame.base.lock import locked
-from rllib_lmgame.base.storage import absolute, is_uri
-from rllib_lmgame.experiments.checks.callbacks import make_callbacks
+from rllib_lmgame.base.storage import absolute, is_uri, with_absolute_paths
+from rllib_lmgame.envs.registry import options_of
+from rllib_lmgame.experiments.checks.algorithms import make_callbacks
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, named_metrics
 from rllib_lmgame.experiments.checks.outside import tell_sandbox
 from rllib_lmgame.experiments.checks.resources import asked_by, request_of
@@ -39,7 +40,6 @@ from rllib_lmgame.experiments.results.outcome import (
     summarize,
 )
 from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile
-from rllib_lmgame.experiments.run.absolute_paths import with_paths_of_here
 from rllib_lmgame.experiments.run.callbacks import (
     MetricNames,
     ProgressFile,
@@ -61,6 +61,8 @@ from rllib_lmgame.experiments.run.resume import (
 from rllib_lmgame.experiments.search.schedulers import make_scheduler, make_searcher
 from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.experiments.spec import stopping_criteria
+from rllib_lmgame.settings.algorithms import AlgorithmEntry
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.telemetry.trial_names import settings_name, trial_settings
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -272,3 +274,47 @@ def _report(experiment: CheckedExperiment, summaries: list[TrialSummary]) -> Non
     began = time.monotonic()
     load_report(experiment.spec.options.report)(summaries)
     print(f"report took {time.monotonic() - began:.0f} s", flush=True)
+
+
+def with_paths_of_here(config: Mapping[str, Any], entry: AlgorithmEntry | None) -> dict[str, Any]:
+    """The configuration with absolute paths of local models, tokenizers, logs and games' path options.
+
+    Looks into search spaces too. ``entry`` is the algorithm's; ``None`` for other algorithms.
+    """
+    whole = dict(config)
+    if entry is None:
+        return whole
+    for section in entry.groups.keys() & config.keys():
+        whole[section] = with_absolute_paths(entry.groups[section], config[section])
+    if isinstance(policies := config.get("policies"), Mapping):
+        whole["policies"] = {name: _policy(options) for name, options in policies.items()}
+    return _with_games(whole)
+
+
+def _policy(options: Any) -> Any:
+    if not isinstance(options, Mapping) or "language_model" not in options:
+        return options
+    return {**options, "language_model": with_absolute_paths(LanguageModelOptions, options["language_model"])}
+
+
+def _with_games(settings: Any) -> Any:
+    """A mapping with ``env_config`` beside ``env``, and perhaps lists of such mappings below ``games``."""
+    if not isinstance(settings, Mapping):
+        return settings
+    whole = dict(settings)
+    for name in _texts(settings.get("env")):
+        group = options_of(name)
+        if group is not None and "env_config" in whole:
+            whole["env_config"] = with_absolute_paths(group, whole["env_config"])
+    if isinstance(games := settings.get("games"), list | tuple):
+        whole["games"] = [_with_games(game) for game in games]
+    if "evaluation_config" in settings:
+        whole["evaluation_config"] = _with_games(settings["evaluation_config"])
+    return whole
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
+        yield from _texts(item)

@@ -6,7 +6,6 @@ Keys are those of RLlib's experiment files (arguments of ``ray.tune.experiment.E
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +18,6 @@ from rllib_lmgame.settings.algorithms import OWN, PPO, known_entry
 from rllib_lmgame.settings.plugins import CALLBACKS, REPORTS
 from rllib_lmgame.settings.run import find_key
 from rllib_lmgame.settings.sections.rllib import FLAT_KEYS
-from rllib_lmgame.telemetry.metrics import DATA_EPOCHS
 
 
 def dotted(parts: Iterable[str | int]) -> str:
@@ -361,23 +359,6 @@ class AtMost:
 
     def __repr__(self) -> str:
         return f"at most {self.number:g}"
-
-
-_RISING = frozenset({"training_iteration", "ppo_iteration", "supervised_steps", "time_total_s", DATA_EPOCHS})
-"""Numbers at the top of a result that begin at 0 and only grow, beside RLlib's counters."""
-
-_COUNTER = re.compile(r"(.*/)?num_(episodes|((env|agent|module)_steps_(sampled|trained)))_lifetime")
-
-
-def check_stopping_number(setting: str, metric: str, number: float) -> None:
-    """Refuse a number that counters pass at once or never. Raises: ConfigError: as far as the metric's name tells."""
-    if metric in _RISING or _COUNTER.fullmatch(metric):
-        if setting == "stop_below":
-            raise ConfigError(f"{setting}.{metric}", f"{metric} only grows; use `stop`")
-        if number <= 0:
-            raise ConfigError(
-                f"{setting}.{metric}", f"must be greater than 0, which the first result exceeds, got {number:g}"
-            )
 
 
 def stopping_criteria(options: ExperimentOptions) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from rllib_lmgame.base.group import (
     walk,
 )
 from rllib_lmgame.base.schedule import ScheduleOptions, schedules_in, with_numbers
-from rllib_lmgame.base.storage import with_whole_paths
+from rllib_lmgame.base.storage import with_absolute_paths
 from rllib_lmgame.base.threads import AUTO
 from rllib_lmgame.settings.algorithms import OWN, TOKEN_PPO, WITHOUT_VALUES, AlgorithmEntry
 from rllib_lmgame.settings.sections.games import GameConfig, game_of_env
@@ -99,7 +99,7 @@ class RunConfig(RLlibOptions, OtherOptions):
                     if key != "evaluation_config":
                         continue
                     value = EvaluationOptions()
-                value = with_whole_paths(each.group, value)
+                value = with_absolute_paths(each.group, value)
             found[key] = value
         return found
 

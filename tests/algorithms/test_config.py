@@ -18,7 +18,7 @@ from ray.tune.registry import get_trainable_cls
 from rllib_lmgame.algorithms.facts import RunFacts
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError, nearest
-from rllib_lmgame.base.group import build, declared, walk, with_changes
+from rllib_lmgame.base.group import declared, walk, with_changes
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.base.schedule import ScheduleOptions
 from rllib_lmgame.envs.contract.base import GameError

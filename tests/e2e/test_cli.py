@@ -145,7 +145,7 @@ def test_an_algorithm_without_ray_starts_it_quietly(tiny_dict) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_run_with_a_damaged_state_goes_on_and_no_iteration_stands_twice(rllib, write_file, tmp_path) -> None:
+def test_a_killed_run_goes_on_and_no_iteration_stands_twice(rllib, write_file, tmp_path) -> None:
     file = write_file("killed", 60)
     first = rllib(f"train file {file} --checkpoint-freq 2")
     first.wait_for("iter    1")
@@ -154,15 +154,13 @@ def test_a_killed_run_with_a_damaged_state_goes_on_and_no_iteration_stands_twice
     first.wait_for("iter    5")
     first.process.kill()
     first.finish(-signal.SIGKILL)
-    (state,) = tmp_path.glob("results/killed/experiment_state-*.json")
-    state.write_bytes(state.read_bytes()[: state.stat().st_size // 2])
     (results,) = tmp_path.glob("results/killed/*/result.json")
     before = iterations(results)
     assert before[:5] == [1, 2, 3, 4, 5]
 
     stop = f"--stop '{{ppo_iteration: {before[-1] + 2}}}'"
     text = rllib(f"train file {file} --checkpoint-freq 2 --resume {stop}").finish()
-    assert "last whole copy" in text and "iter    2" not in text
+    assert "iter    2" not in text
     assert iterations(results) == list(range(1, before[-1] + 3))
 
 

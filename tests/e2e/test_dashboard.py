@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import browser
 import commands
@@ -20,8 +22,7 @@ from rllib_lmgame.telemetry import gauges
 
 RUN = """
 import sys
-from rllib_lmgame.experiments.run.cluster import running_cluster
-from rllib_lmgame.experiments.run.cluster import RunOptions
+from rllib_lmgame.experiments.run.cluster import RunOptions, running_cluster
 
 with running_cluster([], RunOptions(address="local", num_cpus=2, object_store_memory=10**8, dashboard=True)):
     print("up", flush=True)
@@ -49,9 +50,11 @@ def address(printed: str) -> str:
 
 @pytest.fixture(scope="module")
 def token(printed: str) -> str:
-    """From the command that is printed, typed as it stands."""
+    """From the command that is printed, typed where the virtual environment is active."""
     command = re.search(r"which this prints: (.+)\)", printed).group(1)  # type: ignore[union-attr]
-    return subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+    active = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(command, shell=True, env=active, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout.strip()
 
 
 def _get(url: str, token: str | None = None) -> tuple[int, str]:

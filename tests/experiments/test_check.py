@@ -14,7 +14,7 @@ from rllib_lmgame.algorithms.models import initial_model
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.envs.games.grids.sokoban import Sokoban
-from rllib_lmgame.experiments.checks.callbacks import make_callbacks
+from rllib_lmgame.experiments.checks.algorithms import make_callbacks
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines, resolved_config
 from rllib_lmgame.experiments.checks.resources import request_of
@@ -218,11 +218,6 @@ def test_numbers_of_evaluations_that_nobody_makes_are_refused():
     measured = "config.evaluation_config={measures: [exploitability]}"
     for name in ("exploitability", "exploitabilty", "env_runners/measures/joint_share"):
         assert error_of(kuhn, f"stop={{evaluation/{name}: 0.9}}", measured).path == f"stop.evaluation/{name}"
-    asha = "scheduler={type: asha, mode: max, metric: evaluation/env_runners/%s}"
-    for metric, taken in (("success_rate", True), ("measures/joint_share", False)):
-        sokoban = (asha % metric, "config.evaluation_interval=2")
-        assert taken or "set config.evaluation_interval: 1" in error_of(GAME, *sokoban).message
-        check(GAME, asha % metric, f"config.evaluation_interval={1 + taken}")
 
 
 def test_notices_for_what_may_be_a_mistake():
@@ -367,23 +362,6 @@ def test_the_resolved_configuration_is_taken_as_a_file_and_says_the_same(overrid
     resolved = resolved_config(check(GAME, *overrides))
     again = {"a": {"run": "LMGamePPO", "stop": {"training_iteration": 1}, "config": resolved}}
     assert resolved_config(check(dump_text(again))) == resolved
-
-
-def test_rllib_s_advice_how_to_leave_the_new_stack_is_for_its_own_algorithms_only(monkeypatch) -> None:
-    import logging
-
-    from ray.util import debug
-
-    messages: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("ray.rllib.algorithms.algorithm_config")
-    monkeypatch.setattr(debug, "_logged", set())
-    monkeypatch.setattr(logger, "handlers", [handler])
-    logger.setLevel(logging.WARNING)
-    for text in (GAME, STOCK):
-        check(text)
-    assert [message[:25] for message in messages if "new API stack" in message] == ["You are running PPO on th"]
 
 
 def test_the_resolved_configuration_shows_its_schedules():

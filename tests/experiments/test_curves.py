@@ -13,10 +13,9 @@ import pytest
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli.main import main
+from rllib_lmgame.experiments.results import comparison
 from rllib_lmgame.experiments.results import curves as plot
-from rllib_lmgame.experiments.results import figures
-from rllib_lmgame.experiments.results.comparison import COMPARED, compare, print_comparison
-from rllib_lmgame.experiments.results.figures import draw
+from rllib_lmgame.experiments.results.comparison import COMPARED, compare, draw, print_comparison
 from rllib_lmgame.measures.statistics import mean_interval
 
 SUCCESS = plot.METRICS[0]
@@ -78,7 +77,7 @@ def test_seeds_measured_at_other_iterations_have_a_mean() -> None:
 def test_the_figure_has_bands_whole_numbers_and_marks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Of two runs with three seeds, evaluated four times, and of a long one that is averaged."""
     axes = pytest.importorskip("matplotlib.figure").Figure().subplots()
-    monkeypatch.setattr(figures, "figure", lambda path: nullcontext(axes))
+    monkeypatch.setattr(comparison, "figure", lambda path: nullcontext(axes))
     curves = [
         plot.Curve(f"{lr}{seed}", "sweep", [1, 2, 3, 4], [lr, lr + seed, lr, lr], settings={"lr": lr}, seed=seed)
         for lr in (0.25, 0.5)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import fcntl
 import json
 import math
-import subprocess
-import sys
 
 import own_home
 import pytest
 
 from rllib_lmgame.base.lock import LOCK_FILE
-from rllib_lmgame.experiments.results.outcome import TrialSummary, print_ranking, storage_root
+from rllib_lmgame.experiments.results.outcome import TrialSummary, print_ranking
 from rllib_lmgame.experiments.run.resume import place_runs, run_name
 from rllib_lmgame.experiments.spec import ExperimentSpec, Source, make_spec
 
@@ -118,14 +116,6 @@ def test_the_metric_of_the_scheduler_or_the_checkpoints_ranks(tmp_path, capsys) 
     assert "best first by training_iteration (max" in capsys.readouterr().out
     print_ranking(spec(tmp_path), trials[:1])
     assert capsys.readouterr().out == ""
-
-
-def test_no_test_sees_the_results_of_the_user() -> None:
-    """Neither this process nor one that it starts takes them for the place of a run that names none."""
-    code = "from ray.train.constants import DEFAULT_STORAGE_PATH as place; print(place)"
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    unnamed = make_spec("sweep", {"run": "PPO", "env": "CartPole-v1"}, Source("x.yaml"))
-    assert own_home.USERS_RESULTS not in (storage_root(unnamed), printed[-1])
 
 
 def test_the_guard_notices_who_looks_there(monkeypatch, tmp_path) -> None:

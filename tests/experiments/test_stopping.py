@@ -12,7 +12,7 @@ from ray.tune.experiment import Trial
 
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.spec import ExperimentOptions, stopping_criteria
-from tests.experiments.test_check import GAME, STOCK, check, error_of
+from tests.experiments.test_check import STOCK, check, error_of
 
 
 @pytest.mark.parametrize("number", [float, np.float32, np.float64])
@@ -39,9 +39,3 @@ def test_both_ways_are_read_checked_and_shown_alike():
     assert (error.path, "did you mean 'training_iteration'" in error.message) == ("stop_below.trainin_iteration", True)
     error = error_of(STOCK, "stop_below={training_iteration: 1}")
     assert (error.path, error.message) == ("stop_below.training_iteration", "stands below `stop` too; keep one")
-
-
-def test_a_run_over_a_list_of_levels_ends_after_so_many_passes():
-    assert not [said for said in check(GAME, "stop={data_epochs: 3}").spec.notices if "data_epochs" in said]
-    assert "must be greater than 0" in error_of(GAME, "stop={data_epochs: 0}").message
-    assert "only grows" in error_of(GAME, "stop_below={data_epochs: 3}").message

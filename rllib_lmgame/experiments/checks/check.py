@@ -15,8 +15,7 @@ from typing import Any
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.base.schedule import ENV_STEPS, NUMBERS
 from rllib_lmgame.base.storage import expanded, is_uri
-from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, resolve_algorithm
-from rllib_lmgame.experiments.checks.callbacks import check_callbacks
+from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, check_callbacks, resolve_algorithm
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_searcher, split_scheduler
 from rllib_lmgame.experiments.search.spaces import (
@@ -30,20 +29,19 @@ from rllib_lmgame.experiments.search.spaces import (
     mutated_points,
     sample_points,
 )
-from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, check_stopping_number, dotted, make_specs
+from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, dotted, make_specs
 from rllib_lmgame.experiments.stock import check_stock_config
 from rllib_lmgame.settings.algorithms import PREFERENCES, SUPERVISED, AlgorithmEntry, entry_of, known_entry
 from rllib_lmgame.settings.plugins import REPORTS
 from rllib_lmgame.settings.run import read
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
-from rllib_lmgame.telemetry.metrics import EVALUATION_COLUMNS, OF_TUNE, RESULT_HEADS
+from rllib_lmgame.telemetry.metrics import OF_TUNE, RESULT_HEADS
 
 MAX_GRID, MAX_TRIALS = 4096, 100_000
 MOST_WRONG_KEYS = 50
 """Of one file, that are named together."""
 UNKNOWN = ("unknown key", "has no effect")
 """How messages about keys begin."""
-_SCHEDULER_METRIC = "scheduler.metric"
 
 
 @dataclass
@@ -191,30 +189,17 @@ def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
     """Refuse to wait for metrics of evaluations that do not take place."""
     stage = config.supervised_options
     validates = stage is not None and stage.stop_at is not None
-    for key, name in named_metrics(spec).items():
-        head, _, rest = name.partition("/")
-        if head != "evaluation" or (validates and rest.startswith("env_runners/")):
-            continue
-        if not config.evaluation_interval:
+    measured = ("evaluation/env_runners/",) if validates else ()
+    for key, name in named_metrics(spec).items() if not config.evaluation_interval else ():
+        if name.startswith("evaluation/") and not name.startswith(measured):
             raise ConfigError(key, f"{name} is never measured: set config.evaluation_interval")
-        of_episodes = rest.removeprefix("env_runners/")
-        if (
-            key == _SCHEDULER_METRIC
-            and config.evaluation_interval > 1
-            and of_episodes not in (rest, *EVALUATION_COLUMNS)
-        ):
-            raise ConfigError(
-                key,
-                f"{name} is only in results of iterations that evaluate, and a scheduler looks for it in all of them: "
-                "set config.evaluation_interval: 1",
-            )
 
 
 def named_metrics(spec: ExperimentSpec) -> dict[str, str]:
     """Key -> the metric that it names."""
     kept, metric = spec.checkpoint.checkpoint_score_attribute, split_scheduler(spec.options.scheduler)[1].get("metric")
     named = {f"{stop}.{metric}": metric for stop, metric in _stops(spec)} | {
-        _SCHEDULER_METRIC: metric,
+        "scheduler.metric": metric,
         "checkpoint_config.checkpoint_score_attribute": kept,
         "config.evaluation_config.best": (spec.config.get("evaluation_config") or {}).get("best"),
     }
@@ -306,7 +291,6 @@ def _check_stop(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
     for key, metric in _stops(spec):
         if key == "stop_below" and metric in spec.options.stop:
             raise ConfigError(f"{key}.{metric}", "stands below `stop` too; keep one")
-        check_stopping_number(key, metric, getattr(spec.options, key)[metric])
         if entry is not None and metric == ENV_STEPS:
             raise ConfigError(f"{key}.{metric}", f"did you mean {NUMBERS[metric]!r}?")
         head = metric.split("/")[0]

@@ -42,8 +42,6 @@ from rllib_lmgame.policies.model.files import local_config, model_directory
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 from rllib_lmgame.settings.sections.rllib import FIELDS
 
-_INTERNAL = {"simple_optimizer", "policies_to_train", "policies"}
-
 
 def print_dry_run(checked: Sequence[CheckedExperiment]) -> None:
     """Print what each experiment would do."""
@@ -118,16 +116,10 @@ def _thread_lines(experiment: CheckedExperiment) -> list[str]:
 
 
 def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
-    """Option groups and RLlib's declared keys with all values; of its others what was set, or is not its default."""
+    """Option groups and RLlib's declared keys with all values; of its others what was set."""
     config, given = experiment.configs[0], experiment.spec.config
-    defaults = _plain_defaults(config)
-
-    def changed(key: str, value: Any) -> bool:
-        hidden = key.startswith("_") or key in _INTERNAL or value is None
-        return not hidden and key in defaults and _simple(defaults[key]) and value != defaults[key]
-
     values = {**{key: getattr(config, key, config) for key in given}, **config.to_dict()}
-    resolved = {key: item for key, item in values.items() if _simple(item) and (key in given or changed(key, item))}
+    resolved = {key: values[key] for key in given if _simple(values[key])}
     if not experiment.algorithm.own:
         return resolved
     s = config.run
@@ -151,12 +143,6 @@ def _evaluation(config: Any) -> dict[str, Any]:
 def _whole(numbers: Mapping[str, float]) -> dict[str, float]:
     """Whole numbers without a decimal point."""
     return {key: int(value) if float(value).is_integer() else value for key, value in numbers.items()}
-
-
-def _plain_defaults(config: Any) -> dict[str, Any]:
-    from ray.rllib.algorithms.ppo import PPOConfig
-
-    return PPOConfig().to_dict() if isinstance(config, PPOConfig) else {}
 
 
 def _simple(value: Any) -> bool:

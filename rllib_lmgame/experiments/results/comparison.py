@@ -1,14 +1,15 @@
-"""Runs beside each other: their final figures with intervals, and the keys in which they differ."""
+"""Runs beside each other: final figures with intervals, keys in which they differ, curves (PNG) and tables (CSV)."""
 
 from __future__ import annotations
 
 import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import IO, Any
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.text import columns, first_line, shown
@@ -19,6 +20,7 @@ from rllib_lmgame.experiments.results.curves import (
     bounds,
     differing,
     figure_text,
+    mean_curve,
     names_of_runs,
     read_curves,
     seeds_of_runs,
@@ -26,7 +28,6 @@ from rllib_lmgame.experiments.results.curves import (
     window_of,
     within_range,
 )
-from rllib_lmgame.experiments.results.figures import draw
 from rllib_lmgame.measures.statistics import mean_interval
 from rllib_lmgame.telemetry.metrics import RLLIB_EVALUATION
 
@@ -135,3 +136,133 @@ def print_comparison(directory: Path, trials: Sequence[Path]) -> None:
         print(f"  curves      {draw(curves, directory / COMPARED, metric, directory.name)}")
     except (ConfigError, MissingDependencyError, OSError) as error:
         print(f"note: no comparison of the trials: {first_line(error)}", file=sys.stderr)
+
+
+_FEW = 20
+"""Points of a curve that has a mark at each."""
+
+
+def write_tables(curves: Sequence[Curve], out: Path, metric: str) -> list[Path]:
+    """Write the CSV files; returns their paths. Each row has the run, the seed, the trial's directory, and the settings
+    in which the runs differ. Trials of several experiments are named ``EXPERIMENT/TRIAL``.
+    """
+    import pandas as pd
+
+    several = len({curve.experiment for curve in curves}) > 1
+    runs = seeds_of_runs(curves)
+    varied = differing({str(i): run[0].settings for i, run in enumerate(runs)})
+    points, heldout = list[dict[str, Any]](), list[dict[str, Any]]()
+    for i, (name, run) in enumerate(zip(names_of_runs(runs), runs, strict=True)):
+        for curve in run:
+            trial = f"{curve.experiment}/{curve.name}" if several else curve.name
+            head = {"run": name, "seed": curve.seed, "trial": trial}
+            head |= {key: each.get(str(i), "") for key, each in varied.items()}
+            for iteration, seconds, value in zip(curve.iterations, curve.seconds, curve.values, strict=True):
+                points.append({**head, "iteration": int(iteration), "time_s": round(seconds, 1), metric: value})
+            for milestone, verdicts in curve.heldout.items():
+                levels, low, rate, high = success_over_levels(verdicts)
+                heldout.append(
+                    {**head, "milestone": milestone, "levels": levels, "success": rate, "low": low, "high": high}
+                )
+    tables = {out.with_name(out.name + ".csv"): points}
+    if heldout:
+        tables[out.with_name(out.name + "-heldout.csv")] = heldout
+    for path, rows in tables.items():
+        pd.DataFrame(rows).to_csv(path, index=False, float_format="%.6g")
+    return list(tables)
+
+
+def draw(curves: Sequence[Curve], out: Path, metric: str, title: str) -> Path:
+    """Draw the figure: every trial faintly, the mean of each run with its 95 % interval as a band, held-out levels as
+    points with 95 % intervals. The axis says over how many iterations lines are averaged (:func:`~.curves.window_of`).
+    Runs are named as :func:`~.curves.names_of_runs` does.
+    """
+    path = out.with_name(out.name + ".png")
+    window = window_of(metric, curves)
+    with figure(path) as axes:
+        runs = seeds_of_runs(curves)
+        for number, (name, run) in enumerate(zip(names_of_runs(runs), runs, strict=True)):
+            _draw_run(axes, run, f"C{number}", name if len(runs) > 1 else "", window)
+        shown = axes.get_ylim()
+        for number, run in enumerate(runs):
+            _draw_band(axes, run, f"C{number}", window, metric)
+        if not metric.endswith("_rate"):  # Bands of two seeds may be far wider than all curves together.
+            axes.set_ylim(shown)
+        axes.set_xlabel("iteration")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        what = metric.split("/")[-1].replace("_", " ")
+        levels = {"env_runners": " on training levels", "evaluation": " in evaluations"}.get(metric.split("/")[0], "")
+        axes.set_ylabel(f"{what}{levels}" + (f",\nmean of {window} iterations" if window > 1 else ""))
+        axes.set_title(title)
+    return path
+
+
+@contextmanager
+def figure(path: Path | IO[bytes]) -> Iterator[Any]:
+    """Axes to draw on; the figure is written at the end, as PNG. Raises: MissingDependencyError: without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingDependencyError("figures need matplotlib: pip install 'rllib-lmgame[plots]'") from None
+
+    drawn = Figure(figsize=(7.2, 4.2), dpi=140)  # Without pyplot, which knows of windows and takes a second.
+    axes = drawn.subplots()
+    yield axes
+    axes.grid(alpha=0.3)
+    texts = [axes.title, axes.xaxis.label, axes.yaxis.label]
+    if axes.get_legend_handles_labels()[0]:
+        texts += axes.legend(loc="best", fontsize=8).get_texts()
+    for text in texts:
+        text.set_parse_math(False)  # Names are users': `$$` is no formula.
+    drawn.tight_layout()
+    drawn.savefig(path, format="png", metadata={"Software": None})
+
+
+def _draw_run(axes: Any, curves: Sequence[Curve], colour: str, name: str, window: int) -> None:
+    """The trials of one run; ``name`` tells it from others."""
+    for curve in curves:
+        axes.plot(curve.iterations, curve.values, color=colour, alpha=0.25, linewidth=1, **_marks(curve.values, 3))
+    iterations, means = mean_curve(curves, window)
+    seeds = f"mean of {len(curves)} seeds" if len(curves) > 1 else ""
+    interval = "95 % interval" if any(low is not None for _, low, _ in means) else ""
+    label = ", ".join(filter(None, (name, seeds, interval)))
+    values = [mean for mean, _, _ in means]
+    axes.plot(iterations, values, color=colour, linewidth=2, **_marks(values, 5), label=label)
+    _draw_heldout(axes, curves, f"{name}, " if name else "", colour if name else None)
+
+
+def _draw_band(axes: Any, curves: Sequence[Curve], colour: str, window: int, metric: str) -> None:
+    iterations, means = mean_curve(curves, window)
+    spread = [(i, low, high) for i, (_, low, high) in zip(iterations, means, strict=True) if low is not None]
+    if spread:
+        at, low, high = zip(*spread, strict=True)
+        bounds = [[within_range(metric, bound) for bound in each] for each in (low, high)]
+        axes.fill_between(at, *bounds, color=colour, alpha=0.15, linewidth=0)
+
+
+def _marks(values: Sequence[float], size: int) -> dict[str, Any]:
+    return {"marker": "o", "markersize": size} if len(values) <= _FEW else {}
+
+
+def _draw_heldout(axes: Any, curves: Sequence[Curve], name: str, colour_of_run: str | None) -> None:
+    last = max(curve.iterations[-1] for curve in curves)
+    places = {
+        "before warm start": (0.0, "tab:gray"),
+        "after warm start": (0.0, "tab:orange"),
+        "after training": (last, "tab:green"),
+    }
+    for milestone, (place, colour) in places.items():
+        verdicts = [verdict for curve in curves for verdict in curve.heldout.get(milestone, [])]
+        if not verdicts:
+            continue
+        _, low, rate, high = success_over_levels(verdicts)
+        spread = [[max(0.0, rate - low)], [max(0.0, high - rate)]]
+        axes.errorbar(
+            [place],
+            [rate],
+            yerr=spread,
+            fmt="o",
+            capsize=4,
+            color=colour_of_run or colour,
+            label=f"{name}held-out levels {milestone}: {rate:.3f}",
+        )

@@ -179,7 +179,8 @@ def read_heldout(directory: Path) -> dict[str, list[tuple[str, float]]]:
 
 def read_milestones(file: Path) -> dict[str, list[tuple[str, float]]]:
     """As :func:`read_heldout`, of one file."""
-    milestones = saved_milestones(file)
+    content = _read(file)
+    milestones = content.get("successes", {}) if file.name == REPORT_FILE else content
     try:
         return {
             name: [(seed_and_level(seed)[1], _share(success)) for seed, success in successes.items()]
@@ -188,12 +189,6 @@ def read_milestones(file: Path) -> dict[str, list[tuple[str, float]]]:
         }
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
         raise ConfigError("", f"{file} is damaged: {error}") from None
-
-
-def saved_milestones(file: Path) -> Any:
-    """Milestone -> success by seed, as such a file has it. Raises: OSError, ConfigError: it holds no mapping."""
-    content = _read(file)
-    return content.get("successes", {}) if file.name == REPORT_FILE else content
 
 
 def _share(success: Any) -> float:

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.cli.main import main
-from rllib_lmgame.experiments.acceptance import checks, running, trials
-from rllib_lmgame.experiments.acceptance.checks import CHECKS, Here, Measured, Setting, visible
-from rllib_lmgame.experiments.acceptance.learner_side import LearnerSide, model_directory_of
-from rllib_lmgame.experiments.acceptance.running import FOUND, run_apart
 from rllib_lmgame.experiments.checks.machine import Gpu
+from rllib_lmgame.experiments.selftest import checks, running, trials
+from rllib_lmgame.experiments.selftest.checks import CHECKS, Here, Measured, Setting, visible
+from rllib_lmgame.experiments.selftest.learner_side import LearnerSide, model_directory_of
+from rllib_lmgame.experiments.selftest.running import FOUND, run_apart
 
 NONE = Here((), (), 24.0, "there is no GPU here")
 CHECK = {check.name: check for check in CHECKS}

@@ -11,10 +11,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.experiments.acceptance.checks import Measured, Setting
-from rllib_lmgame.experiments.acceptance.engines import SHARE, used_gib
+from rllib_lmgame.experiments.selftest.checks import Measured, Setting
+from rllib_lmgame.experiments.selftest.engines import SHARE, used_gib
 
-NAME = "acceptance"
+NAME = "selftest"
 ITERATIONS = 3
 LOOK_EVERY_S = 0.5
 SHARED = {"num_learners": 1, "num_gpus_per_learner": 0.6}
@@ -79,7 +79,7 @@ def file_of(setting: Setting, changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _trained(setting: Setting, changes: dict[str, Any], memory: bool = False) -> list[Measured]:
-    file = setting.directory / "acceptance.yaml"
+    file = setting.directory / "selftest.yaml"
     file.write_text(json.dumps(file_of(setting, changes)), encoding="utf-8")
     watch = Memory() if memory and setting.gpus else None
     with watch or nullcontext():

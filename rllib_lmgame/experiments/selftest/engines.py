@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from rllib_lmgame.experiments.acceptance.checks import Measured, Setting
-from rllib_lmgame.experiments.acceptance.learner_side import CONTEXT, LearnerSide, model_directory_of, vocabulary_of
+from rllib_lmgame.experiments.selftest.checks import Measured, Setting
+from rllib_lmgame.experiments.selftest.learner_side import CONTEXT, LearnerSide, model_directory_of, vocabulary_of
 
 REQUESTS, PROMPT, REPLY = 16, 64, 48
 SHARE = 0.35
@@ -111,7 +111,7 @@ def bench(
     )
     start_local(num_cpus=8, num_gpus=gpus, include_dashboard=False, log_to_driver=False)
     try:
-        group = EngineGroup.create("acceptance", directory, options, CONTEXT)
+        group = EngineGroup.create("selftest", directory, options, CONTEXT)
         place = ray.remote(LearnerSide).options(num_cpus=1, num_gpus=min(1.0, left))
         yield Bench(
             setting, group, place.remote(directory, left > 0, "bfloat16" if setting.half else "float32"), directory

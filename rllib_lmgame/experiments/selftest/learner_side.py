@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rllib_lmgame.experiments.acceptance.checks import Measured, Setting
+from rllib_lmgame.experiments.selftest.checks import Measured, Setting
 
 GROUPS, ROWS, PROMPT, REPLY = 3, 4, 160, 48
 
