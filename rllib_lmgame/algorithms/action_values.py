@@ -9,7 +9,6 @@ from ray.tune import register_trainable
 
 from rllib_lmgame.algorithms.sft import LMGameSFT, LMGameSFTConfig
 from rllib_lmgame.algorithms.supervised import SupervisedStage
-from rllib_lmgame.inference.registry import TRANSFORMERS
 from rllib_lmgame.learners.objectives import ActionValueObjective, SupervisedObjective
 from rllib_lmgame.settings import algorithms as registry
 from rllib_lmgame.settings.sections.action_values import (
@@ -33,7 +32,7 @@ class LMGameMCConfig(LMGameSFTConfig):
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or LMGameMC)
-        self.inference(engine=TRANSFORMERS.name)
+        self.inference(engine="transformers")
 
     def action_values(self, **options: Any) -> Self:
         """The values, and what they count: :mod:`rllib_lmgame.settings.sections.action_values`."""

@@ -18,13 +18,13 @@ from rllib_lmgame.algorithms.cluster import engines
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.datasets.pairs import alone, has_choice
+from rllib_lmgame.datasets.selection import Facts, choose
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.log.sample import end_before, log_of_training
-from rllib_lmgame.rollouts.pairs import alone, has_choice
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, PlaySettings, played_parts
-from rllib_lmgame.rollouts.taught.selection import Facts, choose
 from rllib_lmgame.settings import algorithms as registry
 from rllib_lmgame.settings.algorithms import LEFT_OUT
 from rllib_lmgame.settings.sections.evolution import BASE, EvolutionOptions

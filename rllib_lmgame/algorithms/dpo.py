@@ -9,10 +9,10 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.tune import register_trainable
 
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
+from rllib_lmgame.datasets.pairs import Candidate, choose_pairs, has_choice, parted, side_of
+from rllib_lmgame.datasets.preferences import PreferenceDataset
 from rllib_lmgame.learners.objectives import PreferenceObjective
-from rllib_lmgame.rollouts.pairs import Candidate, choose_pairs, has_choice, parted, side_of
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, played_parts
-from rllib_lmgame.rollouts.taught.pairs import TaughtPairs
 from rllib_lmgame.settings import algorithms as registry
 from rllib_lmgame.settings.algorithms import LEFT_OUT
 from rllib_lmgame.settings.sections.preferences import DPOOptions
@@ -48,7 +48,7 @@ class LMGameDPO(LMGamePPO):
 
     def setup(self, config: LMGameDPOConfig) -> None:
         own = self.config.dpo_options
-        self._data = None if own.data is None else TaughtPairs(own, self.config.row_limits())
+        self._data = None if own.data is None else PreferenceDataset(own, self.config.row_limits())
         self._last_iteration = None if self._data is None else own.last_iteration(len(self._data))
         super().setup(config)
 

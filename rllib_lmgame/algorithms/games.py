@@ -19,7 +19,7 @@ from rllib_lmgame.policies.mapping import OTHERS, RoleMapping, SeatMapping
 from rllib_lmgame.rollouts.game_calls import opened
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.rollouts.sources import LineUps, Roles
+from rllib_lmgame.rollouts.sources import AgentMapper, Roles
 
 
 def on_split(games: Sequence[GameConfig], split: str, override: bool) -> tuple[GameConfig, ...]:
@@ -136,13 +136,13 @@ def _blamed(place: str, game: GameConfig) -> Iterator[None]:
 
 
 def check_seats(config: Any) -> None:
-    """Check one line-up of every game. Single-player games are built only if seats are mapped by name.
+    """Check one assignment of every game. Single-player games are built only if seats are mapped by name.
 
     Raises: ConfigError: if a seat has no policy, a learning policy has no seat, or a key is no seat.
     """
     if not config.settings.plays:
         return
-    mapping, line_ups = config.seat_mapping(), LineUps(config)
+    mapping, agent_mapper = config.agent_to_module_mapping(), AgentMapper(config)
     by_name = isinstance(mapping, SeatMapping)
 
     def seats_of(game: GameConfig) -> Roles:
@@ -153,9 +153,9 @@ def check_seats(config: Any) -> None:
     if isinstance(mapping, SeatMapping):
         _check_names(mapping.seats, games)
     for roles in games:
-        line_ups.line_up(_PLAN, roles)
+        agent_mapper.assignments(_PLAN, roles)
     if isinstance(mapping, SeatMapping | RoleMapping):  # The others deal seats anew from episode to episode.
-        seated = {seat.module_id for roles in training for seat in line_ups.line_up(_PLAN, roles).values()}
+        seated = {seat.module_id for roles in training for seat in agent_mapper.assignments(_PLAN, roles).values()}
         for policy in config.trained_policies():
             if policy not in seated:
                 message = f"gives {policy!r}, which learns, no seat of any game of training; map one to it"

@@ -9,6 +9,8 @@ from typing import Any
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.scheduled import scheduled_games
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.datasets.preferences import PreferenceDataset
+from rllib_lmgame.datasets.sft import Conversation, read_all, texts_of
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
@@ -19,8 +21,6 @@ from rllib_lmgame.policies.model.gguf_files import is_gguf
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session, run_to_end
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.rollouts.taught.pairs import TaughtPairs
-from rllib_lmgame.rollouts.taught.source import Conversation, taught, texts_of
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 
 CORPUS_VARIANTS = 32
@@ -79,9 +79,9 @@ def _conversations(config: LMGameConfig) -> Iterable[Conversation]:
     """Those of the files that are learnt from, if any are."""
     stage, pairs = config.supervised_options, getattr(config, "dpo_options", None)
     if stage is not None and stage.data is not None:
-        return taught(stage.data, stage.format)
+        return read_all(stage.data, stage.format)
     if pairs is not None and pairs.data is not None:
-        return TaughtPairs(pairs, config.row_limits()).conversations
+        return PreferenceDataset(pairs, config.row_limits()).conversations
     return ()
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 
 from rllib_lmgame.algorithms.cluster.learner_calls import measured_losses, update_learners
+from rllib_lmgame.datasets.sft import SFTDataset
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.rollouts.episodes import success_by_seed
 from rllib_lmgame.rollouts.metrics import episode_metrics
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
-from rllib_lmgame.rollouts.taught.source import TaughtEpisodes
 from rllib_lmgame.settings.algorithms import LEFT_OUT
 from rllib_lmgame.settings.sections.games import shares_of
 from rllib_lmgame.settings.sections.supervised import StopOptions, SupervisedOptions
@@ -33,7 +33,7 @@ class SupervisedStage:
         self.done = False
         self._validated: dict[str, Any] = {}
         self.milestones: dict[str, dict[str, float]] = {}
-        self.data = None if options.data is None else TaughtEpisodes(options, algorithm.config.row_limits())
+        self.data = None if options.data is None else SFTDataset(options, algorithm.config.row_limits())
         self._last_step = options.last_step(len(self.data.training)) if self.data else options.max_steps
 
     def step(self) -> None:

@@ -25,7 +25,7 @@ from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat, unread_replies
 from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.rollouts.sources import LineUps
+from rllib_lmgame.rollouts.sources import AgentMapper
 from rllib_lmgame.settings.algorithms import PPO
 from rllib_lmgame.telemetry.metrics import MOSTLY
 
@@ -54,8 +54,8 @@ class LoadedPolicies:
 
         Raises: EpisodeFailed: if no episode could be played to its end.
         """
-        line_ups = LineUps(self.config, players)
-        seated, failures = line_ups.seated(evaluated_levels(games, num_episodes), games)
+        agent_mapper = AgentMapper(self.config, players)
+        seated, failures = agent_mapper.assigned(evaluated_levels(games, num_episodes), games)
         seeded = self.config.settings.deterministic
         settings = PlaySettings(games, temperature=temperature, seeded=seeded, log=log, keep="nothing")
         result = self.runner.play(seated, settings)

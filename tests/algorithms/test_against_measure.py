@@ -24,7 +24,7 @@ from rllib_lmgame.measures.tic_tac_toe import chances, decisions, minimax_player
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.rollouts import game_calls
-from rllib_lmgame.rollouts.asking import Answer, NoRoom, NotAnswered
+from rllib_lmgame.rollouts.batch_inference import Answer, NoRoom, NotAnswered
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.sections.inference import InferenceOptions

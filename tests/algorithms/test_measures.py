@@ -10,9 +10,9 @@ from rllib_lmgame.algorithms.measuring.measures import load_measure, measure_pol
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.serving import client
-from rllib_lmgame.rollouts.asking import Answer, NotAnswered
+from rllib_lmgame.rollouts.batch_inference import Answer, NotAnswered
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.rollouts.sources import LineUps
+from rllib_lmgame.rollouts.sources import AgentMapper
 from rllib_lmgame.settings.plugins import MEASURES
 from rllib_lmgame.settings.trust import Gate
 
@@ -109,7 +109,7 @@ TWO = {"policies": ["one", "two"]}
 )
 def test_who_takes_the_seats(make_config, settings, expected) -> None:
     config = make_config(**KUHN, **settings)
-    found = profiles(config, LineUps(config), GameConfig(env=KUHN["env"]))
+    found = profiles(config, AgentMapper(config), GameConfig(env=KUHN["env"]))
     assert {name: list(seats.values()) for name, seats in found.items()} == expected
 
 

@@ -255,7 +255,7 @@ def test_what_a_resumed_trial_needs_lies_in_the_storage_of_the_run() -> None:
         ({"num_gpus_per_learner": 1}, False),
         ({"inference": {"num_gpus_per_engine": 1}, "text_rollouts": {"deterministic": True}}, True),
         ({"data_selection": {"oversample": 2}}, False),
-        ({"num_env_runners": 1, "overlap": {"max_staleness": 1}}, False),
+        ({"num_env_runners": 1, "async_rollouts": {"max_staleness": 1}}, False),
     ],
 )
 def test_a_run_on_cpus_repeats_where_nothing_contradicts_it(make_config, settings, repeats) -> None:

@@ -7,7 +7,7 @@ import pytest
 from rllib_lmgame.algorithms.measuring.tic_tac_toe import TicTacToeChances
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.measures.tic_tac_toe import chances, minimax_player, uniform_player
-from rllib_lmgame.rollouts.asking import Answer
+from rllib_lmgame.rollouts.batch_inference import Answer
 from rllib_lmgame.rollouts.records import GameConfig
 
 GAME = GameConfig(env="lmgame/TicTacToe-v0")

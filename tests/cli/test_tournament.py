@@ -80,7 +80,7 @@ def test_everything_is_told_and_written(tmp_path: Path, capsys: pytest.CaptureFi
     assert float(rows[1][2]) + float(rows[2][1]) == pytest.approx(0)  # Pay-offs of a zero-sum game.
     assert not list(out.glob("payoffs-all*"))  # Their scales differ.
     assert [table["by"] for table in numbers] == ["wins", "return", "wins"]
-    seats = [tuple(seat["module_id"] for seat in record["line_up"].values()) for record in played(out).values()]
+    seats = [tuple(seat["module_id"] for seat in record["assignments"].values()) for record in played(out).values()]
     assert {seats.count(order) for order in seats} == {4} and len(set(seats)) == 6
     assert len(sessions(out / "games.jsonl")) == 24  # Supervised learning can read it.
 

@@ -1,10 +1,19 @@
-"""A game that has begun, as most tests of games need one, and one that the expert plays to its end."""
+"""A game that has begun, as most tests of games need one, one that the expert plays to its end, and all games."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from pettingzoo import AECEnv
+
+from rllib_lmgame.envs.registry import own_games
+
+QUICK = {f"lmgame/{name}-v0" for name in ("GSM8K", "KuhnPoker", "RockPaperScissors", "Sokoban", "WebShop", "Werewolf")}
+"""Games of each kind. What takes long is tested with these, and with all games by ``make test-slow``."""
+each_game = pytest.mark.parametrize(
+    "game", [game if game in QUICK else pytest.param(game, marks=pytest.mark.slow) for game in own_games()]
+)
 
 
 def begun(game: Any, *replies: str, level: Any = None, seed: int = 0) -> Any:

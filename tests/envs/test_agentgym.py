@@ -23,7 +23,7 @@ from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.games.adapted.agentgym.tasks import TASKS
 from rllib_lmgame.envs.games.adapted.agentgym.told import CALLS, RULES
-from rllib_lmgame.envs.registry import game_spec, games, make_game, make_session, served
+from rllib_lmgame.envs.registry import game_spec, games, make_game, make_session
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import Sessions, play_many
 from rllib_lmgame.rollouts.records import GameConfig
@@ -416,8 +416,8 @@ def test_an_item_that_both_lists_have_is_tested_alone() -> None:
 
 
 def test_published_lists_of_items_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = tmp_path / "agentgym-ids"
-    files.mkdir()
+    files = tmp_path / "data" / "agentgym-ids"
+    files.mkdir(parents=True)
     items_file(files / "textcraft_train.json", *(f"textcraft_{n}" for n in range(20)))
     items_file(files / "textcraft_test.json", "textcraft_77")
     monkeypatch.setenv("RLLIB_LMGAME_DATA", str(tmp_path / "data"))
@@ -425,7 +425,8 @@ def test_published_lists_of_items_are_named(tmp_path: Path, monkeypatch: pytest.
     with serving("textcraft") as server:
         with pytest.raises(ConfigError, match=r"env_config\.ids: .*rllib data fetch agentgym-ids"):
             begun(server, **named)
-        assert main(["data", "fetch", "agentgym-ids", "--from", str(files)]) == 0
+        said = {"parts": ["textcraft", "textcraft-test"], "files": {}}
+        (files / "SOURCE.json").write_text(json.dumps(said))
         assert item_of(begun(server, **named, split="test")) == 77
         assert item_of(begun(server, **named, split="all")) < 20
 
@@ -543,14 +544,6 @@ def test_games_are_found_by_task_and_a_wrong_one_names_the_nearest() -> None:
             call()
     with pytest.raises(ConfigError, match=r"env_config.url: .*no address"):
         make_game("agentgym:maze", {"url": "127.0.0.1:36001", "ids": "0-24"})
-
-
-def test_games_on_servers_are_found_without_a_look_through_the_installed_packages(monkeypatch) -> None:
-    def scan(**_: str) -> None:
-        raise AssertionError("it takes 10 ms, and is asked of every episode")
-
-    monkeypatch.setattr("rllib_lmgame.envs.registry.entry_points", scan)
-    assert [game_spec(name) for name in served()] == [*served().values()]
 
 
 def test_the_check_before_a_run_opens_a_session_and_closes_it() -> None:

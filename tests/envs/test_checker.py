@@ -18,11 +18,10 @@ from rllib_lmgame.envs.checking import apart, checker
 from rllib_lmgame.envs.checking.checker import Report, check_game, inspect_game
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agent_program.game import AgentProgram
-from rllib_lmgame.envs.registry import make_session, own_games
+from rllib_lmgame.envs.registry import make_session
+from tests.envs.begun import each_game
 
 HERE = str(Path(__file__).parent)
-LONG = [f"lmgame/{name}-v0" for name in ("BabyAI", "Chess", "LiarsDice", "ReasoningGym", "TextArena", "TextArenaMatch")]
-"""Games whose check takes more than three seconds; variants of some are checked below."""
 VARIANTS = [
     ("lmgame/Sokoban-v0", {"split": "test", "show_legal_actions": True, "show_coordinates": True}),
     ("lmgame/Sokoban-v0", {"max_actions": None, "max_turns": 5, "invalid_action_penalty": -1.0}),
@@ -95,9 +94,7 @@ def broken_games_importable(request: pytest.FixtureRequest, elsewhere, monkeypat
         monkeypatch.setattr(checker, "_digest_elsewhere", elsewhere)
 
 
-@pytest.mark.parametrize(
-    "game", [pytest.param(game, marks=pytest.mark.slow) if game in LONG else game for game in own_games()]
-)
+@each_game
 def test_every_game_keeps_the_contract(game: str) -> None:
     assert check_game(game) == []
 

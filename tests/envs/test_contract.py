@@ -22,7 +22,6 @@ from rllib_lmgame.envs.games.mathematics.math_reasoning.game import MathReasonin
 from rllib_lmgame.envs.games.mathematics.math_reasoning.problems import Problem
 from rllib_lmgame.envs.games.mathematics.math_reasoning.solutions import Range
 from rllib_lmgame.envs.games.web.deep_search.game import read_plain
-from rllib_lmgame.envs.registry import own_games
 from rllib_lmgame.measures.game_tree import game_tree
 from tests.envs.begun import begun
 
@@ -275,14 +274,6 @@ def test_why_there_is_no_level(candidates: list[int], key: str, words: str, monk
     assert split_of("always the same") != "test"
     with pytest.raises(ConfigError, match=words):
         game.reset(seed=0)
-
-
-@pytest.mark.parametrize("game", list(own_games()))
-def test_rules_say_what_a_reply_holds_and_not_how_it_is_marked(game: str) -> None:
-    """The form is the chat format's; two voices about it contradict each other."""
-    session = make_session(game, {})
-    assert not re.search(r"</?(answer|think)>|\btags?\b", session.instructions)
-    session.close()
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ import pytest
 from rllib_lmgame.base.errors import MissingDependencyError
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.registry import own_games
+from tests.envs.begun import each_game
 
-OURS = list(own_games())
 STRINGS = 150
 MILLION = 1_000_000
 SECONDS_OF_A_SLOW_GAME = 20.0
@@ -104,7 +104,7 @@ def is_installed(game: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("game", OURS)
+@each_game
 def test_some_strings(game: str) -> None:
     assert fuzz(game, STRINGS, SECONDS_OF_A_SLOW_GAME) > 0
 
@@ -112,7 +112,7 @@ def test_some_strings(game: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_million_strings_over_all_games() -> None:
-    here = [game for game in OURS if is_installed(game)]
+    here = [game for game in own_games() if is_installed(game)]
     share = -(-MILLION // len(here))
     typed = {game: fuzz(game, share, SECONDS_OF_A_SLOW_GAME) for game in here}
     fast = [game for game, count in typed.items() if count >= share]

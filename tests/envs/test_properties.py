@@ -14,9 +14,9 @@ from rllib_lmgame.envs import make_game, make_session
 from rllib_lmgame.envs.checking.checker import MAX_REPLIES
 from rllib_lmgame.envs.contract.base import text_space
 from rllib_lmgame.envs.contract.splits import SPLITS, level_digest, split_few, split_of
-from rllib_lmgame.envs.registry import games, own_games
+from rllib_lmgame.envs.registry import games
+from tests.envs.begun import each_game
 
-OURS = list(own_games())
 SPECIAL = st.sampled_from(
     ["", "||", "Up || Down", "(move 1 to 0)", "5", "check", "bet", "fold", "<answer>Up</answer>", "\ud800", "Up||" * 40]
 )
@@ -52,7 +52,7 @@ def typed(session, agent: str, pick: int) -> str:
     return (pick > 30 and session.expert_action(agent)) or some_action(session, agent, pick)
 
 
-@pytest.mark.parametrize("game", OURS)
+@each_game
 def test_any_sequence_of_texts(game: str) -> None:
     session = make_session(game)
     space = text_space()
@@ -87,7 +87,7 @@ def test_any_sequence_of_texts(game: str) -> None:
     run()
 
 
-@pytest.mark.parametrize("game", OURS)
+@each_game
 def test_returns_stay_in_the_range_the_registry_gives(game: str) -> None:
     low, high = games()[game].reward_range or (0.0, 0.0)
     session = make_session(game)

@@ -19,7 +19,7 @@ from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.envs import GameError, GameSpec, game_spec, make_game, make_session, register_game, registry
 from rllib_lmgame.envs.contract.adapters import AECSession, ParallelSession
 from rllib_lmgame.envs.registry import ENTRY_POINT_GROUP, games, own_games
-from tests.envs.begun import begun
+from tests.envs.begun import begun, each_game
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +70,7 @@ def test_variants_and_their_overrides() -> None:
     assert gymnasium.make("lmgame/Sokoban-v0", num_boxes=2).unwrapped.options.num_boxes == 2
 
 
-@pytest.mark.parametrize("game", list(own_games()))
+@each_game
 def test_specs_tell_the_truth(game: str) -> None:
     spec = own_games()[game]
     session = begun(make_session(game))

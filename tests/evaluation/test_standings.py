@@ -21,7 +21,7 @@ from rllib_lmgame.evaluation.tournament.results import LARGEST_PAYOFF, GameResul
 from rllib_lmgame.evaluation.tournament.schedule import match_ups, schedule
 from rllib_lmgame.evaluation.tournament.standings import RETURN, WINS, has_stakes, is_zero_sum, standings
 from rllib_lmgame.measures.statistics import mean_interval, wilson_interval
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan
 
 PAYOFFS = {"win": 1.0, "draw": 0.0, "loss": -1.0}
 
@@ -140,7 +140,7 @@ def record(result: GameResult, results: dict[str, float] | None = None) -> dict[
         "episode_id": result.episode_id,
         "game": result.game,
         "infos": {agent: {"result": value} for agent, value in (results or {}).items()},
-        "line_up": {seat.agent_id: {"module_id": seat.player, "player": "random"} for seat in result.seats},
+        "assignments": {seat.agent_id: {"module_id": seat.player, "player": "random"} for seat in result.seats},
         "trajectories": [
             {"agent_id": seat.agent_id, "return": seat.payoff, "outcome": seat.outcome, "success": seat.success}
             for seat in result.seats
@@ -248,7 +248,7 @@ RECORD = {
     "episode_id": "tournament-0-0-0",
     "game": "own/Game-v0",
     "infos": {"seat": {"result": 1.0}},
-    "line_up": {"seat": {"module_id": "a"}},
+    "assignments": {"seat": {"module_id": "a"}},
     "trajectories": [{"agent_id": "seat", "return": 1.0, "outcome": "win", "success": True}],
 }
 
@@ -317,7 +317,7 @@ def test_a_level_that_has_a_name_is_one_level_whatever_the_seed() -> None:
         "seed": 5,
         "infos": {"x": {"success": True}},
         "steps": [{"infos": {"x": {"level": "0123456789abcdef"}}}],
-        "line_up": {"x": {"module_id": "a"}},
+        "assignments": {"x": {"module_id": "a"}},
         "trajectories": [{"agent_id": "x", "return": 1.0, "outcome": None, "success": True}],
     }
     result = result_of(record)
@@ -327,11 +327,11 @@ def test_a_level_that_has_a_name_is_one_level_whatever_the_seed() -> None:
 
 def planned(names: str, seats: int, games: int, seed: int = 0) -> list[EpisodePlan]:
     table = [f"seat_{i}" for i in range(seats)]
-    return schedule([table], {name: SeatAssignment(name, "random") for name in names}, games, seed)
+    return schedule([table], {name: AgentAssignment(name, "random") for name in names}, games, seed)
 
 
 def order(plan: EpisodePlan) -> tuple[str, ...]:
-    return tuple(assignment.module_id for assignment in plan.line_up.values())
+    return tuple(assignment.module_id for assignment in plan.assignments.values())
 
 
 @pytest.mark.parametrize(

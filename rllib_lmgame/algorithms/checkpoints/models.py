@@ -120,7 +120,7 @@ def _check_adapter(checkpoint: Path, saved: Path, config: LMGameConfig, policy: 
         )
     if lora is None:
         return
-    begun, _ = as_begun(lora)
+    begun = as_begun(lora)
     found = read_json(saved / CONFIG_FILE, MAX_JSON_BYTES)
     for name, own in IN_PEFT.items():
         if found.get(name) != getattr(begun, own):

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.cluster import memory
 from rllib_lmgame.algorithms.facts import PolicyFacts
-from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, Room, default_tokens, kept_per_token
-from rllib_lmgame.settings.sections.token_ppo import EMA
+from rllib_lmgame.settings.sections.token_ppo import EMAReference
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.cluster.engines import EngineSet
@@ -320,7 +319,9 @@ def _share_of_card(config: Any, taken: Footprint) -> float:
 def _averages(config: Any, policy: str, shape: memory.ModelShape) -> list[Processes]:
     """Averages of a policy's weights, which the first learner keeps as float32 in main memory."""
     update, adapters = config.get_config_for_module(policy).token_ppo_options, adapters_of(config, policy, shape)
-    moving = update.kl is not None and update.kl.reference.type == EMA and _learner_width(config, policy) == 2
+    moving = (
+        update.kl is not None and isinstance(update.kl.reference, EMAReference) and _learner_width(config, policy) == 2
+    )
     mib = (shape.parameters if adapters is None else adapters) * 4 / memory.MIB
     kept = {"averaged weights": update.ema_decay is not None, "moving reference": moving}
     return [Processes(f"{what} of {policy}", 1, 0.0, {"weights": mib}) for what, there in kept.items() if there]
@@ -339,7 +340,7 @@ def engine_numerics(config: Any) -> tuple[str, float | None]:
     """Numerics of the engines, and MiB of each one's key-value cache; ``None`` where none is set aside in advance."""
     options = config.inference_options
     dtype = options.dtype_on(options.on_gpu)
-    reserves = find_engine(options.engine).reserves_cache
+    reserves = options.engine.reserves_cache
     return "bfloat16" if dtype == "auto" else dtype, options.cache_mib if reserves else None
 
 
@@ -366,7 +367,6 @@ def _adapters(config: Any, shape: memory.ModelShape, keys: Sequence[str], width:
 
 def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Processes:
     options = config.inference_options
-    entry = find_engine(options.engine)
     dtype, cache = engine_numerics(config)
     parts = memory.engine_mib(
         shape,
@@ -375,12 +375,14 @@ def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Proces
         kv_cache_mib=cache,
         sequences=sequences_at_once(config),
     )
-    if entry.copies_tied_head and not options.on_gpu and shape.tied:
+    if options.engine.copies_tied_head and not options.on_gpu and shape.tied:
         parts["weights"] += shape.head * memory.BYTES[dtype] / memory.MIB
-    if entry.plays_values and not engines.is_opponent:
+    if options.engine.plays_values and not engines.is_opponent:
         parts |= _values(config, engines.policy, shape, 0)[1]
     if engines.adapters:
         parts |= _adapters(config, shape, engines.adapters, memory.BYTES[dtype])
     if engines.is_opponent and config.language_model_of(engines.policy).lora is not None:
         parts[MERGING] = 2 * weights_mib(shape, _learner_width(config, engines.policy))
-    return Processes(f"{ENGINE} {engines.key}", engines.count, entry.process_mib, parts, options.num_gpus_per_engine)
+    return Processes(
+        f"{ENGINE} {engines.key}", engines.count, options.engine.process_mib, parts, options.num_gpus_per_engine
+    )

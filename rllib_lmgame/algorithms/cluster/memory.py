@@ -365,7 +365,7 @@ def adapter_targets(shape: ModelShape, options: LoraOptions) -> Targets:
         return Targets((), ())
     kinds = {part: OTHER for name, _ in shape.modules for part in accumulate(name.split("."), "{}.{}".format)}
     kinds |= {name: LINEAR for name, _ in shape.linear}
-    return find_targets(kinds, as_begun(options)[0], head=shape.ends[1], tied=shape.ends if shape.tied else ())
+    return find_targets(kinds, as_begun(options), head=shape.ends[1], tied=shape.ends if shape.tied else ())
 
 
 def adapter_parameters(shape: ModelShape, options: LoraOptions) -> int:

@@ -20,10 +20,10 @@ from rllib_lmgame.envs.contract.verdicts import Outcome
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, make_scripted_player
-from rllib_lmgame.rollouts.asking import Answer, NoRoom, NotAnswered
+from rllib_lmgame.rollouts.batch_inference import Answer, NoRoom, NotAnswered
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.game_calls import abandon, call_game, open_session, run_to_end
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode, PlayedPlans, Sessions, first_error, play_many
 from rllib_lmgame.rollouts.players import Player, Scripted, take_seats
 from rllib_lmgame.rollouts.records import GameConfig
@@ -160,13 +160,13 @@ class Against:
         """Game ``number``: as many as there are seats have the same level."""
         level = stable_seed("against", number // len(agents))
         own = agents[number % len(agents)]
-        line_up = {agent: SeatAssignment(self.player, self.player) for agent in agents}
-        line_up[own] = SeatAssignment("", trained=True)
-        return EpisodePlan(f"against-{number}", 0, level, f"against-{level}", number, line_up=line_up)
+        assignments = {agent: AgentAssignment(self.player, self.player) for agent in agents}
+        assignments[own] = AgentAssignment("", trained=True)
+        return EpisodePlan(f"against-{number}", 0, level, f"against-{level}", number, assignments=assignments)
 
 
 def _seat_seed(plan: EpisodePlan, agent: str) -> int:
-    return stable_seed("against", plan.index, "replies" if plan.line_up[agent].trained else agent)
+    return stable_seed("against", plan.index, "replies" if plan.assignments[agent].trained else agent)
 
 
 def _outcome(episode: PlayedEpisode) -> str | None:

@@ -19,12 +19,12 @@ from rllib_lmgame.inference.protocol import Generation, GenerationRequest
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
-from rllib_lmgame.rollouts.asking import Answer, NotAnswered, ask, ask_for_samples, ask_for_words
+from rllib_lmgame.rollouts.batch_inference import Answer, NotAnswered, ask, ask_for_samples, ask_for_words
 from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import Generate
-from rllib_lmgame.rollouts.sources import LineUps
+from rllib_lmgame.rollouts.sources import AgentMapper
 from rllib_lmgame.settings.plugins import MEASURES, check_call, check_methods
 
 AT_ONCE = 2048
@@ -99,10 +99,10 @@ def measured_columns(
     config: RunnerConfig, settings: Sequence[Any], games: Sequence[GameConfig], *, averaged: bool = False
 ) -> tuple[tuple[str, ...], ...]:
     """Paths of the numbers that :func:`measure_policies` gives; with ``averaged`` also of the last iterate."""
-    line_ups = LineUps(config)
+    agent_mapper = AgentMapper(config)
     found = []
     for _, measure, path, game in _measured(settings, games):
-        for policy in profiles(config, line_ups, game):
+        for policy in profiles(config, agent_mapper, game):
             found += [(*path, *policy, name) for name in _columns(measure, averaged)]
     return tuple(found)
 
@@ -132,10 +132,10 @@ def measure_policies(
     Raises: ConfigError: if a measure gives other numbers than its ``columns``.
     """
     result = {} if result is None else result
-    line_ups = LineUps(config)
+    agent_mapper = AgentMapper(config)
     for number, measure, path, game in _measured(settings, games):
         taken = partial(_numbers, f"{MEASURES.key}[{number}]", measure, game)
-        for policy, seats in profiles(config, line_ups, game).items():
+        for policy, seats in profiles(config, agent_mapper, game).items():
             numbers = _with_engines(config, game, seats, taken, heal)
             below = result
             for part in (*path, *policy):
@@ -144,18 +144,18 @@ def measure_policies(
     return result
 
 
-def profiles(config: RunnerConfig, line_ups: LineUps, game: GameConfig) -> dict[tuple[str, ...], Seats]:
-    """Line-ups to measure: trained policies take all seats, also those of untrained players.
+def profiles(config: RunnerConfig, agent_mapper: AgentMapper, game: GameConfig) -> dict[tuple[str, ...], Seats]:
+    """Assignments to measure: trained policies take all seats, also those of untrained players.
 
-    Returns: One line-up named ``()``, or one per trained policy where several may take the same seat.
+    Returns: One assignment named ``()``, or one per trained policy where several may take the same seat.
     """
     roles, trained = roles_of(game), config.trained_policies()
-    drawn = line_ups.drawn(roles)
+    drawn = agent_mapper.drawn(roles)
     found: dict[str, Seats] = {}
     for policy in trained:
         seats = {}
         for agent in roles:
-            there = {line_up[agent].module_id for line_up in drawn if line_up[agent].trained}
+            there = {assignments[agent].module_id for assignments in drawn if assignments[agent].trained}
             others = [other for other in trained if other in there]
             seats[agent] = policy if policy in there or not others else others[0]
         if policy in seats.values() and seats not in found.values():

@@ -83,8 +83,8 @@ async def play_tournament(
         sessions = Sessions()
         stack.callback(sessions.close)
         tables = [await _seats(game, sessions, tournament.options.env_step_timeout_s) for game in tournament.games]
-        line_up = {name: player.assignment for name, player in tournament.players.items()}
-        plans = schedule(tables, line_up, tournament.games_each, tournament.seed)
+        assignments = {name: player.assignment for name, player in tournament.players.items()}
+        plans = schedule(tables, assignments, tournament.games_each, tournament.seed)
         settings = {} if directory is None else tournament.settings()
         done = {} if directory is None else directory.played(settings)
         outcome = Outcome(tuple([] for _ in tournament.games), planned=len(plans))
@@ -129,7 +129,7 @@ class _Games(RecordedGames[str]):
             "episode_id": key,
             "game": self._games[failure.plan.game].env,
             "seed": failure.plan.seed,
-            "players": {agent: assignment.module_id for agent, assignment in failure.plan.line_up.items()},
+            "players": {agent: assignment.module_id for agent, assignment in failure.plan.assignments.items()},
             "failed": players,
             "reason": failure.reason,
             "message": failure.message,
@@ -163,7 +163,7 @@ async def _rehearse(tournament: Tournament, plans: Sequence[EpisodePlan], sessio
                     await call("reset", session.reset, plan.seed)
                     agent = (await call("to_act", session.to_act))[0]
                     alone = EpisodePlan(
-                        f"rehearsal-{player.name}", number, plan.seed, "", 0, line_up={agent: player.assignment}
+                        f"rehearsal-{player.name}", number, plan.seed, "", 0, assignments={agent: player.assignment}
                     )
                     view = await call("observe", session.observe, agent)
                     seat = player.seat(session, alone, agent, seat_seed(alone, agent))
