@@ -12,6 +12,7 @@ import asyncio
 import collections
 import contextlib
 import json
+import mmap
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -193,16 +194,9 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cut_after_last_line(path: Path) -> None:
     with path.open("r+b") as file:
-        size = end = file.seek(0, os.SEEK_END)
-        while end > 0:
-            start = max(0, end - 65536)
-            file.seek(start)
-            position = file.read(end - start).rfind(b"\n")
-            if position >= 0:
-                end = start + position + 1
-                break
-            end = start
-        if end < size:
+        if os.fstat(file.fileno()).st_size:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                end = content.rfind(b"\n") + 1
             file.truncate(end)
 
 

@@ -266,7 +266,7 @@ class Bad(TicTacToe):
 def test_a_game_that_cannot_begin_has_no_such_games_and_is_looked_at_once(fault, says, monkeypatch) -> None:
     LET_GO.clear()
     for module in (measure, game_calls):
-        monkeypatch.setattr(module, "CALL_LIMIT_S", 0.5 if fault == "hang" else 60.0)
+        monkeypatch.setattr(module, "CALL_LIMIT_S", 3.0 if fault == "hang" else 60.0)
     game = GameConfig(env=f"{__name__}:Bad", env_config={"fault": fault})
     try:
         problems = {Against("random").problem(game) for _ in range(2)}

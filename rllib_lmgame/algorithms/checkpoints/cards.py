@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -157,12 +157,8 @@ def game_text(logs: Path) -> str:
     except (KeyError, TypeError, AttributeError, ValueError):  # A log of another version.
         return ""
     text = text if len(text) <= _LONGEST_GAME else f"{text[:_LONGEST_GAME]}\n[...]"
-    fence = "`" * (1 + max((len(run) for run in _runs_of_ticks(text)), default=2))
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return "\n".join(["", "## A game", "", f"{fence}text", text, fence, ""])
-
-
-def _runs_of_ticks(text: str) -> Sequence[str]:
-    return [run for run in re.findall("`+", text) if len(run) >= 3]
 
 
 def newest_record(logs: Path) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ def written_by_learners(learner_group: LearnerGroup, directory: Path) -> Iterato
     """What learners elsewhere write below ``directory`` inside the context is here after it."""
     away = _one_per_other_node(learner_group, directory)
     for learner in away:
-        ask_learner(learner_group, learner, _make, directory)
+        ask_learner(learner_group, learner, partial(directory.mkdir, parents=True, exist_ok=True))
     try:
         yield
         for learner in away:
@@ -73,10 +74,6 @@ def _node() -> str:
     return str(ray.get_runtime_context().get_node_id())
 
 
-def _make(directory: Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-
-
 def _files_below(directory: Path) -> list[tuple[str, int]]:
     """Relative names and sizes."""
     return [
@@ -114,11 +111,7 @@ def _write(path: Path, offset: int, content: bytes) -> None:
 def _forget(learner_group: LearnerGroup, learners: list[Any], directory: Path) -> None:
     for learner in learners:
         with suppress(LearnerError):  # One that died leaves its files; what it did before is the error to tell.
-            ask_learner(learner_group, learner, _remove, directory)
-
-
-def _remove(directory: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
+            ask_learner(learner_group, learner, shutil.rmtree, directory, True)
 
 
 def save_learners(learner_group: LearnerGroup, directory: Path, config: LMGameConfig) -> None:
@@ -129,21 +122,16 @@ def save_learners(learner_group: LearnerGroup, directory: Path, config: LMGameCo
     trained = config.trained_policies()
     exports = {WeightUse.EXPORT: False} | ({WeightUse.TRAINING: True} if config.run.averages else {})
     with written_by_learners(learner_group, directory):
-        foreach_learner(learner_group, lambda learner: learner.save_shard(directory / LEARNER_SHARDS))
+        foreach_learner(learner_group, methodcaller("save_shard", directory / LEARNER_SHARDS))
         for policy in trained:
             for use, last in exports.items():
                 target = hf_directory(directory, policy, trained, last=last)
                 adapter = adapter_directory(directory, policy, trained, last=last)
-                asked = partial(_export, directory=target, policy=policy, use=use, adapter=adapter)
-                foreach_learner(learner_group, asked)
-
-
-def _export(learner: Any, *, directory: Path, policy: str, use: WeightUse, adapter: Path) -> None:
-    learner.export_hf(directory, policy, use, adapter)
+                foreach_learner(learner_group, methodcaller("export_hf", target, policy, use, adapter))
 
 
 def load_learners(learner_group: LearnerGroup, directory: Path) -> None:
     """Undo :func:`save_learners`."""
     shards = directory / LEARNER_SHARDS
     with read_by_learners(learner_group, shards):
-        foreach_learner(learner_group, lambda learner: learner.load_shard(shards))
+        foreach_learner(learner_group, methodcaller("load_shard", shards))
