@@ -171,6 +171,16 @@ def make_config(tiny_dict: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
     return make
 
 
+@pytest.fixture(scope="session")
+def tiny_algorithm(ray_cluster: Any, make_config: Callable[..., Any]) -> Iterator[Any]:
+    """An algorithm after an iteration, with its ``results``, for tests that leave its weights as they are."""
+    # A busy machine may take seconds for a sound call of a game.
+    algorithm = make_config(text_rollouts={"env_step_timeout_s": 5.0, "max_failed_rounds": 8}).build_algo()
+    algorithm.results = [algorithm.train()]
+    yield algorithm
+    algorithm.stop()
+
+
 @pytest.fixture
 def start(ray_cluster: Any) -> Iterator[Callable[..., Any]]:
     """Function that builds an algorithm; what is built is stopped after the test."""

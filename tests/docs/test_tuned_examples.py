@@ -450,7 +450,7 @@ def made_up_levels_of(experiment) -> bool:
     return "# made-up levels" in dry_run_outside(experiment)
 
 
-@pytest.mark.parametrize("path", TINY_FILES, ids=lambda path: path.stem)
+@each(TINY_FILES)
 def test_a_small_example_says_that_its_levels_are_made_up(path: Path) -> None:
     head = path.read_text(encoding="utf-8").partition(f"\n{path.stem}:")[0]
     made_up = any(map(made_up_levels_of, checked_all(path)))

@@ -163,15 +163,12 @@ def test_any_layout_resumes(start, make_config, tmp_path, overrides) -> None:
 
 
 @pytest.fixture(scope="module")
-def trained(ray_cluster, make_config, tmp_path_factory):
+def trained(tiny_algorithm, tmp_path_factory):
     """An algorithm after one iteration, and a directory with two checkpoints of it."""
-    algorithm = make_config().build_algo()
-    algorithm.train()
     directory = tmp_path_factory.mktemp("checkpoints")
     for number in range(2):
-        algorithm.save_to_path(directory / f"checkpoint_{number:06d}")
-    yield algorithm, directory
-    algorithm.stop()
+        tiny_algorithm.save_to_path(directory / f"checkpoint_{number:06d}")
+    return tiny_algorithm, directory
 
 
 def test_the_export_is_the_learners_model(trained: tuple[Any, Path]) -> None:
