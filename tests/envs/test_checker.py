@@ -21,7 +21,6 @@ from rllib_lmgame.envs.games.adapted.agent_program.game import AgentProgram
 from rllib_lmgame.envs.registry import make_session
 from tests.envs.begun import each_game
 
-HERE = str(Path(__file__).parent)
 VARIANTS = [
     ("lmgame/Sokoban-v0", {"split": "test", "show_legal_actions": True, "show_coordinates": True}),
     ("lmgame/Sokoban-v0", {"max_actions": None, "max_turns": 5, "invalid_action_penalty": -1.0}),
@@ -77,7 +76,7 @@ def elsewhere() -> Iterator[Callable[[str, dict], str]]:
         "from rllib_lmgame.envs.checking.checker import transcript_digest\n"
         "for line in sys.stdin: print(transcript_digest(*json.loads(line)), file=out, flush=True)"
     )
-    env = {**os.environ, "PYTHONHASHSEED": "4242", "PYTHONPATH": os.pathsep.join([HERE, *filter(None, sys.path)])}
+    env = {**os.environ, "PYTHONHASHSEED": "4242", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with subprocess.Popen([sys.executable, "-c", code], env=env, stdin=PIPE, stdout=PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
 
@@ -89,8 +88,7 @@ def elsewhere() -> Iterator[Callable[[str, dict], str]]:
 
 
 @pytest.fixture(autouse=True)
-def broken_games_importable(request: pytest.FixtureRequest, elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(HERE)
+def elsewhere_is_one_process(request: pytest.FixtureRequest, elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
     if "SaltedHash" not in request.node.name:
         monkeypatch.setattr(checker, "_digest_elsewhere", elsewhere)
 
