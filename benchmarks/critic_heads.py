@@ -32,7 +32,7 @@ from rllib_lmgame.evaluation.players.language_model import LocalModel, ModelOpti
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
-from rllib_lmgame.learners.advantages import advantage_inputs, resolve_estimator
+from rllib_lmgame.learners.advantages import advantage_inputs
 from rllib_lmgame.learners.critic.critic import SMALLEST_DEVIATION, is_held_out
 from rllib_lmgame.learners.critic.regression import RegressionSums, fit, token_sums
 from rllib_lmgame.learners.data.batching import TokenBatch
@@ -104,9 +104,9 @@ async def play(model: str, config: Any, games: int) -> list[Trajectory]:
     settings = PlayerSettings(at_once=at_once)
     with closing(Sessions()) as sessions:
         async with LocalModel("model", model, model, options, settings) as player:
-            line_up = dict.fromkeys(seats, player.assignment)
+            assignments = dict.fromkeys(seats, player.assignment)
             plans = [
-                EpisodePlan(plan.episode_id, plan.game, plan.seed, plan.group, plan.index, line_up=line_up)
+                EpisodePlan(plan.episode_id, plan.game, plan.seed, plan.group, plan.index, assignments=assignments)
                 for plan in plan_episodes(games, run_seed=0, purpose="train", iteration=0)
             ]
             played = await play_many(
@@ -144,7 +144,7 @@ def tokens_of(model: str, config: Any, trajectories: Sequence[Trajectory]) -> To
         out = module(pack.to_torch() | {"with_logprobs": False, "with_value_features": True})
         hidden[torch.from_numpy(pack.token_slot)] = out["value_features"]
     inputs = advantage_inputs(batch, gamma=config.gamma, lam=config.lambda_, ranks=Ranks())
-    returns = resolve_estimator(ppo.advantage_estimator.choice).value_targets(inputs, monte_carlo=True)
+    returns = ppo.advantage_estimator.value_targets(inputs, monte_carlo=True)
     return Tokens(hidden, torch.from_numpy(returns), inputs.offsets, inputs.episodes)
 
 

@@ -25,8 +25,8 @@ from typing import Any
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
 
-from rllib_lmgame.inference.engines.vllm_engine import environment
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
+from rllib_lmgame.inference.registry import VLLM
 from rllib_lmgame.inference.serving.client import EngineClient
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
@@ -161,7 +161,7 @@ async def _answer(reference: Any) -> Any:
 
 async def run_separate_core(model_dir: str, works: list[Workload]) -> list[dict[str, float]]:
     """vLLM's own asynchronous engine, whose core is a process of its own."""
-    os.environ.update(environment(InferenceOptions()) | {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"})
+    os.environ.update(VLLM().variables(InferenceOptions()) | {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"})
     from vllm import SamplingParams
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.sampling_params import RequestOutputKind

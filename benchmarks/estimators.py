@@ -5,7 +5,7 @@ its weights every method goes on until ``--turns`` replies were played, with the
 (``tuned_examples/quickstart-sokoban.yaml``) less its curriculum and its averaged weights, which are for a longer run,
 with one learner and a learning rate of its own: PPO with three kinds of GAE, GRPO, RLOO, REINFORCE++, GiGPO and vine,
 those that need groups with eight games on each level. ``sft`` goes on learning from the solver, from about three
-quarters as many replies. ``lora`` is PPO with adapters alone, ``overlap`` PPO that plays the next iteration meanwhile.
+quarters as many replies. ``lora`` is PPO with adapters alone, ``async_rollouts`` PPO that plays ahead.
 GRPO on half of its groups (``grpo_half``), DPO and AgentEvol have the settings of their own examples; AgentEvol
 imitates its own successes alone, from the warm start. ``distillation`` has no reward of the game: a teacher, what
 ``tuned_examples/sokoban-sft-tiny.yaml`` ends with, judges each token. Turns are those that are learnt from; what vine
@@ -15,7 +15,8 @@ before it starts; what has its ``report.json`` is not run again. Written are ``O
 the end of every run, and ``OUT-curves.csv`` and ``OUT-curves.png``, success over the turns.
 
     python benchmarks/estimators.py [--turns 60000] [--seeds 0 1 2] [--only gae grpo] --out docs/results/estimators
-    python benchmarks/estimators.py --only gae lora overlap grpo_half dpo agentevol distillation sft --out algorithms
+    python benchmarks/estimators.py --only gae lora async_rollouts grpo_half dpo agentevol distillation sft \
+        --out algorithms
     python benchmarks/estimators.py --redraw --out docs/results/estimators
 """
 
@@ -37,9 +38,9 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from rllib_lmgame.experiments.results.curves import read_results  # noqa: E402
 from rllib_lmgame.experiments.results.figures import figure  # noqa: E402
-from rllib_lmgame.learners.advantages import resolve_estimator  # noqa: E402
 from rllib_lmgame.measures.statistics import mean_interval, paired_by_level, rate_over_levels  # noqa: E402
 from rllib_lmgame.rollouts.episodes import seed_and_level  # noqa: E402
+from rllib_lmgame.settings import plugins  # noqa: E402
 
 EXAMPLES = HERE.parent / "tuned_examples"
 QUICKSTART = EXAMPLES / "quickstart-sokoban.yaml"
@@ -53,7 +54,7 @@ FILES = {
 """Experiment of a method; all others are the quick start's."""
 GROUP = 8
 ESTIMATORS = ("gae", "turn_gae", "bilevel_gae", "grpo", "rloo", "reinforce_pp", "gigpo", "vine")
-METHODS = (*ESTIMATORS, "sft", "lora", "grpo_half", "dpo", "agentevol", "distillation", "overlap")
+METHODS = (*ESTIMATORS, "sft", "lora", "grpo_half", "dpo", "agentevol", "distillation", "async_rollouts")
 TURNS = "env_runners/num_env_steps_sampled_lifetime"
 HELD_OUT = "evaluation/env_runners/success_rate"
 STEPS = "supervised_steps"
@@ -103,19 +104,19 @@ def settings(method: str, seed: int, turns: int, model: str, teacher: str) -> di
     common |= {"config.lr": lr}
     if method == "grpo_half":
         return common
-    estimator = {"distillation": "reinforce_pp", "lora": "gae", "overlap": "gae"}.get(method, method)
+    estimator = {"distillation": "reinforce_pp", "lora": "gae", "async_rollouts": "gae"}.get(method, method)
     common |= {
         "config.env_config.min_distance": 3,
         "config.num_learners": 0,
         "config.token_ppo.ema_decay": None,
         "config.token_ppo.advantage_estimator": estimator,
-        "config.text_rollouts.group_size": GROUP if resolve_estimator(estimator).needs_groups else 1,
+        "config.text_rollouts.group_size": GROUP if plugins.ESTIMATORS.class_of(estimator).needs_groups else 1,
     }
     if method == "lora":
         faster = [[at, 10 * rate] for at, rate in lr]
         return common | {"config.lr": faster, "config.language_model.lora": {"r": 16, "alpha": 32}}
-    if method == "overlap":
-        return common | {"config.overlap": {"max_staleness": 1}, "config.num_env_runners": 1}
+    if method == "async_rollouts":
+        return common | {"config.async_rollouts": {"max_staleness": 1}, "config.num_env_runners": 1}
     if method == "distillation":
         return common | {"config.teacher": {"model": teacher, "game": False}}
     return common

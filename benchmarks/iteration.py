@@ -218,7 +218,7 @@ def _keep_rollouts(algorithm: Any) -> list[Rollout]:
     def kept(plans: list[Any], settings: Any) -> Any:
         before = numbers()
         result = play(plans, settings)
-        seated, _ = algorithm.line_ups.seated(plans, settings.games)
+        seated, _ = algorithm.agent_mapper.assigned(plans, settings.games)
         played.append(Rollout(seated, settings, result, before, numbers()))
         return result
 

@@ -155,7 +155,7 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, float]]:
         games = [GameConfig(env="lock_step:Slow", env_config={"turns": TURNS, "step_ms": ms}) for ms in (0, STEP_MS)]
         for number in range(arguments.warm_up + arguments.repeats):
             plans = plan_episodes(GAMES, run_seed=0, purpose="lock-step", iteration=number)
-            plans, _ = algorithm.line_ups.seated(plans, games[:1])
+            plans, _ = algorithm.agent_mapper.assigned(plans, games[:1])
             row: dict[str, float] = {}
             for name, game in zip(("", "_slow"), games, strict=True):
                 seconds = []

@@ -15,7 +15,7 @@ from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, loaded_policies
 from rllib_lmgame.measures.statistics import wilson_interval
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_evaluation
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, plan_evaluation
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 
 
@@ -30,8 +30,8 @@ def main() -> None:
         config = policies.config
         policy = config.trained_policies()[0]
         (game,) = config.training_games()
-        model = SeatAssignment(policy, trained=True)
-        players = [model, *(SeatAssignment(name, name) for name in arguments.players)]
+        model = AgentAssignment(policy, trained=True)
+        players = [model, *(AgentAssignment(name, name) for name in arguments.players)]
         print(f"| {', '.join(arguments.roles)} | the others | games | won by {', '.join(arguments.roles)} | 95 % |")
         print("|---|---|---|---|---|")
         for own, others in ((own, others) for own in players for others in players):
@@ -53,17 +53,17 @@ def parse() -> argparse.Namespace:
 
 
 def seated(
-    game: GameConfig, games: int, roles: Sequence[str], own: SeatAssignment, others: SeatAssignment
+    game: GameConfig, games: int, roles: Sequence[str], own: AgentAssignment, others: AgentAssignment
 ) -> Iterator[EpisodePlan]:
     """The evaluation's levels with ``own`` in the seats of ``roles`` and ``others`` in the rest."""
     session = make_session(game.env, game.env_config)
-    line_up = {agent: own if role in roles else others for agent, role in session.roles.items()}
+    assignments = {agent: own if role in roles else others for agent, role in session.roles.items()}
     session.close()
     named = set(roles) & set(session.roles.values())
     if len(named) < len(set(roles)) or named == set(session.roles.values()):
         raise SystemExit(f"--roles must name some of the roles and not all: {', '.join({*session.roles.values()})}")
     for plan in plan_evaluation(1, games):
-        yield replace(plan, line_up=line_up)
+        yield replace(plan, assignments=assignments)
 
 
 def play(policies: LoadedPolicies, game: GameConfig, plans: list[EpisodePlan]) -> PlayResult:

@@ -43,13 +43,11 @@ def main() -> None:
     import torch
     from update import make_learner
 
-    from rllib_lmgame.settings.sections.token_ppo import EstimatorOptions
-
     torch.set_num_threads(arguments.threads)
     found = []
     with tempfile.TemporaryDirectory() as directory:
         make_model(directory, arguments.layers)
-        options = {"advantage_estimator": EstimatorOptions(type="grpo"), "num_minibatches": 1}
+        options = {"advantage_estimator": "grpo", "num_minibatches": 1}
         learners = {
             shared: make_learner(directory, critic=False, share_prompts=shared, **options) for shared in (True, False)
         }

@@ -183,9 +183,8 @@ def time_updates(learner: Any, episodes: list[Any], iterations: int) -> tuple[fl
 def time_recording(directory: str, microbatch: int, iterations: int) -> dict[str, float]:
     """CPU seconds of updates without a critic: as they are, and with a pass without gradient before them."""
     from rllib_lmgame.learners.objectives.ppo import PPOObjective
-    from rllib_lmgame.settings.sections.token_ppo import EstimatorOptions
 
-    options = {"advantage_estimator": EstimatorOptions(type="reinforce"), "max_tokens_per_microbatch": microbatch}
+    options = {"advantage_estimator": "reinforce", "max_tokens_per_microbatch": microbatch}
     learner = make_learner(directory, critic=False, **options)
     episodes = make_episodes(learner)
     _, streamed, metrics = time_updates(learner, episodes, iterations)

@@ -149,6 +149,8 @@ def _without_links(text: str) -> str:
 _PARTS = {
     "Advantage estimators": plugins.ESTIMATORS,
     "Policy losses": plugins.POLICY_LOSSES,
+    "Aggregation": plugins.AGGREGATIONS,
+    "Losses of preferences": plugins.PREFERENCE_LOSSES,
     "Objectives": plugins.OBJECTIVES,
     "Reply formats": plugins.REPLY_FORMATS,
     "Matchmakers": plugins.MATCHMAKERS,

@@ -149,7 +149,7 @@ async def play(
     replies = EngineReplies(engine.generate, constrained_decoding=True, seeded=True)
     player = LanguageModel("player", None, chat, lambda plan, seed: replies, ROLLOUTS)
     seats = partial(take_seats, player_of=lambda assignment: player)
-    plans = [replace(plan, line_up={"player": player.assignment}) for plan in plans]
+    plans = [replace(plan, assignments={"player": player.assignment}) for plan in plans]
     played = await play_many(plans, [GAME], seats, sessions, ROLLOUTS, at_once=len(plans))
     for failure in played.failures:  # A failed game is never trained on.
         print(f"{failure.plan.episode_id}: {failure.message}")

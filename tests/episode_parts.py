@@ -12,16 +12,16 @@ import numpy as np
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
+from rllib_lmgame.datasets.replay import RecordedSession
+from rllib_lmgame.datasets.sft import SFTDataset
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.rollouts.log.replay import RecordedSession
 from rllib_lmgame.rollouts.records import Trajectory, store
-from rllib_lmgame.rollouts.taught.source import TaughtEpisodes
 from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 
 
-def logged(path: str | Path) -> TaughtEpisodes:
+def logged(path: str | Path) -> SFTDataset:
     """The episodes of a log in its order."""
-    return TaughtEpisodes(SupervisedOptions(data=str(path), shuffle_seed=None), {"player": 1024})
+    return SFTDataset(SupervisedOptions(data=str(path), shuffle_seed=None), {"player": 1024})
 
 
 def sessions(path: str | Path) -> list[RecordedSession]:

@@ -20,7 +20,7 @@ from aiohttp.test_utils import TestServer
 
 from rllib_lmgame.envs.contract.base import TextGame
 from rllib_lmgame.envs.registry import make_game
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedPlans, Sessions, play_many
 from rllib_lmgame.rollouts.players import Scripted, take_seats
 from rllib_lmgame.rollouts.records import GameConfig
@@ -118,8 +118,8 @@ def expert(game: str, seed: int, **options: Any) -> list[str]:
 
 def played_at_random(game: GameConfig, count: int, at_once: int) -> PlayedPlans:
     """So many episodes of a game for one; their sessions are closed."""
-    line_up = {"player": SeatAssignment("r", "random")}
-    plans = [EpisodePlan(f"e{n}", 0, n, f"g{n}", n, line_up=line_up) for n in range(count)]
+    assignments = {"player": AgentAssignment("r", "random")}
+    plans = [EpisodePlan(f"e{n}", 0, n, f"g{n}", n, assignments=assignments) for n in range(count)]
     player = Scripted("random")
     seats = partial(take_seats, player_of=lambda _: player)
     with closing(Sessions()) as sessions:

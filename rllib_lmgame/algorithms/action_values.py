@@ -9,7 +9,6 @@ from ray.tune import register_trainable
 
 from rllib_lmgame.algorithms.sft import LMGameSFT, LMGameSFTConfig
 from rllib_lmgame.algorithms.supervised import SupervisedStage
-from rllib_lmgame.inference.registry import TRANSFORMERS
 from rllib_lmgame.learners.objectives import ActionValueObjective, SupervisedObjective
 from rllib_lmgame.settings import algorithms as registry
 from rllib_lmgame.settings.sections.action_values import (
@@ -33,7 +32,7 @@ class LMGameMCConfig(LMGameSFTConfig):
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or LMGameMC)
-        self.inference(engine=TRANSFORMERS.name)
+        self.inference(engine="transformers")
 
     def action_values(self, **options: Any) -> Self:
         """The values, and what they count: :mod:`rllib_lmgame.settings.sections.action_values`."""
@@ -71,8 +70,8 @@ class ActionValueStage(SupervisedStage):
 
     def __init__(self, algorithm: LMGameAlgorithm, options: SupervisedOptions) -> None:
         super().__init__(algorithm, options)
-        if self._data is not None:
-            self._data.check_rewarded()
+        if self.data is not None:
+            self.data.check_rewarded()
 
     def objective(self, steps: int) -> SupervisedObjective:
         plain = super().objective(steps)
@@ -87,27 +86,20 @@ class LMGameMC(LMGameSFT):
     """
 
     config: LMGameMCConfig
+    config_class = LMGameMCConfig
     stage_class = ActionValueStage
-
-    @classmethod
-    def get_default_config(cls) -> LMGameMCConfig:
-        return LMGameMCConfig()
 
 
 class LMGameCQL(LMGameMC):
     """The same with values that are learnt from each other, of actions that were taken (CQL)."""
 
-    @classmethod
-    def get_default_config(cls) -> LMGameCQLConfig:
-        return LMGameCQLConfig()
+    config_class = LMGameCQLConfig
 
 
 class LMGameILQL(LMGameMC):
     """The same with values of states between them, which are expectiles of those of actions (ILQL)."""
 
-    @classmethod
-    def get_default_config(cls) -> LMGameILQLConfig:
-        return LMGameILQLConfig()
+    config_class = LMGameILQLConfig
 
 
 register_trainable(LMGameMC.__name__, LMGameMC)

@@ -13,7 +13,6 @@ from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts, below_config, s
 from rllib_lmgame.algorithms.games import (
     check_contest,
     check_games_known,
-    check_legal_moves,
     check_replayable,
     check_seats,
     games_blamed_first,
@@ -26,18 +25,17 @@ from rllib_lmgame.base.group import describe, leaves
 from rllib_lmgame.base.schedule import check_numbers, game_of, place_of
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.endpoints.address import read_address
-from rllib_lmgame.inference.registry import TRANSFORMERS
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.replies import reply_format
 from rllib_lmgame.policies.model.files import (
     TOKENIZER_FILES,
     check_model,
-    config_problem,
     fetched,
     load_tokenizer,
     local_config,
     model_directory,
     other_vocabulary,
+    read_config,
     tokenizer_source,
     vocabulary_problem,
 )
@@ -86,15 +84,13 @@ def admit(config: Any) -> None:
     if not any(key.startswith(_PLAYED) for key in s.schedules):  # Else each of their values is looked at.
         refuse(rules.play, s, run)
         refuse(rules.selection, s, run)
-    refuse(rules.overlap, s, run)
+    refuse(rules.async_rollouts, s, run)
     with games_blamed_first(config):
         check_seats(config)
         if s.league is not None:
             refuse(rules.league, s, run)
             check_contest(config)
     check_schedules(config)
-    with games_blamed_first(config):
-        check_legal_moves(config)
     refuse(rules.engines, s, run)
     if s.evaluation.measures and config.evaluation_interval:  # To look at a game may take long.
         games = config.games_for_evaluation()
@@ -226,7 +222,7 @@ def _check_players(config: Any, s: Settings) -> None:
                 raise ConfigError(
                     f"config.policies.{name}.trained", f"the scripted player {options.player!r} cannot be trained"
                 )
-    config.seat_mapping()
+    config.agent_to_module_mapping()
 
 
 def _check_talk(config: Any, s: Settings) -> None:
@@ -247,7 +243,7 @@ def _check_language_model(s: Settings, *, trained: bool) -> None:
         refuse(rules.replies, s, reply_format)
     except ConfigError as error:
         raise ConfigError(key(error.path.rpartition(".")[2]), error.message) from error
-    loaded_here = trained or s.inf.engine == TRANSFORMERS.name
+    loaded_here = trained or s.inf.engine.type == "transformers"
     if s.lm.model == TINY_MODEL:
         most = check_shape(s.lm.tiny, key("tiny")).max_position_embeddings
         if s.lm.context_length > most:
@@ -262,19 +258,14 @@ def _check_language_model(s: Settings, *, trained: bool) -> None:
     if trained and s.lm.lora is not None:
         _check_lora(s.lm, key, served=s.inf.adapters)
     config = local_config(model_directory(s.lm.model)) if s.lm.model != TINY_MODEL and loaded_here else None
-    if config is None:
+    if config is None or not trained:
         return
     from rllib_lmgame.policies.model.isolation import UnfitModelError, packing_of
-    from rllib_lmgame.policies.model.loading import quantization_problem
 
     try:
-        if trained:
-            packing_of(config)
+        packing_of(config)
     except UnfitModelError as error:
         raise ConfigError(key("model"), f"{config.model_type} models cannot be trained here: {error}") from error
-    problem = quantization_problem(config)
-    if problem is not None:
-        raise ConfigError(key("model"), f"cannot be loaded as its quantization_config says: {problem}")
 
 
 def _check_lora(options: LanguageModelOptions, key: Callable[..., str], *, served: bool) -> None:
@@ -290,7 +281,7 @@ def _check_lora(options: LanguageModelOptions, key: Callable[..., str], *, serve
     try:
         if served:
             served_rank(options.lora)
-        check_lora(options.lora, config, directory if directory is not None and directory.is_dir() else None)
+        check_lora(options.lora, config)
     except ConfigError as error:
         raise ConfigError(key(error.path.removeprefix("language_model.")), error.message) from error
 
@@ -303,7 +294,7 @@ def _check_files(options: LanguageModelOptions, key: Callable[..., str], loaded_
     """Model and tokenizer of a directory, as far as local files tell; ``loaded_here``: Transformers reads the model."""
     check_model(options.model, key("model"))
     directory = model_directory(options.model)
-    problem = config_problem(directory) if loaded_here and not options.trust_remote_code else None
+    problem = read_config(directory)[1] if loaded_here and not options.trust_remote_code else None
     if problem is not None:
         raise ConfigError(key("model"), f"the config.json of {directory} cannot be read: {problem}")
     places = {str(directory), str(tokenizer_source(options, directory)), str(options.chat_template)}

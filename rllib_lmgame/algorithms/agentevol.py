@@ -15,25 +15,22 @@ from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.beginnings import Beginnings
 from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
 from rllib_lmgame.algorithms.cluster import engines
-from rllib_lmgame.algorithms.cluster.learner_calls import update_learners
 from rllib_lmgame.algorithms.config import LMGameConfig
-from rllib_lmgame.algorithms.supervised import success_on_test
+from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.datasets.pairs import alone, has_choice
+from rllib_lmgame.datasets.selection import Facts, choose
 from rllib_lmgame.envs.registry import game_spec
-from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.log.sample import end_before, log_of_training
-from rllib_lmgame.rollouts.pairs import alone, has_choice
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, PlaySettings, played_parts
-from rllib_lmgame.rollouts.taught.selection import Facts, choose
-from rllib_lmgame.rollouts.taught.source import TaughtEpisodes
 from rllib_lmgame.settings import algorithms as registry
 from rllib_lmgame.settings.algorithms import LEFT_OUT
 from rllib_lmgame.settings.sections.evolution import BASE, EvolutionOptions
 from rllib_lmgame.settings.sections.games import shares_of
 from rllib_lmgame.settings.sections.supervised import SupervisedOptions
-from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, READING, ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER
+from rllib_lmgame.telemetry.metrics import ROLLOUT_TIMER, WEIGHT_SYNC_TIMER
 
 if TYPE_CHECKING:
     from typing import Self
@@ -80,23 +77,17 @@ class LMGameAgentEvol(LMGameAlgorithm):
     """
 
     config: LMGameAgentEvolConfig
+    config_class = LMGameAgentEvolConfig
 
     def setup(self, config: LMGameAgentEvolConfig) -> None:
-        stage = self.config.supervised_options or SupervisedOptions()
-        self._data = None if stage.data is None else TaughtEpisodes(stage, self.config.row_limits())
         self._explored, self._imitated = 0, False
         self._solved: set[str] = set()
         self._kept: list[MultiAgentEpisode] = []
         self._first: list[MultiAgentEpisode] | None = None
-        self._milestones: dict[str, dict[str, float]] = {}
         self._item_order = ItemOrder(self.config.seed or 0, "explore")
         self._base = Beginnings(self, self.trial_directory() / DIRECTORY)
         super().setup(config)
-        self._stage = self.config.supervised_options or stage
-
-    @classmethod
-    def get_default_config(cls) -> LMGameAgentEvolConfig:
-        return LMGameAgentEvolConfig()
+        self._stage = SupervisedStage(self, self.config.supervised_options or SupervisedOptions())
 
     def training_step(self) -> None:
         """Explore, unless there is other data to begin with; imitate; push."""
@@ -105,7 +96,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
             self._base.keep(self.config.trained_policies())
         first = not self._imitated and not self._explored
         if first:
-            self._milestone("before imitation")
+            self._stage.milestone("before imitation")
         original = self._original()
         explores = not (first and original)
         kept = self._explore(own) if explores else []
@@ -113,41 +104,25 @@ class LMGameAgentEvol(LMGameAlgorithm):
             kept = [*self._kept, *kept]
             self._kept = kept
         learnt = [*kept, *(original if own.keep_original or not explores else ())]
-        self.metrics.log_value("imitated_episodes", len(learnt), window=1, reduce="mean")
         if len(learnt) >= max(1, self.config.num_learners):
             self._imitate(learnt, own)
         self._explored += explores
         self._imitated = True
-        for name, number in {"evolution": self._explored, "levels_solved": len(self._solved)}.items():
-            self.metrics.log_value(name, number, window=1, reduce="mean")
+        numbers = {"evolution": self._explored, "levels_solved": len(self._solved), "imitated_episodes": len(learnt)}
+        self.log_numbers((), numbers)
         if first and not explores:
-            self._milestone("after imitation")
+            self._stage.milestone("after imitation")
 
     def _original(self) -> list[MultiAgentEpisode]:
         """The data that is there from the start, made once in a process: always the same."""
         if self._first is None:
-            with self.timed(EXPERT_TIMER, None if self._data is None else READING):
-                self._first = self._data_of_files() if self._data is not None else self._expert_episodes()
+            stage, count = self._stage, self.config.evolution_options.original_episodes
+            if stage.data is not None:
+                self._first = stage.episodes(0, len(stage.data.training)).episodes
+                self.log_numbers((), {LEFT_OUT: stage.data.passed_over})
+            else:
+                self._first = stage.episodes(0, count).episodes if count else []
         return self._first
-
-    def _data_of_files(self) -> list[MultiAgentEpisode]:
-        assert self._data is not None
-        episodes = self._data.episodes(0, len(self._data.training), self.env_runner)
-        self.metrics.log_value(LEFT_OUT, self._data.passed_over, window=1, reduce="mean")
-        return episodes
-
-    def _expert_episodes(self) -> list[MultiAgentEpisode]:
-        count, games = self.config.evolution_options.original_episodes, self.config.training_games()
-        if not count:
-            return []
-        plans = plan_episodes(
-            count,
-            run_seed=self.config.seed or 0,
-            purpose="supervised",
-            iteration=0,
-            game_weights=shares_of(games),
-        )
-        return self.play(plans, PlaySettings(games, expert=self._stage.expert)).episodes
 
     def _explore(self, own: EvolutionOptions) -> list[MultiAgentEpisode]:
         """Play with the present weights, and keep what succeeded."""
@@ -162,7 +137,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
         after = engines.engine_stats(self.engine_groups)
         self.log_episodes(result, engines.engine_metrics(before, after, result.wall_s))
         kept = self._successes(result, own)
-        self.metrics.log_value("kept_episodes", len(kept), window=1, reduce="mean")
+        self.log_numbers((), {"kept_episodes": len(kept)})
         return kept
 
     def _plans(self, own: EvolutionOptions) -> list[EpisodePlan]:
@@ -224,30 +199,18 @@ class LMGameAgentEvol(LMGameAlgorithm):
         """Passes over the data, from the first weights or the present ones."""
         if own.start == BASE and (self._imitated or self._explored):
             self._base.begin_again(self.config.trained_policies())
-        stage = self._stage
-        data = self.training_data(learnt)
-        steps = max(1, math.ceil(len(learnt) / stage.episodes_per_step))
-        objective = SupervisedObjective(steps, stage.lr, stage.lr_warmup_steps, stage.env_token_loss_weight)
-        with self.timed(UPDATE_TIMER), self.engines_asleep():
-            for _ in range(own.epochs):
-                self.after_update(update_learners(self.learner_group, data, {}, objective=objective))
+        options = self._stage.options
+        self._stage.learn(learnt, max(1, math.ceil(len(learnt) / options.episodes_per_step)), passes=own.epochs)
         with self.timed(WEIGHT_SYNC_TIMER):
             self.push_weights()
 
-    def _milestone(self, name: str) -> None:
-        if self._stage.test_episodes:
-            self._milestones[name] = success_on_test(self, self._stage.test_episodes)
-
     def milestones(self) -> dict[str, dict[str, float]]:
         """Before and after the first imitation of the data that is there from the start."""
-        return self._milestones
+        return self._stage.milestones
 
-    def step(self) -> dict[str, Any]:
-        """RLlib's iteration; the trial ends after ``iterations`` explorations."""
-        result: dict[str, Any] = super().step()
-        if self._explored >= self.config.evolution_options.iterations:
-            result["done"] = True
-        return result
+    def is_done(self) -> bool:
+        """After ``iterations`` explorations."""
+        return self._explored >= self.config.evolution_options.iterations
 
     def lmgame_state(self) -> dict[str, Any]:
         return {
@@ -256,7 +219,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
             "imitated": self._imitated,
             "solved": sorted(self._solved),
             "kept": self._kept,
-            "milestones": self._milestones,
+            "milestones": self._stage.milestones,
             "base": dict(self._base.policies),
             "item_order": self._item_order.state(),
         }
@@ -265,7 +228,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
         super().set_lmgame_state(state)
         self._explored, self._imitated = int(state["explored"]), bool(state["imitated"])
         self._solved, self._kept = set(state["solved"]), list(state["kept"])
-        self._milestones = dict(state["milestones"])
+        self._stage.milestones = dict(state["milestones"])
         self._base.set_state(state["base"], self.config.trained_policies())
         self._item_order.set_state(state.get("item_order", {}))
         end_before(self.config.episode_log_dir, self._explored)

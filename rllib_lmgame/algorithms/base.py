@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import ray
 from pyarrow.fs import FileSystem, LocalFileSystem
@@ -67,7 +67,7 @@ from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
-from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, STALE, EpisodeSource, LineUps, Rounds, play_all
+from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, STALE, AgentMapper, play_all
 from rllib_lmgame.settings.algorithms import reference
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.metrics import PHASES, WEIGHT_SYNC_TIMER, flatten, with_columns
@@ -114,6 +114,12 @@ class LMGameAlgorithm(PPO):
     """
 
     config: LMGameConfig
+    config_class: ClassVar[type[LMGameConfig]]
+    """Of the default configuration."""
+
+    @classmethod
+    def get_default_config(cls) -> Any:
+        return cls.config_class()
 
     def __init__(self, config: Any = None, *args: Any, **kwargs: Any) -> None:
         # RLlib's configuration object drops what Tune says of the trial before Tune's own base class looks for it.
@@ -158,7 +164,7 @@ class LMGameAlgorithm(PPO):
                     self._measured += tuple((ENV_RUNNER_RESULTS, name) for name in OVER_SAMPLES)
             own.freeze()
             self.config = own
-            self.line_ups = LineUps(own)
+            self.agent_mapper = AgentMapper(own)
             self.tell(WORKERS)
             super().setup(own)
             self.tell(PHASES[WEIGHT_SYNC_TIMER].doing)
@@ -211,27 +217,25 @@ class LMGameAlgorithm(PPO):
         settings: PlaySettings,
         *,
         runners: EnvRunnerGroup | None = None,
-        line_ups: LineUps | None = None,
+        agent_mapper: AgentMapper | None = None,
     ) -> PlayResult:
         """Play ``plans`` on the env runners; failed episodes are counted and replaced.
 
         Args:
             runners: By default those of training.
-            line_ups: Who sits where; by default from the configuration's mapping.
+            agent_mapper: Who sits where; by default from the configuration's mapping.
 
         Returns:
             Finished episodes in the order of the plans, without those whose replacements all failed.
 
         Raises: RolloutError: ``max_failed_rounds`` rounds in a row finished nothing; ConfigError: no episode can work.
         """
-        source = self.episode_source(settings, line_ups or self.line_ups, runners or self.env_runner_group)
-        return play_all(source, plans)
-
-    def episode_source(self, settings: PlaySettings, line_ups: LineUps, runners: EnvRunnerGroup) -> EpisodeSource:
-        """Where episodes come from; see :meth:`play`."""
         config = self.config
-        group = RunnerGroup(runners, config.sample_timeout_s, self._heal, config.restart_failed_env_runners)
-        return Rounds(group, settings, line_ups, config.text_rollout_options.max_failed_rounds)
+        group = RunnerGroup(
+            runners or self.env_runner_group, config.sample_timeout_s, self._heal, config.restart_failed_env_runners
+        )
+        most = config.text_rollout_options.max_failed_rounds
+        return play_all(group, plans, settings, agent_mapper or self.agent_mapper, most)
 
     def _heal(self, runners: EnvRunnerGroup) -> None:
         """Bring back engines and runners that died."""
@@ -319,6 +323,8 @@ class LMGameAlgorithm(PPO):
         """
         result: dict[str, Any] = self._result_at_start() if self._begins_with_evaluation() else super().step()
         self._at_start = False
+        if self.is_done():
+            result["done"] = True
         self._curve.add(result)
         entry, stage = self.config.entry, self.config.supervised_options
         evaluates = bool(self.config.evaluation_interval) or (stage is not None and stage.stop_at is not None)
@@ -331,6 +337,10 @@ class LMGameAlgorithm(PPO):
             measured=self._measured,
             counts=COUNTED,
         )
+
+    def is_done(self) -> bool:
+        """Whether the trial ends by itself."""
+        return False
 
     def _begins_with_evaluation(self) -> bool:
         own = self.config
@@ -383,7 +393,7 @@ class LMGameAlgorithm(PPO):
             self.metrics.aggregate(result.metrics, key=ENV_RUNNER_RESULTS)
 
     def log_numbers(self, key: str | tuple[str, ...], numbers: dict[str, Any]) -> None:
-        """Log this iteration's ``numbers``, which may be nested, below ``key``."""
+        """Log this iteration's ``numbers``, which may be nested, below ``key``; ``()`` is the top of the result."""
         prefix = (key,) if isinstance(key, str) else key
         for path, value in flatten(numbers):
             self.metrics.log_value((*prefix, *path), float(value), window=1, reduce="mean")

@@ -35,6 +35,7 @@ from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
 from rllib_lmgame.settings.names import RUNTIME_FIELDS, check_keys, own_attributes, set_at_start, unknown_at_top
 from rllib_lmgame.settings.plugins import MEASURES
+from rllib_lmgame.settings.sections.async_rollouts import AsyncRolloutOptions
 from rllib_lmgame.settings.sections.games import read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import (
@@ -44,7 +45,6 @@ from rllib_lmgame.settings.sections.language_model import (
     read_policies,
 )
 from rllib_lmgame.settings.sections.league import LeagueOptions
-from rllib_lmgame.settings.sections.overlap import OverlapOptions
 from rllib_lmgame.settings.sections.rllib import (
     FIELDS,
     SCHEDULED_KEYS,
@@ -103,7 +103,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
     league_options: LeagueOptions | None = None  # likewise
     teacher_options: TeacherOptions | None = None  # likewise
     data_selection_options: DataSelectionOptions = DataSelectionOptions()  # likewise
-    overlap_options: OverlapOptions = OverlapOptions()  # likewise
+    async_rollout_options: AsyncRolloutOptions = AsyncRolloutOptions()  # likewise
     schedule_options: Mapping[str, ScheduleOptions] = MappingProxyType({})
     given_keys: tuple[str, ...] = ()
     """Dotted keys that were written or set in Python."""
@@ -442,7 +442,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         weight = 0.0 if taught is None else taught.env_token_loss_weight
         return max(weight, self.settings.policy(policy).ppo.env_token_loss_weight) > 0
 
-    def seat_mapping(self) -> MappingFn:
+    def agent_to_module_mapping(self) -> MappingFn:
         """The mapping function from seats to policies."""
         trained = self.trained_policies()
         others = [name for name in self.player_options if name not in trained]

@@ -9,10 +9,10 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.tune import register_trainable
 
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
+from rllib_lmgame.datasets.pairs import Candidate, choose_pairs, has_choice, parted, side_of
+from rllib_lmgame.datasets.preferences import PreferenceDataset
 from rllib_lmgame.learners.objectives import PreferenceObjective
-from rllib_lmgame.rollouts.pairs import Candidate, choose_pairs, has_choice, parted, side_of
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, played_parts
-from rllib_lmgame.rollouts.taught.pairs import TaughtPairs
 from rllib_lmgame.settings import algorithms as registry
 from rllib_lmgame.settings.algorithms import LEFT_OUT
 from rllib_lmgame.settings.sections.preferences import DPOOptions
@@ -44,16 +44,13 @@ class LMGameDPO(LMGamePPO):
     """
 
     config: LMGameDPOConfig
+    config_class = LMGameDPOConfig
 
     def setup(self, config: LMGameDPOConfig) -> None:
         own = self.config.dpo_options
-        self._data = None if own.data is None else TaughtPairs(own, self.config.row_limits())
+        self._data = None if own.data is None else PreferenceDataset(own, self.config.row_limits())
         self._last_iteration = None if self._data is None else own.last_iteration(len(self._data))
         super().setup(config)
-
-    @classmethod
-    def get_default_config(cls) -> LMGameDPOConfig:
-        return LMGameDPOConfig()
 
     @property
     def options(self) -> DPOOptions:
@@ -70,7 +67,7 @@ class LMGameDPO(LMGamePPO):
         count = self.options.pairs_per_iteration
         with self.timed(EXPERT_TIMER, READING):
             episodes = self._data.episodes(self._ppo_iteration * count, count, self.env_runner)
-        self.metrics.log_value(LEFT_OUT, self._data.passed_over, window=1, reduce="mean")
+        self.log_numbers((), {LEFT_OUT: self._data.passed_over})
         return PlayResult(episodes=episodes)
 
     def _sides(self, episodes: Sequence[MultiAgentEpisode]) -> list[MultiAgentEpisode]:
@@ -95,7 +92,7 @@ class LMGameDPO(LMGamePPO):
         """Train on the pairs; with fewer than there are learners the weights stay as they are."""
         options, pairs = self.options, self.options.loss.pairs
         count = len(result.episodes) // 2 if pairs else len(result.episodes)
-        self.metrics.log_value("pairs", count, window=1, reduce="mean")
+        self.log_numbers((), {"pairs": count})
         if count < max(1, self.config.num_learners):
             return []
         objective = PreferenceObjective(options.loss, options.beta, options.sft_weight, of_files=self._data is not None)
@@ -115,12 +112,9 @@ class LMGameDPO(LMGamePPO):
         if self._data is not None:
             self._data.passed_over = int(state.get("passed_over", 0))
 
-    def step(self) -> dict[str, Any]:
-        """PPO's iteration; with ``epochs`` the trial ends behind the last pass over the files."""
-        result = super().step()
-        if self._last_iteration is not None and self._ppo_iteration >= self._last_iteration:
-            result["done"] = True
-        return result
+    def is_done(self) -> bool:
+        """With ``epochs`` after the last pass over the files."""
+        return self._last_iteration is not None and self._ppo_iteration >= self._last_iteration
 
 
 register_trainable(LMGameDPO.__name__, LMGameDPO)

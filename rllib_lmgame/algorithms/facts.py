@@ -10,8 +10,7 @@ from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.plugin import asking
-from rllib_lmgame.inference.registry import EngineEntry, find_engine
-from rllib_lmgame.league.matchmaking import Matchmaker, resolve_matchmaker
+from rllib_lmgame.inference.registry import Engine
 from rllib_lmgame.settings.algorithms import PREFERENCES, TOKEN_PPO, WITHOUT_VALUES
 from rllib_lmgame.settings.plugins import ENGINES, ESTIMATORS, OBJECTIVES
 from rllib_lmgame.settings.sections.token_ppo import GROUP
@@ -34,27 +33,22 @@ class RunFacts:
         found = (PolicyFacts(self._config, policy).compares for policy in self._config.trained_policies())
         return next((option for option in found if option), None)
 
-    @property
-    def matchmaker(self) -> Matchmaker:
-        """The league's matchmaker."""
-        return resolve_matchmaker(self._config.settings.league.matchmaking.type)
-
     @cached_property
     def plays_on(self) -> bool:
         """Whether an estimator wants rollouts from states."""
         return bool(state_rollouts(self._config))
 
     @cached_property
-    def engine(self) -> EngineEntry:
+    def engine(self) -> Engine:
         """The engine; one that is brought along must have what it is asked for."""
-        options, key = self._config.inference_options, "config.inference.engine"
-        entry = find_engine(options.engine, key)
-        if options.engine not in ENGINES:  # This package's own need not be installed here.
-            entry.engine_class(key)
+        options = self._config.inference_options
+        engine: Engine = options.engine
+        if engine.type not in ENGINES:  # This package's own need not be installed here.
+            engine.engine_class("config.inference.engine")
             asks = {"weight_transport": options.over_devices, "sleep_during_update": options.sleep_during_update}
             for option in (option for option, asked in asks.items() if asked):
-                entry.check_on_devices(f"config.inference.{option}")
-        return entry
+                engine.check_on_devices(f"config.inference.{option}")
+        return engine
 
 
 class PolicyFacts:
@@ -104,17 +98,15 @@ class PolicyFacts:
 
         return optimizer_is_guarded(self._config.deepspeed_config)
 
-    @cached_property
+    @property
     def estimator(self) -> Any:
         """The :class:`~rllib_lmgame.learners.advantages.Estimator`."""
-        from rllib_lmgame.learners.advantages import resolve_estimator
-
-        return resolve_estimator(self._of_module.token_ppo_options.advantage_estimator.choice)
+        return self._of_module.token_ppo_options.advantage_estimator
 
     @property
     def estimator_name(self) -> str:
         """Of the advantage estimator."""
-        return str(self._of_module.token_ppo_options.advantage_estimator.type)
+        return str(self.estimator.type)
 
     @property
     def is_max_rl(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
@@ -14,18 +13,13 @@ from rllib_lmgame.base.errors import ConfigError, MissingDependencyError, did_yo
 from rllib_lmgame.base.group import declared
 from rllib_lmgame.base.text import in_words, one_line
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import READY, game_spec, load_factory, make_game, options_of
 from rllib_lmgame.policies.mapping import KEY as MAPPING
 from rllib_lmgame.policies.mapping import OTHERS, RoleMapping, SeatMapping
-from rllib_lmgame.rollouts.game_calls import call_game, opened
+from rllib_lmgame.rollouts.game_calls import opened
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.rollouts.sources import LineUps, Roles
-
-_REPLIES = 100
-"""Turns that are looked at to see whether a game lists its legal actions."""
+from rllib_lmgame.rollouts.sources import AgentMapper, Roles
 
 
 def on_split(games: Sequence[GameConfig], split: str, override: bool) -> tuple[GameConfig, ...]:
@@ -66,7 +60,10 @@ def found_beside(game: GameConfig) -> str:
 
 def is_contest(game: GameConfig) -> bool:
     """Whether several play against each other; the game is built if it may have several seats."""
-    return bool(_roles_of_contest(game))
+    if is_for_one(game):
+        return False
+    with opened(game.env, game.env_config) as session:
+        return len(session.agent_ids) > 1 and not session.cooperative
 
 
 def is_for_one(game: GameConfig) -> bool:
@@ -79,49 +76,6 @@ def roles_of(game: GameConfig) -> dict[str, str]:
     """The seats of a game, which is built: agent id -> role."""
     with opened(game.env, game.env_config) as session:
         return dict(session.roles)
-
-
-def _roles_of_contest(game: GameConfig) -> dict[str, str]:
-    """Agent id -> role where several play against each other, else nothing."""
-    if is_for_one(game):
-        return {}
-    with opened(game.env, game.env_config) as session:
-        return {} if len(session.agent_ids) == 1 or session.cooperative else dict(session.roles)
-
-
-_LISTING: set[str] = set()
-"""Games that were found to list their legal actions, by their keys."""
-
-
-def lists_legal_actions(game: GameConfig) -> bool:
-    """Whether the game lists legal actions in any turn of a solver's or random episode. Builds the game; keeps a yes.
-
-    Raises: EpisodeFailed: if the game fails or takes too long.
-    """
-    if game.key not in _LISTING:
-        with opened(game.env, game.env_config) as session:
-            if any(_listed(session, solved) for solved in (True, False)):
-                _LISTING.add(game.key)
-    return game.key in _LISTING
-
-
-def _listed(session: GameSession, solved: bool) -> bool:
-    """Whether actions are listed in any turn of one episode."""
-    rng = random.Random(0)
-
-    def reply(agent: str) -> str:
-        expert = call_game(session, "the expert", session.expert_action, agent) if solved else None
-        return expert or call_game(session, "random_action", session.random_action, agent, rng) or ""
-
-    call_game(session, "reset", session.reset, 0)
-    for _ in range(_REPLIES):
-        actors = call_game(session, "to_act", session.to_act)
-        if any(call_game(session, "observe", session.observe, agent).legal_actions for agent in actors):
-            return True
-        if not actors:
-            return False
-        call_game(session, "step", session.step, {agent: reply(agent) for agent in actors})
-    return False
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------
@@ -182,13 +136,13 @@ def _blamed(place: str, game: GameConfig) -> Iterator[None]:
 
 
 def check_seats(config: Any) -> None:
-    """Check one line-up of every game. Single-player games are built only if seats are mapped by name.
+    """Check one assignment of every game. Single-player games are built only if seats are mapped by name.
 
     Raises: ConfigError: if a seat has no policy, a learning policy has no seat, or a key is no seat.
     """
     if not config.settings.plays:
         return
-    mapping, line_ups = config.seat_mapping(), LineUps(config)
+    mapping, agent_mapper = config.agent_to_module_mapping(), AgentMapper(config)
     by_name = isinstance(mapping, SeatMapping)
 
     def seats_of(game: GameConfig) -> Roles:
@@ -199,9 +153,9 @@ def check_seats(config: Any) -> None:
     if isinstance(mapping, SeatMapping):
         _check_names(mapping.seats, games)
     for roles in games:
-        line_ups.line_up(_PLAN, roles)
+        agent_mapper.assignments(_PLAN, roles)
     if isinstance(mapping, SeatMapping | RoleMapping):  # The others deal seats anew from episode to episode.
-        seated = {seat.module_id for roles in training for seat in line_ups.line_up(_PLAN, roles).values()}
+        seated = {seat.module_id for roles in training for seat in agent_mapper.assignments(_PLAN, roles).values()}
         for policy in config.trained_policies():
             if policy not in seated:
                 message = f"gives {policy!r}, which learns, no seat of any game of training; map one to it"
@@ -221,22 +175,6 @@ def check_contest(config: Any) -> None:
     """Raise :class:`ConfigError` if nobody plays against anybody, as a league needs."""
     if not any(is_contest(game) for game in config.training_games()):
         raise ConfigError("config.league", "needs a game in which players play against each other")
-
-
-def check_legal_moves(config: Any) -> None:
-    """Raise :class:`ConfigError` if a game with ``constrained_decoding`` does not list its legal actions."""
-    if not config.text_rollout_options.constrained_decoding:
-        return
-    for place, game in games_of(config):
-        try:
-            if lists_legal_actions(game):
-                continue
-        except EpisodeFailed as error:
-            raise ConfigError(f"config.{place}env", str(error)) from error
-        path, hint = "config.text_rollouts.constrained_decoding", "leave it out"
-        if place.startswith("evaluation_config"):
-            path, hint = f"config.{place}env", "text_rollouts.constrained_decoding asks for them"
-        raise ConfigError(path, f"{game.env} does not list its legal actions; {hint}")
 
 
 def check_replayable(config: Any) -> None:

@@ -17,7 +17,7 @@ class LMGameGRPOConfig(LMGamePPOConfig):
     Eight games per level; all tokens of a trajectory have the advantage ``(r - mean) / (std + 1e-6)`` of the group
     (DeepSeekMath, arXiv 2402.03300). The loss is DAPO's (arXiv 2503.14476): mean over all tokens, ratios clipped at
     .8 and 1.28, no KL penalty, no entropy bonus. For the first paper's loss set ``policy_loss={"clip_high": 0.2}``,
-    ``aggregation="sequence_mean"``, ``kl={"gradient": "k3"}``; for Dr. GRPO ``advantage_estimator="dr_grpo"``.
+    ``aggregation="sequence_mean"``, ``kl={"loss_estimator": "k3"}``; for Dr. GRPO ``advantage_estimator="dr_grpo"``.
     """
 
     entry = registry.GRPO
@@ -42,10 +42,7 @@ class LMGameGRPO(LMGamePPO):
     """
 
     config: LMGameGRPOConfig
-
-    @classmethod
-    def get_default_config(cls) -> LMGameGRPOConfig:
-        return LMGameGRPOConfig()
+    config_class = LMGameGRPOConfig
 
 
 register_trainable(LMGameGRPO.__name__, LMGameGRPO)

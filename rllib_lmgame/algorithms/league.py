@@ -30,7 +30,7 @@ from rllib_lmgame.league.files import (
     remove_members,
 )
 from rllib_lmgame.league.league import League
-from rllib_lmgame.league.matches import LeagueLineUps, Table, assign_engines
+from rllib_lmgame.league.matches import LeagueAgentMapper, Table, assign_engines
 from rllib_lmgame.league.members import Member
 from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.rollouts.plans import EpisodePlan
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 
 
 class LeaguePlay:
-    """Carries out what a :class:`~rllib_lmgame.league.league.League` decides.
+    """Carries out the decisions of a :class:`~rllib_lmgame.league.league.League`.
 
-    1. A member's files are complete or absent, and are never written again.
-    2. Before an iteration is played, every opponent engine holds its member's weights: what its process was given has
-       the checksum of the member's file. A restarted engine gets the same weights before it serves.
+    1. A member's files are complete or absent, and are never rewritten.
+    2. Before an iteration is played, each opponent engine holds its member's weights, with the checksum of the member's
+       file. A restarted engine gets the same weights before it serves.
     3. An engine's weights, or each of its adapters, change at most once per iteration.
-    4. An exploiter restarts with exactly the weights and optimizer it had when PPO began, or when it became one.
-       It plays with these weights before anything else happens.
+    4. An exploiter restarts with exactly the weights and optimizer that it had when training began, or when it became
+       an exploiter, and plays with these weights first.
     """
 
     def __init__(self, algorithm: LMGameAlgorithm, options: LeagueOptions) -> None:
@@ -59,14 +59,14 @@ class LeaguePlay:
         self._groups = [algorithm.engine_groups[opponent_key(number)] for number in range(options.opponent_engines)]
         self._held: list[str | None] = [None] * len(self._groups)
         self._beginnings = Beginnings(algorithm, self.directory)
-        self._line_ups = LeagueLineUps(algorithm.config)
+        self._agent_mapper = LeagueAgentMapper(algorithm.config)
         self._swaps = 0
         self._prepare_s = 0.0
 
     # -- an iteration -------------------------------------------------------------------------------------------
 
     def prepare(self, iteration: int) -> None:
-        """Take due snapshots, restart exploiters and load the opponent engines; a second call does nothing."""
+        """Take due snapshots, restart exploiters and load the opponent engines; idempotent."""
         began = time.perf_counter()
         self._beginnings.keep(list(self.league.exploiters))  # PPO begins, or goes on with them for the first time.
         met = {table.member.name for table in self.league.next_tables(iteration)}
@@ -87,31 +87,31 @@ class LeaguePlay:
         self._prepare_s = time.perf_counter() - began
 
     def prepare_without_snapshots(self, iteration: int) -> bool:
-        """:meth:`prepare`, if no snapshot is due; whether that is so."""
+        """:meth:`prepare` if no snapshot is due. Returns whether it did."""
         due = bool(self.league.due(iteration))
         if not due:
             self.prepare(iteration)
         return not due
 
     def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings, iteration: int) -> PlayResult:
-        """Play matches of ``iteration``, which is prepared; all plans of an iteration have different indices."""
+        """Play matches of ``iteration``, after :meth:`prepare`; indices of plans are unique in an iteration."""
         settings = dataclasses.replace(settings, members=self._holders(self.league.tables(iteration)))
-        self._line_ups.matches = {**self._line_ups.matches, **self.league.matches(plans, iteration)}
-        return self._algorithm.play(plans, settings, line_ups=self._line_ups)
+        self._agent_mapper.matches = {**self._agent_mapper.matches, **self.league.matches(plans, iteration)}
+        return self._algorithm.play(plans, settings, agent_mapper=self._agent_mapper)
 
     def play_on(self, plans: Sequence[EpisodePlan], settings: PlaySettings, iteration: int) -> PlayResult:
-        """Play episodes that have the line-ups of others of ``iteration``: they are no matches."""
+        """Play episodes with the assignments of earlier ones of ``iteration``, which are no matches."""
         settings = dataclasses.replace(settings, members=self._holders(self.league.tables(iteration)))
         return self._algorithm.play(plans, settings)
 
     def record(self, summaries: Sequence[EpisodeSummary]) -> None:
-        """Count the results of an iteration, once, against the members the engines held; older results decay once."""
-        self.league.record(summaries, self._line_ups.matches)
-        self._line_ups.matches = {}
+        """Count the results of an iteration once; older results decay once."""
+        self.league.record(summaries, self._agent_mapper.matches)
+        self._agent_mapper.matches = {}
 
     @contextmanager
     def reading_ahead(self, iteration: int) -> Iterator[None]:
-        """Inside, engines load existing members of ``iteration``. Raises: CheckpointError: at the end, if damaged."""
+        """Inside, engines load existing members of ``iteration``. Raises: CheckpointError: one is damaged."""
         if self._algorithm.config.inference_options.sleep_during_update:
             yield
             return
@@ -131,11 +131,11 @@ class LeaguePlay:
         return {member: tuple(names.values()) for member, names in holders.items()}
 
     def numbers(self) -> dict[str, Any]:
-        """:meth:`.League.numbers`, ``swaps`` of weights since the start, and ``prepare_s``: seconds play waited."""
+        """:meth:`.League.numbers`, ``swaps`` of weights since the start, and seconds of :meth:`prepare`."""
         return {**self.league.numbers(), "swaps": self._swaps, "prepare_s": self._prepare_s}
 
     def _load(self, tables: Sequence[Table], known: Mapping[str, SharedBundle] = MappingProxyType({})) -> None:
-        """Give engines the members they lack; ``known`` are weights that were read already."""
+        """Load members into engines that lack them; ``known`` are weights that were read already."""
         members = {table.member.name: table.member for table in tables}
         wanted = assign_engines(self._held, [table.member.name for table in tables])
         read = dict(known)
@@ -152,7 +152,7 @@ class LeaguePlay:
             self._swaps += 1
 
     def _base(self, policy: str) -> Base | None:
-        """What a member's adapter belongs to, where members are adapters."""
+        """The base model of a member's adapter, if members are adapters."""
         config = self._algorithm.config
         options = config.language_model_of(policy)
         if options.lora is None:
@@ -160,7 +160,7 @@ class LeaguePlay:
         return Base(config.model_files[policy], options.trust_remote_code)
 
     def _take_snapshot(self, member: Member, *, share: bool) -> tuple[Member, SharedBundle | None]:
-        """Write a policy's present weights as a member; ``share`` leaves them in the object store for an engine."""
+        """Write a policy's present weights as a member; ``share`` puts them into the object store for an engine."""
         use = WeightUse.EXPORT if self.league.options.averaged_snapshots else WeightUse.TRAINING
         scratch = self.directory / f".taking-{member.name}"
         shutil.rmtree(scratch, ignore_errors=True)
@@ -176,7 +176,7 @@ class LeaguePlay:
     # -- checkpoints --------------------------------------------------------------------------------------------
 
     def save(self, checkpoint: Path) -> None:
-        """Put the members' files into a checkpoint, and what exploiters begin with."""
+        """Copy the files of members, and the states that exploiters restart from, to a checkpoint."""
         directory = checkpoint / DIRECTORY
         directory.mkdir()
         copy_members(self.directory, directory, self.league.members)
@@ -184,7 +184,7 @@ class LeaguePlay:
         write_json(directory / LIST_FILE, self.league.state(), indent=1)
 
     def recorded_files(self) -> FileRecords:
-        """Of the files in a checkpoint what is known of them since they were written."""
+        """Manifest entries of files in a checkpoint that are known already."""
         members = {
             f"{DIRECTORY}/{member.name}/{name}": {"bytes": size, "blake2b": digest}
             for member in self.league.members
@@ -193,17 +193,17 @@ class LeaguePlay:
         return {**members, **self._beginnings.recorded_files(f"{DIRECTORY}/")}
 
     def load(self, checkpoint: Path) -> None:
-        """Undo :meth:`save`; the state is restored already."""
+        """Reverse :meth:`save`, after :meth:`set_state`."""
         self.directory.mkdir(parents=True, exist_ok=True)
         copy_members(checkpoint / DIRECTORY, self.directory, self.league.members)
         self._beginnings.copy(checkpoint / DIRECTORY, self.directory)
 
     def state(self) -> dict[str, Any]:
-        """:meth:`.League.state`, and what is known of the files that exploiters begin with."""
+        """:meth:`.League.state`, and manifest entries of the states that exploiters restart from."""
         return {**self.league.state(), "beginnings": dict(self._beginnings.policies)}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take over a state of :meth:`state`; engines are loaded again. Former exploiters lose their first weights."""
+        """Restore a :meth:`state`; engines are loaded again. Former exploiters lose their first weights."""
         self.league.set_state(state)
         self._beginnings.set_state(state.get("beginnings", {}), self.league.exploiters)
         self._held = [None] * len(self._groups)

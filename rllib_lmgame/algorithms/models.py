@@ -9,6 +9,8 @@ from typing import Any
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.scheduled import scheduled_games
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.datasets.preferences import PreferenceDataset
+from rllib_lmgame.datasets.sft import Conversation, read_all, texts_of
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
@@ -19,17 +21,12 @@ from rllib_lmgame.policies.model.gguf_files import is_gguf
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session, run_to_end
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.rollouts.taught.pairs import TaughtPairs
-from rllib_lmgame.rollouts.taught.source import Conversation, taught, texts_of
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 
 CORPUS_VARIANTS = 32
 """Ways in which schedules change a game that a tiny model's tokenizer reads texts of, about: each is played 64 times,
 and all of them would keep a run of two schedules waiting for minutes.
 """
-
-CORPUS_HANGS = 3
-"""Episodes of a game that may run into the time limit before no more are read."""
 
 CORPUS_CONVERSATIONS = 1000
 """Conversations of files that it reads, at most."""
@@ -82,38 +79,31 @@ def _conversations(config: LMGameConfig) -> Iterable[Conversation]:
     """Those of the files that are learnt from, if any are."""
     stage, pairs = config.supervised_options, getattr(config, "dpo_options", None)
     if stage is not None and stage.data is not None:
-        return taught(stage.data, stage.format)
+        return read_all(stage.data, stage.format)
     if pairs is not None and pairs.data is not None:
-        return TaughtPairs(pairs, config.row_limits()).conversations
+        return PreferenceDataset(pairs, config.row_limits()).conversations
     return ()
 
 
 def _texts_of(game: GameConfig, timeout_s: float) -> list[str]:
     """Texts of one game for a tiny model's tokenizer; each call into the game has a time limit."""
-    sessions: list[GameSession] = []
-
-    def opened() -> GameSession:
-        sessions.append(run_to_end(open_session(game, timeout_s)))
-        return sessions[-1]
-
-    def after(failure: EpisodeFailed) -> GameSession | None:
-        if failure.reason != StopReason.TIMEOUT:
-            return sessions[-1]
-        abandon(sessions[-1])  # What hangs is in it still.
-        return opened() if len(sessions) < CORPUS_HANGS else None
-
     try:
-        session = opened()
-        if session.trusted:
-            return game_corpus(session, seed=0)
-        calls = GameCalls(session.game_id, session.trusted, timeout_s)
-
-        def call(what: str, function: Callable[..., Any], *args: Any) -> Any:
-            return run_to_end(calls(what, function, *args))
-
-        return game_corpus(session, seed=0, call=call, tolerated=EpisodeFailed, after=after)
+        session = run_to_end(open_session(game, timeout_s))
+        try:
+            return game_corpus(session, seed=0) if session.trusted else _texts_of_others(session, timeout_s)
+        finally:
+            abandon(session)
     except (EpisodeFailed, GameError) as error:
         raise ConfigError("", f"no episode could be played for the tiny model's tokenizer: {error}") from None
-    finally:
-        if sessions:
-            abandon(sessions[-1])
+
+
+def _texts_of_others(session: GameSession, timeout_s: float) -> list[str]:
+    calls = GameCalls(session.game_id, session.trusted, timeout_s)
+
+    def call(what: str, function: Callable[..., Any], *args: Any) -> Any:
+        return run_to_end(calls(what, function, *args))
+
+    def goes_on(failure: EpisodeFailed) -> bool:
+        return failure.reason != StopReason.TIMEOUT  # What hangs is in the game still.
+
+    return game_corpus(session, seed=0, call=call, tolerated=EpisodeFailed, goes_on=goes_on)

@@ -19,6 +19,7 @@ from ray.tune import register_trainable
 from ray.util import log_once
 
 from rllib_lmgame.algorithms.admission import check_states
+from rllib_lmgame.algorithms.async_rollouts import ASYNC_ROLLOUTS, AsyncRollouts
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
 from rllib_lmgame.algorithms.cluster import engines
@@ -26,10 +27,9 @@ from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, updat
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.facts import RunFacts, state_rollouts
 from rllib_lmgame.algorithms.league import LeaguePlay
-from rllib_lmgame.algorithms.overlap import OVERLAP, PlayAhead
+from rllib_lmgame.algorithms.mc_rollouts import Wanted, play_for_values
 from rllib_lmgame.algorithms.scheduled import check_followed, schedules_of
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_and_select
-from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.schedule import COUNTERS, ENV_STEPS, NUMBERS, PPO_ITERATION, Schedules, game_of, shown_key
@@ -43,8 +43,8 @@ from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS
 from rllib_lmgame.settings.sections.supervised import groups_needed
 from rllib_lmgame.settings.tree import Settings
 from rllib_lmgame.telemetry.metrics import (
+    ASYNC_ROLLOUT_NAMES,
     DATA_EPOCHS,
-    OVERLAP_NAMES,
     ROLLOUT_TIMER,
     UPDATE_TIMER,
     VINE_NAMES,
@@ -100,9 +100,9 @@ class LMGamePPOConfig(LMGameConfig):
         """Past versions of the policies as opponents: :class:`~rllib_lmgame.settings.sections.league.LeagueOptions`."""
         return self.set_section("league", options)
 
-    def overlap(self, **options: Any) -> Self:
-        """Playing while updates go on: :class:`~rllib_lmgame.settings.sections.overlap.OverlapOptions`."""
-        return self.set_section("overlap", options)
+    def async_rollouts(self, **options: Any) -> Self:
+        """Playing while updates go on: :class:`~rllib_lmgame.settings.sections.async_rollouts.AsyncRolloutOptions`."""
+        return self.set_section("async_rollouts", options)
 
     def teacher(self, **options: Any) -> Self:
         """A model that judges each sampled token: :class:`~rllib_lmgame.settings.sections.teacher.TeacherOptions`."""
@@ -117,8 +117,9 @@ class LMGamePPO(LMGameAlgorithm):
     """
 
     config: LMGamePPOConfig
+    config_class = LMGamePPOConfig
     _present: Settings | None = None
-    _ahead: PlayAhead | None = None
+    _ahead: AsyncRollouts | None = None
     _engines_before: tuple[dict[str, float], float] | None = None
     _list_sizes: Mapping[str, int] = {}
 
@@ -138,17 +139,13 @@ class LMGamePPO(LMGameAlgorithm):
             self._warm_start = SupervisedStage(self, self.config.supervised_options)
         if self.config.settings.league is not None:
             self._league = LeaguePlay(self, self.config.settings.league)
-        if self.config.overlap_options.max_staleness:
-            self._ahead = PlayAhead(self, self.config.overlap_options.max_staleness)
+        if self.config.async_rollout_options.max_staleness:
+            self._ahead = AsyncRollouts(self, self.config.async_rollout_options.max_staleness)
 
     def cleanup(self) -> None:
         if self._ahead is not None:
             self._ahead.close()
         super().cleanup()
-
-    @classmethod
-    def get_default_config(cls) -> LMGamePPOConfig:
-        return LMGamePPOConfig()
 
     def training_step(self) -> None:
         """One iteration: of the warm start until it is done, of PPO after that."""
@@ -171,10 +168,9 @@ class LMGamePPO(LMGameAlgorithm):
         with self.timed(WEIGHT_SYNC_TIMER):
             self.push_weights()
         self._ppo_iteration += 1
-        self.metrics.log_value("ppo_iteration", self._ppo_iteration, window=1, reduce="mean")
+        self.log_numbers((), {"ppo_iteration": self._ppo_iteration})
         if self._list_sizes:
-            epochs = passes(self.items_trained_on(), self._list_sizes)
-            self.metrics.log_value(DATA_EPOCHS, epochs, window=1, reduce="mean")
+            self.log_numbers((), {DATA_EPOCHS: passes(self.items_trained_on(), self._list_sizes)})
 
     def begin_ppo(self) -> None:
         """The weights PPO starts from are the reference of the KL penalty; the average begins with its first update."""
@@ -216,7 +212,7 @@ class LMGamePPO(LMGameAlgorithm):
         self.log_episodes(result, engines.engine_metrics(before, after, wall_s))
         if self._ahead is not None:
             self._engines_before = after, time.perf_counter()
-            self.log_numbers(OVERLAP, self._ahead.numbers())
+            self.log_numbers(ASYNC_ROLLOUTS, self._ahead.numbers())
         if self._selects:
             self.log_numbers(SELECTION, selected.counts)
         result.episodes = selected.episodes
@@ -245,7 +241,7 @@ class LMGamePPO(LMGameAlgorithm):
     def play_and_select(self, present: Settings, iteration: int, oldest: int | None = None) -> Selected:
         """Play ``iteration`` and choose; without replies of weights older than version ``oldest``.
 
-        With ``overlap`` a thread of its own calls it, and nothing else changes what it reads.
+        With ``async_rollouts`` a thread of its own calls it, and nothing else changes what it reads.
         """
         settings, sizes = dataclasses.replace(_settings(present), oldest_version=oldest), present.group_sizes
         exact = [game.episodes for game in present.games]
@@ -290,7 +286,7 @@ class LMGamePPO(LMGameAlgorithm):
             all_teach=self.config.teacher_options is not None,
         )
 
-    # -- playing ahead, see :class:`~rllib_lmgame.algorithms.overlap.PlayAhead` ---------------------------------------
+    # -- playing ahead, see :class:`~rllib_lmgame.algorithms.async_rollouts.AsyncRollouts` -----------------------------
 
     @property
     def ppo_iteration(self) -> int:
@@ -382,17 +378,15 @@ class LMGamePPO(LMGameAlgorithm):
         return int(self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0))
 
     def _log_phase(self, phase: int) -> None:
-        self.metrics.log_value("phase", phase, window=1, reduce="mean")
-        self.metrics.log_value("ppo_iteration", self._ppo_iteration, window=1, reduce="mean")
+        self.log_numbers((), {"phase": phase, "ppo_iteration": self._ppo_iteration})
         if phase == 0 and self._selects:
             self.log_numbers(SELECTION, dict.fromkeys(COUNTS, float("nan")))
         if phase == 0 and self._state_rollouts:
             self.log_numbers(ENV_RUNNER_RESULTS, dict.fromkeys(VINE_NAMES, float("nan")))
             self.log_numbers(TIMERS, {VINE_TIMER: float("nan")})
         if phase == 0 and self._ahead is not None:
-            self.log_numbers(OVERLAP, dict.fromkeys(OVERLAP_NAMES, float("nan")))
-        for key, value in self._schedules.values().items():
-            self.metrics.log_value(("schedules", key), float(value), window=1, reduce="mean")
+            self.log_numbers(ASYNC_ROLLOUTS, dict.fromkeys(ASYNC_ROLLOUT_NAMES, float("nan")))
+        self.log_numbers("schedules", self._schedules.values())
 
     def milestones(self) -> dict[str, dict[str, float]]:
         """Those of the warm start."""
@@ -476,10 +470,11 @@ def _settings(present: Settings) -> PlaySettings:
 def gap_problem(policy: str, gap: float, config: LMGamePPOConfig) -> str:
     """What to say of log-probabilities of sampler and learner that differ by ``gap`` nats on average."""
     options, inference = config.language_model_of(policy), config.inference_options
+    used = inference.engine.type
     return (
         f"{policy}: the log-probabilities of the sampled tokens differ by {gap:.2g} between engine and learner, on "
         f"average; PPO would train on noise. Likely causes: {options.model} is computed in another way by "
-        f"inference.engine: {inference.engine} (try {'transformers' if inference.engine == 'vllm' else 'vllm'}), "
+        f"inference.engine: {used} (try {'transformers' if used == 'vllm' else 'vllm'}), "
         f"sampling leaves out tokens (inference.top_p={inference.top_p:g}, top_k={inference.top_k}), an option in "
         "inference.engine_kwargs changes the model, or half precision does not suffice (inference.dtype: float32). "
         "null goes on all the same"

@@ -16,7 +16,12 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from rllib_lmgame.learners.data.sharding import group_of
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, played_parts, turns_of
-from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, OverlongOptions, share_of_groups
+from rllib_lmgame.settings.sections.supervised import (
+    DataSelectionOptions,
+    DroppedGroups,
+    OverlongOptions,
+    share_of_groups,
+)
 
 EQUAL = 1e-6
 """Returns whose deviation is no larger than this are equal."""
@@ -65,7 +70,8 @@ def play_and_select(
     """
     result, rounds, planned = play(plans), 0, len(plans)
     wanted = len({plan.group for plan in plans if not plan.spare})
-    while rounds < options.zero_variance_groups.max_refill:
+    constant = options.zero_variance_groups
+    while isinstance(constant, DroppedGroups) and rounds < constant.max_refill:
         missing = wanted - sum(spread > EQUAL for spread in group_spreads(result.episodes).values())
         if missing <= 0:
             break
@@ -77,7 +83,7 @@ def play_and_select(
         result.extend(played)
         result.wall_s = wall_s
     spreads = group_spreads(result.episodes)
-    drop = options.zero_variance_groups.type == "drop" and not all_teach
+    drop = isinstance(constant, DroppedGroups) and not all_teach
     kept = kept_groups(spreads, options.reward_variance_filter, drop, least)
     episodes = [episode for episode in result.episodes if (group := group_of(episode)) in kept or not group]
     counts = {
@@ -89,7 +95,8 @@ def play_and_select(
         "aborted_episodes": float(len(result.aborted)),
         "overlong_rate": punish_overlong(episodes, options.overlong),
     }
-    normalize_rewards(episodes, options.normalize_rewards.type, options.normalize_rewards.deviation)
+    if options.normalize_rewards is not None:
+        normalize_rewards(episodes, options.normalize_rewards.type, options.normalize_rewards.deviation)
     return Selected(result, episodes, counts)
 
 
@@ -150,10 +157,8 @@ def normalize_rewards(episodes: Iterable[MultiAgentEpisode], over: str, deviatio
     Rewards are divided by the population deviation of returns; the mean comes off each player's last turn.
 
     Args:
-        over: What is compared, per policy: ``group`` (and role), ``batch``, ``game``, ``role`` (and game); or ``none``.
+        over: What is compared, per policy: ``group`` (and role), ``batch``, ``game``, ``role`` (and game).
     """
-    if over == "none":
-        return
     compared: dict[tuple[str, ...], list[SingleAgentEpisode]] = {}
     for part in (part for episode in episodes for part in played_parts(episode)):
         data = part.custom_data[CUSTOM_DATA_KEY]

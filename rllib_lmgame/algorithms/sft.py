@@ -36,26 +36,19 @@ class LMGameSFT(LMGameAlgorithm):
     """
 
     config: LMGameSFTConfig
+    config_class = LMGameSFTConfig
     stage_class: type[SupervisedStage] = SupervisedStage
 
     def setup(self, config: LMGameSFTConfig) -> None:
         super().setup(config)
         self._stage = self.stage_class(self, self.config.supervised_options or SupervisedOptions())
 
-    @classmethod
-    def get_default_config(cls) -> LMGameSFTConfig:
-        return LMGameSFTConfig()
-
     def training_step(self) -> None:
         """One iteration of supervised learning."""
         self._stage.step()
 
-    def step(self) -> dict[str, Any]:
-        """RLlib's iteration; the trial ends when the stage is done."""
-        result: dict[str, Any] = super().step()
-        if self._stage.done:
-            result["done"] = True
-        return result
+    def is_done(self) -> bool:
+        return self._stage.done
 
     def milestones(self) -> dict[str, dict[str, float]]:
         """Those of the stage."""

@@ -3,7 +3,7 @@
 A group lists its options with :func:`option`; :func:`build` makes one from a mapping (YAML, keyword arguments). An
 option may be another group::
 
-    kl: KLOptions | None = option(None, "...")            # kl: {in: reward}, or null
+    kl: KLOptions | None = option(None, "...")            # kl: {as: reward}, or null
 
 A group with a :func:`tag` has types, and an option can belong to some of them::
 

@@ -6,10 +6,11 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
 
 _GYMNASIUM, _GAMES = "gymnasium", "rllib_lmgame.envs"
 
@@ -22,7 +23,7 @@ def register_with_gymnasium() -> None:
         sys.meta_path.insert(0, _AtImport())
 
 
-class _AtImport(MetaPathFinder):
+class _AtImport:
     """Finds Gymnasium as all others do, once, and has the games imported behind it."""
 
     def find_spec(
@@ -54,7 +55,7 @@ def stand_for(package: str, name: str) -> None:
     sys.modules[name] = importlib.import_module(package)
 
 
-class _Link(MetaPathFinder, Loader):
+class _Link:
     """Finds the modules below ``name`` among those of ``package``."""
 
     def __init__(self, package: str, name: str) -> None:
@@ -63,8 +64,9 @@ class _Link(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        loader: Any = self
         below = fullname.startswith(f"{self.name}.")
-        return importlib.util.spec_from_loader(fullname, self) if below else None
+        return importlib.util.spec_from_loader(fullname, loader) if below else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = importlib.import_module(self.package + spec.name.removeprefix(self.name))
@@ -72,6 +74,6 @@ class _Link(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        spec = module.__spec__
+        spec: Any = module.__spec__
         if spec is not None and spec.loader is self:
             module.__spec__ = spec.loader_state

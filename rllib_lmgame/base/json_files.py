@@ -80,14 +80,14 @@ def number_of(content: Any, name: str, *, low: float | None = None, above: float
 
 
 def count_of(content: Any, name: str) -> int:
-    """As :func:`number_of`: a whole number of at least 0."""
+    """The value as a whole number of at least 0; raises as :func:`number_of`."""
     if isinstance(content, int) and not isinstance(content, bool) and content >= 0:
         return content
     raise ValueError(f"{name} is {content!r}; it must be a whole number of at least 0")
 
 
 def mapping_of(content: Any, name: str) -> Mapping[str, Any]:
-    """As :func:`number_of`: a mapping."""
+    """The value as a mapping; raises as :func:`number_of`."""
     if isinstance(content, Mapping):
         return content
     raise ValueError(f"{name} is {content!r}; it must be a mapping")

@@ -23,7 +23,7 @@ from rllib_lmgame.base.storage import is_uri
 
 LOCK_FILE = ".running"
 ATTEMPTS = 10
-"""To take a lock whose file its holder removes at the same moment, with its directory."""
+"""Attempts to take a lock: its holder may remove the file and the directory at the same moment."""
 
 
 @contextmanager

@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import packages_distributions
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -92,6 +91,8 @@ def missing_import(module_name: str, error: ModuleNotFoundError) -> str:
 
     No advice to install what is missing: a name that was misspelt may be somebody else's package.
     """
+    from importlib.metadata import packages_distributions
+
     where = place_of(error).strip(" ()") or module_name
     top = str(error.name).partition(".")[0]
     match = None if importlib.util.find_spec(top) else nearest(top, packages_distributions())

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class WaitedTooLong(RuntimeError):
-    """What a game needs was not free in time: no fault of the player or of the game."""
+    """Something that a game needs was not free in time; neither the player nor the game is at fault."""
 
 
 class StepClock(Protocol):

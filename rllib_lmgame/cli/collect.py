@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.new_files import new_file, writing
+from rllib_lmgame.base.new_files import new_file, out_path, writing
 from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.options import GAME, OUT_FILE, SPLITS, Option, env_config, env_config_of, parallel, seed, whole
@@ -108,9 +108,9 @@ def _write(args: argparse.Namespace, settings: PlayerSettings, episodes: Iterabl
     from tqdm import tqdm
 
     from rllib_lmgame.base.group import build
+    from rllib_lmgame.datasets.writing import conversations
     from rllib_lmgame.rollouts.episodes import summarize
     from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
-    from rllib_lmgame.rollouts.taught.writing import conversations
     from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
     talk = build(LanguageModelOptions, settings.sections.get("language_model", {}), "--config.language_model")
@@ -118,11 +118,12 @@ def _write(args: argparse.Namespace, settings: PlayerSettings, episodes: Iterabl
     waiting: list[dict[str, Any]] = []
     written = 0
     began = time.perf_counter()
-    with new_file(args.out) as file:
-        log = EpisodeLog(file.scratch)
+    out = out_path(args.out)
+    with new_file(out) as file:
+        log = EpisodeLog(file)
 
         def flush() -> None:
-            with writing(file.wanted):
+            with writing(out):
                 log.write(waiting)
             waiting.clear()
 
@@ -141,10 +142,9 @@ def _write(args: argparse.Namespace, settings: PlayerSettings, episodes: Iterabl
             if len(waiting) >= EPISODES_PER_WRITE:
                 flush()
         flush()
-    if file.path is not None:
-        took = time.perf_counter() - began
-        print(f"{file.path}: {written} episodes in {took:.1f} s; {_numbers(summaries)}")
-    return file.status()
+    took = time.perf_counter() - began
+    print(f"{out}: {written} episodes in {took:.1f} s; {_numbers(summaries)}")
+    return 0
 
 
 def _numbers(summaries: Sequence[EpisodeSummary]) -> str:

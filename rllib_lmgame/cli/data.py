@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from rllib_lmgame.base.text import columns, size_text
 from rllib_lmgame.cli import options
@@ -12,7 +11,6 @@ from rllib_lmgame.cli.options import JSON, Actions, Option
 
 HEAD = ("name", "here", "licence", "size", "what it is")
 PARTS_HEAD = ("part", "here", "files")
-NAME_OR_PART = Option("NAME[:PART]", "of `rllib data list`", dest="name")
 
 
 @options.command(
@@ -65,22 +63,16 @@ def _words(here: list[str], parts: int) -> str:
 @options.command(
     "download sets, or parts of them",
     Option("NAME[:PART]...", "of `rllib data list`", dest="names"),
-    Option("--from DIR", "take the files from this folder, download nothing", dest="source"),
 )
 def fetch_sets(args: argparse.Namespace) -> int:
-    from rllib_lmgame.base.errors import ConfigError
-    from rllib_lmgame.base.storage import expanded
     from rllib_lmgame.data_sets.fetch import fetch
     from rllib_lmgame.data_sets.places import PREFIX, named
 
-    source: Path | None = None
-    if args.source is not None and not (source := expanded(args.source)).is_dir():
-        raise ConfigError("--from", f"no such folder: {args.source}")
     names = [name.removeprefix(PREFIX) for name in args.names]
     for name in names:  # A misspelt name is told before the others are fetched.
         named(PREFIX + name, "")
     for name in names:
-        fetch(name, source)
+        fetch(name)
     return 0
 
 

@@ -103,10 +103,9 @@ def _test_gpus(args: argparse.Namespace) -> int:
             where = "" if here.form == "gpu" else "; nothing of this ran on a GPU"
             print(f"\n{counts} in {seconds:.0f} s{where}")
         if file is not None:
-            with writing(file.wanted):
-                file.scratch.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    status = 0 if file is None else file.status()
-    return 1 if any(outcome.state == FAILED for outcome in found) else status
+            with writing(args.out):
+                file.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    return 1 if any(outcome.state == FAILED for outcome in found) else 0
 
 
 def outcome_lines(outcome: Outcome) -> list[str]:

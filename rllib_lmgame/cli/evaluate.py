@@ -50,7 +50,7 @@ DEFAULT_AT_ONCE = 16
 OF_STOCK = ("--explore", "--seed")
 OF_MODELS = ("--temperature", "--out", "--split", "--evaluation-games", "--last-iterate", "--against", "--suite")
 _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "episode_len_mean", "num_episodes")
-"""Of a stock algorithm, if it has them."""
+"""Metrics that are printed for a stock algorithm."""
 
 
 @options.command(
@@ -78,7 +78,7 @@ _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "ep
         Option("--evaluation-games", "play the games of the first checkpoint's evaluation_config"),
         Option(
             "--suite NAME",
-            "play the evaluation games of a tuned example (`grl` stands for all whose id begins so), or of a file; "
+            "play the evaluation games of a tuned example (`grl`: one whose id begins so), or of a file; "
             "NAME:GAME,GAME are some of them",
         ),
     ),
@@ -149,7 +149,7 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: Connect) -> Evaluation:
-    """What is to be played, checked: nothing has been loaded."""
+    """The checked evaluation; no model is loaded yet."""
     from rllib_lmgame.algorithms.games import on_split
     from rllib_lmgame.evaluation.comparison.contenders import PoliciesOfRun, policies_of_checkpoint
     from rllib_lmgame.evaluation.comparison.run import Evaluation
@@ -299,7 +299,7 @@ def _evaluate_stock(source: str, own_options: dict[str, Any], args: argparse.Nam
     for flag in [*given(args, *OF_MODELS), *several]:
         raise ConfigError("", f"{flag} is for language models; this is the checkpoint of a stock algorithm")
     check_unpickling(checkpoint, args.trust_checkpoint)
-    from rllib_lmgame.experiments.stock.evaluation import evaluate_stock_checkpoint
+    from rllib_lmgame.experiments.stock import evaluate_stock_checkpoint
 
     with _ray(args):
         numbers = evaluate_stock_checkpoint(

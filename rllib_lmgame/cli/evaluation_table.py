@@ -49,7 +49,7 @@ def evaluation_markdown(numbers: Mapping[str, Any]) -> str:
 
 
 def _temperatures(numbers: Mapping[str, Any]) -> dict[str, float]:
-    """Of players that have one."""
+    """Temperatures of the players that have one."""
     players = numbers["players"].items()
     return {name: one["temperature"] for name, one in players if one["temperature"] is not None}
 

@@ -13,7 +13,7 @@ from rllib_lmgame.cli.options import FILTER, Actions, Option
 
 CPU = "On two CPU cores"
 KINDS = {CPU: "", "On one GPU": "-1gpu", "On four GPUs": "-4gpu", "On eight GPUs": "-8gpu"}
-"""What examples run on -> how their names end, where they say so."""
+"""Hardware -> suffix of the names of the examples for it."""
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 EXAMPLES = next(

@@ -73,11 +73,10 @@ def with_names(games: Sequence[GameConfig]) -> dict[str, GameConfig]:
 def suite(text: str) -> tuple[tuple[GameConfig, ...], int | None]:
     """The evaluation games of all experiments of a tuned example or a file, and how many episodes they play of each.
 
-    ``grl`` stands for all examples whose id begins so (those for GPUs, if there are some), ``grl:NAME,NAME`` for those
-    of its games. The number is ``None``
-    if experiments say none, or several.
+    ``grl`` stands for an example for GPUs whose id begins so, ``grl:NAME,NAME`` for those of its games. The number is
+    ``None`` if experiments say none, or several.
 
-    Raises: ConfigError: there is no such example or game, or several examples that play other games.
+    Raises: ConfigError: there is no such example or game.
     """
     from rllib_lmgame.base.storage import expanded
     from rllib_lmgame.cli.example import examples
@@ -85,33 +84,23 @@ def suite(text: str) -> tuple[tuple[GameConfig, ...], int | None]:
 
     known = examples()
     name, _, chosen = text.partition(":")
-    alike = [key for key in known if key.startswith(f"{name}-")]
-    alike = [key for key in alike if key.endswith("gpu")] or alike
-    named = {key: known[key] for key in ([name] if name in known else alike)}
-    if not named and expanded(name).is_file():
-        named = {name: expanded(name)}
-    if not named:
+    alike = [known[key] for key in known if key.startswith(f"{name}-") and key.endswith("gpu")]
+    file = known.get(name, alike[0] if alike else expanded(name))
+    if not file.is_file():
         hint = did_you_mean(name, known, "it is the id of a tuned example (`rllib example list`) or a file")
         raise ConfigError("--suite", f"there is no suite {name!r}; {hint}")
-    found = []
-    for file in named.values():
-        played = [_evaluated(spec.config) for spec in read_experiments(str(file))]
-        games = {repr(game): game for each, _ in played for game in each}
-        episodes = {number for _, number in played}
-        found.append((tuple(games.values()), episodes.pop() if len(episodes) == 1 else None))
-    if any(games != found[0][0] for games, _ in found):
-        raise ConfigError("--suite", f"{name!r} are several examples with other games: {', '.join(named)}")
-    all_games, number = found[0]
-    return (_chosen(name, all_games, listed([chosen])) if chosen else all_games), number
-
-
-def _chosen(suite: str, games: Sequence[GameConfig], names: Sequence[str]) -> tuple[GameConfig, ...]:
-    named = with_names(games)
-    for name in names:
-        if name not in named:
-            hint = did_you_mean(name, named, f"games: {', '.join(named)}")
-            raise ConfigError("--suite", f"{suite} has no game {name!r}; {hint}")
-    return tuple(named[name] for name in dict.fromkeys(names))
+    played = [_evaluated(spec.config) for spec in read_experiments(str(file))]
+    games = {repr(game): game for each, _ in played for game in each}
+    episodes = {number for _, number in played}
+    number = episodes.pop() if len(episodes) == 1 else None
+    if not chosen:
+        return tuple(games.values()), number
+    named = with_names([*games.values()])
+    names = dict.fromkeys(listed([chosen]))
+    for unknown in [each for each in names if each not in named]:
+        hint = did_you_mean(unknown, named, f"games: {', '.join(named)}")
+        raise ConfigError("--suite", f"{name} has no game {unknown!r}; {hint}")
+    return tuple(named[each] for each in names), number
 
 
 def _evaluated(config: Mapping[str, Any]) -> tuple[tuple[GameConfig, ...], int | None]:

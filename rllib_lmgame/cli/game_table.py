@@ -21,15 +21,15 @@ from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, Seat
 
 HELP = "Type an action; `?` lists the legal actions, `!` plays the expert's, `quit`, an empty line or Ctrl-D leaves."
 LEAVES = ("", "quit", "exit")
-"""What a person types to leave, where it is no action of the game."""
+"""Input that leaves the game unless it is a legal action."""
 
 
 class Left(Exception):
-    """The person leaves."""
+    """Raised when the person leaves the game."""
 
 
 class Person(Player):
-    """Whoever sits at the terminal."""
+    """The person at the terminal."""
 
     def __init__(self) -> None:
         super().__init__("you")
@@ -93,7 +93,7 @@ class _Table:
     def __init__(self, game: GameInPlay) -> None:
         self.game = game
         self.people = [agent for agent, seat in game.seats.items() if isinstance(seat, PersonSeat)]
-        # Whoever plays by hand must not see who sits where.
+        # The person must not see who plays which seat.
         self.secret = game.session.secret_seats and bool(self.people)
 
     async def play(self, pause: bool) -> int:
@@ -102,7 +102,7 @@ class _Table:
         while game.views:
             played = len(game.steps)
             asked = {agent: view for agent, view in game.views.items() if agent not in game.ends}
-            if len(asked) == 1:  # It may be long before it has replied.
+            if len(asked) == 1:  # The reply may take long.
                 self._show_view(*asked.values())
             # A person who is to act at the same time as others does so before they are heard.
             game.views = dict(sorted(game.views.items(), key=lambda view: view[0] not in self.people))
@@ -112,7 +112,7 @@ class _Table:
                 if len(asked) > 1:
                     self._show_view(view)
                 self._show_reply(agent, view, step)
-            if step is None:  # Nobody is left for whom the game is played on.
+            if step is None:  # No player is left.
                 return 1
             self._show_rewards(step)
             if game.views and pause and not self.people:
@@ -125,7 +125,7 @@ class _Table:
             print(f"\n{printable(view.text)}")
 
     def _show_reply(self, agent: str, view: Observation, step: GameStep | None) -> None:
-        """What ``agent`` wrote; hidden from a person at the table, since the game tells what all may know."""
+        """What ``agent`` wrote; hidden from a person who plays, because the game shows what all players may know."""
         if agent in self.people or self.secret:
             return
         if step is None or agent not in step.actions:

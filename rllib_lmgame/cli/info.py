@@ -1,4 +1,4 @@
-"""``rllib info``: about a file of experiments, a checkpoint, a game, or this machine."""
+"""``rllib info``: about a checkpoint or a game."""
 
 from __future__ import annotations
 
@@ -11,66 +11,22 @@ from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import columns, first_line, one_line, printable, size_text
 from rllib_lmgame.cli import options
-from rllib_lmgame.cli.example import examples
 from rllib_lmgame.cli.options import Option
-
-FILES = (".yaml", ".yml", ".py")
 
 
 @options.command(
-    "Describe a file or a tuned example: what it trains and what it needs. A checkpoint, or a directory that holds "
-    "one: what plays and what was measured. A game: its page and a turn. Without a name: as `rllib doctor`.",
-    Option("[FILE | EXAMPLE | CHECKPOINT | GAME]", "what to describe", dest="name"),
+    "Describe a checkpoint, or a directory that holds one: what plays and what was measured. Or a game: its page and a "
+    "turn.",
+    Option("CHECKPOINT|GAME", "what to describe", dest="name"),
 )
 def command(args: argparse.Namespace) -> int:
-    name = args.name
-    if name is None:
-        from rllib_lmgame.cli.doctor import print_findings
-
-        print_findings()
-        return 0
-    place = expanded(name)
-    if place.is_dir():
-        lines = about_checkpoint(name)
-    elif name in examples():
-        lines = about_file(str(examples()[name]))
-    elif place.suffix in FILES and place.is_file():
-        lines = about_file(name)
-    elif place.suffix in (".yaml", ".yml") or place.is_file():
-        raise ConfigError("", f"there is no file of experiments {name} ({', '.join(FILES)})")
-    else:
-        lines = about_game(name)
-    for line in lines:
+    for line in about_checkpoint(args.name) if expanded(args.name).is_dir() else about_game(args.name):
         print(printable(line), flush=True)
     return 0
 
 
-def about_file(path: str) -> Iterator[str]:
-    """What a file's experiments are and what they need, as the dry run estimates it."""
-    from rllib_lmgame.base.group import values_of
-    from rllib_lmgame.base.plugin import find_in_current_directory
-    from rllib_lmgame.experiments.checks.cards import needs_of
-    from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
-    from rllib_lmgame.experiments.checks.outside import stand_in_for_missing
-    from rllib_lmgame.experiments.files.reading import read_experiments
-    from rllib_lmgame.experiments.run.cluster import quieten_ray
-
-    specs = read_experiments(path)
-    find_in_current_directory([values_of(spec.options) for spec in specs])
-    stand_in_for_missing(specs)
-    check_quickly(specs)
-    quieten_ray(0)
-    for experiment in check_experiments(specs):
-        spec = experiment.spec
-        yield f"{spec.name}: {experiment.algorithm.name}, trials: {experiment.num_trials}"
-        yield from _rows(needs_of(experiment))
-        for notice in spec.notices:
-            yield f"  note: {notice}"
-    yield f"all settings: rllib train file {path} --dry-run"
-
-
 def about_checkpoint(path: str) -> Iterator[str]:
-    """What a checkpoint was trained on, what is in it, and what was measured."""
+    """Print the games, policies and measured success of a checkpoint."""
     from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE, iteration_of, verify_manifest
     from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
     from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN
@@ -114,7 +70,7 @@ def _model(directory: Path) -> str:
 
 
 def about_game(game: str) -> Iterator[str]:
-    """A game's page: what it is, its options, and a turn of it."""
+    """Print a game's description, its options and an example turn."""
     from rllib_lmgame.base.group import declared, default_text, type_name
     from rllib_lmgame.base.plugin import find_in_current_directory
     from rllib_lmgame.envs.checking.sample import as_played, docstring_text, example_turn
@@ -160,5 +116,5 @@ def about_game(game: str) -> Iterator[str]:
 
 
 def _rows(rows: Mapping[str, str]) -> list[str]:
-    """A line for each; no text of a file passes for another one."""
+    """One line per row; text of a file cannot begin a new line."""
     return columns([(f"  {name}", one_line(text)) for name, text in rows.items() if text] or [("", "")], left=2)

@@ -27,12 +27,11 @@ COMMANDS = {
     "chat": "talk with a policy or a model",
     "collect": "record a player's episodes as a log or as conversations to train on",
     "compare": "compare runs: final metrics, keys that differ, learning curves",
-    "completion": "print a script that completes commands in bash or zsh",
     "data": "list, fetch and check published data sets",
     "schema": "print the JSON schema of experiment files, for editors",
     "export-env": "write a game as an environment for TRL or verifiers",
     "games": "list and check the text games",
-    "info": "describe a file, a checkpoint or a game, and what it needs",
+    "info": "describe a checkpoint or a game",
     "init": "write the first files of your own game or experiment",
     "models": "list the pretrained models that are known by name",
     "play": "play a game, alone, against any player, or watch",
@@ -95,7 +94,7 @@ def _status(arguments: list[str], started: float) -> int:
 
 
 def _in_words(error: OSError) -> str:
-    """What the system refused, in a line; what cannot be printed is printed no more."""
+    """The error of the system in one line; output that cannot be written is discarded."""
     if error.filename is None:  # Perhaps it was the output.
         try:
             print(flush=True)
@@ -106,7 +105,7 @@ def _in_words(error: OSError) -> str:
 
 
 def _let_go_of_output() -> None:
-    """Nobody reads the output, or there is no room for it: Python would try again at its end."""
+    """Discard the output: it is closed or the disk is full, and Python would try to write it again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -118,6 +117,9 @@ def _dispatch(arguments: list[str], started: float) -> int:
         raise ConfigError("", f"unknown command {command!r}; did you mean `rllib {meant}`?")
     parser = make_parser(command)
     parsed, rest = parser.parse_known_args(arguments)
+    if parsed.version:
+        print(_version())
+        return 0
     if not hasattr(parsed, "run"):
         parser.print_help()
         return 0 if not arguments else EXIT_USAGE
@@ -130,16 +132,16 @@ def _dispatch(arguments: list[str], started: float) -> int:
 
 
 def make_parser(command: str | None = None) -> Parser:
-    """The parser; only the module of ``command`` is imported, the others are listed."""
+    """The parser of one command, or the list of all without one."""
     parser = Parser(prog="rllib", description=_DESCRIPTION)
-    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("--version", action="store_true", help="print the versions of this package and of Ray")
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    for name, summary in COMMANDS.items():
-        if name == command:
-            module = importlib.import_module(f"rllib_lmgame.cli.{name.replace('-', '_')}")
-            module.command.add_to(subparsers, name, summary)
-        else:
+    if command in COMMANDS:
+        module = importlib.import_module(f"rllib_lmgame.cli.{command.replace('-', '_')}")
+        module.command.add_to(subparsers, command, COMMANDS[command])
+    else:
+        for name, summary in COMMANDS.items():
             subparsers.add_parser(name, help=summary)
     return parser
 
@@ -169,6 +171,7 @@ def _leave_garbage() -> None:
 
 def _prepare_environment() -> None:
     """Defaults that keep Ray patient, other libraries quiet and trials in this directory; set variables stay."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # Else each process looks through all packages.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("PYTHONWARNINGS", "ignore::DeprecationWarning")

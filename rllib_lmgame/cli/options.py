@@ -18,7 +18,7 @@ from rllib_lmgame.base.text import shown
 
 Run = Callable[[argparse.Namespace], int]
 MOST = 1_000_000
-"""Of anything that a command counts: episodes, games at once, ..."""
+"""Largest count that an option accepts (episodes, parallel games, ...)."""
 SPLITS = "{train,validation,test}"
 
 
@@ -103,7 +103,7 @@ class _Help(argparse.HelpFormatter):
 
 @dataclass(frozen=True)
 class Command:
-    """What a command says of itself, what it takes, and what it does."""
+    """A command: its description, its options and its function."""
 
     run: Run
     says: str
@@ -119,7 +119,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Actions:
-    """A command that is several: ``rllib data list``, ``rllib data fetch`` ..."""
+    """A command with actions: ``rllib data list``, ``rllib data fetch`` ..."""
 
     says: str
     of: Mapping[str, Command]
@@ -163,12 +163,12 @@ def above_0(args: argparse.Namespace, *flags: str, most: float = float("inf")) -
 
 
 def attribute(flag: str) -> str:
-    """Of the parsed arguments."""
+    """The attribute of the parsed arguments that holds the value of a flag."""
     return flag.removeprefix("--").replace("-", "_")
 
 
 def given(args: argparse.Namespace, *flags: str) -> list[str]:
-    """Those of the flags that are on the command line."""
+    """The flags that were given on the command line."""
     values = {flag: getattr(args, attribute(flag)) for flag in flags}
     return [flag for flag, value in values.items() if value is not None and value is not False]
 
@@ -206,7 +206,7 @@ def _plain(value: Any) -> Any:
 
 
 _seed = whole(0, (1 << 63) - 1)
-"""No generator takes a number below 0."""
+"""Random generators accept no negative seed."""
 
 
 def seed(of: str, default: int | None = 0) -> Option:

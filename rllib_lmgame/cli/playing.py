@@ -1,4 +1,4 @@
-"""What commands share in which players of any kind play: their options, and ``--out DIR``."""
+"""Options that commands with players share, and ``--out DIR``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 if TYPE_CHECKING:
     from rllib_lmgame.evaluation.players.language_model import LocalModel
     from rllib_lmgame.evaluation.players.settings import PlayerSettings
-    from rllib_lmgame.evaluation.record_directory import RecordDirectory
+    from rllib_lmgame.evaluation.recorded import RecordDirectory
     from rllib_lmgame.rollouts.records import GameConfig
     from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
@@ -82,7 +82,7 @@ def _sections(text: str | None) -> Mapping[str, Any]:
 
 
 def checked(sections: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Raise :class:`ConfigError` for a value that no player could use, whether one is there that would or not."""
+    """The sections, after validation. Raises: ConfigError: a value is invalid, even if no player reads it."""
     from rllib_lmgame.base.group import Group, build
     from rllib_lmgame.endpoints.settings import EndpointOptions
     from rllib_lmgame.settings.sections.inference import InferenceOptions
@@ -119,9 +119,9 @@ def held_directory(kind: type[D], out: str | None, stack: ExitStack) -> D | None
 
 
 Begun = Callable[[int, int], None]
-"""Is called with how many were played before, and how many are planned."""
+"""Called once with the numbers of episodes already played and planned."""
 Ended = Callable[[], object]
-"""Is called as each ends."""
+"""Called when an episode ends."""
 
 
 def play_with_bar(play: Callable[[Begun, Ended], Coroutine[Any, Any, T]], unit: str, *, quiet: bool) -> T:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, did_you_mean
@@ -30,7 +29,7 @@ def command(args: argparse.Namespace) -> int:
     from rllib_lmgame.algorithms.checkpoints.manifest import iteration_of
     from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
     from rllib_lmgame.evaluation.saved_config import open_checkpoint, saved_model
-    from rllib_lmgame.experiments.results.publish import files_to_push, push, terms_lines
+    from rllib_lmgame.experiments.results.publish import files_to_push, push
 
     place = find_checkpoint(args.checkpoint)
     if not is_own_checkpoint(place):
@@ -45,8 +44,6 @@ def command(args: argparse.Namespace) -> int:
     for name, content in files.items():
         size = content.stat().st_size if isinstance(content, Path) else len(content)
         print(printable(f"{size_text(size):>8}  {name}"))
-    for line in terms_lines(files):
-        print(f"note: {line}", file=sys.stderr)
     if not args.dry_run:
         message = args.message or f"{policy} after iteration {iteration_of(checkpoint) or '?'}"
         print(push(files, args.repository, public=args.public, revision=args.revision, message=message))

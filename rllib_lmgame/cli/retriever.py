@@ -9,7 +9,7 @@ from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import check_free
-from rllib_lmgame.base.new_files import new_file, writing
+from rllib_lmgame.base.new_files import new_file, out_path, writing
 from rllib_lmgame.base.threads import threads_here
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.options import HOST, PORT, Option
@@ -69,15 +69,10 @@ def _build(corpus: Any, args: argparse.Namespace) -> int:
         end = "\n" if done == len(corpus) else ""
         print(f"\r{done:,} of {len(corpus):,} passages", end=end, file=sys.stderr, flush=True)
 
-    try:
-        with new_file(args.index) as file:
-            encoder = Encoder(args.model, "--model")
-            with writing(file.wanted):
-                write_index(corpus, encoder, file.scratch, args.build, "--build", progress)
-    except ConfigError as error:
-        if error.path == "--out":  # As other commands call it.
-            raise ConfigError("--index", error.message) from None
-        raise
-    if file.path is not None:
-        print(f"{file.path}: {len(corpus):,} vectors of {encoder.size} numbers")
-    return file.status()
+    out = out_path(args.index, "--index")
+    with new_file(out, "--index") as file:
+        encoder = Encoder(args.model, "--model")
+        with writing(out, "--index"):
+            write_index(corpus, encoder, file, args.build, "--build", progress)
+    print(f"{out}: {len(corpus):,} vectors of {encoder.size} numbers")
+    return 0

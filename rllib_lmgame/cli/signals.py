@@ -13,7 +13,7 @@ from rllib_lmgame.experiments.run.signals import ENDINGS, leave_closed_output, s
 
 
 class Terminated(KeyboardInterrupt):
-    """One of the signals arrived."""
+    """A signal asked the command to end."""
 
 
 @dataclass

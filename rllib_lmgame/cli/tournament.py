@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from rllib_lmgame.rollouts.records import GameConfig
 
 TOGETHER = "all zero-sum games"
-PLOTS = "pip install 'rllib-lmgame[plots]'"
 SHOWN_FAILURES = 3
 
 
@@ -137,17 +136,12 @@ def _says_zero_sum(game: GameConfig) -> bool:
 
 
 def _write(directory: TournamentDirectory, found: Sequence[Standings], counts: dict[str, dict[str, int]]) -> None:
-    from rllib_lmgame.evaluation.tournament.files import matrix_name, write_csv, write_png, write_standings
+    from rllib_lmgame.evaluation.tournament.files import matrix_name, write_csv, write_standings
 
     write_standings(directory.path, [table.as_json() for table in found], counts)
-    drawn = True
     for table in found:
         if len(table.players) > 1 and table.games and table.game != TOGETHER:
-            name = matrix_name(table)
-            write_csv(table, directory.path / f"{name}.csv")
-            drawn = write_png(table, directory.path / f"{name}.png") and drawn
-    if not drawn:
-        print(f"note: pay-off matrices are drawn where matplotlib is installed: {PLOTS}", file=sys.stderr)
+            write_csv(table, directory.path / f"{matrix_name(table)}.csv")
 
 
 def standings_text(table: Standings) -> str:

@@ -20,7 +20,7 @@ from rllib_lmgame.experiments.spec import ExperimentSpec, Source, check_name, ma
 
 SETS = "set."
 """Begins the names of arguments that set a key of the experiment."""
-OF_LOCAL_CLUSTER = ("--ray-num-cpus", "--ray-num-gpus", "--ray-num-nodes", "--ray-object-store-memory", "--ray-ui")
+OF_LOCAL_CLUSTER = ("--ray-num-cpus", "--ray-num-gpus", "--ray-object-store-memory", "--ray-ui")
 
 
 @options.command(
@@ -72,7 +72,6 @@ OF_LOCAL_CLUSTER = ("--ray-num-cpus", "--ray-num-gpus", "--ray-num-nodes", "--ra
         RAY_ADDRESS,
         Option("--ray-num-cpus N", "CPUs of a local cluster", whole()),
         Option("--ray-num-gpus N", "GPUs of a local cluster", whole(0)),
-        Option("--ray-num-nodes N", "nodes of a local test cluster", whole()),
         Option("--ray-object-store-memory BYTES", "object store of a local cluster", whole(1, 10**15)),
         Option(
             "--no-memory-check",
@@ -136,10 +135,10 @@ def command(args: argparse.Namespace) -> int:
     check_servers(checked, needed=not args.dry_run)
     check_prompts(checked)
     if args.memory_check:
-        from rllib_lmgame.experiments.checks.cards import check_fits
+        from rllib_lmgame.experiments.checks.resources import check_fits
 
         check_fits(checked)
-    from rllib_lmgame.experiments.run.reruns import place_runs
+    from rllib_lmgame.experiments.run.resume import place_runs
 
     place_runs(specs, resume=args.resume)
     _print_notices(specs, said)
@@ -157,7 +156,7 @@ def command(args: argparse.Namespace) -> int:
 
 
 def run_options(args: argparse.Namespace) -> Any:
-    from rllib_lmgame.experiments.run.options import RunOptions
+    from rllib_lmgame.experiments.run.cluster import RunOptions
 
     return RunOptions(
         resume=args.resume,
@@ -166,7 +165,6 @@ def run_options(args: argparse.Namespace) -> Any:
         address=args.ray_address,
         num_cpus=args.ray_num_cpus,
         num_gpus=args.ray_num_gpus,
-        num_nodes=args.ray_num_nodes,
         object_store_memory=args.ray_object_store_memory,
         dashboard=args.ray_ui,
         memory_check=args.memory_check,
@@ -204,7 +202,7 @@ def _read(args: argparse.Namespace) -> list[ExperimentSpec]:
     for flag in given(args, "--algo", "--env"):
         key = "run" if flag == "--algo" else "env"
         raise ConfigError("", f"{flag} does not go with a file; use --set {key}=... instead")
-    if path in examples() and not Path(path).exists():
+    if not Path(path).exists() and path in examples():
         raise ConfigError("", f"there is no file {path}, but an example of that name: `rllib example run {path}`")
     specs = read_experiments(path, args.overrides)
     if name is None or any(spec.name == name for spec in specs):

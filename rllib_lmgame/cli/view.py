@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import check_port
-from rllib_lmgame.base.new_files import new_file, writing
+from rllib_lmgame.base.new_files import new_file, out_path, writing
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.options import OneOf, Option
 
@@ -68,7 +68,7 @@ def _read(library: Library, paths: list[str]) -> None:
 
 
 def _why_none(library: Library, paths: list[str]) -> str:
-    """What is known of why there are none."""
+    """The reason why there are no episodes, if it is known."""
     from rllib_lmgame.experiments.results.curves import read_settings
     from rllib_lmgame.viewer.places import trials_of
 
@@ -78,12 +78,13 @@ def _why_none(library: Library, paths: list[str]) -> str:
     return "; its text_rollouts.episode_log is off" if set(logs) == {"off"} else "; no game was played to its end"
 
 
-def _export(library: Library, paths: list[str], out: str) -> int:
+def _export(library: Library, paths: list[str], wanted: str) -> int:
     from rllib_lmgame.base.text import size_text
     from rllib_lmgame.viewer.curves import Curves
     from rllib_lmgame.viewer.page import exported
     from rllib_lmgame.viewer.places import trials_of
 
+    out = out_path(wanted)
     with new_file(out) as file:
         _read(library, paths)
         curves = Curves(trials_of(paths))
@@ -94,14 +95,13 @@ def _export(library: Library, paths: list[str], out: str) -> int:
             "unfinished": library.unfinished,
             "curves": curves.figures(),
         }
-        with writing(file.wanted), file.scratch.open("w", encoding="utf-8") as target:
+        with writing(out), file.open("w", encoding="utf-8") as target:
             target.writelines(exported(library, head))
-    if file.path is not None:
-        size = file.path.stat().st_size
-        print(f"{file.path}: {len(library.rows)} episodes, {size_text(size)}")
-        if size > LARGE_PAGE:
-            print("warning: browsers open so large a page slowly, or not at all; name fewer files", file=sys.stderr)
-    return file.status()
+    size = out.stat().st_size
+    print(f"{out}: {len(library.rows)} episodes, {size_text(size)}")
+    if size > LARGE_PAGE:
+        print("warning: browsers open so large a page slowly, or not at all; name fewer files", file=sys.stderr)
+    return 0
 
 
 def _print(library: Library, paths: list[str], number: int) -> int:

@@ -34,7 +34,7 @@ from rllib_lmgame.data_sets.web import CHUNK, check_room, download
 Report = Callable[[str], None]
 
 Progress = Callable[[int, int | None], None]
-"""Told the bytes that are here, and those there will be."""
+"""Called with the bytes that have arrived and the total."""
 
 STEP = 100 * MB
 """Bytes between two lines about a file that comes, at least; of a large one a fiftieth."""
@@ -64,7 +64,7 @@ class _Record:
 
     @classmethod
     def read(cls, chosen: Named) -> _Record:
-        """What is known of the set's folder; nothing, where the file is damaged."""
+        """The record of the set's folder; empty if the file is missing or damaged."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             said = read_source(chosen.folder)
             return cls(chosen, list(said["parts"]), dict(said["files"]), dict(said.get("archives", {})))
@@ -90,13 +90,12 @@ class _Record:
         json_files.write_json(self.chosen.folder / SOURCE, said, indent=1)
 
 
-def fetch(name: str, source: Path | None = None, report: Report = print) -> Path:
+def fetch(name: str, report: Report = print) -> Path:
     """Fetch a data set or a part of it; what is here already stays.
 
     Args:
         name: ``NAME`` or ``NAME:PART``.
-        source: A folder that has a folder of the set with its files already; nothing else is asked.
-        report: Told what is done, a line at a time.
+        report: Called with each line of progress.
 
     Returns: The set's folder.
 
@@ -113,13 +112,8 @@ def fetch(name: str, source: Path | None = None, report: Report = print) -> Path
                 report(f"{name} is here: {folder}")
                 return folder
             record.parts = [part for part in record.parts if part not in wanted]
-            copied = None if source is None else _copied_set(chosen, source)
-            items, wanted = copied or (list(_items(chosen, wanted, source)), wanted)
-            _take(record, items, report)
-            if source is not None:
-                _tell_unknown(chosen, items, report)
-            if copied is None:
-                _join(record, wanted)
+            _take(record, list(_items(chosen, wanted)), report)
+            _join(record, wanted)
             record.parts = sorted({*record.parts, *wanted})
             record.write()
     except OSError as error:
@@ -285,12 +279,12 @@ def _join(record: _Record, wanted: Iterable[str]) -> None:
             file.unlink()
 
 
-def _items(chosen: Named, wanted: list[str], place: Path | None) -> Iterator[_Item]:
+def _items(chosen: Named, wanted: list[str]) -> Iterator[_Item]:
     """Files of the parts wanted, and those that belong to no part."""
     parts = chosen.set.parts
     others = [pattern for part, patterns in parts.items() if part not in wanted for pattern in patterns]
     own = [pattern for part in wanted for pattern in parts[part]]
-    for item in _all_items(chosen, wanted, place):
+    for item in _all_items(chosen, wanted):
         if not _matches(item.path, others) or _matches(item.path, own):
             yield item
 
@@ -301,14 +295,12 @@ def _matches(path: str, patterns: Iterable[str]) -> bool:
     )
 
 
-def _all_items(chosen: Named, wanted: list[str], place: Path | None) -> Iterator[_Item]:
+def _all_items(chosen: Named, wanted: list[str]) -> Iterator[_Item]:
     """Files of the sources that hold a part wanted."""
     for source in chosen.set.sources:
         if source.parts and not set(source.parts) & set(wanted):
             continue
-        if place is not None:
-            yield from _of_folder(chosen, source, place)
-        elif source.origin.startswith(HUB):
+        if source.origin.startswith(HUB):
             yield from _of_hub(source)
         elif source.origin.startswith(PACKAGE):
             yield from _of_package(source)
@@ -366,65 +358,9 @@ def _of_package(source: Source) -> Iterator[_Item]:
         file = Path(str(distribution.locate_file(path)))
         if not file.is_file():
             raise ConfigError("", f"{package} {distribution.version} has no {path}")
-        yield _copy_of(source, path, file, {"url": f"package {package}", "revision": distribution.version})
-
-
-def _copy_of(source: Source, path: str, file: Path, of: Mapping[str, str]) -> _Item:
-    known = source.sha256.get(path)
-    return _Item(_local(source, path), partial(_copy, file), of, file.stat().st_size, known, unpack=source.unpack)
-
-
-def _room(chosen: Named, place: Path) -> Path:
-    """The set's folder in one that ``--from`` names, or that itself: others have files of the same names."""
-    return place if place.name == chosen.name else place / chosen.name
-
-
-def _of_folder(chosen: Named, source: Source, place: Path) -> Iterator[_Item]:
-    """Files that lie in a folder of the set's name, as in the set's own."""
-    room = _room(chosen, place)
-    for pattern in source.files:
-        path = _local(source, pattern)
-        found = sorted(filter(Path.is_file, room.glob(f"**/{path}" if "*" in path else path)))
-        if not found:
-            raise ConfigError("--from", f"{room} has no {path}")
-        for file in found:
-            of = {"url": str(file.absolute())}
-            yield _copy_of(source, file.relative_to(room / source.below).as_posix(), file, of)
-
-
-def _copied_set(chosen: Named, place: Path) -> tuple[list[_Item], list[str]] | None:
-    """Files and parts of a set that was fetched elsewhere, with its ``SOURCE.json``; ``None`` if this is none."""
-    folder = _room(chosen, place)
-    try:
-        said = read_source(folder)
-        parts, files = list(said["parts"]), dict(said["files"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    if chosen.part and chosen.part not in parts:
-        raise ConfigError("--from", f"{folder} has {', '.join(parts) or 'no part'}, not {chosen.part}")
-    items = []
-    for path, about in files.items():
-        file = folder / path
-        if not file.resolve().is_relative_to(folder.resolve()) or not file.is_file():
-            raise ConfigError("--from", f"{folder / SOURCE} names {path}, which is not in {folder}")
-        of = {key: str(about[key]) for key in ("url", "revision") if key in about}
-        of.setdefault("url", str(file.absolute()))
-        sha256 = _known_hash(chosen, path) or about["sha256"]
-        items.append(_Item(path, partial(_copy, file), of, about["bytes"], sha256))
-    return items, parts
-
-
-def _known_hash(chosen: Named, path: str) -> str | None:
-    """A file's SHA-256 where the table says it, whatever a folder says."""
-    return next((s.sha256[f] for s in chosen.set.sources for f in s.sha256 if _local(s, f) == path), None)
-
-
-def _tell_unknown(chosen: Named, items: Sequence[_Item], report: Report) -> None:
-    """Say of which files of a folder nobody but the folder says what they should be."""
-    unknown = [item.path for item in items if _known_hash(chosen, item.path) is None]
-    if unknown:
-        first = ", ".join(unknown[:3]) + ("" if len(unknown) <= 3 else f" and {len(unknown) - 3:,} more")
-        report(f"{chosen.name}: no hash is known here of {first}; trust the folder, or compare with one of your own")
+        of = {"url": f"package {package}", "revision": distribution.version}
+        known, size = source.sha256.get(path), file.stat().st_size
+        yield _Item(_local(source, path), partial(_copy, file), of, size, known, unpack=source.unpack)
 
 
 def _copy(file: Path, target: Path, tell: Progress) -> None:

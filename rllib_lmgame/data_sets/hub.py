@@ -42,7 +42,7 @@ def endpoint() -> str:
 
 
 def headers() -> dict[str, str]:
-    """What its requests carry. Raises: ConfigError: the token is none; it is not shown."""
+    """Headers of requests to the hub. Raises: ConfigError: the token is invalid; it is not printed."""
     token = os.environ.get("HF_TOKEN", "").strip()
     if not token.isascii() or not token.isprintable():
         raise ConfigError("", "HF_TOKEN holds no token: it has characters that no request can carry")
@@ -53,7 +53,7 @@ def check_online(what: str) -> None:
     """Raises: ConfigError: the environment forbids requests."""
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         if os.environ.get(name, "").lower() in _YES:
-            raise ConfigError("", f"{name} is set, so {what} is not asked for; unset it, or: {WITHOUT}")
+            raise ConfigError("", f"{name} is set, so {what} is not asked for; unset it, {WITHOUT}")
 
 
 def silence(repository: str) -> str | None:
@@ -107,7 +107,7 @@ def listing(repository: str, revision: str) -> tuple[str, list[HubFile]]:
 
 
 def address(repository: str, commit: str, path: str) -> str:
-    """Of a file."""
+    """The address of a file."""
     return f"{endpoint()}/{repository}/resolve/{commit}/{urllib.parse.quote(path)}"
 
 

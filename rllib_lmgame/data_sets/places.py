@@ -20,7 +20,7 @@ from rllib_lmgame.data_sets.table import SETS, TRAIN, VALIDATION, DataSet
 PREFIX = "data:"
 SOURCE = "SOURCE.json"
 _MOST_BYTES = 64 << 20
-"""Of a ``SOURCE.json`` that is read."""
+"""Largest ``SOURCE.json`` that is read."""
 
 
 def data_root() -> Path:
@@ -59,7 +59,7 @@ class Named:
 
     @property
     def folder(self) -> Path:
-        """Where its files lie."""
+        """The directory of its files."""
         return data_root() / self.name
 
     @property
@@ -86,7 +86,7 @@ class Named:
         return None if pattern is None else str(self._found((pattern,))[0])
 
     def source(self) -> dict[str, Any]:
-        """What ``SOURCE.json`` says. Raises: DataMissing: there is none that can be read."""
+        """The content of ``SOURCE.json``. Raises: DataMissing: it is missing or damaged."""
         try:
             return read_source(self.folder)
         except FileNotFoundError:
@@ -95,7 +95,7 @@ class Named:
             raise self._missing(f"has a {SOURCE} that cannot be read ({error})") from None
 
     def check_here(self) -> dict[str, Any]:
-        """What ``SOURCE.json`` says. Raises: DataMissing: the part is not here."""
+        """The content of ``SOURCE.json``. Raises: DataMissing: the part is not here."""
         source = self.source()
         wanted = [self.part] if self.part else list(self.set.parts)
         if missing := [part for part in wanted if part not in source["parts"]]:
@@ -186,7 +186,7 @@ def paths_of(value: str | Path, key: str = "data") -> list[Path]:
 
 
 def path_of(value: str | Path, key: str = "data") -> Path:
-    """As :func:`paths_of`, of what is a single file."""
+    """The only file that :func:`paths_of` returns. Raises: ConfigError: there are several."""
     paths = paths_of(value, key)
     if len(paths) != 1:
         parts = ", ".join(named(str(value), key).set.parts)

@@ -23,12 +23,12 @@ TIMEOUT_S = 30.0
 """Longest silence of a server."""
 
 TRIES = 5
-"""In a row without a byte that was not there before."""
+"""Attempts in a row that bring no new byte before the download is given up."""
 
 PAUSE_S = 1.0
-"""Times the tries without a byte, before the next."""
+"""Seconds before the next attempt, times the number of failed attempts."""
 
-WITHOUT = "`--from DIR` takes the files from a folder and asks nobody"
+WITHOUT = "or copy the set's folder in RLLIB_LMGAME_DATA from a machine that has it"
 
 CHUNK = 1 << 20
 _PART, _ABOUT = ".part", ".part.json"
@@ -54,7 +54,7 @@ def open_address(url: str, headers: Mapping[str, str] = {}, timeout_s: float = T
 
 
 def refused(url: str, error: Exception) -> ConfigError:
-    """What a request failed with, in words."""
+    """The error of a failed request as a ConfigError."""
     if isinstance(error, urllib.error.HTTPError):
         return ConfigError("", f"{url}: the server answers {error.code} {error.reason}")
     reason = getattr(error, "reason", error)
@@ -148,7 +148,7 @@ def _go_on(
 
 
 def _validator(headers: Any) -> str | None:
-    """What tells whether a file is the same still: a strong entity tag, or a date."""
+    """The validator that identifies this version of a file: a strong entity tag or a date."""
     tag = headers.get("ETag")
     return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified")
 

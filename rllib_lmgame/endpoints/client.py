@@ -23,7 +23,7 @@ from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.json_files import parse
 from rllib_lmgame.base.text import one_line, printable
 from rllib_lmgame.endpoints.address import Address
-from rllib_lmgame.endpoints.secrecy import gives_away, is_pretended
+from rllib_lmgame.endpoints.secrecy import RUN, gives_away
 from rllib_lmgame.endpoints.settings import EndpointOptions
 
 Message = dict[str, str]
@@ -90,7 +90,6 @@ class EndpointClient:
         self.options = options
         self.counts = Counts()
         self._key = address.key()
-        self._secret = None if self._key is None or is_pretended(self._key) else self._key
         self._limit_s = time_limit_s
         self._at_once = at_once
         self._failed_in_a_row = 0
@@ -222,13 +221,13 @@ class EndpointClient:
         return f"{self.address.url} answered HTTP {status}: {self._clean(_error_of(content))}"
 
     def _clean(self, text: str) -> str:
-        text = (text if self._secret is None else text.replace(self._secret, "***"))[: 4 * SHOWN]
-        if self._secret is not None and gives_away(text, self._secret):
+        text = (text if self._key is None or len(self._key) < RUN else text.replace(self._key, "***"))[: 4 * SHOWN]
+        if self._key is not None and gives_away(text, self._key):
             return "(not shown: what the server says holds parts of the key)"
         return printable(one_line(text))[:SHOWN]
 
     def _key_in_reply(self, text: str) -> bool:
-        secret = self._secret
+        secret = self._key
         return secret is not None and len(secret) >= KEY_LENGTH and gives_away(text, secret, KEY_LENGTH)
 
     def spent(self) -> dict[str, int]:

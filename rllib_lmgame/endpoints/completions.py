@@ -21,56 +21,26 @@ MOST_MESSAGES = 4096
 MOST_OF_TOOLS = 1 << 18
 """Characters of the tools of a request, as JSON."""
 INVALID, TOO_LONG = "invalid_request_error", "context_length_exceeded"
-_ONLY: Mapping[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "logit_bias": ({},),
-    "response_format": ({"type": "text"},),
-    "tool_choice": ("auto", "none"),
-    "parallel_tool_calls": (True, False),
-    "stop": ([], ""),
-    "functions": ([],),
-    "function_call": ("none", "auto"),
-    "modalities": (["text"],),
-    "audio": (),
-    "prediction": (),
-    "web_search_options": (),
-    # vLLM's own, which its clients send as `extra_body`.
-    "top_k": (-1, 0),
-    "min_p": (0,),
-    "min_tokens": (0,),
-    "repetition_penalty": (1,),
-    "stop_token_ids": ([],),
-    "bad_words": ([],),
-    "length_penalty": (1,),
-    "continue_final_message": (False,),
-    "add_generation_prompt": (True,),
-    "add_special_tokens": (False,),
-    "ignore_eos": (False,),
-    "include_reasoning": (True,),
-    "echo": (False,),
-    "chat_template_kwargs": ({},),
-    **dict.fromkeys(("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"), ()),
-    **dict.fromkeys(("allowed_token_ids", "logits_processors", "chat_template", "documents"), ()),
-    **dict.fromkeys(("reasoning_effort", "verbosity"), ()),
+_NEUTRAL: Mapping[str, Any] = {
+    "n": 1,
+    "response_format": {"type": "text"},
+    "modalities": ["text"],
+    "top_k": -1,
+    "repetition_penalty": 1,
+    "length_penalty": 1,
+    "add_generation_prompt": True,
+    "include_reasoning": True,
 }
-"""What may be said of these; null may be said of all."""
+"""What may be said of keys that are not supported; of all of them null, false, 0 and nothing may be."""
 _INSTEAD = {
     "chat_template_kwargs": "the run's `language_model.chat_template_kwargs` hold for all requests",
     "chat_template": "the run's `language_model.chat_template` holds for all requests",
     "reasoning_effort": "the run's `language_model.chat_template_kwargs` say it, where the template knows it",
     "function_call": "write calls as `tool_calls`",
 }
-_READ = (
-    *("model", "messages", "tools", "stream", "stream_options", "max_completion_tokens", "max_tokens"),
-    *("temperature", "top_p", "seed"),
-)
 _OF_THE_BOOKS = (
     *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
-    *("request_id", "cache_salt", "priority"),
+    *("request_id", "cache_salt", "priority", "parallel_tool_calls"),
 )
 """What says nothing of the reply."""
 _OF_REPLIES = ("refusal", "annotations", "id", "index", "parsed", "provider_specific_fields")
@@ -265,7 +235,7 @@ _Tokens = Annotated[int, Field(ge=1, le=1 << 31)] | None
 class _Request(_Form):
     messages: Annotated[list[_Message], Field(min_length=1, max_length=MOST_MESSAGES)]
     tools: list[_Tool] | None = None
-    tool_choice: str | None = None
+    tool_choice: Literal["auto", "none"] | None = None
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
     max_completion_tokens: _Tokens = None
@@ -276,15 +246,10 @@ class _Request(_Form):
 
 
 def read_request(body: Any) -> ChatRequest:
-    """Raises: RequestError: something is not as it must be, or not to be had here."""
+    """Raises: RequestError: something is not as it must be, or not supported."""
     if not isinstance(body, Mapping):
         raise RequestError(f"the request must be a JSON object, got {describe(body)}")
-    for key, allowed in _ONLY.items():
-        if body.get(key) is not None and body[key] not in allowed:
-            hint = f"; it may be {', '.join(map(json.dumps, allowed))}" if allowed else ""
-            hint = f"; {_INSTEAD[key]}" if key in _INSTEAD else hint
-            raise RequestError(f"`{key}` is not to be had here{hint}", key, "unsupported_parameter")
-    _check_keys(body, (*_READ, *_ONLY, *_OF_THE_BOOKS), "", "unsupported_parameter")
+    _check_keys(body, ("model", *_Request.model_fields, *_OF_THE_BOOKS), "", "unsupported_parameter")
     try:
         asked = _Request.model_validate(body)
     except ValidationError as error:
@@ -307,9 +272,9 @@ def read_request(body: Any) -> ChatRequest:
 def _check_keys(said: Mapping[str, Any], known: Sequence[str], where: str, code: str | None = None) -> None:
     """Raises: RequestError: something is said under a key that is not known."""
     for key, value in said.items():
-        if key not in known and value not in (None, "", [], {}):
+        if key not in known and value and value != _NEUTRAL.get(key):
             hint = _INSTEAD.get(key) or did_you_mean(key, known, f"known are {', '.join(known)}")
-            raise RequestError(f"`{where}{key}` is not known here; {hint}", f"{where}{key}", code)
+            raise RequestError(f"`{where}{key}` is not supported; {hint}", f"{where}{key}", code)
 
 
 def _message(place: int, message: tuple[_Message, Mapping[str, Any]]) -> ChatMessage:

@@ -5,28 +5,17 @@ from __future__ import annotations
 import unicodedata
 
 RUN = 8
-"""So many letters and digits of a key in a row give it away; shorter keys, maybe words, count only as a whole."""
-
-PRETEND = (
-    *("empty", "none", "null", "x", "xx", "xxx", "test", "dummy", "fake", "foo", "key", "apikey", "token", "unused"),
-    *("nokey", "notneeded", "notused", "notrequired", "noneneeded", "nokeyrequired", "sknokeyrequired", "placeholder"),
-    *("tokenabc123", "ollama", "vllm", "lmstudio", "local"),
-)
-"""Letters and digits of what people write where a server asks for no key, but its client wants one."""
-
-
-def is_pretended(key: str) -> bool:
-    return _core(key) in PRETEND
+"""So many letters and digits of a key in a row give it away; shorter ones, as `none`, are no secret."""
 
 
 def gives_away(text: str, key: str, run: int = RUN) -> bool:
     """Whether ``run`` letters and digits of ``key`` in a row are in ``text``, whatever stands between them.
 
-    A key of fewer than :data:`RUN` letters and digits counts only as it is.
+    A key of fewer than :data:`RUN` letters and digits is no secret.
     """
     secret = _core(key)
     if len(secret) < RUN:
-        return key in text
+        return False
     run, plain = min(run, len(secret)), _core(text)
     return any(secret[start : start + run] in plain for start in range(len(secret) - run + 1))
 

@@ -28,8 +28,8 @@ def collect_games(
     Raises: ConfigError: the player cannot begin, or no episode can work; MissingDependencyError.
     """
     with opened(game.env, game.env_config) as session:
-        line_up = dict.fromkeys(session.agent_ids, player.assignment)
-    plans = [replace(plan, line_up=line_up) for plan in plans_of(game, episodes, seed)]
+        assignments = dict.fromkeys(session.agent_ids, player.assignment)
+    plans = [replace(plan, assignments=assignments) for plan in plans_of(game, episodes, seed)]
     sessions, seats = Sessions(), partial(take_seats, player_of=lambda _: player)
     with asyncio.Runner() as runner:
         runner.run(player.__aenter__())

@@ -25,7 +25,7 @@ from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat, unread_replies
 from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.rollouts.sources import LineUps
+from rllib_lmgame.rollouts.sources import AgentMapper
 from rllib_lmgame.settings.algorithms import PPO
 from rllib_lmgame.telemetry.metrics import MOSTLY
 
@@ -54,8 +54,8 @@ class LoadedPolicies:
 
         Raises: EpisodeFailed: if no episode could be played to its end.
         """
-        line_ups = LineUps(self.config, players)
-        seated, failures = line_ups.seated(evaluated_levels(games, num_episodes), games)
+        agent_mapper = AgentMapper(self.config, players)
+        seated, failures = agent_mapper.assigned(evaluated_levels(games, num_episodes), games)
         seeded = self.config.settings.deterministic
         settings = PlaySettings(games, temperature=temperature, seeded=seeded, log=log, keep="nothing")
         result = self.runner.play(seated, settings)
@@ -80,11 +80,9 @@ def loaded_policies(
     return engines_for(saved_policies(checkpoint, trust=trust), log_dir)
 
 
-def saved_policies(
-    checkpoint: str | Path, *, trust: bool = False, games: Sequence[str] = (), last: bool = False
-) -> LMGameConfig:
+def saved_policies(checkpoint: str | Path, *, trust: bool = False, last: bool = False) -> LMGameConfig:
     """The configuration of a checkpoint with the files of its models; see :func:`~.saved_config.open_checkpoint`."""
-    directory, config = open_checkpoint(checkpoint, trust=trust, games=games, last=last)
+    directory, config = open_checkpoint(checkpoint, trust=trust, last=last)
     for policy in config.language_model_policies():
         config.model_files[policy] = model_of(directory, config, policy, last=last)
     return config
@@ -177,8 +175,7 @@ def evaluate_checkpoint(
 
     Raises: ConfigError, CheckpointError: Something in it or in the games is wrong; nothing was started.
     """
-    named = () if env is None else (env,)
-    config = saved_policies(path, trust=trust, games=named, last=last_iterate)
+    config = saved_policies(path, trust=trust, last=last_iterate)
     if env is None:
         games = games_of_run(config, split, env_config or {}, evaluation_games=evaluation_games)
     else:

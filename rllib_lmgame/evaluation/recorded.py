@@ -26,7 +26,7 @@ from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, numbered_records
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions, play_one
 from rllib_lmgame.rollouts.players import Player, take_seats
 from rllib_lmgame.rollouts.records import Failure, GameConfig
@@ -64,7 +64,7 @@ class RecordedGames(ABC, Generic[Key]):
         self,
         plans: Mapping[Key, EpisodePlan],
         game_of: Callable[[EpisodePlan], GameConfig],
-        player_of: Callable[[SeatAssignment, GameConfig], Player],
+        player_of: Callable[[AgentAssignment, GameConfig], Player],
         sessions: Sessions,
         options: TextRolloutOptions,
         at_once: int,

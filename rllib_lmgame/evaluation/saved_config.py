@@ -6,7 +6,7 @@ algorithm; ``hf/`` may hold data alone (:mod:`rllib_lmgame.algorithms.trust`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,23 +27,20 @@ from rllib_lmgame.settings.trust import Gate, is_name
 
 GATE = Gate(
     "a checkpoint",
-    f"name the game yourself if it is that, or pass {TRUST_FLAG} (in Python trust=True) if you trust whoever made it",
+    f"pass {TRUST_FLAG} (in Python trust=True) if you trust whoever made it, or play with its model alone (hf:DIR/hf)",
 )
 
 
-def open_checkpoint(
-    path: str | Path, *, trust: bool = False, games: Collection[str] = (), last: bool = False
-) -> tuple[Path, LMGameConfig]:
+def open_checkpoint(path: str | Path, *, trust: bool = False, last: bool = False) -> tuple[Path, LMGameConfig]:
     """Check a checkpoint; returns its absolute directory and its configuration.
 
-    ``trust`` takes what could run code; ``games`` are named by the user instead of the checkpoint's; ``last`` uses the
-    weights in training, not their average.
+    ``trust`` takes what could run code; ``last`` uses the weights in training, not their average.
 
     Raises: CheckpointError: not one of this package, damaged or not to be trusted; ConfigError: a wrong configuration.
     """
     directory = expanded(path).absolute()
     verify_manifest(directory)
-    config = read_config(directory, trust=trust, games=games)
+    config = read_config(directory, trust=trust)
     trained = config.trained_policies()
     if not trained:
         raise CheckpointError(f"{directory / CONFIG_FILE} names no policy that was trained")
@@ -63,14 +60,9 @@ def saved_model(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bo
     Raises: CheckpointError: if it holds the average alone.
     """
     last = last and config.settings.averages
-    if last and not has_last(checkpoint, config):
+    if last and not (checkpoint / LAST_DIRECTORY).is_dir():
         raise CheckpointError(f"{checkpoint} holds averaged weights alone: {LAST_DIRECTORY}/ is missing")
     return hf_directory(checkpoint, policy, config.trained_policies(), last=last)
-
-
-def has_last(checkpoint: Path, config: LMGameConfig) -> bool:
-    """Whether a checkpoint holds the last iterate beside averaged weights."""
-    return config.settings.averages and (checkpoint / LAST_DIRECTORY).is_dir()
 
 
 def model_of(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bool = False) -> ModelFiles:
@@ -82,7 +74,7 @@ def model_of(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bool 
     return initial_model(config, policy)
 
 
-def read_config(checkpoint: Path, *, trust: bool, games: Collection[str] = ()) -> LMGameConfig:
+def read_config(checkpoint: Path, *, trust: bool) -> LMGameConfig:
     """The configuration a checkpoint was written with; see :func:`open_checkpoint`."""
     path = checkpoint / CONFIG_FILE
     if not path.is_file():
@@ -97,9 +89,7 @@ def read_config(checkpoint: Path, *, trust: bool, games: Collection[str] = ()) -
     try:
         entry = algorithm_of(values, trust=trust)
         saved = {key: value for key, value in values.items() if key != RUN}
-        config: LMGameConfig = entry.config_class()().update_from_dict(
-            saved if trust else of_a_stranger(saved, games, entry)
-        )
+        config: LMGameConfig = entry.config_class()().update_from_dict(saved if trust else of_a_stranger(saved, entry))
         check_overrides(config)
         config.given_keys = ()  # All keys stand there; what was given was checked when the training began.
         return config
@@ -122,20 +112,13 @@ def algorithm_of(values: Mapping[str, Any], *, trust: bool) -> AlgorithmEntry:
     return find_entry(name)
 
 
-def of_a_stranger(
-    values: Mapping[str, Any], games: Collection[str] = (), entry: AlgorithmEntry = PPO
-) -> dict[str, Any]:
-    """What is taken from a stranger's configuration, to play with. Raises: ConfigError: for a value that is not taken.
-
-    ``games`` are those the user named: others are then left out.
-    """
+def of_a_stranger(values: Mapping[str, Any], entry: AlgorithmEntry = PPO) -> dict[str, Any]:
+    """What playing takes from a configuration that is not trusted. Raises: ConfigError: for a value that is refused."""
     unplayed = (name for name, section in entry.sections.items() if not section.played)
     unread = {"deepspeed", OVERRIDES, *unplayed}
     taken = _with_saved_models({key: value for key, value in values.items() if key not in unread})
     taken |= _averaging(values)
-    if games:
-        taken = _with_games(taken, games)
-    check_config(taken, GATE, named=games, sections=entry.groups)
+    check_config(taken, GATE, sections=entry.groups)
     return taken
 
 
@@ -171,28 +154,3 @@ def _with_saved_models(values: dict[str, Any]) -> dict[str, Any]:
         unused = {key: value for key, value in saved.items() if all(key in other for other in others)}
         result["language_model"] = {**section, **unused}
     return result
-
-
-def _with_games(values: dict[str, Any], games: Collection[str]) -> dict[str, Any]:
-    """Only the games the user named, with the options they have in the checkpoint."""
-    evaluated = values.get("evaluation_config")
-    evaluation = dict(evaluated) if isinstance(evaluated, Mapping) else {}
-    tested = [game for game in _listed(evaluation.pop("games", None)) if _env_of(game) in games]
-    result = {key: value for key, value in values.items() if key not in ("games", "evaluation_config")}
-    if result.get("env") not in games:
-        result |= {"env": next(iter(games)), "env_config": {}}
-    listed = [game for game in _listed(values.get("games")) if _env_of(game) in games]
-    if listed:
-        result["games"] = listed
-    if tested:
-        evaluation["games"] = tested
-    return result | ({"evaluation_config": evaluation} if evaluation else {})
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _env_of(game: Any) -> Any:
-    env = game.get("env") if isinstance(game, Mapping) else game
-    return env if isinstance(env, str) else None

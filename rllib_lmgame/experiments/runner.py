@@ -21,9 +21,12 @@ from rllib_lmgame.experiments.checks.check import CheckedExperiment, named_metri
 from rllib_lmgame.experiments.checks.outside import tell_sandbox
 from rllib_lmgame.experiments.checks.resources import asked_by, request_of
 from rllib_lmgame.experiments.results.comparison import print_comparison
-from rllib_lmgame.experiments.results.final_evaluation import print_final_evaluation, wants_final_evaluation
-from rllib_lmgame.experiments.results.loggers import ProgressFile, ResultFile
-from rllib_lmgame.experiments.results.next_commands import next_commands, resume_command
+from rllib_lmgame.experiments.results.next_commands import (
+    next_commands,
+    print_final_evaluation,
+    resume_command,
+    wants_final_evaluation,
+)
 from rllib_lmgame.experiments.results.outcome import (
     TrialSummary,
     experiment_directory,
@@ -36,20 +39,28 @@ from rllib_lmgame.experiments.results.outcome import (
     summarize,
 )
 from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile
-from rllib_lmgame.experiments.run.cluster import head_address, running_cluster
-from rllib_lmgame.experiments.run.cluster_watch import watched_head
-from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, interruptible
-from rllib_lmgame.experiments.run.memory_deaths import memory_deaths_are_failures
-from rllib_lmgame.experiments.run.metric_names import MetricNames
-from rllib_lmgame.experiments.run.options import RunOptions
-from rllib_lmgame.experiments.run.placement_waits import WaitingCallback
-from rllib_lmgame.experiments.run.resume import Resumption, check_unchanged, reached, save_settings, with_settings_of
-from rllib_lmgame.experiments.run.state import adopt_newest, is_started, ways_on
+from rllib_lmgame.experiments.run.callbacks import (
+    MetricNames,
+    ProgressFile,
+    ResultFile,
+    WaitingCallback,
+    memory_deaths_are_failures,
+)
+from rllib_lmgame.experiments.run.cluster import RunOptions, running_cluster
+from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, watched
+from rllib_lmgame.experiments.run.resume import (
+    Resumption,
+    adopt_newest,
+    check_unchanged,
+    is_started,
+    reached,
+    save_settings,
+    ways_on,
+)
 from rllib_lmgame.experiments.run.whole_paths import with_paths_of_here
-from rllib_lmgame.experiments.search.schedulers import make_scheduler
-from rllib_lmgame.experiments.search.searchers import make_searcher
+from rllib_lmgame.experiments.search.schedulers import make_scheduler, make_searcher
 from rllib_lmgame.experiments.search.spaces import to_tune
-from rllib_lmgame.experiments.search.stopping import stopping_criteria
+from rllib_lmgame.experiments.spec import stopping_criteria
 from rllib_lmgame.telemetry.trial_names import settings_name, trial_settings
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -99,7 +110,7 @@ def _check_started(checked: Sequence[CheckedExperiment], options: RunOptions) ->
 
 
 def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
-    with running_cluster(checked, options), watched_head(head_address()), handled_signals() as interruption:
+    with running_cluster(checked, options), handled_signals() as interruption:
         tell_sandbox(checked)
         summaries: list[TrialSummary] = []
         best: dict[str, TrialSummary] = {}
@@ -188,7 +199,7 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
         stop=stopping_criteria(settings),
         num_samples=settings.num_samples,
         time_budget_s=settings.time_budget_s,
-        scheduler=make_scheduler(settings.scheduler, wrap=lambda cls: _wrapped(cls, resumption)),
+        scheduler=make_scheduler(settings.scheduler, wrap=lambda cls: watched(cls, resumption and resumption.take)),
         search_alg=make_searcher(spec),
         max_concurrent_trials=spec.search.max_concurrent_trials if spec.search.type else None,
         checkpoint_config=tune.CheckpointConfig(**values_of(spec.checkpoint)),
@@ -212,11 +223,6 @@ def _resumption(experiment: CheckedExperiment) -> Resumption:
     ):  # The driver sees checkpoints, and can say if they are whole.
         return Resumption(options, adopt_newest, lambda: ways_on(Path(directory), _restart(experiment)))
     return Resumption(options)
-
-
-def _wrapped(scheduler: type, resumption: Resumption | None) -> type:
-    stopping = interruptible(scheduler)
-    return stopping if resumption is None else with_settings_of(resumption, stopping)
 
 
 def _is_started(experiment: CheckedExperiment) -> bool:

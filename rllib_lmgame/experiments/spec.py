@@ -1,23 +1,25 @@
 """One experiment: the algorithm, its configuration, when to stop, and what to keep.
 
 Keys are those of RLlib's experiment files (arguments of ``ray.tune.experiment.Experiment``), plus ``scheduler``,
-``search``, ``callbacks`` and ``report``. Older names are translated with a notice.
+``search``, ``callbacks`` and ``report``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, nearest
-from rllib_lmgame.base.group import REQUIRED, Group, Holds, build, describe, option
+from rllib_lmgame.base.group import REQUIRED, Group, Holds, build, option
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.settings.algorithms import OWN, PPO, known_entry
 from rllib_lmgame.settings.names import find_key
 from rllib_lmgame.settings.plugins import CALLBACKS, REPORTS
 from rllib_lmgame.settings.sections.rllib import FLAT_KEYS
+from rllib_lmgame.telemetry.metrics import DATA_EPOCHS
 
 
 def dotted(parts: Iterable[str | int]) -> str:
@@ -150,9 +152,6 @@ class ExperimentOptions(Group):
     max_failures: int = option(0, "Restarts of a failed trial from its last checkpoint; -1 without limit.", ge=-1)
     restore: str | None = option(None, "Checkpoint to start from.")
     time_budget_s: float | None = option(None, "Wall-clock limit of the experiment in seconds.", gt=0)
-    resources_per_trial: dict[str, Any] | None = option(
-        None, "Not used: algorithms ask for what their configuration needs."
-    )
     log_to_file: bool = option(False, "Write the trial's output to files in its directory.")
     export_formats: list[str] | None = option(None, "Formats exported at the end (stock algorithms).")
     scheduler: str | dict[str, Any] | None = option(
@@ -176,7 +175,7 @@ STOPS = ("stop", "stop_below")
 """Settings that end trials."""
 MAPPINGS = ("config", *STOPS, "checkpoint_config", "search")
 """Settings that are mappings; null is an empty one."""
-_RENAMED = {
+_OLD_NAMES = {
     "local_dir": "storage_path",
     "algorithm": "run",
     "algo": "run",
@@ -186,29 +185,15 @@ _RENAMED = {
     "checkpoint_score_attr": "checkpoint_config.checkpoint_score_attribute",
     "config.num_workers": "config.num_env_runners",
     "config.num_rollout_workers": "config.num_env_runners",
-    "config.num_envs_per_worker": "config.num_envs_per_env_runner",
-    "config.num_cpus_per_worker": "config.num_cpus_per_env_runner",
-    "config.num_gpus_per_worker": "config.num_gpus_per_env_runner",
     "config.evaluation_num_workers": "config.evaluation_num_env_runners",
     "config.num_learner_workers": "config.num_learners",
-    "config.num_gpus_per_learner_worker": "config.num_gpus_per_learner",
-    "config.num_cpus_per_learner_worker": "config.num_cpus_per_learner",
     "config.sgd_minibatch_size": "config.minibatch_size",
     "config.num_sgd_iter": "config.num_epochs",
     "config.lambda_": "config.lambda",
-    **{
-        f"{stop}.{old}": f"{stop}.{new}"
-        for stop in STOPS
-        for old, new in {
-            "episode_reward_mean": "env_runners/episode_return_mean",
-            "episode_return_mean": "env_runners/episode_return_mean",
-            "sampler_results/episode_reward_mean": "env_runners/episode_return_mean",
-            "env_runners/episode_reward_mean": "env_runners/episode_return_mean",
-            "evaluation/episode_reward_mean": "evaluation/env_runners/episode_return_mean",
-            "timesteps_total": "num_env_steps_sampled_lifetime",
-            "episodes_total": "env_runners/num_episodes_lifetime",
-        }.items()
-    },
+    "stop.episode_reward_mean": "stop.env_runners/episode_return_mean",
+    "stop.env_runners/episode_reward_mean": "stop.env_runners/episode_return_mean",
+    "stop.timesteps_total": "stop.num_env_steps_sampled_lifetime",
+    "stop.episodes_total": "stop.env_runners/num_episodes_lifetime",
 }
 """What RLlib's and Tune's files called it before."""
 
@@ -219,7 +204,7 @@ class ExperimentSpec:
 
     Attributes:
         source: Where the settings were written, keys relative to the experiment.
-        notices: What was translated, for the user to read.
+        notices: For the user to read.
         algorithm_class: Set if a Python file gave a class instead of a name.
     """
 
@@ -258,14 +243,13 @@ def make_spec(
             "expected the experiment's settings (`run:`, `env:`, `config:`, ...) below its name",
             source.locate(""),
         )
-    notices: list[str] = []
     try:
-        translated = _translate(dict(settings), source, notices)
-        _check_keys(translated)
-        options = build(ExperimentOptions, translated)
+        plain = _plain(settings, source)
+        _check_keys(plain)
+        options = build(ExperimentOptions, plain)
         if options.env is not None:
             options = _move_env(options, source)
-        spec = ExperimentSpec(name, options, source, notices, algorithm_class)
+        spec = ExperimentSpec(name, options, source, algorithm_class=algorithm_class)
         _ = (spec.checkpoint, spec.search)
     except ConfigError as error:
         raise source.attach(error) from None
@@ -287,7 +271,15 @@ def check_name(name: str, where: str | None = None) -> None:
 
 
 def _check_keys(settings: Mapping[str, Any]) -> None:
-    """Raise if a key stands beside ``config`` that belongs into it."""
+    """Raise for a key that had another name in older files, or is beside ``config`` but belongs into it."""
+    old = [
+        ConfigError(key, f"unknown key; did you mean {new!r}?")
+        for key, new in _OLD_NAMES.items()
+        for section, _, name in [key.rpartition(".")]
+        if isinstance(place := settings.get(section) if section else settings, Mapping) and name in place
+    ]
+    if old:
+        raise ConfigError.together(old)
     known = ExperimentOptions.model_fields
     run = settings.get("run")
     entry = known_entry(run) if isinstance(run, str) else PPO
@@ -301,30 +293,6 @@ def _check_keys(settings: Mapping[str, Any]) -> None:
             raise ConfigError(str(key), f"unknown key; did you mean {'config.' + found!r}?")
 
 
-_FOREIGN = {
-    **dict.fromkeys(("actor_rollout_ref", "data", "trainer", "critic", "reward_model", "rollout"), "GRL or verl"),
-    **dict.fromkeys(("experiment_name", "training", "eval_envs", "grpo", "ppo", "dpo", "sft"), "MRLM"),
-    "orchestrator": "prime-rl",
-}
-"""Sections at the top of other systems' configurations."""
-
-
-def _check_not_foreign(experiments: Mapping[str, Any], source: Source) -> None:
-    """Raise for another system's configuration. An experiment of such a name has keys that only ours have."""
-    settings = [value for value in experiments.values() if isinstance(value, Mapping)]
-    if any({"run", "env", "config"} & value.keys() for value in settings):
-        return
-    systems = [_FOREIGN[name] for name in experiments if name in _FOREIGN]
-    systems += ["GRL"] * any({"agent_type", "agent_config"} <= value.keys() for value in settings)
-    if systems:
-        raise ConfigError(
-            "",
-            f"this looks like a configuration of {systems[0]}; an experiment has a name with `run`, `env` and `config` "
-            "below it, and docs/coming-from.md says what the keys of other systems are here",
-            source.name,
-        )
-
-
 def make_specs(experiments: Mapping[str, Any], source: Source) -> list[ExperimentSpec]:
     """All experiments of one file."""
     if not experiments:
@@ -336,33 +304,19 @@ def make_specs(experiments: Mapping[str, Any], source: Source) -> list[Experimen
             "stands at the top of the file; put the settings below a name: `my-experiment:`",
             source.locate("run"),
         )
-    _check_not_foreign(experiments, source)
     return [make_spec(str(name), settings, source.scoped(str(name))) for name, settings in experiments.items()]
 
 
-def _translate(settings: dict[str, Any], source: Source, notices: list[str]) -> dict[str, Any]:
-    """Old names to new ones, each with a notice."""
+def _plain(settings: Mapping[str, Any], source: Source) -> dict[str, Any]:
+    """The settings with empty mappings for null, and with flat metrics."""
+    plain = dict(settings)
     for key in MAPPINGS:
-        value = settings.get(key, ...)
+        value = plain.get(key, ...)
         if value is None or isinstance(value, Mapping):
-            settings[key] = _flatten(value or {}) if key in STOPS else dict(value or {})
-            for metric in settings[key] if key in STOPS else ():
+            plain[key] = _flatten(value or {}) if key in STOPS else dict(value or {})
+            for metric in plain[key] if key in STOPS else ():
                 _move_place(source, f"{key}.{metric.replace('/', '.')}", f"{key}.{metric}")
-    for old, new in _RENAMED.items():
-        (above, name), (section, _, last) = old.rpartition(".")[::2], new.rpartition(".")
-        place = settings.get(above) if above else settings
-        if not isinstance(place, dict) or name not in place:
-            continue
-        target = settings.setdefault(section, {}) if section else settings
-        if not isinstance(target, dict):
-            raise ConfigError(section, f"expected a mapping, got {describe(target)}")
-        if last in target:
-            raise ConfigError(old, f"is the old name of {new}, which is set too; keep one")
-        target[last] = place.pop(name)
-        _move_place(source, old, new)
-        if name != "lambda_":
-            notices.append(f"{old} is now {new}")
-    return settings
+    return plain
 
 
 def _move_place(source: Source, old: str, new: str) -> None:
@@ -388,3 +342,44 @@ def _move_env(options: ExperimentOptions, source: Source) -> ExperimentOptions:
         )
     _move_place(source, "env", "config.env")
     return options.model_copy(update={"config": {**options.config, "env": options.env}, "env": None})
+
+
+class AtMost:
+    """A number that a metric reaches from above.
+
+    Tune ends a trial once ``result[metric] >= number``; Python asks this object instead, with the sides swapped.
+    """
+
+    __array_ufunc__ = None
+    """NumPy's numbers leave the comparison to this class too."""
+
+    def __init__(self, number: float) -> None:
+        self.number = number
+
+    def __le__(self, result: Any) -> bool:
+        return bool(result <= self.number)
+
+    def __repr__(self) -> str:
+        return f"at most {self.number:g}"
+
+
+_RISING = frozenset({"training_iteration", "ppo_iteration", "supervised_steps", "time_total_s", DATA_EPOCHS})
+"""Numbers at the top of a result that begin at 0 and only grow, beside RLlib's counters."""
+
+_COUNTER = re.compile(r"(.*/)?num_(episodes|((env|agent|module)_steps_(sampled|trained)))_lifetime")
+
+
+def check_stopping_number(setting: str, metric: str, number: float) -> None:
+    """Refuse a number that counters pass at once or never. Raises: ConfigError: as far as the metric's name tells."""
+    if metric in _RISING or _COUNTER.fullmatch(metric):
+        if setting == "stop_below":
+            raise ConfigError(f"{setting}.{metric}", f"{metric} only grows; use `stop`")
+        if number <= 0:
+            raise ConfigError(
+                f"{setting}.{metric}", f"must be greater than 0, which the first result exceeds, got {number:g}"
+            )
+
+
+def stopping_criteria(options: ExperimentOptions) -> dict[str, Any]:
+    """``stop`` and ``stop_below`` in one mapping for Tune: metric -> what ends a trial once the metric is no less."""
+    return {**options.stop, **{metric: AtMost(number) for metric, number in options.stop_below.items()}}

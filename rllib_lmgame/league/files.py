@@ -1,6 +1,6 @@
-"""Members on disk: a directory each, beside each other, which never changes once it is there.
+"""Members on disk: one directory each, which never changes.
 
-It is a Hugging Face model, or with ``language_model.lora`` an adapter in PEFT's form.
+It holds a Hugging Face model, or with ``language_model.lora`` an adapter in PEFT's format.
 """
 
 from __future__ import annotations
@@ -18,27 +18,24 @@ from rllib_lmgame.league.members import Member, policies_of
 from rllib_lmgame.policies.model.files import ADAPTER_FILES, MAX_JSON_BYTES, weight_files
 
 DIRECTORY = "league"
-"""Where members are, in a trial's directory and in a checkpoint."""
+"""Directory of members in a trial's directory and in a checkpoint."""
 
 LIST_FILE = "league.json"
-"""Members and pay-offs, for readers, and to see whether a checkpoint's league suits a run.
-
-A resumed run takes them from the algorithm's state.
-"""
+"""Members and pay-offs, for users and to check a checkpoint's league; a resumed run reads the algorithm's state."""
 
 BEGINNINGS = "beginnings"
-"""What each exploiter begins again with. No member has this name."""
+"""Directory of the states that exploiters restart from. No member has this name."""
 
 
 def is_adapter(directory: Path) -> bool:
-    """Whether a member's directory holds an adapter instead of a model."""
+    """Whether a member's directory holds an adapter, not a model."""
     return any((directory / name).is_file() for name in ADAPTER_FILES)
 
 
 def read_bundle(directory: Path, version: int, base: Base | None = None) -> WeightBundle | AdapterBundle:
-    """The weights in a member's directory, packed; of an adapter its files and its ``base``.
+    """The weights in a member's directory, packed; for an adapter its files and ``base``.
 
-    Raises: CheckpointError: naming the missing or damaged file.
+    Raises: CheckpointError: names the missing or damaged file.
     """
     from safetensors.torch import load_file
 
@@ -57,7 +54,7 @@ def read_bundle(directory: Path, version: int, base: Base | None = None) -> Weig
 
 
 def read_member(league: Path, member: Member, base: Base | None = None) -> WeightBundle | AdapterBundle:
-    """A member's weights. Raises: CheckpointError: naming the directory: missing, damaged or not the snapshot's."""
+    """A member's weights. Raises: CheckpointError: the directory is missing, damaged or not the snapshot's."""
     bundle = read_bundle(league / member.name, member.version, base)
     if bundle.checksum != member.checksum:
         raise CheckpointError(
@@ -68,7 +65,7 @@ def read_member(league: Path, member: Member, base: Base | None = None) -> Weigh
 
 
 def members_of(checkpoint: Path) -> dict[str, str]:
-    """Members of a checkpoint's league, if it has one: name -> whose snapshot. Raises: CheckpointError: damaged."""
+    """Members of a checkpoint's league, if it has one: name -> policy. Raises: CheckpointError: it is damaged."""
     file = checkpoint / DIRECTORY / LIST_FILE
     if not file.is_file():
         return {}
@@ -83,13 +80,13 @@ def members_of(checkpoint: Path) -> dict[str, str]:
 
 
 def copy_members(source: Path, target: Path, members: Iterable[Member]) -> None:
-    """Put members of ``source`` into ``target``, as links where possible. Raises: CheckpointError: one is missing."""
+    """Copy members from ``source`` to ``target``, as links if possible. Raises: CheckpointError: one is missing."""
     for member in members:
         _copy(source, target, member.name, "a league member")
 
 
 def copy_beginnings(source: Path, target: Path, policies: Iterable[str]) -> None:
-    """The same of what exploiters begin again with. Raises: CheckpointError: if one is missing."""
+    """The same for the states that exploiters restart from. Raises: CheckpointError: one is missing."""
     for policy in policies:
         _copy(source / BEGINNINGS, target / BEGINNINGS, policy, "what an exploiter begins with")
 
@@ -113,7 +110,7 @@ def move_directory(scratch: Path, target: Path) -> None:
 
 
 def remove_members(league: Path, members: Iterable[Member]) -> None:
-    """Remove the files of members that left; checkpoints keep theirs."""
+    """Remove the files of former members; checkpoints keep theirs."""
     for member in members:
         shutil.rmtree(league / member.name, ignore_errors=True)
 

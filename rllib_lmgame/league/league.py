@@ -1,4 +1,4 @@
-"""A league: its members, what is known of them, and what follows for the next iteration. It only decides."""
+"""A league: its members, their pay-offs, and the decisions for the next iteration, without I/O."""
 
 from __future__ import annotations
 
@@ -10,29 +10,42 @@ from typing import Any
 
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.league.matches import Match, Table, deal_matches
-from rllib_lmgame.league.matchmaking import Standing, draw_member, draw_past, drawn, resolve_matchmaker
+from rllib_lmgame.league.matchmaking import Standing, draw_member, draw_past, drawn
 from rllib_lmgame.league.members import Member, leaving, member_name, member_of, policies_of
 from rllib_lmgame.league.payoffs import Payoffs
 from rllib_lmgame.measures.ratings import bradley_terry
 from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.records import EpisodeSummary
-from rllib_lmgame.settings.sections.exploiters import Attempt, ExploiterOptions, share_without_members
-from rllib_lmgame.settings.sections.league import LeagueOptions
+from rllib_lmgame.settings.sections.league import ExploiterOptions, LeagueOptions
 
 
 def policies_gone(state: Mapping[str, Any], policies: Iterable[str]) -> list[str]:
-    """Policies in a league's state, as members or in results, that are none of ``policies``."""
+    """Policies in a league's state, as members or in results, that are not in ``policies``."""
     members = policies_of(state)
     players = {*state["payoffs"]}.union(*state["payoffs"].values())
     return sorted(({*members.values()} | players - members.keys()) - {*policies})
 
 
+@dataclasses.dataclass(slots=True)
+class Attempt:
+    """Progress of an exploiter: the iteration before which it ``began``, and the number of resets."""
+
+    began: int = 0
+    resets: int = 0
+
+    def is_over(self, options: ExploiterOptions, iteration: int, win_rate: float | None) -> bool:
+        """Whether it becomes a member before ``iteration`` and restarts; ``win_rate`` is ``None`` for few games."""
+        if options.reset_every is not None and iteration - self.began >= options.reset_every:
+            return True
+        return options.win_rate is not None and win_rate is not None and win_rate > options.win_rate
+
+
 class League:
     """Members (oldest first) and pay-offs of a run.
 
-    1. What is decided for an iteration follows from the run's seed, the iteration, members and pay-offs alone.
-    2. Pay-offs do not depend on the order in which results come.
-    3. :meth:`state` is all there is.
+    1. Decisions for an iteration depend only on the run's seed, the iteration, members and pay-offs.
+    2. Pay-offs do not depend on the order of results.
+    3. :meth:`state` is the whole state.
     """
 
     def __init__(self, options: LeagueOptions, policies: Sequence[str], run_seed: int) -> None:
@@ -44,10 +57,9 @@ class League:
         self._seed = run_seed
         self._decided = -1
         self._attempts: dict[str, Attempt] = {}
-        self._matchmaker = resolve_matchmaker(options.matchmaking.type)
 
     def due(self, iteration: int) -> list[Member]:
-        """Snapshots to take before ``iteration``: name, policy and iteration are known. None is due twice."""
+        """Snapshots to take before ``iteration``, with name, policy and iteration. None is due twice."""
         if iteration <= self._decided:
             return []
         return [
@@ -57,7 +69,7 @@ class League:
         ]
 
     def decided(self, iteration: int, snapshots: Iterable[Member]) -> list[Member]:
-        """Take in the snapshots due before ``iteration``; exploiters begin (again). Returns the members that left."""
+        """Add the snapshots due before ``iteration``; exploiters (re)start. Returns the members that left."""
         for policy in self.exploiters:
             self._attempts.setdefault(policy, Attempt(iteration))
         left: list[Member] = []
@@ -93,7 +105,7 @@ class League:
         )
 
     def _success(self, policy: str, exploiter: ExploiterOptions) -> float | None:
-        """Share of games an exploiter wins against present weights; ``None`` where they are too few."""
+        """An exploiter's win rate against present weights; ``None`` for too few games."""
         enough = self.payoffs.games(policy, exploiter.of) >= self.options.snapshot_min_games
         return self.payoffs.win_rate(policy, exploiter.of) if enough else None
 
@@ -104,31 +116,29 @@ class League:
         return sum(rates) / len(rates)
 
     def _mean_win_rate(self, policy: str) -> float:
-        """Against all members, of which there is one at least."""
+        """Mean win rate against all members (at least one)."""
         rates = [self.payoffs.win_rate(policy, member.name) for member in self.members]
         return sum(rates) / len(rates)
 
     def tables(self, iteration: int) -> list[Table]:
-        """Whom policies meet in ``iteration``: a table per opponent engine, in turn for policies that meet members."""
+        """Opponents in ``iteration``: one table per opponent engine, in turn for the policies that meet members."""
         standings = {policy: self.standings(policy) for policy in self.policies}
-        alone = {
-            policy: share_without_members(self.exploiters.get(policy), self.options.self_play_share)
-            for policy in self.policies
-        }
-        seated = [policy for policy in self.policies if standings[policy] and alone[policy] < 1]
+        seated = [
+            policy for policy in self.policies if standings[policy] and self.options.share_without_members(policy) < 1
+        ]
         tables = []
         for number in range(self.options.opponent_engines if seated else 0):
             policy = seated[number % len(seated)]
             chance = partial(drawn, self._seed, "league", iteration, number)
             if policy in self.exploiters:
-                member = draw_past(standings[policy], self.options, chance)
+                member = draw_past(standings[policy], chance)
             else:
-                member = draw_member(standings[policy], self.options, self._matchmaker, chance)
+                member = draw_member(standings[policy], self.options, chance)
             tables.append(Table(policy, member))
         return tables
 
     def standings(self, policy: str) -> list[Standing]:
-        """How a policy stands against members, oldest first. An exploiter meets past versions of its policy only."""
+        """A policy's standings against members, oldest first; an exploiter meets only past versions of its policy."""
         exploiter = self.exploiters.get(policy)
         return [
             Standing(member, self.payoffs.win_rate(policy, member.name), self.payoffs.games(policy, member.name))
@@ -137,21 +147,19 @@ class League:
         ]
 
     def next_tables(self, iteration: int) -> list[Table]:
-        """The tables of ``iteration`` once the snapshots that are due have been taken."""
+        """The tables of ``iteration`` after the snapshots that are due."""
         after = copy.deepcopy(self)
         after.decided(iteration, after.due(iteration))
         return after.tables(iteration)
 
     def matches(self, plans: Sequence[EpisodePlan], iteration: int) -> dict[int, Match]:
-        """Who plays what: ``EpisodePlan.index`` -> match. Rounds played after one another are dealt apart."""
+        """Matches by ``EpisodePlan.index``; consecutive rounds are dealt independently."""
         begin = min((plan.index for plan in plans), default=0)
         seed = stable_seed(self._seed, "league", iteration, "matches", *([begin] if begin else []))
-        return deal_matches(
-            plans, self.policies, self.tables(iteration), self.options.self_play_share, seed, self.exploiters
-        )
+        return deal_matches(plans, self.policies, self.tables(iteration), self.options, seed)
 
     def record(self, summaries: Sequence[EpisodeSummary], matches: Mapping[int, Match]) -> None:
-        """Count an iteration's results at once: each call lets earlier ones decay. Only the learner's seat counts."""
+        """Count the results of an iteration, of trained seats only; each call decays earlier results."""
         for policy in self.policies:
             self.payoffs.decay(policy, self.options.payoff_decay)
         for summary in summaries:
@@ -171,7 +179,7 @@ class League:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over a :meth:`state`. Raises: CheckpointError: it has members or results of other policies."""
+        """Restore a :meth:`state`. Raises: CheckpointError: it has members or results of other policies."""
         gone = policies_gone(state, self.policies)
         if gone:
             raise CheckpointError(f"the league has members or results of policies that do not learn: {', '.join(gone)}")
@@ -183,7 +191,7 @@ class League:
 
     def numbers(self) -> dict[str, Any]:
         """``size``, ``mean_win_rate/<policy>``, ``win_rate/<policy>/<member>``, ``rating/<name>`` (Bradley-Terry on
-        Elo's scale, mean 0). Of ``exploiters``: ``win_rate`` against present weights, ``iterations`` since it began,
+        Elo's scale, mean 0). For ``exploiters``: ``win_rate`` against present weights, ``iterations`` since the start,
         ``resets``.
         """
         met = {

@@ -1,6 +1,6 @@
-"""The matches of an iteration: which policy plays against whom, and in which seat.
+"""The matches of an iteration: policies, opponents and seats.
 
-All follows from the plans, the run's seed and the tables, so it is the same in every process.
+They depend only on the plans, the run's seed and the tables, so they are the same in every process.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rllib_lmgame.league.members import Member
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, deal_games, stable_seed
-from rllib_lmgame.rollouts.sources import LineUps, Roles
-from rllib_lmgame.settings.sections.exploiters import ExploiterOptions, share_without_members
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, deal_games, stable_seed
+from rllib_lmgame.rollouts.sources import AgentMapper, Roles
+from rllib_lmgame.settings.sections.league import LeagueOptions
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Where a policy meets one member in an iteration: one opponent engine."""
+    """A policy and the member that it meets in an iteration, on one opponent engine."""
 
     policy: str
     member: Member
@@ -39,46 +39,34 @@ class Match:
     def opponent(self) -> str | None:
         return self.against if self.member is None else self.member.name
 
-    def line_up(self, roles: Roles) -> dict[str, SeatAssignment]:
+    def assignments(self, roles: Roles) -> dict[str, AgentAssignment]:
         """Everybody's seat. Alone or against itself the policy learns from every seat, else from its own."""
-        own = SeatAssignment(self.policy, trained=True)
+        own = AgentAssignment(self.policy, trained=True)
         if self.opponent is None or len(roles) == 1:
             return dict.fromkeys(roles, own)
         if self.member is None:
-            opponent = SeatAssignment(self.opponent)
+            opponent = AgentAssignment(self.opponent)
         else:
-            opponent = SeatAssignment(self.member.policy, member=self.member.name)
+            opponent = AgentAssignment(self.member.policy, member=self.member.name)
         seat = self.number % len(roles)
         return {agent: own if place == seat else opponent for place, agent in enumerate(roles)}
 
 
 def deal_matches(
-    plans: Sequence[EpisodePlan],
-    policies: Sequence[str],
-    tables: Sequence[Table],
-    self_play_share: float,
-    seed: int,
-    exploiters: Mapping[str, ExploiterOptions],
+    plans: Sequence[EpisodePlan], policies: Sequence[str], tables: Sequence[Table], options: LeagueOptions, seed: int
 ) -> dict[int, Match]:
     """Deal episodes to policies and opponents: ``EpisodePlan.index`` -> match.
 
-    Every policy has as many matches. Shares are met within one group per game, seats and tables are taken evenly. A
-    group's episodes are all of one kind.
-
-    Args:
-        tables: Whom policies meet of members.
-        self_play_share: Share of a policy's matches against itself; all without a table.
-        seed: Of this iteration.
-        exploiters: Policies that play present weights of another policy instead of themselves.
+    All policies have the same number of matches. Shares are met within one group per game; seats and tables are taken
+    evenly. A group's episodes are all of one kind. ``seed`` is that of the iteration.
     """
     kinds: list[tuple[str, Member | None, str | None]] = []
     shares: list[float] = []
     for policy in policies:
         own = [table for table in tables if table.policy == policy]
-        exploiter = exploiters.get(policy)
-        against = None if exploiter is None else exploiter.of
-        share = share_without_members(exploiter, self_play_share)
-        kinds += [(policy, None, against), *((policy, table.member, None) for table in own)]
+        exploiter, share = options.exploiter_options.get(policy), options.share_without_members(policy)
+        kinds.append((policy, None, None if exploiter is None else exploiter.of))
+        kinds += [(policy, table.member, None) for table in own]
         shares += [share if own else 1.0, *((1 - share) / len(own) for _ in own)]
     matches: dict[int, Match] = {}
     plans = sorted(plans, key=lambda plan: plan.index)
@@ -96,7 +84,7 @@ def deal_matches(
 
 
 def assign_engines(held: Sequence[str | None], wanted: Sequence[str]) -> list[str | None]:
-    """Which member each opponent engine is to hold: those it ``held`` stay where they are.
+    """The member of each opponent engine; members that an engine has ``held`` stay there.
 
     ``wanted`` are the members that are met, at most one per engine; one may be wanted twice.
     """
@@ -114,10 +102,10 @@ def assign_engines(held: Sequence[str | None], wanted: Sequence[str]) -> list[st
     return assigned
 
 
-class LeagueLineUps(LineUps):
-    """Line-ups by ``matches``, ``EpisodePlan.index`` -> match; a plan that replaces another has its index."""
+class LeagueAgentMapper(AgentMapper):
+    """Assignments by ``matches`` (``EpisodePlan.index`` -> match); a replacement has the index of its plan."""
 
     matches: Mapping[int, Match] = {}
 
-    def line_up(self, plan: EpisodePlan, roles: Roles) -> dict[str, SeatAssignment]:
-        return self.matches[plan.index].line_up(roles)
+    def assignments(self, plan: EpisodePlan, roles: Roles) -> dict[str, AgentAssignment]:
+        return self.matches[plan.index].assignments(roles)

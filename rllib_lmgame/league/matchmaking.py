@@ -1,8 +1,8 @@
-"""Which members a policy meets: weights by name or import path, and a draw from them.
+"""Matchmakers: a class gives the weights of the members that a policy may meet; its fields are its options.
 
-A matchmaker is a function of what is known of the members, so every process draws the same. Prioritised fictitious
-self-play (PFSP) and forgotten members are those of Vinyals et al., "Grandmaster level in StarCraft II using multi-agent
-reinforcement learning", Nature 575, 2019.
+Weights depend only on the standings, so every process draws the same. Prioritised fictitious self-play (PFSP) and
+forgotten members are those of Vinyals et al., "Grandmaster level in StarCraft II using multi-agent reinforcement
+learning", Nature 575, 2019.
 """
 
 from __future__ import annotations
@@ -10,12 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import Group, option, tag
+from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.league.members import Member
 from rllib_lmgame.rollouts.plans import stable_seed
-from rllib_lmgame.settings.plugins import MATCHMAKERS, check_call
-from rllib_lmgame.settings.sections.league import LeagueOptions
+
+if TYPE_CHECKING:
+    from rllib_lmgame.settings.sections.league import LeagueOptions
+
+KEY = "config.league.matchmaking"
 
 FORGOTTEN_POWER = 2.0
 """Exponent of the draw among forgotten members, and among past exploiters."""
@@ -26,51 +32,72 @@ EXPLOITED_BELOW = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a policy stands against a member: estimated share of games won (draws count half), from decayed games."""
+    """A policy's estimated win rate against a member (draws count half), from so many decayed games."""
 
     member: Member
     win_rate: float
     games: float
 
 
-Matchmaker = Callable[[Sequence[Standing], LeagueOptions], Sequence[float]]
-"""Weight of each member, oldest first, at least 0. If all are 0, members are drawn evenly."""
+class Matchmaker(Group):
+    """Base class of matchmakers; its fields are options, with ``type``."""
+
+    type: str = tag("", "Its name, or `package.module:Class`.")
+
+    def __call__(self, standings: Sequence[Standing], /) -> Sequence[float]:
+        """Weight of each member, oldest first, at least 0. If all are 0, members are drawn evenly."""
+        raise NotImplementedError
 
 
-def uniform(standings: Sequence[Standing], options: LeagueOptions) -> list[float]:
-    """Every member alike."""
-    return [1.0] * len(standings)
+class FunctionMatchmaker(Matchmaker):
+    """A function of the standings at an import path."""
+
+    def __call__(self, standings: Sequence[Standing], /) -> Sequence[float]:
+        return import_path(self.type, KEY)(standings)  # type: ignore[no-any-return]
 
 
-def latest(standings: Sequence[Standing], options: LeagueOptions) -> list[float]:
-    """The member that came last."""
-    return [0.0] * (len(standings) - 1) + [1.0]
+class Uniform(Matchmaker):
+    """All members equally."""
+
+    type: str = tag("uniform", "Its name.")
+
+    def __call__(self, standings: Sequence[Standing], /) -> list[float]:
+        return [1.0] * len(standings)
 
 
-def pfsp_hard(standings: Sequence[Standing], options: LeagueOptions) -> list[float]:
-    """``(1 - x)^power``, with the policy's win rate ``x``: members that are hard to beat."""
-    return [(1 - standing.win_rate) ** options.matchmaking.power for standing in standings]
+class Latest(Matchmaker):
+    """The newest member."""
+
+    type: str = tag("latest", "Its name.")
+
+    def __call__(self, standings: Sequence[Standing], /) -> list[float]:
+        return [0.0] * (len(standings) - 1) + [1.0]
 
 
-def pfsp_var(standings: Sequence[Standing], options: LeagueOptions) -> list[float]:
-    """``x(1 - x)``, with the policy's win rate ``x``: members that are as strong as it is."""
-    return [standing.win_rate * (1 - standing.win_rate) for standing in standings]
+class PFSPHard(Matchmaker):
+    """``(1 - x)^power`` with the policy's win rate ``x``: members that are hard to beat."""
+
+    type: str = tag("pfsp_hard", "Its name.")
+    power: float = option(2.0, "The exponent.", ge=0)
+
+    def __call__(self, standings: Sequence[Standing], /) -> list[float]:
+        return [(1 - standing.win_rate) ** self.power for standing in standings]
 
 
-def resolve_matchmaker(name: str) -> Matchmaker:
-    """The matchmaker called ``name``, or at ``package.module:function``. Raises: ConfigError: it is none."""
-    found: Matchmaker = MATCHMAKERS.find(name)
-    takes = "a matchmaker takes two arguments: the standings against all members, and the options"
-    check_call(found, name, MATCHMAKERS.key, takes, (), LeagueOptions())
-    return found
+class PFSPVar(Matchmaker):
+    """``x(1 - x)`` with the policy's win rate ``x``: members as strong as the policy."""
+
+    type: str = tag("pfsp_var", "Its name.")
+
+    def __call__(self, standings: Sequence[Standing], /) -> list[float]:
+        return [standing.win_rate * (1 - standing.win_rate) for standing in standings]
 
 
 def forgotten(standings: Sequence[Standing], below: float) -> list[Standing]:
     """Members (oldest first) that were beaten once and no longer are.
 
-    The last ones are left out as long as each is harder than the one before it, as it should be
-    (``remove_monotonic_suffix`` in the pseudocode of Vinyals et al.). Of the rest one must be beaten less often than
-    ``below``.
+    The last ones are left out as long as each is harder than the one before it (``remove_monotonic_suffix`` in the
+    pseudocode of Vinyals et al.). The win rate against one of the others must be less than ``below``.
     """
     end = len(standings)
     while end > 1 and standings[end - 2].win_rate >= standings[end - 1].win_rate:
@@ -80,31 +107,29 @@ def forgotten(standings: Sequence[Standing], below: float) -> list[Standing]:
 
 
 def exploited_by(standings: Sequence[Standing], options: LeagueOptions) -> list[Standing]:
-    """All past exploiters, if one of them exploits the policy. ``standings``: oldest first."""
+    """All past exploiters, if one of them exploits the policy."""
     past = [standing for standing in standings if standing.member.policy in options.exploiters]
     return past if any(standing.win_rate < EXPLOITED_BELOW for standing in past) else []
 
 
-def draw_member(
-    standings: Sequence[Standing], options: LeagueOptions, matchmaker: Matchmaker, chance: Callable[[str], float]
-) -> Member:
-    """The member that is met, of at least one (oldest first); ``chance`` draws a number from [0, 1) for a purpose."""
+def draw_member(standings: Sequence[Standing], options: LeagueOptions, chance: Callable[[str], float]) -> Member:
+    """The member to meet, of at least one (oldest first); ``chance`` draws a number from [0, 1) for a purpose."""
     against_others = 1 - options.self_play_share
     if options.forgotten and chance("branch") * against_others < options.forgotten.share:
         others = [standing for standing in standings if standing.member.policy not in options.exploiters]
         past = exploited_by(standings, options) or forgotten(others, options.forgotten.below)
         if past:
             return _pick(past, [(1 - standing.win_rate) ** FORGOTTEN_POWER for standing in past], chance("member"))
-    return _pick(standings, _checked(matchmaker(standings, options), standings, options), chance("member"))
+    return _pick(standings, _weights(options.matchmaking, standings), chance("member"))
 
 
-def draw_past(standings: Sequence[Standing], options: LeagueOptions, chance: Callable[[str], float]) -> Member:
-    """The past version of its policy that an exploiter meets, by ``pfsp_var``; arguments as :func:`draw_member`."""
-    return _pick(standings, pfsp_var(standings, options), chance("member"))
+def draw_past(standings: Sequence[Standing], chance: Callable[[str], float]) -> Member:
+    """The past version of its policy that an exploiter meets, drawn by ``pfsp_var``."""
+    return _pick(standings, PFSPVar()(standings), chance("member"))
 
 
 def drawn(*parts: object) -> float:
-    """A number from [0, 1) that depends on ``parts`` alone."""
+    """A number from [0, 1) that depends only on ``parts``."""
     return stable_seed(*parts) / 2**31
 
 
@@ -120,11 +145,9 @@ def _pick(standings: Sequence[Standing], weights: Sequence[float], number: float
     return next(standing.member for standing, weight in zip(standings, weights, strict=True) if weight)
 
 
-def _checked(weights: Sequence[float], standings: Sequence[Standing], options: LeagueOptions) -> list[float]:
-    values = [float(weight) for weight in weights]
+def _weights(matchmaker: Matchmaker, standings: Sequence[Standing]) -> list[float]:
+    values = [float(weight) for weight in matchmaker(standings)]
     if len(values) != len(standings) or any(not 0 <= value < math.inf for value in values):
-        raise ConfigError(
-            MATCHMAKERS.key,
-            f"`{options.matchmaking.type}` gave {values} for {len(standings)} members; one number of at least 0 each",
-        )
+        wanted = f"one number of at least 0 for each of {len(standings)} members"
+        raise ConfigError(KEY, f"`{matchmaker.type}` must return {wanted}, not {values}")
     return values

@@ -1,4 +1,4 @@
-"""Members of a league: who there is, and who leaves when there are too many."""
+"""Members of a league, and which of them leave if there are too many."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Member:
     """A snapshot of a policy, which never changes; ``name`` is unique in the league, and its directory's.
 
     Attributes:
-        policy: Whose snapshot it is; it shares the policy's chat format and options.
-        iteration: PPO iterations the policy had been trained for.
+        policy: The policy of the snapshot, whose chat format and options it shares.
+        iteration: Iterations that the policy had been trained for.
         checksum: Of the weights (:func:`~rllib_lmgame.inference.weights.state_checksum`).
-        files: What a checkpoint's manifest says of them; they are hashed once.
+        files: Entries of a checkpoint's manifest; the files are hashed once.
     """
 
     name: str
@@ -34,12 +34,12 @@ def member_name(policy: str, iteration: int) -> str:
 
 
 def member_of(values: Mapping[str, Any]) -> Member:
-    """A member as it stands in a league's state, which may have been JSON."""
+    """A member from a league's state, which may have been JSON."""
     return Member(**{**values, "files": files_of(values.get("files", ()))})
 
 
 def policies_of(state: Mapping[str, Any]) -> dict[str, str]:
-    """Members in a league's state, which may have been JSON: name -> the policy whose snapshot it is."""
+    """Members in a league's state, which may have been JSON: name -> policy."""
     return {str(member["name"]): str(member["policy"]) for member in state["members"]}
 
 
@@ -48,9 +48,9 @@ def files_of(values: Iterable[Iterable[Any]]) -> Files:
 
 
 def leaving(members: Sequence[Member], most: int, rule: str, beaten: Callable[[Member], float]) -> list[Member]:
-    """Members that leave, so that at most ``most`` (at least one) of these, oldest first, stay.
+    """Members (given oldest first) that leave, so that at most ``most`` stay.
 
-    ``rule`` is ``oldest``, or ``most_beaten`` (the oldest of equal ones), as ``beaten`` says how often one is.
+    ``rule`` is ``oldest``, or ``most_beaten`` by the rate ``beaten`` (the oldest among equals).
     """
     if len(members) <= most:
         return []

@@ -10,16 +10,16 @@ import numpy as np
 from rllib_lmgame.envs.contract.verdicts import Outcome
 
 PRIOR_GAMES = 1.0
-"""A member that was not met yet counts as this many games, half of them won."""
+"""Prior: so many games against each member, half of them won."""
 
 OUTCOMES = (Outcome.WIN, Outcome.DRAW, Outcome.LOSS)
 
 
 class Payoffs:
-    """Decayed games won, drawn and lost by a player (row: policy or member) against a member (column). An exploiter's
-    row also has a policy's column: its present weights.
+    """Decayed games won, drawn and lost by a player (row: policy or member) against a member (column).
 
-    A member's row is its policy's at the time of the snapshot, so the matrix also compares members.
+    An exploiter's row also has the column of its policy's present weights. A member's row is its policy's at the time
+    of the snapshot, so the matrix also compares members.
     """
 
     def __init__(self) -> None:
@@ -58,11 +58,11 @@ class Payoffs:
         return wins
 
     def copy_row(self, player: str, member: str) -> None:
-        """``member`` is a snapshot of ``player``: so far they did the same."""
+        """``member`` is a snapshot of ``player`` and has its results so far."""
         self._results[member] = {other: list(record) for other, record in self._results.get(player, {}).items()}
 
     def retire(self, exploiter: str, of: str, member: str) -> None:
-        """``exploiter`` begins again; its results against ``of`` become those of ``of`` against ``member``."""
+        """``exploiter`` restarts; its results against ``of`` become those of ``of`` against ``member``."""
         row = self._results.pop(exploiter, {})
         won, drawn, lost = row.pop(of, [0.0, 0.0, 0.0])
         self._results[member] = row

@@ -27,7 +27,6 @@ from ray.rllib.utils.metrics import (
 )
 from ray.rllib.utils.schedules.scheduler import Scheduler
 
-from rllib_lmgame.base.schedule import interpolate
 from rllib_lmgame.inference.weights import AdapterBundle, WeightBundle, pack_state
 from rllib_lmgame.learners.critic.critic import Critic
 from rllib_lmgame.learners.data.batching import TokenBatch
@@ -105,7 +104,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             torch.set_num_threads(threads)
         super().build()
         for module_id in self.engines:
-            self._set_scheduled_kl(module_id)
+            self._set_kl_coef(module_id)
         if self._device.type == "cpu":
             give_back_memory(keep=0)  # What setting up has freed is of no use to an update.
             keep_freed_memory()
@@ -271,8 +270,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
                 self._optimizer_lr_schedules[self.get_optimizer(module_id)] = self._fixed(values["lr"])
             if "entropy_coeff" in values:
                 self.entropy_coeff_schedulers_per_module[module_id] = self._fixed(values["entropy_coeff"])
-            if "kl_coeff" in values:
-                self._set_scheduled_kl(module_id)
+            self._set_kl_coef(module_id)
 
     def _fixed(self, value: float) -> Scheduler:
         return Scheduler(fixed_value_or_schedule=value, framework=self.framework, device=self._device)
@@ -297,7 +295,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     def _begin_module(self, module_id: str) -> None:
         self.updates[module_id] = self._steps[module_id].applied = 0
-        self._set_scheduled_kl(module_id)
+        self._set_kl_coef(module_id)
         if module_id in self.critics:
             self.critics[module_id].forget_fit()
         self.references.pop(module_id, None)
@@ -419,7 +417,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     # The KL coefficient: RLlib's adaptive one, or scheduled.
 
     def _update_module_kl_coeff(self, *, module_id: str, config: Any, kl_loss: float) -> None:
-        """RLlib's adaptive coefficient within its range, or the scheduled one.
+        """RLlib's adaptive coefficient within its range, or ``kl.coef``.
 
         A critic's warm-up says nothing about it, and neither does an update without the policy, whose divergence RLlib
         gives as NaN. Without a range quiet iterations would halve it until the penalty is gone for good:
@@ -430,7 +428,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         if kl is None:
             return
         coefficient = self.curr_kl_coeffs_per_module[module_id].data
-        if not self._set_scheduled_kl(module_id):
+        if kl.coef is None:
             if settings.critic_warms_up(self.updates[module_id] - 1):
                 return
             if not math.isnan(kl_loss):
@@ -438,15 +436,13 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             coefficient.clamp_(config.kl_coeff / kl.coeff_range, config.kl_coeff * kl.coeff_range)
         self.metrics.log_value((module_id, LEARNER_RESULTS_CURR_KL_COEFF_KEY), coefficient.item(), window=1)
 
-    def _set_scheduled_kl(self, module_id: str) -> bool:
-        """Whether the coefficient follows a schedule; if so it is set."""
+    def _set_kl_coef(self, module_id: str) -> bool:
+        """Whether the coefficient is ``kl.coef``, a number or scheduled; if so it is set."""
         kl = self.settings(module_id).ppo.kl
-        value = self._scheduled_of(module_id).get("kl_coeff")
-        if kl is not None and kl.schedule is not None:
-            value = interpolate(kl.schedule, self.updates[module_id])
-        if value is not None:
-            self.curr_kl_coeffs_per_module[module_id].data.fill_(value)
-        return value is not None
+        if kl is None or kl.coef is None:
+            return False
+        self.curr_kl_coeffs_per_module[module_id].data.fill_(kl.coef)
+        return True
 
     # The entropy coefficient: fixed or scheduled by RLlib, or following a target.
 

@@ -24,7 +24,7 @@ from rllib_lmgame.learners.engines.reference import AdapterReference, Reference,
 from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
 from rllib_lmgame.learners.objectives.base import StepCounts
 from rllib_lmgame.learners.weights import STATE_FILE, critic_difference
-from rllib_lmgame.settings.sections.token_ppo import LEAST_TOKENS, MOST_TOKENS, ReferenceOptions
+from rllib_lmgame.settings.sections.token_ppo import LEAST_TOKENS, MOST_TOKENS, InitialReference
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class LearnerStateMixin:
             if not self._begins_anew(ours, mid, "kl_coeff"):
                 self.curr_kl_coeffs_per_module[mid] = self._get_tensor_variable(number)
         for mid in self.engines:
-            self._set_scheduled_kl(mid)
+            self._set_kl_coef(mid)
 
     def _keep_microbatches(self, saved: Mapping[str, Any]) -> None:
         """With ``auto`` go on with the saved sizes: sums in another order would round differently."""
@@ -166,7 +166,7 @@ class LearnerStateMixin:
     def _make_reference(self, module_id: str, weights: Mapping[str, Any]) -> Reference:
         tensors = {name: torch.as_tensor(weight) for name, weight in weights.items()}
         kl = self._configured(module_id).ppo.kl
-        options = ReferenceOptions() if kl is None else kl.reference
+        options = InitialReference() if kl is None else kl.reference
         if self.module[module_id].adapters is not None:
             return AdapterReference(self.engines[module_id], options, self.ranks, tensors)
         model = frozen_copy(self.module[module_id], tensors, self._device)

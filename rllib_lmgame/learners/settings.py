@@ -10,7 +10,7 @@ from rllib_lmgame.base.group import with_changes
 from rllib_lmgame.base.threads import AUTO
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, default_tokens, kept_per_token, layer_of, number_of
 from rllib_lmgame.settings.sections.teacher import TeacherOptions
-from rllib_lmgame.settings.sections.token_ppo import FIT, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
+from rllib_lmgame.settings.sections.token_ppo import WARMUP_STEPS_AFTER_SUPERVISION, FitWarmup, TokenPPOOptions
 
 _SEED_STRIDE = 1_000_003
 _FOLLOWING = {
@@ -91,7 +91,7 @@ class LearnerSettings:
 
     @property
     def fits_critic(self) -> bool:
-        return self.ppo.critic.warmup is not None and self.ppo.critic.warmup.type == FIT
+        return isinstance(self.ppo.critic.warmup, FitWarmup)
 
     def found_tokens(self, module: Any, on_gpu: bool, room: float | None) -> int:
         """Tokens of a micro-batch with ``auto``, by what the activations of a policy's module take.

@@ -9,10 +9,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rllib_lmgame.envs.support.payoffs import cooperation_rate, social_welfare
-
-__all__ = ["best_response_gaps", "cooperation_rate", "payoff_arrays", "social_welfare"]
-
 
 def payoff_arrays(matrix: Mapping[tuple[str, str], float], actions: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Pay-offs of both players ``[actions of the first, actions of the second]`` in a symmetric game.

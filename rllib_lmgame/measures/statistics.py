@@ -1,4 +1,4 @@
-"""Confidence intervals of success rates and means.
+"""Confidence intervals of success rates and means, and pass@k.
 
 Results on one level hang together: 512 episodes of 16 levels say as much of other levels as some 16 results. So
 intervals are over levels where results name theirs: the results themselves show how far those of a level go together,
@@ -172,3 +172,23 @@ def paired_by_level(
     if math.isinf(half):
         return len(shared), mean, -half, half
     return len(shared), mean, max(-1.0, mean - half), min(1.0, mean + half)
+
+
+def pass_at_k(samples: int, successes: int, k: int) -> float:
+    """The chance that one of ``k`` samples succeeds, ``1 - C(n - c, k) / C(n, k)`` of ``n`` samples with ``c``
+    successes: without bias (M. Chen et al., arXiv:2107.03374, 2021).
+
+    Raises: ValueError: not ``0 <= successes <= samples`` or not ``1 <= k <= samples``.
+    """
+    if not 0 <= successes <= samples or not 1 <= k <= samples:
+        raise ValueError(f"pass@{k} of {successes} successes in {samples} samples")
+    return 1.0 - math.prod((samples - successes - i) / (samples - i) for i in range(k))
+
+
+def mean_pass_at_k(results: Sequence[Sequence[bool]], k: int) -> float | None:
+    """Mean of :func:`pass_at_k` over levels with at least ``k`` samples (a dropped one is missing); ``None``: no such.
+
+    ``results`` are those of each level.
+    """
+    found = [pass_at_k(len(own), sum(own), k) for own in results if len(own) >= k]
+    return sum(found) / len(found) if found else None

@@ -1,4 +1,4 @@
-"""Games of scripted players, played without a cluster: data for supervised learning and figures of experts."""
+"""Games of scripted players without a cluster, as data for supervised learning."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 PURPOSE = "collect"
 MOST_STEPS = 10_000
-"""Of an episode: a random player may play on for ever where a game has no limit of its own."""
+"""Limit of an episode, for games without a limit of their own."""
 
 
 def collect_episodes(
@@ -32,18 +32,20 @@ def collect_episodes(
     seed: int = 0,
     step_timeout_s: float = CALL_LIMIT_S,
 ) -> Iterator[PlayedEpisode]:
-    """Play ``episodes`` games, one after the other, a scripted player in every seat.
+    """Play ``episodes`` games one after the other, with a scripted player in every seat.
 
-    Raises: ConfigError for an unknown game, option or player, or a game without what the player needs; EpisodeFailed if
-    the game raises, hangs or gives nonsense.
+    Raises: ConfigError: unknown game, option or player, or the game lacks what the player needs; EpisodeFailed: the
+        game raises, hangs or returns an invalid result.
     """
     make_scripted_player(player, "player")
     everybody = Scripted(player)
     seats = partial(take_seats, player_of=lambda _: everybody, seed=_seed)
     with opened(game, env_config) as session:
-        line_up = dict.fromkeys(session.agent_ids, everybody.assignment)
+        assignments = dict.fromkeys(session.agent_ids, everybody.assignment)
         for plan in plans_of(GameConfig(env=game, env_config=dict(env_config or {})), episodes, seed):
-            episode = play_episode(session, replace(plan, line_up=line_up), seats, step_timeout_s, watch=_at_its_end)
+            episode = play_episode(
+                session, replace(plan, assignments=assignments), seats, step_timeout_s, watch=_at_its_end
+            )
             yield run_to_end(episode)
 
 
@@ -54,7 +56,7 @@ def _at_its_end(game: GameInPlay) -> None:
 
 
 def plans_of(game: GameConfig, episodes: int, seed: int) -> list[EpisodePlan]:
-    """Plans of so many games; the same for the same seed."""
+    """Plans of ``episodes`` games; the same for the same seed."""
     plans = plan_episodes(episodes, run_seed=seed, purpose=PURPOSE, iteration=0)
     return ItemOrder(seed, PURPOSE).dealt(plans, [game])
 

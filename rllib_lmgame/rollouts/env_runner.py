@@ -1,4 +1,4 @@
-"""RLlib's EnvRunner for text games: many games at once, one coroutine each, against inference engines elsewhere.
+"""RLlib's EnvRunner for text games: many games at once, one coroutine each, which ask inference engines.
 
 No method of the runner is a coroutine: Ray would make it an asyncio actor, and `sample` could not run its own loop.
 """
@@ -21,27 +21,28 @@ from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.scripted import make_scripted_player
-from rllib_lmgame.rollouts.asked_policies import AS_ASKED, EngineAnswers
+from rllib_lmgame.rollouts.engine_judge import AS_ASKED, EngineAnswers
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.game_calls import abandon, close_games, run_to_end
 from rllib_lmgame.rollouts.hooks import Hooks
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.log.sample import SAMPLE_BYTES, chosen, thin
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.play import GameInPlay, PlayedEpisode, PlayedPlans, Sessions, first_error, play_many
 from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies, sampled_in, take_seats
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import ExpertReplies, ReplySource, Seat
-from rllib_lmgame.rollouts.sources import LineUps
+from rllib_lmgame.rollouts.sources import AgentMapper
 from rllib_lmgame.settings.sections.games import shares_of
-from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LIMITS
+from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LIMITS, LanguageModelOptions
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S, EPISODES_OF_SAMPLE
 from rllib_lmgame.telemetry.phases import GAMES, Share, telling
 
@@ -55,9 +56,9 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MOST_SHOWN = 4000
-"""Characters of a game in play that who watches is told."""
+"""Characters of a game in play that are shown."""
 _SETS_OF_GAMES = 4
-"""Games of so many sets are kept between episodes: those of training, of evaluations, and the ones before a change."""
+"""Sets of games that are kept between episodes: of training, of evaluations, and those before a change."""
 
 
 class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
@@ -81,23 +82,22 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         self._watched: GameInPlay | None = None
 
     def __repr__(self) -> str:
-        """What Ray's dashboard and logs call its actor."""
+        """Name of the actor in Ray's dashboard and logs."""
         return f"env runner {self.worker_index}"
 
     # -- playing ------------------------------------------------------------------------------------------------
 
     def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
-        """Play ``plans``, which have their line-ups, at most ``num_envs_per_env_runner`` games at once.
+        """Play ``plans``, which have assignments, at most ``num_envs_per_env_runner`` games at once.
 
-        If some plans are spare, games still in play when enough groups have finished are dropped. An error that stops
-        every episode is returned as ``error``: if it were raised here, RLlib would restart the runner and hide the
-        cause.
+        With spare plans, games still in play when enough groups have finished are stopped. An error that concerns
+        every episode is returned as ``error``: if it were raised, RLlib would restart the runner and hide the cause.
         """
         start = time.perf_counter()
         options = settings.rollouts or self.config.text_rollout_options
 
         @cache
-        def player(number: int, assignment: SeatAssignment) -> Player:
+        def player(number: int, assignment: AgentAssignment) -> Player:
             return self.player(settings, assignment, settings.games[number])
 
         def seats(session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
@@ -123,9 +123,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
     def sample(
         self, *, num_episodes: int | None = None, num_timesteps: int | None = None, **kwargs: Any
     ) -> list[MultiAgentEpisode]:
-        """RLlib's own entry point: complete episodes with levels of this runner's own seeds; errors are raised.
+        """RLlib's entry point: complete episodes on levels of this runner's own seeds; errors are raised.
 
-        By default there are this runner's share of ``episodes_per_iteration``; ``num_timesteps`` is ignored.
+        The default is this runner's share of ``episodes_per_iteration``; ``num_timesteps`` is ignored.
         """
         config = self.config
         share = config.text_rollout_options.episodes_per_iteration // max(1, config.num_env_runners)
@@ -139,7 +139,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
             iteration=self._sampled,
             game_weights=shares_of(games),
         )
-        seated, _ = self.line_ups.seated(plans, games)
+        seated, _ = self.agent_mapper.assigned(plans, games)
         result = self.play(seated, PlaySettings(games))
         if result.error is not None:
             raise result.error
@@ -156,7 +156,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         return result
 
     def _close_old_sessions(self, games: Sequence[GameConfig]) -> None:
-        """Close games whose options are no longer used: a schedule may change them in every iteration."""
+        """Close games whose options are no longer used; a schedule may change options in every iteration."""
         keys = frozenset(game.key for game in games)
         self._games_played = [*(played for played in self._games_played if played != keys), keys][-_SETS_OF_GAMES:]
         wanted = frozenset().union(*self._games_played)
@@ -167,9 +167,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
     def chat(
         self, module_id: str, changes: Mapping[str, Any] | None = None, game: GameConfig | None = None
     ) -> ChatFormat:
-        """Chat format of a language-model policy in a game; one is made for each policy and different way of talking.
+        """Chat format of a language-model policy in a game, cached by its options.
 
-        ``changes`` are options that a schedule has changed; what the policy or the game has of its own stays.
+        ``changes`` are options that a schedule has changed; own options of the policy or game take precedence.
         """
         own = self.config.player_options[module_id].language_model
         asked = {} if game is None else game.asked(own)
@@ -178,7 +178,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         talk = {key: value for key, value in sorted(asked.items()) if key not in LIMITS}
         key = (module_id, repr(talk))
         if key not in self._chats:
-            options = self.config.language_model_of(module_id).model_copy(update=talk)
+            options = build(LanguageModelOptions, talk, "language_model", self.config.language_model_of(module_id))
             tokenizer = load_tokenizer(self.config.model_files[module_id].directory(), options)
             self._chats[key] = ChatFormat(tokenizer, options)
             self._chats[key].tells_observed = self.config.learns_observations(module_id)
@@ -190,11 +190,11 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         for game in games:
             if name is not None and game.name == name:
                 return game
-        # Looking an import path up takes 10 ms, and this is asked of every episode of a log.
+        # Looking up an import path takes 10 ms, and each episode of a log asks for it.
         return next((game for game in games if game.env == game_id or game_spec(game.env).game_id == game_id), None)
 
     def client(self, weights: str, members: Mapping[str, tuple[str, ...]] | None = None) -> EngineClient:
-        """Client of the engines that hold the weights of a policy or a member; raises ConfigError if none does."""
+        """Client of the engines that hold the weights of a policy or a member. Raises: ConfigError: none does."""
         from rllib_lmgame.inference.serving.client import EngineClient
 
         held = (members or {}).get(weights)
@@ -208,7 +208,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         return self._clients[key]
 
     def forget(self, plan: EpisodePlan) -> None:
-        """The episode is over: its prefixes need not stay where they are."""
+        """Called when an episode is over: engines may drop its prefixes."""
         self._share.done += 1
         if self._watched is not None and self._watched.plan.episode_id == plan.episode_id:
             self._watched = None
@@ -225,7 +225,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         self._hooks.ended(episode, session)
 
     def watch(self, game: GameInPlay) -> None:
-        """One game is shown from here to its end, then another one; callbacks are told of each."""
+        """Call callbacks, and show one game until its end, then another one."""
         self._hooks.went_on(game)
         if self._watched is None:
             self._watched = game
@@ -235,11 +235,11 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         return "" if game is None else game.text[:MOST_SHOWN]
 
     @cached_property
-    def line_ups(self) -> LineUps:
-        return LineUps(self.config)
+    def agent_mapper(self) -> AgentMapper:
+        return AgentMapper(self.config)
 
-    def player(self, settings: PlaySettings, assignment: SeatAssignment, game: GameConfig) -> Player:
-        """Who takes a seat of a game: a scripted player, or a policy on its engines."""
+    def player(self, settings: PlaySettings, assignment: AgentAssignment, game: GameConfig) -> Player:
+        """The player of a seat: a scripted player, or a policy on its engines."""
         name = assignment.module_id
         if assignment.player != LANGUAGE_MODEL:
             return Scripted(name, assignment.player)
@@ -252,7 +252,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         return LanguageModel(name, assignment.weights, chat, replies, options, temperature)
 
     def _replies(
-        self, settings: PlaySettings, game: GameConfig, assignment: SeatAssignment, plan: EpisodePlan, seed: int
+        self, settings: PlaySettings, game: GameConfig, assignment: AgentAssignment, plan: EpisodePlan, seed: int
     ) -> ReplySource:
         if settings.expert is not None:
             return ExpertReplies(make_scripted_player(settings.expert), random.Random(seed))
@@ -268,7 +268,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         )
 
     def _with_policies(self, played: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """What ``played`` gives; games may ask the policies meanwhile."""
+        """``played``, during which games may ask the policies."""
         players = self.config.player_options.items()
         models = tuple(policy for policy, options in players if options.player == LANGUAGE_MODEL)
         limit_s = self.config.inference_options.request_timeout_s

@@ -1,4 +1,4 @@
-"""From played episodes to RLlib's ``MultiAgentEpisode`` and to the numbers that metrics are made of."""
+"""Converts played episodes to RLlib's ``MultiAgentEpisode`` and to summaries for metrics."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.envs.contract.verdicts import Outcome, outcomes
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.measures.samples import mean_pass_at_k
-from rllib_lmgame.measures.statistics import Rate, rate_over_levels
-from rllib_lmgame.rollouts.plans import SeatAssignment
+from rllib_lmgame.measures.statistics import Rate, mean_pass_at_k, rate_over_levels
+from rllib_lmgame.rollouts.plans import AgentAssignment
 from rllib_lmgame.rollouts.play import PlayedEpisode, turns_from_there
 from rllib_lmgame.rollouts.records import (
     CUSTOM_DATA_KEY,
@@ -58,9 +57,9 @@ def summarize(played: PlayedEpisode) -> EpisodeSummary:
     verdicts = {agent: _verdict(played.infos.get(agent, {})) for agent in played.seats}
     against_others = not played.cooperative and len(played.seats) > 1
     ranking = _ranking(played, verdicts) if against_others else {}
-    line_up = played.plan.line_up
+    assignments = played.plan.assignments
     seats = [
-        _summarize_seat(seat, played.infos.get(agent, {}), ranking.get(agent), line_up[agent])
+        _summarize_seat(seat, played.infos.get(agent, {}), ranking.get(agent), assignments[agent])
         for agent, seat in played.seats.items()
     ]
     return EpisodeSummary(
@@ -82,7 +81,7 @@ def summarize(played: PlayedEpisode) -> EpisodeSummary:
 
 
 def _category(played: PlayedEpisode) -> str | None:
-    """What kind of level the game calls this one at its end; ``None`` if it does not say."""
+    """The kind of level, if the game names one at its end."""
     said = (info.get("category") for info in played.infos.values())
     return next((category for category in said if isinstance(category, str) and category), None)
 
@@ -108,7 +107,7 @@ def _ranking(played: PlayedEpisode, verdicts: dict[str, bool | None]) -> dict[st
 
 
 def _results(played: PlayedEpisode) -> dict[str, float]:
-    """What every player got: what the game calls its result, or, where it names none, the return."""
+    """Each player's result: the one that the game gives, else the return."""
     given = {agent: info.get("result") for agent, info in played.infos.items()}
     named = {agent: result for agent, result in given.items() if isinstance(result, int | float)}
     if named.keys() >= played.seats.keys():
@@ -117,7 +116,7 @@ def _results(played: PlayedEpisode) -> dict[str, float]:
 
 
 def _success(seats: list[SeatSummary], *, against_others: bool) -> float | None:
-    """Share of the trained seats that reached the goal, or won; who did not get to the end did not reach it."""
+    """Share of the trained seats that reached the goal, or won; a truncated seat did not reach it."""
     own = [seat for seat in seats if seat.trained] or seats
     if against_others and len(own) == len(seats):
         return None
@@ -125,13 +124,13 @@ def _success(seats: list[SeatSummary], *, against_others: bool) -> float | None:
 
 
 def level_in(steps: Iterable[Mapping[str, Mapping[str, Any]]]) -> str | None:
-    """The level's digest, which a game may give in ``info["level"]`` after a step."""
+    """The level's digest, if the game gives one in ``info["level"]`` after a step."""
     named = (info.get("level") for infos in steps for info in infos.values())
     return next((level for level in named if isinstance(level, str) and re.fullmatch(_DIGEST, level)), None)
 
 
 def success_by_seed(summaries: Iterable[EpisodeSummary]) -> dict[str, float]:
-    """Success per seed, named ``<game> <seed> <level>`` or ``<game> <seed>``; episodes without success are left out."""
+    """Success per seed, named ``<game> <seed> <level>`` or ``<game> <seed>``, of episodes with a verdict."""
     found: dict[str, list[float]] = {}
     for summary in summaries:
         if summary.success is not None:
@@ -141,7 +140,7 @@ def success_by_seed(summaries: Iterable[EpisodeSummary]) -> dict[str, float]:
 
 
 def seed_and_level(name: str) -> tuple[str, str]:
-    """Per name of :func:`success_by_seed`: game and seed, by which results are paired, and game and level (or seed)."""
+    """From a name of :func:`success_by_seed`: game and seed, which pair results, and game and level (or seed)."""
     found = re.fullmatch(rf"((.*) -?\d+) ({_DIGEST})", name)
     return (found[1], f"{found[2]} {found[3]}") if found else (name, name)
 
@@ -151,7 +150,7 @@ def level_name(summary: EpisodeSummary) -> str:
 
 
 def over_levels(summaries: Iterable[EpisodeSummary]) -> tuple[int | None, Rate | None]:
-    """Number of different levels, if they have names, and the success rate over them, if there is any."""
+    """Number of different levels, if they have digests, and the success rate over levels, if there is one."""
     summaries = list(summaries)
     named = {level_name(summary) for summary in summaries if summary.level is not None}
     judged = [(summary.success, level_name(summary)) for summary in summaries if summary.success is not None]
@@ -164,8 +163,8 @@ OVER_SAMPLES = ("pass_at_k", "best_return_mean")
 
 
 def over_samples(summaries: Iterable[EpisodeSummary], samples: int) -> dict[str, float]:
-    """The share of levels with a success among ``samples``, and the mean over levels of the best own return; nothing
-    for one sample.
+    """Share of levels with a success among ``samples``, and mean over levels of the best own return; empty for one
+    sample.
     """
     played: dict[tuple[int, int], list[EpisodeSummary]] = {}
     for summary in summaries if samples > 1 else ():
@@ -185,7 +184,7 @@ def own_return(summary: EpisodeSummary) -> float:
 
 
 def _summarize_seat(
-    seat: Seat, info: dict[str, Any], outcome: Outcome | None, assignment: SeatAssignment
+    seat: Seat, info: dict[str, Any], outcome: Outcome | None, assignment: AgentAssignment
 ) -> SeatSummary:
     turns = seat.turns if isinstance(seat, LanguageModelSeat) else []
     return SeatSummary(
@@ -211,11 +210,11 @@ def _summarize_seat(
 
 
 def to_multi_agent_episode(played: PlayedEpisode, episode: MultiAgentEpisode | None = None) -> MultiAgentEpisode:
-    """RLlib's episode of text, with token records in ``extra_model_outputs`` and the line-up in ``custom_data``.
+    """RLlib's episode of text, with token records in ``extra_model_outputs`` and the assignments in ``custom_data``.
 
     A reward earned during another player's move belongs to the player's own last turn, as the learner needs it. Players
-    that never acted have no episode. It is built directly: step by step would take several times as long. ``episode``
-    is what it is written into, in place of what stands there; its custom data stay.
+    that never acted have no episode. It is built directly, which is several times as fast as step by step. If
+    ``episode`` is given, its contents are replaced; its custom data stay.
     """
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
@@ -235,14 +234,14 @@ def to_multi_agent_episode(played: PlayedEpisode, episode: MultiAgentEpisode | N
             episode.agent_episodes[agent] = _single_agent_episode(played, seat, moves)
             episode.env_t_to_agent_t[agent] = _time_map(episode, moves, played.ends[agent].step)
     episode.is_terminated, episode.is_truncated = played.terminated, not played.terminated
-    episode.custom_data[CUSTOM_DATA_KEY] = dict(played.plan.line_up)
+    episode.custom_data[CUSTOM_DATA_KEY] = dict(played.plan.assignments)
     return episode
 
 
 def episode_of_texts(
     trajectories: Mapping[str, Trajectory], observations: Sequence[str], actions: Sequence[str], episode_id: str
 ) -> MultiAgentEpisode:
-    """RLlib's episode of a conversation that is no game: all players saw the same and said the same.
+    """RLlib's episode of a conversation: all players have the same texts.
 
     ``observations`` has one text more than ``actions``, the last state.
     """
@@ -273,7 +272,7 @@ def episode_of_texts(
 
 
 def _single_agent_episode(played: PlayedEpisode, seat: Seat, moves: list[int]) -> SingleAgentEpisode:
-    """One seat's view; ``moves`` are the steps in which it acted."""
+    """RLlib's episode of one seat; ``moves`` are the steps in which it acted."""
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
     agent, end = seat.agent_id, played.ends[seat.agent_id]
@@ -303,7 +302,7 @@ def _rewards(played: PlayedEpisode, agent: str, moves: list[int]) -> list[float]
 
 
 def _time_map(episode: MultiAgentEpisode, moves: list[int], end: int) -> InfiniteLookbackBuffer:
-    """Per environment step the player's own step, where it saw something; its last one is ``end``."""
+    """Environment step -> the player's own step, for steps in which it saw something; its last one is ``end``."""
     from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
     entries: list[Any] = [episode.SKIP_ENV_TS_TAG] * (episode.env_t + 1)
@@ -313,5 +312,5 @@ def _time_map(episode: MultiAgentEpisode, moves: list[int], end: int) -> Infinit
 
 
 def module_of_agent(agent_id: str, episode: MultiAgentEpisode, **kwargs: Any) -> str:
-    """Every player's module is known before the episode begins."""
+    """The module of an agent, which is known before the episode begins."""
     return str(episode._agent_to_module_mapping[agent_id])

@@ -1,7 +1,4 @@
-"""Calls into games: directly for this package's own, in a daemon thread with a time limit for all others.
-
-What a game reports beside text and rewards becomes plain data here: it is logged as JSON and travels between processes.
-"""
+"""Calls into games: directly for games of this package, in a daemon thread with a time limit for all others."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from typing import Any, TypeVar
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.step_timer import WaitedTooLong, clocked
-from rllib_lmgame.base.text import in_words
+from rllib_lmgame.base.text import in_words, one_line
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec, make_session
 from rllib_lmgame.inference.protocol import StopReason
@@ -34,14 +31,14 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_IDLE = 64
-"""Threads kept for the next calls."""
+"""Threads that are kept for later calls."""
 
 
 @dataclass(eq=False)
 class GameCalls:
-    """Calls one game. What it raises, or a hang, becomes an :class:`~rllib_lmgame.rollouts.seats.EpisodeFailed`.
+    """Calls one game; an exception or a hang becomes an :class:`~rllib_lmgame.rollouts.seats.EpisodeFailed`.
 
-    A ``trusted`` game's calls are bounded and need no time limit.
+    Calls of a ``trusted`` game have no time limit.
     """
 
     game_id: str
@@ -51,10 +48,10 @@ class GameCalls:
     async def __call__(
         self, what: str, function: Callable[..., T], *args: Any, unwanted: Callable[[T], object] | None = None
     ) -> T:
-        """``function(*args)``; ``what`` names the call in messages, ``unwanted`` gets what came too late."""
+        """``function(*args)``; ``what`` names the call in messages, ``unwanted`` gets a result that came too late."""
         try:
             if self.trusted:
-                return told(function, *args)
+                return catching(function, *args)
             return await self._watched(what, unwanted, function, *args)
         except (ConfigError, MissingDependencyError, EpisodeFailed):
             raise
@@ -70,7 +67,7 @@ class GameCalls:
         try:
             async with asyncio.timeout(self.timeout_s) as limit:
                 clock = _PausedWhileWaiting(limit, self.timeout_s)
-                return await in_daemon_thread(clocked, clock, told, function, *args, unwanted=unwanted)
+                return await in_daemon_thread(clocked, clock, catching, function, *args, unwanted=unwanted)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -79,37 +76,23 @@ class GameCalls:
 
 
 async def open_session(game: GameConfig, timeout_s: float) -> GameSession:
-    """A new session of ``game``; like any call, building a game that is not ours may hang.
+    """A new session of ``game``.
 
-    Raises: EpisodeFailed if it could not be built; ConfigError for an unknown game or key, or an impossible value;
-    MissingDependencyError if the game needs a missing package.
+    Raises: EpisodeFailed: it could not be built, or not in time; ConfigError: unknown game or key, or an impossible
+        value; MissingDependencyError: the game needs a missing package.
     """
     return await GameCalls(game.env, game_spec(game.env).own, timeout_s)(
         "the constructor", make_session, game.env, dict(game.env_config), unwanted=abandon
     )
 
 
-def make_in_time(game: str, env_config: Mapping[str, Any]) -> GameSession:
-    """What :func:`make_session` makes or raises. Raises: ConfigError: a game of others takes too long."""
-    if game_spec(game).own:
-        return make_session(game, env_config)
-
-    async def made() -> GameSession:
-        try:
-            async with asyncio.timeout(CALL_LIMIT_S) as limit:
-                return await in_daemon_thread(make_session, game, env_config, unwanted=abandon)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise ConfigError("game", f"making {game} takes longer than {CALL_LIMIT_S:g} s") from None
-
-    return run_to_end(made())
-
-
 @contextmanager
 def opened(game: str, env_config: Mapping[str, Any] | None = None) -> Iterator[GameSession]:
-    """A session that is not in play, closed at the end; raises as :func:`make_in_time`."""
-    session = make_in_time(game, env_config or {})
+    """A session that is not in play, closed at the end. Raises: ConfigError: it cannot be made, or not in time."""
+    try:
+        session = run_to_end(open_session(GameConfig(env=game, env_config=dict(env_config or {})), CALL_LIMIT_S))
+    except EpisodeFailed as error:
+        raise ConfigError("game", one_line(str(error))) from error
     try:
         yield session
     finally:
@@ -131,7 +114,7 @@ def abandon(session: GameSession) -> threading.Thread:
 
 
 def close_games(sessions: Iterable[GameSession], limit_s: float) -> None:
-    """Close games as :func:`abandon` does, and wait for them; those that need more than ``limit_s`` are left behind."""
+    """Close games as :func:`abandon` does, and wait for them for at most ``limit_s`` seconds."""
     closing = [(session.game_id, abandon(session)) for session in sessions]
     deadline = time.monotonic() + limit_s
     for _, thread in closing:
@@ -142,7 +125,7 @@ def close_games(sessions: Iterable[GameSession], limit_s: float) -> None:
 
 
 def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
-    """``asyncio.run``, in a thread of its own where a loop is running already (a notebook)."""
+    """``asyncio.run``, in another thread if a loop is running already (as in a notebook)."""
     found: list[T] = []
 
     async def run() -> None:  # Before Python 3.13 asyncio.run takes the ``repr`` of all that its coroutine returns.
@@ -161,19 +144,19 @@ def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
 def call_game(session: GameSession, what: str, function: Callable[..., T], *args: Any) -> T:
     """``function(*args)``, a call into a game that is not in play; ``what`` names it.
 
-    Raises: EpisodeFailed if it fails, or a game of others takes longer than :data:`CALL_LIMIT_S`.
+    Raises: EpisodeFailed: it fails, or takes longer than :data:`CALL_LIMIT_S` in a game of others.
     """
     return run_to_end(GameCalls(session.game_id, session.trusted, CALL_LIMIT_S)(what, function, *args))
 
 
 class RaisedError(Exception):
-    """What a game raised, in words. They are made where the game runs: those of others may hang like any call."""
+    """What a game raised, as text. The text is made in the game's thread, since it may hang like any call."""
 
 
-def told(function: Callable[..., T], *args: Any) -> T:
-    """``function(*args)``; what it raises becomes text in a :class:`RaisedError`, except what is meant for the user.
+def catching(function: Callable[..., T], *args: Any) -> T:
+    """``function(*args)``; what it raises becomes a :class:`RaisedError`, except errors for the user.
 
-    That includes ``sys.exit()`` and a ``CancelledError``, which would end or cancel whoever calls the game.
+    This includes ``sys.exit()`` and ``CancelledError``, which would end or cancel the caller.
     """
     try:
         return function(*args)
@@ -184,7 +167,7 @@ def told(function: Callable[..., T], *args: Any) -> T:
 
 
 class _PausedWhileWaiting:
-    """Moves the limit of a call in a thread: what the call waits for its turn is no time of the game's."""
+    """Extends the time limit of a call by the time that it waits for its turn."""
 
     def __init__(self, limit: asyncio.Timeout, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
@@ -197,7 +180,7 @@ class _PausedWhileWaiting:
         self._move(None)
 
     def resume(self) -> None:
-        """The call works again: what was left of its time is left now."""
+        """The call continues with the time that was left."""
         self._since = self._loop.time()
         self._move(self._since + self._left)
 
@@ -214,9 +197,9 @@ class _PausedWhileWaiting:
 
 
 async def in_daemon_thread(function: Callable[..., T], *args: Any, unwanted: Callable[[T], object] | None = None) -> T:
-    """Run ``function`` in a thread that cannot keep the process alive: a game that hangs is left behind.
+    """Run ``function`` in a daemon thread, so that a game that hangs does not keep the process alive.
 
-    ``unwanted`` gets the result if nobody waits for it any more, in any thread.
+    ``unwanted`` gets the result, in any thread, if it is not awaited any more.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -234,7 +217,7 @@ class _Job:
     unwanted: Callable[[Any], object] | None
 
     def run(self) -> bool:
-        """Make the call and hand over what came of it; whether somebody still waited for it."""
+        """Make the call and deliver its result. Returns whether the result was still awaited."""
         result: Any = None
         error: Exception | None = None
         try:
@@ -267,7 +250,7 @@ class _Job:
 
 
 class _Caller:
-    """A thread that makes one call after another: starting a thread for each would cost more than most games."""
+    """A thread that makes one call after another: starting one per call would cost more than most games."""
 
     def __init__(self) -> None:
         self.jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()

@@ -1,7 +1,7 @@
-"""RLlib's callbacks in an env runner: they are told of games, and of each episode as it is played.
+"""RLlib's callbacks in an env runner.
 
-An episode is one ``MultiAgentEpisode`` from ``on_episode_created`` to the learner. While it goes on it has texts,
-rewards and infos, as RLlib's own env runners add them step by step; at its last step it becomes the one of
+An episode is one ``MultiAgentEpisode`` from ``on_episode_created`` to the learner. During play it has texts, rewards
+and infos, as in RLlib's own env runners; at its last step it gets the contents of
 :func:`~rllib_lmgame.rollouts.episodes.to_multi_agent_episode`, with tokens and log-probabilities.
 """
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 EPISODE_HOOKS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 HOOKS = ("on_environment_created", *EPISODE_HOOKS, "on_sample_end")
-"""Those of an env runner."""
+"""Callbacks of an env runner."""
 
 
 class Hooks:
-    """The callbacks of an env runner. Hooks that nobody has overridden cost nothing."""
+    """Calls the callbacks of an env runner; hooks that are not overridden cost nothing."""
 
     def __init__(self, runner: EnvRunner) -> None:
         config: Any = runner.config
@@ -43,11 +43,11 @@ class Hooks:
         self._in_play: dict[str, _Shown] = {}
 
     def hears(self, *hooks: str) -> bool:
-        """Whether somebody has overridden one of ``hooks``."""
+        """Whether one of ``hooks`` is overridden."""
         return not self._heard.isdisjoint(hooks)
 
     def opened(self, game: GameConfig, session: GameSession) -> None:
-        """A game has been made."""
+        """Called when a game was made."""
         runner: Any = self._runner
         context = EnvContext(
             dict(game.env_config), worker_index=runner.worker_index, num_workers=runner.num_workers, remote=False
@@ -55,20 +55,20 @@ class Hooks:
         self._call("on_environment_created", env=_env_of(session), env_context=context)
 
     def created(self, plan: EpisodePlan, session: GameSession) -> None:
-        """An episode is about to be reset."""
+        """Called before an episode's reset."""
         if self.hears(*EPISODE_HOOKS):
             shown = self._in_play[plan.episode_id] = _Shown(plan)
             self._tell("on_episode_created", shown, session)
 
     def went_on(self, game: GameInPlay) -> None:
-        """A game was reset, or has gone on by a step."""
+        """Called after a reset or step."""
         shown = self._in_play.get(game.plan.episode_id)
         if shown is not None:
             shown.go_on(game)
             self._tell("on_episode_step" if game.steps else "on_episode_start", shown, game.session)
 
     def ended(self, played: PlayedEpisode, session: GameSession) -> None:
-        """A game has ended, and not by an error."""
+        """Called when an episode was played to its end."""
         shown = self._in_play.get(played.plan.episode_id)
         if shown is not None:
             shown.episode = to_multi_agent_episode(played, shown.episode)
@@ -77,7 +77,7 @@ class Hooks:
             self._tell("on_episode_end", shown, session)
 
     def episode_of(self, played: PlayedEpisode) -> MultiAgentEpisode:
-        """RLlib's episode, the one that callbacks have seen."""
+        """RLlib's episode, the same object that callbacks have seen."""
         shown = self._in_play.get(played.plan.episode_id)
         if shown is None:
             return to_multi_agent_episode(played)
@@ -87,12 +87,12 @@ class Hooks:
         return shown.episode
 
     def sampled(self, episodes: list[MultiAgentEpisode]) -> list[dict[str, Any]]:
-        """These have been played; what callbacks logged, for the driver's ``MetricsLogger.aggregate``."""
+        """Called with played episodes; returns what callbacks logged, for ``MetricsLogger.aggregate`` on the driver."""
         self._call("on_sample_end", samples=episodes)
         return [self._runner.metrics.reduce()] if self._heard else []
 
     def forget_all(self) -> None:
-        """Nobody will ask for episodes that have been in play."""
+        """Forget all episodes."""
         self._in_play.clear()
 
     def _tell(self, hook: str, shown: _Shown, session: GameSession) -> None:
@@ -115,14 +115,14 @@ class _Shown:
     """The episode of a game in play."""
 
     def __init__(self, plan: EpisodePlan) -> None:
-        modules = {agent: assignment.module_id for agent, assignment in plan.line_up.items()}
+        modules = {agent: assignment.module_id for agent, assignment in plan.assignments.items()}
         self.index = plan.index
         self.steps = 0
         self.episode = MultiAgentEpisode(
             id_=plan.episode_id, agent_module_ids=modules, agent_to_module_mapping_fn=module_of_agent
         )
         self._waiting: set[str] = set()
-        """Who has acted, and has not seen since what came of it."""
+        """Agents that have acted and have not seen an observation since."""
 
     def go_on(self, game: GameInPlay) -> None:
         episode, ends = self.episode, game.ends
@@ -149,7 +149,7 @@ class _Shown:
         return agent in self._waiting or agent not in self.episode.agent_episodes
 
     def _of_those_in_play(self, rewards: dict[str, float]) -> dict[str, float]:
-        """RLlib refuses rewards of who is out of the game."""
+        """Rewards without those of agents that are out of the game, which RLlib refuses."""
         out = {agent for agent, part in self.episode.agent_episodes.items() if part.is_done}
         return {agent: reward for agent, reward in rewards.items() if agent not in out}
 

@@ -1,8 +1,8 @@
 """Levels that are items of a list: each is played once before any is played again.
 
-A game of such a list (``TextGame.lists_levels``) makes an order of its own of the upper bits of a seed, and a place in
-it of the lower ones (:mod:`~rllib_lmgame.envs.support.item_order`). So plans with consecutive lower bits
-are one item after another, whichever process plays them. The driver counts.
+Such a game (``TextGame.lists_levels``) takes an order from the upper bits of a seed, and a place in it from the lower
+ones (:mod:`~rllib_lmgame.envs.support.item_order`). So plans with consecutive lower bits are one item after another,
+in any process. The driver counts.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ from rllib_lmgame.settings.sections.games import GameConfig
 
 
 class ItemOrder:
-    """How many items of each list have been dealt, by the number of the game.
+    """Counts the items of each list that have been dealt, by the number of the game.
 
-    Args:
-        run_seed: Decides the orders.
-        purpose: As of :func:`~rllib_lmgame.rollouts.plans.plan_episodes`: different ones have different orders.
+    ``run_seed`` and ``purpose`` (see :func:`~rllib_lmgame.rollouts.plans.plan_episodes`) decide the orders.
     """
 
     def __init__(self, run_seed: int, purpose: str) -> None:
@@ -31,7 +29,7 @@ class ItemOrder:
         self._dealt: Counter[int] = Counter()
 
     def dealt(self, plans: Sequence[EpisodePlan], games: Sequence[GameConfig]) -> list[EpisodePlan]:
-        """``plans`` whose games are lists get the next items, one for each group; all others stay as they are."""
+        """``plans``, in which each group of a game with a list gets the next item."""
         lists = {number for number in {plan.game for plan in plans} if is_list(games[number])}
         seeds: dict[str, int] = {}
         for plan in plans:
@@ -46,14 +44,14 @@ class ItemOrder:
         return {str(game): count for game, count in self._dealt.items()}
 
     def set_state(self, state: Mapping[str, int]) -> None:
-        """Go on from a state of :meth:`state`."""
+        """Restore a state of :meth:`state`."""
         self._dealt = Counter({int(game): int(count) for game, count in state.items()})
 
 
 def evaluated_levels(
     games: Sequence[GameConfig], num_episodes: int, purpose: str = "evaluation", samples: int = 1
 ) -> list[EpisodePlan]:
-    """Plans of an evaluation: ``num_episodes`` levels of each game that does not say how many, ``samples`` times.
+    """Plans of an evaluation: ``samples`` episodes on each of ``num_episodes`` levels (or the game's own number).
 
     They are the same during training and after it; see :func:`~rllib_lmgame.rollouts.plans.plan_evaluation`.
     """
@@ -62,13 +60,11 @@ def evaluated_levels(
 
 
 def passes(dealt: Mapping[str, int], sizes: Mapping[str, int]) -> float:
-    """How often all levels of all lists have been dealt, with the fraction of the pass that goes on.
-
-    The list that was dealt least counts.
+    """Passes over all lists, as a fraction; the list with the fewest passes counts.
 
     Args:
         dealt: A state of :class:`ItemOrder`.
-        sizes: The number of levels of each list, by the same keys; 0 of a game that has not said it in an episode.
+        sizes: Number of levels of each list, by the same keys; 0 if unknown.
 
     Returns:
         NaN if levels of a list of unknown size were dealt.

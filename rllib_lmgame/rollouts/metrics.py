@@ -1,4 +1,4 @@
-"""Numbers about played episodes, under the names RLlib uses where it has one."""
+"""Metrics of played episodes, under RLlib's names where it has one."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ def episode_metrics(episodes: Sequence[EpisodeSummary], failures: Iterable[str] 
     """Metrics of finished episodes (returns unscaled); ``failures`` are the reasons of dropped ones.
 
     Returns:
-        Nested numbers, as far as something is known:
+        Nested numbers, without those that are unknown:
 
         * RLlib's ``episode_return_{mean,min,max}``, ``episode_len_mean`` (turns of all players), ``num_episodes``,
           ``agent_episode_returns_mean/<agent>`` and ``module_episode_returns_mean/<module>``;
-        * ``success_rate`` of the trained policies, not where they play only against each other;
+        * ``success_rate`` of the trained policies, not in self-play;
         * ``{win,draw,loss}_rate/<policy>/<role>`` in games against others, of the present policy;
-        * ``invalid_action_rate`` per action, ``illegal_action_rate`` of those that were read, ``format_error_rate`` per
-          reply of a language model;
+        * ``invalid_action_rate`` per action, ``illegal_action_rate`` of actions that could be read,
+          ``format_error_rate`` per reply of a language model;
         * ``turns_per_episode`` per player, ``tokens_per_turn``, ``truncated_rate``, ``role_returns_mean/<role>``;
         * ``stop_reason/<reason>`` and ``dropped/<reason>``;
-        * ``measures/<name>``, from games: the mean over an episode's trained seats (all if none is), then over
-          episodes;
-        * ``games/<id>/...``, the same of each game, if there are several.
+        * ``measures/<name>`` of games: the mean over an episode's trained seats (all if none is), then over episodes;
+        * ``games/<id>/...``, the same for each game, if there are several.
     """
     result = _core(episodes)
     if dropped := dict(Counter(failures)):
@@ -83,7 +82,7 @@ def _core(episodes: Sequence[EpisodeSummary]) -> dict[str, Any]:
 
 
 def _outcome_rates(seats: Iterable[SeatSummary]) -> dict[str, dict[str, dict[str, float]]]:
-    """``win_rate``, ``draw_rate``, ``loss_rate``: policy -> role -> share; empty where nobody plays against another."""
+    """``win_rate``, ``draw_rate``, ``loss_rate``: policy -> role -> share; empty without opponents."""
     ended: dict[tuple[str, str], list[str]] = {}
     for seat in seats:
         if seat.outcome is not None and seat.member is None:
@@ -113,10 +112,10 @@ def unread_replies(episodes: Iterable[EpisodeSummary], most: int = 3) -> list[st
 
 
 def returns_by_seat(episodes: Sequence[EpisodeSummary]) -> dict[str, Any]:
-    """Returns by who earned them; their sum over all seats says little of a policy (0 in a zero-sum game).
+    """Returns by policy; their sum over all seats says little (0 in a zero-sum game).
 
-    Returns: ``seat_returns_mean/<policy>/<role>`` of the present policy. Where others sit too also ``own_return_mean``,
-    over an episode's trained seats, then over episodes.
+    Returns: ``seat_returns_mean/<policy>/<role>`` of the present policy, and in games with others ``own_return_mean``,
+        over an episode's trained seats, then over episodes.
     """
     own = [found for episode in episodes if (found := [seat for seat in episode.seats if seat.trained])]
     result: dict[str, Any] = {}

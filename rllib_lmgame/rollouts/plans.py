@@ -1,6 +1,6 @@
-"""Which episodes are to be played: the plans of an iteration, and the race of spare plans.
+"""Plans of the episodes of an iteration, and the race of spare plans.
 
-They are made on the driver, so that they do not depend on the number of runners.
+The driver makes them, so they do not depend on the number of env runners.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Recording:
     """What the players of an episode saw and replied, by agent.
 
     Attributes:
-        episode_id: Players draw random numbers by this name.
+        episode_id: Seeds the random numbers of players.
         seen: Key of the text before each turn.
-        actions: What was typed in each turn.
-        replies: Of language models, ids of the reply of each turn.
+        actions: Action text of each turn.
+        replies: For language models, ids of the reply of each turn.
     """
 
     episode_id: str
@@ -40,11 +40,11 @@ class Recording:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Beginning:
-    """Turns that are played as recorded before the players go on by themselves.
+    """Turns that are replayed before the players continue by themselves.
 
     Attributes:
-        recording: One object for all states of an episode, so that it travels once.
-        turns: Agent -> number of its turns; an agent that is missing had none.
+        recording: One object for all states of an episode, so that it is sent once.
+        turns: Agent -> number of its recorded turns; none for agents that are missing.
         next: Agents that acted in the state after these turns.
     """
 
@@ -53,24 +53,24 @@ class Beginning:
     next: frozenset[str]
 
     def played(self, agent: str) -> int:
-        """How many turns of ``agent`` are recorded ones."""
+        """Number of recorded turns of ``agent``."""
         return self.turns.get(agent, 0)
 
     def seen(self, agent: str, turn: int) -> int | None:
-        """Key of the text that ``agent`` must see before its turn of this number; ``None`` where it is open."""
+        """Key of the text that ``agent`` must see before a turn; ``None``: any text."""
         known = self.played(agent) + (agent in self.next)
         return self.recording.seen[agent][turn] if turn < known else None
 
 
 @dataclass(frozen=True, slots=True)
-class SeatAssignment:
-    """Who takes one seat of an episode.
+class AgentAssignment:
+    """The policy and player of one agent in an episode.
 
     Attributes:
-        module_id: The policy the seat counts for: its options, chat format and metrics.
-        player: ``language_model``, or the scripted player that types the actions.
-        member: Name of the weights that reply if they are not the policy's current ones (a past version).
-        trained: In training the policy learns from this seat; the episode's success is that of such seats.
+        module_id: The policy that gives options, chat format and name in metrics.
+        player: ``language_model``, or a scripted player.
+        member: League member whose weights reply in place of the policy's current ones.
+        trained: The policy learns from this agent's turns; the episode's success is that of such agents.
     """
 
     module_id: str
@@ -80,15 +80,15 @@ class SeatAssignment:
 
     @property
     def weights(self) -> str:
-        """What the engines are asked for: the policy, or its member."""
+        """The weights that reply: the policy's or the member's."""
         return self.module_id if self.member is None else self.member
 
 
 _STARTS = 2**16
-"""Among so many numbers the first one of an iteration is drawn."""
+"""The first number of an iteration is drawn below this."""
 
-LineUp = Mapping[str, SeatAssignment]
-"""Who sits where in one episode: agent id -> assignment."""
+AgentAssignments = Mapping[str, AgentAssignment]
+"""Agent id -> assignment in one episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +99,11 @@ class EpisodePlan:
         game: Index into the list of games.
         seed: Seed of the level.
         group: Episodes of the same group share their seed.
-        index: Position in the iteration's list of plans; results are put back in this order.
-        attempt: Counts replacements of an episode that failed.
-        line_up: Who takes which seat; empty until :class:`~rllib_lmgame.rollouts.sources.LineUps` decides it.
-        number: Of its group within the game; seats and opponents are dealt evenly by it. ``None`` where nobody counts.
-        beginning: What is played before the players are asked.
+        index: Position in the iteration's list of plans, and of the result.
+        attempt: Number of replacements of the episode.
+        assignments: Empty until :class:`~rllib_lmgame.rollouts.sources.AgentMapper` sets them.
+        number: Number of the group within its game, by which seats and opponents are dealt evenly, if it is counted.
+        beginning: Turns that are replayed first.
         spare: Planned beyond what is needed (see :class:`Race`).
     """
 
@@ -113,13 +113,13 @@ class EpisodePlan:
     group: str
     index: int
     attempt: int = 0
-    line_up: LineUp = field(default_factory=dict)
+    assignments: AgentAssignments = field(default_factory=dict)
     number: int | None = None
     beginning: Beginning | None = None
     spare: bool = False
 
     def replacement(self, new_level: bool) -> EpisodePlan:
-        """The plan that replaces a failed one: the same players, with another level if the level may be to blame."""
+        """The plan that replaces a failed one: the same players, on another level if ``new_level``."""
         attempt = self.attempt + 1
         again = replace(self, attempt=attempt, episode_id=f"{first_id(self.episode_id)}+{attempt}")
         if not new_level:
@@ -128,13 +128,13 @@ class EpisodePlan:
 
 
 def first_id(name: str) -> str:
-    """Of an episode, or a group, the id before it was replaced."""
+    """The id of an episode or group before it was replaced."""
     return name.split("+")[0]
 
 
 def stable_seed(*parts: object) -> int:
     """A 31-bit seed that depends on ``parts`` only: the same in every process and on every machine."""
-    # Names of a log may hold halves of a pair.
+    # Names in a log may hold lone surrogates.
     text = "/".join(str(part) for part in parts).encode(errors="surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") & 0x7FFFFFFF
 
@@ -154,13 +154,13 @@ def plan_episodes(
     """Plan one iteration, in order of ``index``; each game's number of groups differs from its share by less than one.
 
     Args:
-        purpose: ``train``, ``sft``, ``evaluation``; different purposes draw different seeds.
+        purpose: ``train``, ``sft``, ``evaluation``; each draws its own seeds.
         group_size: Episodes per level.
         game_weights: Share of each game.
         oversample: Planned groups of each game / needed groups. The rest is spare and comes last.
         sizes: Episodes per level of each game, in place of ``group_size``.
-        exact: Of each game the number of episodes, whole groups, or ``None``: these share what is left by weight, and
-            have one size.
+        exact: Number of episodes of each game (whole groups), or ``None``: these games share the rest by weight, and
+            have one group size.
     """
     sizes = sizes or [group_size] * len(game_weights)
     exact = exact or [None] * len(game_weights)
@@ -194,8 +194,7 @@ def plan_evaluation(
 ) -> list[EpisodePlan]:
     """Plans of an evaluation: the same levels at every call, in every run, during training and after it.
 
-    A game's levels are the same beside whatever other games. Different ``purpose``, different levels. ``exact`` are
-    numbers of episodes of games that have their own.
+    A game's levels do not depend on the other games, but on ``purpose``. ``exact`` overrides ``episodes_per_game``.
     """
     episodes = [count or episodes_per_game for count in exact or [None] * num_games]
     drawn = partial(plan_episodes, run_seed=0, purpose=purpose, iteration=0)
@@ -206,7 +205,7 @@ def plan_evaluation(
 
 
 def with_samples(plans: Sequence[EpisodePlan], samples: int) -> list[EpisodePlan]:
-    """Every plan ``samples`` times, on its level and with its seats; later ones draw other replies."""
+    """Each plan ``samples`` times; the replies are drawn independently."""
     return [
         replace(plan, episode_id=f"{plan.episode_id}-{sample}" if sample else plan.episode_id, index=number)
         for number, (sample, plan) in enumerate(itertools.product(range(samples), plans))
@@ -216,7 +215,7 @@ def with_samples(plans: Sequence[EpisodePlan], samples: int) -> list[EpisodePlan
 def deal_games(groups: int, weights: Sequence[float], seed: int, fixed: Sequence[int | None] = ()) -> list[int]:
     """The game of each group, by systematic sampling: shares are met within one group, and exactly in the long run.
 
-    Games with a ``fixed`` number of groups have it; the others share the rest.
+    Games with a ``fixed`` number of groups get it; the others share the rest.
     """
     if len(weights) == 1:
         return [0] * groups
@@ -239,7 +238,7 @@ def deal_games(groups: int, weights: Sequence[float], seed: int, fixed: Sequence
 
 
 def split_plans(plans: Sequence[EpisodePlan], parts: int) -> list[list[EpisodePlan]]:
-    """Deal plans to runners, whole groups together where groups are no larger than a runner's share."""
+    """Deal plans to runners; groups stay together if they are no larger than a runner's share."""
     share = max(1, -(-len(plans) // parts))
     groups: dict[str, list[EpisodePlan]] = {}
     for plan in plans:
@@ -252,21 +251,20 @@ def split_plans(plans: Sequence[EpisodePlan], parts: int) -> list[list[EpisodePl
 
 
 def with_spares(plans: Sequence[EpisodePlan]) -> bool:
-    """Whether some of the plans are spare."""
+    """Whether some plans are spare."""
     return any(plan.spare for plan in plans)
 
 
 class Race:
-    """Oversampling with early stop: more groups are started than are needed, and the first to finish are kept.
+    """Oversampling with early stop: more groups are started than needed, and the first to finish are kept.
 
-    Without spare plans all are kept. Any episode may finish first: of every game as many groups are kept as are not
-    spare. Guarantees (each has a test):
+    Without spare plans all are kept, else as many groups of each game as are not spare. Guarantees (each has a test):
 
-    1. Groups are whole: no episode of a group comes out while another one is in play.
-    2. Every game has its number of groups: a short game does not take the place of a long one.
-    3. What is left behind stops at once, is named, and is not played again.
-    4. Planned episodes and the next seeds do not depend on who finishes first.
-    5. Every env runner with a share has a spare group of each of its games.
+    1. Groups are kept whole.
+    2. Each game has its number of groups: a short game does not take the place of a long one.
+    3. Episodes that are not kept stop at once, are named, and are not played again.
+    4. Planned episodes and later seeds do not depend on which episodes finish first.
+    5. Each env runner has a spare group of each of its games.
     """
 
     def __init__(self, plans: Iterable[EpisodePlan] = ()) -> None:
@@ -277,10 +275,6 @@ class Race:
         self._kept: set[str] = set()
         self._left: set[str] = set()
         self._keeps_all = True
-        self.add(plans)
-
-    def add(self, plans: Iterable[EpisodePlan]) -> None:
-        """These take part as well."""
         for plan in plans:
             group, episode = first_id(plan.group), first_id(plan.episode_id)
             if group not in self._in_play:
@@ -292,7 +286,7 @@ class Race:
             self._keeps_all = self._keeps_all and not plan.spare
 
     def finish(self, episode_id: str) -> bool:
-        """An episode, or what replaced it, has finished; whether that makes others superfluous."""
+        """Record that an episode, or its replacement, has finished. Returns whether others are superfluous now."""
         group = self._group[first_id(episode_id)]
         in_play, game = self._in_play[group], self._game[group]
         in_play.discard(first_id(episode_id))
@@ -303,17 +297,17 @@ class Race:
         return not self._keeps_all and not self._missing[game]
 
     def leave(self, episode_id: str) -> None:
-        """An episode was left behind: its group cannot be whole any more."""
+        """Record that an episode was stopped: its group cannot become whole."""
         self._left.add(self._group[first_id(episode_id)])
 
     def wants(self, episode_id: str) -> bool:
-        """Whether the episode is one of a kept group, or of one that may still be kept."""
+        """Whether the episode's group is kept, or may still be kept."""
         group = self._group[first_id(episode_id)]
         may_be_kept = group not in self._left and self._missing[self._game[group]] > 0
         return self._keeps_all or group in self._kept or may_be_kept
 
     def marked(self, plans: Sequence[EpisodePlan]) -> list[EpisodePlan]:
-        """``plans``, which are to be played now, with as many groups that are not spare as are still missing."""
+        """``plans``, to be played now, with as many groups not spare as are still missing."""
         if self._keeps_all:
             return list(plans)
         missing = Counter(self._missing)
@@ -327,10 +321,10 @@ class Race:
 
 
 def deal_with_spares(plans: Sequence[EpisodePlan], parts: int) -> list[list[EpisodePlan]]:
-    """Deal plans to runners, groups whole; there may be fewer shares than runners.
+    """Deal plans to runners in whole groups; there may be fewer shares than runners.
 
-    A runner with groups of a game gets a spare one too, if there is one: so it can stop by itself and never waits for
-    an episode that does not end.
+    A runner with groups of a game gets a spare one too, if there is one, so that it can stop by itself and never waits
+    for an episode that does not end.
     """
     games: dict[int, tuple[dict[str, list[EpisodePlan]], dict[str, list[EpisodePlan]]]] = {}
     for plan in plans:

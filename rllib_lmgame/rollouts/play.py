@@ -1,16 +1,16 @@
-"""Many games side by side, each at its own pace, and the coroutine that plays one of them from reset to end.
+"""Plays many games at once, each in a coroutine from reset to end.
 
 Guarantees (each has a test):
 
-1. No game waits for another: a game is one coroutine and awaits only its own replies.
-2. An exception, a hang or nonsense from a game ends that episode only (``env_error``, ``timeout``); it is never
-   rewarded or trained on.
-3. An engine failure ends the episodes that were waiting for it (``engine_error``).
-4. Each seat has its own end: a player who is out of the game is done, and the verdict on it is kept.
-5. Running out of context or token budget ends that seat alone. The game passes for the seat, or the seat forfeits. If
-   the game says neither, an empty reply is handed in while a language model is left; then the episode is cut short.
-6. A reward goes to its player's last turn, also when the opponent's move earned it. A turn whose seat was cut short
-   before gets none: the value of its last state stands for all that follows.
+1. No game waits for another: a game awaits only its own replies.
+2. An exception, a hang or an invalid result of a game ends its episode only (``env_error``, ``timeout``); the episode
+   is never rewarded or trained on.
+3. An engine failure ends the episodes that were waiting for the engine (``engine_error``).
+4. Each seat has its own end: a player may leave before the game is over, with its verdict.
+5. A seat that runs out of context or token budget ends alone. The game passes for it, or it forfeits. If the game
+   supports neither, an empty reply is passed in while a language model is left; then the episode is truncated.
+6. A reward goes to its player's last turn, even if the opponent's move earned it. After a seat was truncated its turns
+   get no reward: the value of its last state stands for what follows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Sessions:
         return defaultdict(list)
 
     def free_session(self, game: GameConfig) -> GameSession | None:
-        """A session of ``game`` that is not in play, if there is one."""
+        """An idle session of ``game``, if there is one."""
         pool = self._sessions[game.key]
         return pool.pop() if pool else None
 
@@ -56,19 +56,19 @@ class Sessions:
         self._sessions[game.key].append(session)
 
     def opened(self, game: GameConfig, session: GameSession) -> None:
-        """A game was made."""
+        """Called when a game was made."""
 
     def begin(self, plan: EpisodePlan, session: GameSession) -> None:
-        """The episode is before its reset."""
+        """Called before an episode's reset."""
 
     def watch(self, game: GameInPlay) -> None:
-        """A game that goes on is before its next step."""
+        """Called before each step of a game."""
 
     def end(self, episode: PlayedEpisode, session: GameSession) -> None:
-        """The episode was played to its end."""
+        """Called when an episode was played to its end."""
 
     def forget(self, plan: EpisodePlan) -> None:
-        """The episode is over, or has failed."""
+        """Called when an episode is over or has failed."""
 
     def close(self) -> None:
         while self._sessions:
@@ -77,7 +77,7 @@ class Sessions:
 
 
 class PlayedPlans(NamedTuple):
-    """What became of plans, each list in their order. ``aborted``: ids of those left when enough had finished."""
+    """Results of plans, in their order. ``aborted``: ids of episodes that were stopped once enough had finished."""
 
     episodes: list[PlayedEpisode]
     failures: list[Failure]
@@ -95,9 +95,9 @@ async def play_many(
     options: TextRolloutOptions,
     at_once: int,
 ) -> PlayedPlans:
-    """Play every plan; if some are spare, until enough have finished (:mod:`~rllib_lmgame.rollouts.plans`).
+    """Play all plans, ``at_once`` at a time; with spare ones, until enough have finished (:class:`.Race`).
 
-    ``EpisodePlan.game`` is an index into ``games``; at most ``at_once`` of them are in play at the same time.
+    ``EpisodePlan.game`` is an index into ``games``.
     """
     played: list[PlayedEpisode] = []
     failures: list[Failure] = []
@@ -126,9 +126,9 @@ async def play_many(
 async def play_one(
     plan: EpisodePlan, game: GameConfig, seats: SeatFactory, sessions: Sessions, options: TextRolloutOptions
 ) -> PlayedEpisode | Failure:
-    """One episode; an error that ends it alone becomes a failure. The game is kept for later unless it may be to blame.
+    """Play one episode, or return its failure. The session is kept for later unless it may be to blame.
 
-    Raises: ConfigError if no episode can work; MissingDependencyError if the game needs a missing package.
+    Raises: ConfigError: no episode can work; MissingDependencyError: the game needs a missing package.
     """
     session: GameSession | None = None
     reusable = False
@@ -168,9 +168,9 @@ async def play_one(
 
 @dataclass(slots=True)
 class GameStep:
-    """One step of the game: who acted on what, with what reasoning, and the results.
+    """One step of the game: observations, actions, reasoning and results.
 
-    ``passes`` holds what was handed in for players who could write no more; these are not their actions.
+    ``passes`` holds what was passed in for players that ran out of tokens; these are not their actions.
     """
 
     observations: dict[str, str]
@@ -184,7 +184,7 @@ class GameStep:
 
 @dataclass(frozen=True, slots=True)
 class SeatEnd:
-    """How one player's game ended: by its own rules, or cut short (truncated), after so many steps."""
+    """How one player's game ended, and after how many steps."""
 
     terminated: bool
     stop_reason: StopReason
@@ -198,11 +198,11 @@ class PlayedEpisode:
     Attributes:
         seats: Per agent; language-model seats hold the turn records.
         final_observations: Per agent, what it saw at its end.
-        infos: The game's last infos per agent (``success`` and more), also of those who left early.
+        infos: The game's last infos per agent (``success`` and more), also of agents that left early.
         instructions: The game's rules.
         cooperative: The players reach the goal together or not at all.
-        game: Its entry in the configuration; ``None`` where there is none.
-        logged: It stands in an episode log.
+        game: Its entry in the configuration, if it has one.
+        logged: It is in an episode log.
     """
 
     plan: EpisodePlan
@@ -220,12 +220,12 @@ class PlayedEpisode:
 
     @property
     def called(self) -> str:
-        """The game in numbers and logs: the name of its entry, or its id."""
+        """Name of the game in metrics and logs: that of its entry, or its id."""
         return self.game_id if self.game is None else self.game.called(self.game_id)
 
     @property
     def terminated(self) -> bool:
-        """The game ended by its own rules for every player; otherwise it was cut short for one at least."""
+        """Whether the game ended by its own rules for every player."""
         return all(end.terminated for end in self.ends.values())
 
 
@@ -241,11 +241,9 @@ async def play_episode(
     config: GameConfig | None = None,
     watch: Callable[[GameInPlay], None] | None = None,
 ) -> PlayedEpisode:
-    """Play one episode; ``session`` is reset here, ``step_timeout_s`` limits calls into games of others.
+    """Play one episode; ``step_timeout_s`` limits calls into games of others, ``watch`` is called before each step.
 
-    ``watch`` is called with the game before each step.
-
-    Raises: EpisodeFailed if the episode must be dropped; ConfigError if the run cannot go on.
+    Raises: EpisodeFailed: the episode must be dropped; ConfigError: the run cannot continue.
     """
     game = await GameInPlay.begin(session, plan, seat_factory, step_timeout_s)
     while game.views:
@@ -278,13 +276,13 @@ class _AfterStep:
 
 
 MAX_LEVELS = 1000
-"""Levels looked at until one is found that was not shown to a player as a demonstration."""
+"""Levels that are tried until one is found that no demonstration has shown."""
 
 
 class GameInPlay:
-    """A game between two steps; ``views`` is what the players who act next see, empty at the end.
+    """A game between two steps; ``views`` is what the players that act next see, empty at the end.
 
-    ``plan`` has the seed of the level that is played, if that of the plan's own was shown as a demonstration.
+    If a demonstration has shown the plan's level, ``plan`` has the seed of another one.
     """
 
     @classmethod
@@ -318,7 +316,7 @@ class GameInPlay:
 
     @property
     def text(self) -> str:
-        """The last step and what is seen now; :attr:`views` is empty at the end."""
+        """The last step and the present observations."""
         steps, lines = self.steps[-1:], [self.session.game_id]
         for agent, action in steps[0].actions.items() if steps else ():
             lines.append(f"{agent}> {action!r}   reward {steps[0].rewards.get(agent, 0.0):+.1f}")
@@ -346,13 +344,13 @@ class GameInPlay:
         return self._take(after, {agent: asked[agent] for agent in replies}, replies, said)
 
     async def _passes(self, absent: Sequence[str]) -> dict[str, str | None]:
-        """What the game says for players who can write no more; who plays alone does not pass."""
+        """Actions of the game for players that ran out of tokens; in single-player games there are none."""
         if len(self.seats) == 1:
             return dict.fromkeys(absent)
         return {agent: await self.call("pass_action", self.session.pass_action, agent) for agent in absent}
 
     def stop_reason(self) -> StopReason:
-        """Why the episode ended: what broke it off, a forfeit, or how it ended for the last of its players."""
+        """Why the episode ended: what truncated it, a forfeit, or the end of its last players."""
         if self._broken_off is not None:
             return self._broken_off
         reasons = {end.stop_reason for end in self.ends.values() if end.step == len(self.steps)}
@@ -361,7 +359,7 @@ class GameInPlay:
         )
 
     async def _replies(self, views: Views) -> dict[str, str]:
-        """The replies of all who can give one; who cannot leaves."""
+        """The replies of the players; those that are out of tokens leave."""
         if len(views) == 1:
             ((agent, view),) = views.items()
             outcomes: list[Any] = [await self._reply(agent, view)]
@@ -410,7 +408,7 @@ class GameInPlay:
         return {agent: float(reward) for agent, reward in result.rewards.items()}
 
     def _end(self, agent: str, view: Observation, *, terminated: bool, reason: StopReason) -> None:
-        """A seat's end; for one that left before the game was over for it, only its verdict comes later."""
+        """End a seat; if it was truncated before the game was over for it, only its verdict comes later."""
         if agent in self.ends:
             return
         self.ends[agent] = SeatEnd(terminated, reason, len(self.steps))
@@ -418,7 +416,7 @@ class GameInPlay:
         self.seats[agent].finish(view, reason, terminated)
 
     async def _break_off(self, reason: StopReason) -> Views:
-        """Cut the episode short for those who are left: nobody can learn from it any more."""
+        """Truncate the episode for all that are left: no language model plays any more."""
         self._broken_off = reason
         left = tuple(agent for agent in self.seats if agent not in self.ends)
         for agent, view in (await self.call("observe", _look, self.session, left)).items():
@@ -474,7 +472,7 @@ def _reason(result: StepResult, agent: str, infos: Mapping[str, Mapping[str, Any
 
 
 def check_reached(played: PlayedEpisode) -> None:
-    """Raises EpisodeFailed if the game ended before the state that the episode was to go on from."""
+    """Raises: EpisodeFailed: the game ended before the state that the episode was to continue from."""
     beginning = played.plan.beginning
     if beginning is None:
         return
@@ -485,7 +483,7 @@ def check_reached(played: PlayedEpisode) -> None:
 
 
 def turns_from_there(played: PlayedEpisode) -> dict[str, list[TurnNumbers]]:
-    """Turns of the language models after the state that the episode went on from; empty if it began at the start."""
+    """Turns of the language models after the state that the episode continued from; empty if it began at the start."""
     beginning = played.plan.beginning
     if beginning is None:
         return {}
@@ -497,7 +495,7 @@ def turns_from_there(played: PlayedEpisode) -> dict[str, list[TurnNumbers]]:
 
 
 def first_error(group: BaseExceptionGroup) -> Exception:
-    """The first plain error of a task group; an interrupt goes on."""
+    """The first plain error of a task group; interrupts are raised."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             return first_error(error)

@@ -1,4 +1,4 @@
-"""Who takes seats: one shape for training, measures, tournaments and the terminal."""
+"""Players that take seats, in training, measures, tournaments and the terminal."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, ScriptedPlayer, make_scripted_player
-from rllib_lmgame.rollouts.game_calls import RaisedError, in_daemon_thread, told
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
+from rllib_lmgame.rollouts.game_calls import RaisedError, catching, in_daemon_thread
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.program_seats import ProgramSeat
 from rllib_lmgame.rollouts.restarts import RecordedPlayer, RecordedReplies
 from rllib_lmgame.rollouts.seats import (
@@ -36,9 +36,9 @@ from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 
 class Player(ABC):
-    """A named player, who takes seats in any number of games at once; ``source`` is what the user wrote.
+    """A named player that takes seats in any number of games at once; ``source`` is what the user wrote.
 
-    It is an asynchronous context: what it loads when entered is freed when left, in the same event loop.
+    It is an asynchronous context that loads and frees what the player needs, in one event loop.
     """
 
     def __init__(self, name: str, source: str | None = None) -> None:
@@ -52,60 +52,60 @@ class Player(ABC):
         """Free what was loaded."""
 
     @property
-    def assignment(self) -> SeatAssignment:
-        """How it stands in line-ups."""
-        return SeatAssignment(self.name, self.source)
+    def assignment(self) -> AgentAssignment:
+        """Its assignment to a seat."""
+        return AgentAssignment(self.name, self.source)
 
     def in_game(self, game: GameConfig) -> Player:
-        """The player as the game's entry in the configuration says that models are talked to. Raises: ConfigError."""
+        """The player with the chat options of the game's entry. Raises: ConfigError."""
         return self
 
     @abstractmethod
     def seat(self, session: GameSession, plan: EpisodePlan, agent: str, seed: int) -> Seat:
-        """Take ``agent``'s seat in one game; ``seed`` is that of what the player draws there."""
+        """Take ``agent``'s seat in one game; ``seed`` seeds the player's draws."""
 
     def identity(self) -> dict[str, Any]:
-        """What tells it from another player, as plain data: the same as long as it is the same player."""
+        """Plain data that identifies the player."""
         return {"player": self.source}
 
     def counts(self) -> dict[str, int]:
-        """What was spent on it: requests, tokens, failures; nothing for players that cost nothing."""
+        """Its requests, tokens and failures; empty for players without costs."""
         return {}
 
 
 def seat_seed(plan: EpisodePlan, agent: str) -> int:
-    """Seed of what a player draws in one episode: another one when the episode is played again."""
+    """Seed of a player's draws in one episode; another one if the episode is replaced."""
     return stable_seed(plan.seed, plan.episode_id, agent, "player")
 
 
 def take_seats(
     session: GameSession,
     plan: EpisodePlan,
-    player_of: Callable[[SeatAssignment], Player],
+    player_of: Callable[[AgentAssignment], Player],
     seed: Callable[[EpisodePlan, str], int] = seat_seed,
 ) -> dict[str, Seat]:
-    """Everybody's seat in one game; ``seed`` gives the seed of each player's draws.
+    """The seats of one game; ``seed`` gives the seed of each player's draws.
 
-    Raises: EpisodeFailed if the game has other seats than the line-up.
+    Raises: EpisodeFailed: the game has other agents than the assignments.
     """
-    if set(plan.line_up) != set(session.agent_ids):
-        there, planned = (", ".join(agents) or "none" for agents in (session.agent_ids, plan.line_up))
+    if set(plan.assignments) != set(session.agent_ids):
+        there, planned = (", ".join(agents) or "none" for agents in (session.agent_ids, plan.assignments))
         raise EpisodeFailed(
             StopReason.ENV_ERROR,
-            f"{session.game_id} has the seats {there}; the line-up of the episode is for {planned}",
+            f"{session.game_id} has the seats {there}; the assignments of the episode are for {planned}",
         )
     return {
-        agent: player_of(plan.line_up[agent]).seat(session, plan, agent, seed(plan, agent))
+        agent: player_of(plan.assignments[agent]).seat(session, plan, agent, seed(plan, agent))
         for agent in session.agent_ids
     }
 
 
 Replies = Callable[[EpisodePlan, int], ReplySource]
-"""Where a language model's replies come from in one episode; the number is the seed of its seat."""
+"""Gives the source of a language model's replies in one episode; the number is the seed of its seat."""
 
 
 class LanguageModel(Player):
-    """A language model; ``options`` say the penalties, and which limits bootstrap; ``temperature`` is a game's own."""
+    """A language model; ``options`` have the penalties and which limits bootstrap, ``temperature`` is a game's own."""
 
     def __init__(
         self,
@@ -123,11 +123,11 @@ class LanguageModel(Player):
         self._temperature = temperature
 
     @property
-    def assignment(self) -> SeatAssignment:
-        return SeatAssignment(self.name, LANGUAGE_MODEL, member=self.source)
+    def assignment(self) -> AgentAssignment:
+        return AgentAssignment(self.name, LANGUAGE_MODEL, member=self.source)
 
     def chat_in(self, game_id: str) -> ChatFormat:
-        """How the model is talked to in a game."""
+        """The chat format in a game."""
         return self._chat
 
     def seat(self, session: GameSession, plan: EpisodePlan, agent: str, seed: int) -> Seat:
@@ -159,10 +159,7 @@ def engine_replies(
     temperature: float | None = None,
     seeded: bool = False,
 ) -> EngineReplies:
-    """An engine's replies, sampled as a configuration says, or at another ``temperature`` without top-p and top-k.
-
-    ``seeded`` gives every request a seed of its own.
-    """
+    """An engine's replies, sampled as configured, or at another ``temperature`` without top-p and top-k."""
     as_in_training = temperature is None
     return EngineReplies(
         generate,
@@ -177,10 +174,7 @@ def engine_replies(
 def sampled_in(
     game: GameConfig, inference: InferenceOptions, temperature: float | None
 ) -> tuple[InferenceOptions, float | None]:
-    """Options and ``temperature`` for :func:`engine_replies` in a game that may have a temperature of its own.
-
-    Top-p and top-k are those of what it takes the place of.
-    """
+    """Options and ``temperature`` for :func:`engine_replies` in a game that may have its own temperature."""
     if game.temperature is None:
         return inference, temperature
     return inference.model_copy(
@@ -189,10 +183,10 @@ def sampled_in(
 
 
 class Scripted(Player):
-    """A scripted player, made anew for every seat.
+    """A scripted player, made anew for each seat.
 
-    ``source`` is a name or import path of :mod:`rllib_lmgame.policies.scripted`; ``make`` makes the player instead.
-    ``limit_s`` is the limit of one move, whoever made the game; by default that of other calls into the game.
+    ``source`` is a name or import path for :mod:`rllib_lmgame.policies.scripted`, unless ``make`` makes the player.
+    ``limit_s`` is the time limit of one move; by default that of other calls into the game.
     """
 
     def __init__(
@@ -217,7 +211,7 @@ class Scripted(Player):
 
 @dataclass
 class ScriptedSeat(Seat):
-    """A scripted player's seat; without ``limit_s`` (seconds) a move has the limit of any call into the game."""
+    """A scripted player's seat; ``limit_s`` as for :class:`Scripted`."""
 
     player: ScriptedPlayer = None  # type: ignore[assignment]
     seed: int = 0
@@ -234,7 +228,7 @@ class ScriptedSeat(Seat):
         who = type(self.player).__name__
         try:
             async with asyncio.timeout(self.limit_s) as limit:
-                action, self.thought = await in_daemon_thread(told, *move)
+                action, self.thought = await in_daemon_thread(catching, *move)
         except EpisodeFailed:
             raise
         except Exception as error:

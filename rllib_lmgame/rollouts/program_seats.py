@@ -1,12 +1,12 @@
-"""The seat of a model that a program asks for completions: the program's own messages are the prompts.
+"""The seat of a model that an agent program asks for completions: the program's messages are the prompts.
 
 Guarantees (each has a test):
 
-1. Every completion that the program got is a turn, with the ids and log-probabilities of the engine. A prompt that goes
-   on from the last reply stays in its row, any other begins a new one (:mod:`rllib_lmgame.policies.chat.requested`).
-2. A completion whose client had gone before (a time-out) is no turn, as if it had not been sampled.
-3. A request that cannot be replied to, as one that is longer than the context, is answered with an error. It is no
-   turn, and the program goes on.
+1. Each completion that the program received is a turn, with the ids and log-probabilities of the engine. A prompt that
+   continues the last reply stays in its row, any other begins one (:mod:`rllib_lmgame.policies.chat.requested`).
+2. A completion that the program did not wait for (a time-out) is no turn, as if it had not been sampled.
+3. A request without a possible reply, for example one longer than the context, is answered with an error. It is no
+   turn, and the program continues.
 """
 
 from __future__ import annotations

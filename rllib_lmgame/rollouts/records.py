@@ -1,6 +1,6 @@
-"""What travels between the driver, the players and the learner (plans: :mod:`.plans`).
+"""Records that the driver, the env runners and the learner exchange (plans: :mod:`.plans`).
 
-Turns travel in RLlib's ``SingleAgentEpisode`` as the column ``turn`` of ``extra_model_outputs``.
+Turns are the column ``turn`` of ``extra_model_outputs`` in RLlib's ``SingleAgentEpisode``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 
 from rllib_lmgame.inference.protocol import AllowedTokens
-from rllib_lmgame.rollouts.plans import EpisodePlan, LineUp
+from rllib_lmgame.rollouts.plans import AgentAssignments, EpisodePlan
 from rllib_lmgame.settings.sections.games import GameConfig as GameConfig
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 TEXT_SPACE = gym.spaces.Text(max_length=1_000_000, charset=gym.spaces.text.alphanumeric)
-"""Observation and action space of every policy, as RLlib wants to have one."""
+"""Observation and action space of every policy, which RLlib asks for."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class PlaySettings:
         games: ``EpisodePlan.game`` is an index into them.
         temperature: Overrides the sampling temperature.
         seeded: A seed for every request.
-        expert: Scripted player that writes the replies instead of the engine (supervised data).
+        expert: Scripted player that writes the replies in place of the engine (supervised data).
         log: File name of the episode log.
-        log_most: Episodes that are written, over all env runners; ``None``: all.
+        log_most: Episodes that are logged, over all env runners; ``None``: all.
         keep: ``episodes`` (RLlib episodes) or ``nothing`` (numbers only).
-        members: Weights that are not a policy's current ones -> the engines that hold them now.
-        rollouts, inference: In place of the configuration's sections where a schedule changes them.
-        language_model: Changed options of that section; a policy's own stay.
-        oldest_version: Of the weights that may have sampled a reply of a trained seat; ``None``: any.
+        members: League member -> the engines that hold its weights now.
+        rollouts, inference: Replace the configuration's sections where a schedule changes them.
+        language_model: Options of that section that a schedule changes; a policy's own options take precedence.
+        oldest_version: Oldest weights that may sample a reply of a trained seat; ``None``: any.
     """
 
     games: tuple[GameConfig, ...]
@@ -73,12 +73,12 @@ class Failure:
 
 @dataclass(slots=True)
 class SeatSummary:
-    """One player's numbers of one episode.
+    """Numbers of one player in one episode.
 
-    ``trained``: the seat is the learner's own. ``success`` is the game's verdict on the player, if it gives one,
-    ``outcome`` ``win``, ``draw`` or ``loss`` against others. ``measures`` are the game's own numbers. ``member`` names
-    weights that were not the policy's current ones. ``illegal_actions`` are invalid ones that could be read; ``unread``
-    is the first reply without a readable answer, shortened.
+    ``trained``: the policy learns from this seat. ``success`` is the game's verdict on the player, if it gives one;
+    ``outcome`` is ``win``, ``draw`` or ``loss`` against others. ``measures`` are the game's own numbers. ``member``
+    names the league member that played, if one did. ``illegal_actions`` are invalid actions that could be read;
+    ``unread`` is the first reply without a readable answer, shortened.
     """
 
     agent_id: str
@@ -103,7 +103,7 @@ class SeatSummary:
 
 @dataclass(slots=True)
 class TurnNumbers:
-    """One turn of a language model: its unscaled reward, the reply's tokens, and whether a token was a free choice."""
+    """One turn of a language model: unscaled reward, tokens of the reply, and whether a token was a free choice."""
 
     reward: float
     tokens: int
@@ -118,10 +118,10 @@ class TurnNumbers:
 class EpisodeSummary:
     """Numbers of one episode, small enough to send everywhere.
 
-    ``success`` is the share of trained seats that won (of all seats if none is trained); ``None`` where trained seats
-    play only each other, since somebody wins every decided game. ``level`` is the digest of the level, which many seeds
-    may draw; ``category`` is the kind of level, where the game tells one. ``continued`` has the turns after the state
-    that an episode went on from. ``num_levels`` is the number of levels of a game that is a list of them, else 0.
+    ``success`` is the share of trained seats that won (of all seats if none is trained); ``None`` in self-play, where
+    one seat wins every decided game. ``level`` is the digest of the level, which many seeds may draw; ``category`` is
+    the kind of level, if the game names one. ``continued`` has the turns after the state that an episode continued
+    from. ``num_levels`` is the number of levels of a game that lists them, else 0.
     """
 
     episode_id: str
@@ -144,8 +144,8 @@ class EpisodeSummary:
 class PlayResult:
     """Results of plans in the order of ``EpisodePlan.index``.
 
-    ``aborted`` are ids left behind when enough had finished; ``wall_s`` is how long it took, of several runners the
-    longest. ``metrics`` is what callbacks logged, of each runner.
+    ``aborted`` are ids of episodes that were stopped once enough had finished; ``wall_s`` is the time of the slowest
+    runner. ``metrics`` is what callbacks logged, per runner.
     """
 
     episodes: list[MultiAgentEpisode] = field(default_factory=list)
@@ -176,32 +176,28 @@ TURN = "turn"
 """Column of RLlib's episode: a :class:`Turn` per agent step."""
 
 CUSTOM_DATA_KEY = "lmgame"
-"""Key in ``custom_data`` of RLlib's episodes: a player's :class:`Trajectory` without its turns; in the whole episode,
-the line-up.
-"""
+"""Key in ``custom_data``: a player's :class:`Trajectory` without turns, or the assignments of the whole episode."""
 
 
 @dataclass(slots=True)
 class Turn:
-    """One reply of a model and what the game did with it (one RLlib agent step).
-
-    It holds the ids that were sampled, never text that would have to be tokenised again.
+    """One reply of a model and what the game did with it (one RLlib agent step); its ids are those that were sampled.
 
     Attributes:
         prompt_ids: int32; the ids between the previous reply and this one (a delta), or all if ``new_row``.
         response_ids: int32 ``[n]``; the sampled ids, stop token included.
         rollout_logprobs: float32 ``[n]``.
-        reward: What the reply earned (unscaled), known once the player acts again or the episode ends.
+        reward: Unscaled reward of the reply, known once the player acts again or the episode ends.
         policy_version: Version of the weights that sampled the reply.
         new_row: The prompt does not continue the previous row (first turn, window history, stripped reasoning).
         stop_reason: Value of :class:`~rllib_lmgame.inference.protocol.StopReason`.
         allowed: With constrained decoding, the ids each token was chosen among; log-probabilities are among them.
         observation: :func:`observation_key` of the text the player saw; 0 if unknown.
-        value: Of the state before the turn, unscaled, from rollouts that began there; NaN without any.
-        weight: What the supervised loss of the reply's tokens counts; above 0.
-        moves: With constrained decoding, the legal moves that the reply was one of; they do not travel.
-        choice_logprobs: Of all that ``allowed`` lists, where the engine gives them; they do not travel.
-        observed: bool, over ``prompt_ids``: what the game has said since the last reply. ``None``: nobody asked.
+        value: Value of the state before the turn, unscaled, from rollouts that began there; NaN without rollouts.
+        weight: Weight of the reply's tokens in the supervised loss; above 0.
+        moves: With constrained decoding, the legal moves; used on the env runner only.
+        choice_logprobs: Log-probabilities of the ids in ``allowed``, if the engine gives them; likewise.
+        observed: bool over ``prompt_ids``: text of the game since the last reply. ``None``: not needed.
     """
 
     prompt_ids: np.ndarray
@@ -231,16 +227,16 @@ class Trajectory:
 
     Attributes:
         turns: In order; at least one.
-        terminated: The game ended, or its turn limit did and the limit is part of the task; else it was truncated.
+        terminated: The game ended, or its turn limit was reached and is part of the task; else it was truncated.
         role: Kind of seat, for per-role normalisation.
         module_id: Weights that played.
         episode_id: RLlib's id of the episode.
-        group: Same group: same seed of the same game. Empty if the episode stands alone.
-        temperature, reward_scale: What the game's entry says in place of everybody's; ``None``: nothing.
-        final_prompt_ids: Truncated only: the ids that show the last state (a delta, or all if ``final_new_row``); the
-            value at their last token is the bootstrap value.
-        final_observed: As a turn's ``observed``, over ``final_prompt_ids``.
-        logged: The episode stands in a log.
+        group: Episodes of a group share game and seed; empty: no group.
+        temperature, reward_scale: Options of the game's entry, if it has them.
+        final_prompt_ids: If truncated, the ids that show the last state (a delta, or all if ``final_new_row``); the
+            value at the last of them is the bootstrap value.
+        final_observed: ``observed`` over ``final_prompt_ids``.
+        logged: The episode is in the episode log.
     """
 
     turns: list[Turn]
@@ -268,23 +264,23 @@ def store(trajectory: Trajectory, part: SingleAgentEpisode) -> None:
     part.custom_data[CUSTOM_DATA_KEY] = replace(trajectory, turns=[])
 
 
-def line_up_of(episode: MultiAgentEpisode) -> LineUp:
-    """Who sat where in ``episode``; empty if nobody said so."""
-    line_up: LineUp = episode.custom_data.get(CUSTOM_DATA_KEY, {})
-    return line_up
+def assignments_of(episode: MultiAgentEpisode) -> AgentAssignments:
+    """The assignments of ``episode``; empty if it has none."""
+    assignments: AgentAssignments = episode.custom_data.get(CUSTOM_DATA_KEY, {})
+    return assignments
 
 
 def played_parts(episode: MultiAgentEpisode, modules: Collection[str] | None = None) -> Iterator[SingleAgentEpisode]:
-    """In order, the parts of agents that acted and are trained (without a line-up: all), of ``modules`` or of all."""
-    line_up = line_up_of(episode)
+    """Parts of agents that acted and are trained (all, without assignments), of ``modules`` or of all modules."""
+    assignments = assignments_of(episode)
     for agent, part in episode.agent_episodes.items():
-        trained = agent not in line_up or line_up[agent].trained
+        trained = agent not in assignments or assignments[agent].trained
         if len(part) and trained and (modules is None or part.module_id in modules):
             yield part
 
 
 def turns_of(part: SingleAgentEpisode) -> list[Turn]:
-    """The turns as they were stored: rewards and observations may have changed since in the episode."""
+    """The turns as they were stored; rewards and observations of the episode may have changed since."""
     return items_of(part.extra_model_outputs[TURN])
 
 
@@ -312,5 +308,5 @@ def observation_key(text: str) -> int:
 
 
 def items_of(buffer: InfiniteLookbackBuffer) -> list[Any]:
-    """What the episode holds in ``buffer``, read directly: the buffer's own indexing costs 30 microseconds an item."""
+    """The items of ``buffer``, read directly: the buffer's own indexing costs 30 microseconds an item."""
     return buffer.data[buffer.lookback :]

@@ -1,14 +1,13 @@
-"""Seats of an episode that begins in the middle of another one: its turns are played as recorded.
+"""Seats of an episode that continues from a state of another one, whose turns are replayed first.
 
-Games are pure functions of seed and replies, so playing some turns again gives the same state. Conversations, memories
-of scripted players and token budgets are those of the recorded episode.
+Games are pure functions of seed and replies, so replaying turns gives the same state. Conversations, memories of
+scripted players and token budgets are those of the recorded episode.
 
 Guarantees (each has a test):
 
 1. No engine is asked before the state is reached.
-2. After it every player goes on as in an ordinary episode: with its own draws and the limits that are left.
-3. A game or scripted player that differs from the record fails the episode (``restart_mismatch``); the message names
-   it.
+2. From there each player continues as in any episode: with its own draws and the limits that are left.
+3. If a game or scripted player differs from the record, the episode fails (``restart_mismatch``), naming it.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class RecordedReplies:
 
 
 class RecordedPlayer:
-    """A scripted player that must answer as recorded, with the same draws (``seed``), then goes on with others."""
+    """A scripted player that must act as recorded, with the same draws (``seed``), and continues with other draws."""
 
     def __init__(self, player: ScriptedPlayer, beginning: Beginning, seed: int) -> None:
         self._player = player
@@ -76,7 +75,7 @@ def _check_seen(beginning: Beginning, session: GameSession, agent: str, turn: in
 
 
 def restart_mismatch(what: str, turn: int) -> EpisodeFailed:
-    """The episode's failure: played again, it went another way."""
+    """The failure of an episode whose replay differs from the record."""
     return EpisodeFailed(
         StopReason.RESTART_MISMATCH,
         f"{what} before turn {turn + 1} when it is played again from its seed and replies; it is no pure function of "

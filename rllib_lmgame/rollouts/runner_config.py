@@ -1,4 +1,4 @@
-"""What an env runner needs of a configuration."""
+"""The part of a configuration that an env runner needs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 
 class RunnerConfig(Protocol):
-    """The part of an algorithm's configuration that playing takes.
+    """The part of an algorithm's configuration that playing needs.
 
     Attributes:
         num_env_runners: Runners that share the episodes; with 0 the driver's own runner plays them all.
         num_envs_per_env_runner: Games a runner plays at once.
-        model_files: Policy -> where its tokenizer is.
+        model_files: Policy -> files with its tokenizer.
         engine_names: Policy -> the engines that hold its weights.
         episode_log_dir: ``None`` is the current directory.
-        watched_as: Id of the trial, by which is told how far it is; ``None``: nobody watches.
+        watched_as: Id of the trial under which progress is shown, if it is.
     """
 
     player_options: dict[str, PlayerOptions]
@@ -40,16 +40,16 @@ class RunnerConfig(Protocol):
         """The games that are trained on."""
 
     def trained_policies(self) -> list[str]:
-        """Policies whose tokens are trained on."""
+        """Policies that are trained."""
 
     def learns_observations(self, policy: str) -> bool:
-        """Whether a policy learns what games say."""
+        """Whether a policy is trained on observations."""
 
-    def seat_mapping(self) -> MappingFn:
-        """Which policy takes which seat."""
+    def agent_to_module_mapping(self) -> MappingFn:
+        """The mapping from agents to policies."""
 
     def language_model_of(self, policy: str, game: GameConfig | None = None) -> LanguageModelOptions:
-        """How a policy's model is talked to, in a game."""
+        """A policy's language-model options, in a game."""
 
     def module_spec(self, policy: str, inference_only: bool = False) -> Any:
         """RLModule of a policy."""

@@ -1,4 +1,4 @@
-"""Who sits at the table: a seat turns observations into action texts and, for language models, into turn records."""
+"""Seats: they turn observations into action texts and, for language models, into turn records."""
 
 from __future__ import annotations
 
@@ -26,19 +26,15 @@ from rllib_lmgame.rollouts.records import Turn
 
 Generate = Callable[[GenerationRequest], Awaitable[Generation]]
 
+GameCall = Callable[..., Awaitable[Any]]
+"""``(what, function, *args)``: calls into a game, with a time limit where it is not ours; ``what`` names the call."""
+
 MAX_SHOWN = 200
-"""Characters kept of a reply that could not be read."""
-
-
-class GameCall(Protocol):
-    """Calls into a game, with a limit on their time where the game is not part of this package."""
-
-    async def __call__(self, what: str, function: Callable[..., Any], *args: Any) -> Any:
-        """``function(*args)``; ``what`` names it in messages."""
+"""Characters that are kept of a reply that could not be read."""
 
 
 class EpisodeFailed(Exception):
-    """The episode cannot be finished through no fault of the player; it is dropped, counted and replaced."""
+    """The episode cannot be finished, through no fault of the player; it is dropped, counted and replaced."""
 
     def __init__(self, reason: StopReason, message: str) -> None:
         super().__init__(message)
@@ -55,19 +51,19 @@ class OutOfTokens(Exception):
 
 @dataclass
 class Seat:
-    """Common to all seats.
+    """Base class of seats.
 
     Attributes:
         role: Kind of seat.
         module_id: Policy that plays it.
         episode_return: Sum of all rewards, unscaled.
-        invalid_actions, illegal_actions: Actions the game refused; those of them that could be read.
-        turns_played: Actions handed in.
+        invalid_actions, illegal_actions: Actions the game refused, and those of them that could be read.
+        turns_played: Number of actions.
         format_errors: Replies without a readable answer; ``unread`` is the first of them, shortened.
-        prompt_tokens, response_tokens: What a model that keeps no record of its turns read and wrote.
+        prompt_tokens, response_tokens: Tokens of a model that keeps no record of its turns.
         thought: Reasoning before the last action, if any.
         failed: The episode is dropped because this seat gave no reply.
-        played_for: While such a seat is left, the game is played on (language models).
+        played_for: While such a seat (a language model's) is left, the game is played.
     """
 
     played_for: ClassVar[bool] = False
@@ -86,21 +82,21 @@ class Seat:
     failed: bool = False
 
     async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str | None:
-        """The action text for ``observation``; ``None``: none is wanted any more. What asks the game goes through
-        ``call``.
+        """The action text for ``observation``, or ``None``: the game waits for no action any more. The game is asked
+        through ``call``.
         """
         raise NotImplementedError
 
     def said(self) -> str | None:
-        """The last reply as it was written, where that is more than the action."""
+        """The last reply as it was written, if that is more than the action."""
         return None
 
     def not_played(self) -> frozenset[str]:
-        """Levels that the player has been shown, so that they are no game of its own."""
+        """Levels that demonstrations have shown to the player, which it does not play."""
         return frozenset()
 
     def acted(self, invalid: bool) -> None:
-        """The game has taken the last action; ``invalid`` if it refused it."""
+        """Called when the game has received the last action; ``invalid``: it refused the action."""
         self.turns_played += 1
         self.invalid_actions += invalid
         self.illegal_actions += invalid and self.was_read()
@@ -114,17 +110,17 @@ class Seat:
         return True
 
     def reward(self, value: float) -> None:
-        """Credit the last action, whoever's move it was that earned the reward."""
+        """Credit a reward to the last action, even if another player's move earned it."""
         self.episode_return += value
 
     def finish(self, observation: Observation, reason: StopReason, terminated: bool) -> None:
-        """The seat's game is over; ``observation`` is what it sees of its end."""
+        """Called when the seat's game is over; ``observation`` is its last one."""
 
 
 def scripted_move(
     player: ScriptedPlayer, session: GameSession, agent_id: str, observation: Observation, rng: random.Random
 ) -> tuple[str, str | None]:
-    """A scripted player's action and its reasoning, if any; raises EpisodeFailed if one is not text."""
+    """A scripted player's action and reasoning, if any. Raises: EpisodeFailed: one is not text."""
     think = getattr(player, "think", None)
     thought = think(session, agent_id) if think else None
     action = player.act(session, agent_id, observation, rng)
@@ -136,7 +132,7 @@ def scripted_move(
 
 
 class ReplySource(Protocol):
-    """Where the ids of a reply come from."""
+    """Gives the ids of replies."""
 
     async def reply(
         self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt, call: GameCall
@@ -148,8 +144,8 @@ class ReplySource(Protocol):
 class EngineReplies:
     """Replies sampled by an inference engine; ``temperature`` 0 is greedy, ``top_k`` 0 is off.
 
-    ``constrained_decoding`` limits decoding to the game's legal moves, in turns for which it lists them; ``seeded``
-    gives every request a seed of its own.
+    ``constrained_decoding`` limits decoding to the legal moves in turns for which the game lists them; ``seeded`` gives
+    each request its own seed.
     """
 
     generate: Generate
@@ -233,12 +229,12 @@ class LanguageModelSeat(Seat):
     """A language model's seat: keeps the conversation as token ids and a record of every turn.
 
     Attributes:
-        turns: One per reply that the game took, rewards credited.
-        temperature: That of the game's entry, if it says one and replies are sampled.
-        bootstrap_turn_limit: To the learner, a game's turn limit is a truncation, not the end.
-        bootstrap_token_budget: The same of ``max_tokens_per_episode``.
-        final_prompt: If truncated after at least one turn: the last state, as much of it as the context holds. The
-            value at its last token stands for all that follows.
+        turns: One per reply that the game received, with rewards.
+        temperature: That of the game's entry, if it has one and replies are sampled.
+        bootstrap_turn_limit: A game's turn limit is a truncation to the learner, not the end.
+        bootstrap_token_budget: The same for ``max_tokens_per_episode``.
+        final_prompt: If truncated after at least one turn, the last state, as much of it as the context holds. The
+            value at its last token stands for what follows.
     """
 
     played_for = True
@@ -273,7 +269,7 @@ class LanguageModelSeat(Seat):
     async def _replied(
         self, session: GameSession, observation: Observation, prompt: Prompt, call: GameCall
     ) -> np.ndarray:
-        """Ids of the reply to ``prompt``, int32; it is a turn from now on."""
+        """Ids of the reply to ``prompt``, int32; the reply becomes a turn."""
         self._open_prompt = prompt
         generation = await self.source.reply(self, session, observation, prompt, call)
         response_ids = np.asarray(generation.response_ids, np.int32)
@@ -294,15 +290,16 @@ class LanguageModelSeat(Seat):
         return response_ids
 
     def moves(self, session: GameSession, observation: Observation, prompt: Prompt) -> dict[str, tuple[int, ...]]:
-        """The legal moves that a reply to ``prompt`` can be, and the ids of each as a reply. Raises: ConfigError: the
-        tokenizer can spell none, or see :meth:`out_of_tokens`; OutOfTokens: none fits.
+        """The legal moves that fit behind ``prompt``, with the ids of each as a reply.
+
+        Raises: ConfigError: the tokenizer can spell none, or see :meth:`out_of_tokens`; OutOfTokens: none fits.
         """
         all_ids = {move: self.chat.choice_ids(move) for move in observation.legal_actions}
         spelled = {move: ids for move, ids in all_ids.items() if ids is not None}
         if not spelled:
             unsaid = (
                 f"the tokenizer can spell none of the legal actions of {session.game_id}, such as "
-                f"{observation.legal_actions[0]!r}, as reply_format: {self.chat.options.reply_format}"
+                f"{observation.legal_actions[0]!r}, as reply_format: {self.chat.options.reply_format.type}"
             )
             raise ConfigError("config.text_rollouts.constrained_decoding", unsaid)
         fitting = {move: ids for move, ids in spelled.items() if len(ids) <= prompt.max_tokens}
@@ -344,11 +341,11 @@ class LanguageModelSeat(Seat):
         self.final_prompt = prompt.fitted(self.chat.options.context_length)
 
     def _last_prompt(self, observation: Observation) -> Prompt:
-        """What shows the state in which an episode was cut short."""
+        """The prompt that shows the state in which an episode was truncated."""
         return self.conversation.prompt(observation, self._note)
 
     def out_of_tokens(self, session: GameSession, prompt: Prompt, needed: int) -> Exception:
-        """Raised if ``prompt`` leaves fewer than ``needed`` tokens: a stop; at the first prompt a ConfigError."""
+        """The error if ``prompt`` leaves fewer than ``needed`` tokens: a ConfigError at the first prompt."""
         options = self.chat.options
         if not self.turns and prompt.out_of_context:
             examples = self.conversation.tokens_of_examples()

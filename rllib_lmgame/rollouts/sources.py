@@ -1,25 +1,23 @@
-"""Where episodes come from: plans get their line-ups, finished episodes come out, failed ones are played again.
+"""From plans to episodes: plans get their assignments, are played, and are replaced where they fail.
 
 Guarantees (each has a test):
 
-1. Every plan comes out once: as an episode, or not at all after the largest number of replacements.
-2. Every failure comes out with its reason and is replaced: by the same level, unless the level may be to blame. Then an
-   episode that goes on from a state of another one is left out instead.
-3. Episodes lost with their env runner have failed (``env_runner_lost``), and those with a reply of weights older than
-   ``oldest_version`` (``stale``).
-4. If nothing finishes for several rounds, an error says why. A game whose episodes (at least :data:`MANY_HANGS`) all
-   took too long is not tried again.
-5. :func:`play_all` gives episodes in the order of their plans.
-6. With spare plans (:mod:`~rllib_lmgame.rollouts.plans`), the first groups to finish come out, whole, as many per game
-   as are not spare. There are fewer, or incomplete ones, only if replacements failed again and again. Of what is left
-   behind only the id comes out.
+1. Each plan gives one episode, or none after the largest number of replacements.
+2. Each failure is returned with its reason and replaced: by the same level, or by another one if the level may be to
+   blame. An episode that continues from a state of another one is then dropped instead.
+3. Episodes lost with their env runner have failed (``env_runner_lost``), as have those with a reply of weights older
+   than ``oldest_version`` (``stale``).
+4. If nothing finishes for several rounds, an error says why. A game is not tried again if all its episodes (at least
+   :data:`MANY_HANGS`) took too long.
+5. Episodes are returned in the order of their plans.
+6. With spare plans (:mod:`~rllib_lmgame.rollouts.plans`) the first whole groups to finish are returned, for each game
+   as many as are not spare; fewer only if replacements kept failing. Of the others only the ids are returned.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -28,7 +26,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.mapping import KEY, VersusMapping
 from rllib_lmgame.rollouts.game_calls import GameCalls, open_session, run_to_end
-from rllib_lmgame.rollouts.plans import EpisodePlan, Race, SeatAssignment, stable_seed, with_spares
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, Race, stable_seed
 from rllib_lmgame.rollouts.records import Failure, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
@@ -36,73 +34,72 @@ from rllib_lmgame.rollouts.seats import EpisodeFailed
 logger = logging.getLogger(__name__)
 
 DRAWS = 32
-"""Episodes that are looked at to see who plays, for mappings that draw seats."""
+"""Episodes whose assignments are drawn to see which policies may play."""
 
 Roles = Mapping[str, str]
 """The seats of a game: agent id -> role."""
 
 
-class LineUps:
-    """Gives plans their line-ups by the configuration's seat mapping: who takes which seat.
+class AgentMapper:
+    """Assigns policies to the agents of each plan by the configuration's ``policy_mapping_fn``.
 
-    A line-up follows from the plan and the game's seats alone, so the driver makes it. Options may change a game's
-    seats: each game is built once, looked at, and closed.
+    Assignments depend on the plan and the game's agents alone, so the driver makes them. Each game is built once to
+    read its agents, since its options may change them.
 
     Args:
         players: Policy -> scripted player that plays in its place.
         guests: They take all seats but one of every episode, each equally often. The trained policies take turns in
-            that one, every seat equally often, whatever the mapping says.
+            that one, in every seat equally often, whatever the mapping says.
     """
 
     def __init__(
         self,
         config: RunnerConfig,
         players: Mapping[str, str] | None = None,
-        guests: Mapping[str, SeatAssignment] | None = None,
+        guests: Mapping[str, AgentAssignment] | None = None,
     ) -> None:
         self.config = config
         self.players = dict(players or {})
         self.guests = dict(guests or {})
         trained = config.trained_policies()
-        self._mapping = VersusMapping(trained, dict.fromkeys(self.guests, 1.0)) if guests else config.seat_mapping()
+        self._mapping = (
+            VersusMapping(trained, dict.fromkeys(self.guests, 1.0)) if guests else config.agent_to_module_mapping()
+        )
         self._trained = frozenset(trained)
         self._roles: dict[str, Roles] = {}
 
-    def seated(
+    def assigned(
         self, plans: Sequence[EpisodePlan], games: Sequence[GameConfig]
     ) -> tuple[list[EpisodePlan], list[Failure]]:
-        """``plans`` with line-ups (existing ones are kept), and those whose game could not be built.
+        """``plans`` with assignments (existing ones are kept), and failures where the game could not be built.
 
-        Raises: ConfigError for an unknown game, or if the mapping names no policy; MissingDependencyError.
+        Raises: ConfigError: unknown game, or the mapping names no policy; MissingDependencyError.
         """
         seated: list[EpisodePlan] = []
         failures: list[Failure] = []
-        unknown = {plan.game for plan in plans if not plan.line_up}
+        unknown = {plan.game for plan in plans if not plan.assignments}
         found = {number: self._look_up(games[number]) for number in sorted(unknown)}
         for plan in plans:
-            roles = {} if plan.line_up else found[plan.game]
+            roles = {} if plan.assignments else found[plan.game]
             if isinstance(roles, EpisodeFailed):
                 failures.append(Failure(plan, roles.reason.value, str(roles)))
             else:
-                seated.append(replace(plan, line_up=self.line_up(plan, roles)) if roles else plan)
+                seated.append(replace(plan, assignments=self.assignments(plan, roles)) if roles else plan)
         return seated, failures
 
-    def line_up(self, plan: EpisodePlan, roles: Roles) -> dict[str, SeatAssignment]:
-        """Who sits where, a function of the plan and the game's ``roles``.
-
-        Raises: ConfigError if the mapping raises, or names no policy.
-        """
+    def assignments(self, plan: EpisodePlan, roles: Roles) -> dict[str, AgentAssignment]:
+        """The assignments of one episode. Raises: ConfigError: the mapping raises, or names no policy."""
         return {agent: self.assignment(self._policy(plan, roles, agent)) for agent in roles}
 
-    def drawn(self, roles: Roles) -> list[dict[str, SeatAssignment]]:
-        """Line-ups of the first :data:`DRAWS` episodes, to see who may sit where."""
-        return [self.line_up(EpisodePlan("", 0, seed, "", seed), roles) for seed in range(DRAWS)]
+    def drawn(self, roles: Roles) -> list[dict[str, AgentAssignment]]:
+        """Assignments of :data:`DRAWS` episodes."""
+        return [self.assignments(EpisodePlan("", 0, seed, "", seed), roles) for seed in range(DRAWS)]
 
-    def assignment(self, policy: str) -> SeatAssignment:
+    def assignment(self, policy: str) -> AgentAssignment:
         if policy in self.guests:
             return self.guests[policy]
         player = self.players.get(policy, self.config.player_options[policy].player)
-        return SeatAssignment(policy, player, trained=policy in self._trained)
+        return AgentAssignment(policy, player, trained=policy in self._trained)
 
     def _policy(self, plan: EpisodePlan, roles: Roles, agent: str) -> str:
         seed = stable_seed(plan.seed, plan.index if plan.number is None else plan.number, "seats")
@@ -120,7 +117,7 @@ class LineUps:
         return policy
 
     def _look_up(self, game: GameConfig) -> Roles | EpisodeFailed:
-        """The seats of a game; what it raised if it could not be built, and it is tried again next time."""
+        """The seats of a game, or what it raised; a game that could not be built is tried again next time."""
         if game.key not in self._roles:
             try:
                 self._roles[game.key] = run_to_end(_roles_of(game, self.config.text_rollout_options.env_step_timeout_s))
@@ -139,114 +136,84 @@ async def _roles_of(game: GameConfig, timeout_s: float) -> Roles:
 
 
 ENV_RUNNER_LOST = "env_runner_lost"
-"""Reason of the episodes that were lost with their runner."""
+"""Reason of episodes that were lost with their runner."""
 
 STALE = "stale"
-"""Reason of the episodes that old weights have played."""
+"""Reason of episodes that old weights have played."""
 
 LEVEL_TO_BLAME = (StopReason.ENV_ERROR.value, StopReason.TIMEOUT.value)
 """Reasons of failures that another level may not have."""
 
-
 MANY_HANGS = 8
-"""Episodes of a game that show, if all of them take too long, that no level is to blame."""
+"""If all of so many episodes of a game take too long, no level is to blame."""
 
 
 class RolloutError(RuntimeError):
     """No episode could be finished in several rounds; the message says why."""
 
 
-class EpisodeSource(ABC):
-    """Plays what it is given, with one set of settings."""
-
-    @abstractmethod
-    def give(self, plans: Sequence[EpisodePlan]) -> None:
-        """Play these as well."""
-
-    @abstractmethod
-    def take(self) -> PlayResult | None:
-        """What has come since the last call; waits for something. ``None`` if everything has come out.
-
-        Raises: RolloutError if nothing gets finished; ConfigError if the configuration cannot work for any episode.
-        """
-
-
 class Runners(Protocol):
-    """Env runners, as a source sees them."""
+    """Env runners as :func:`play_all` sees them."""
 
     def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
-        """Play plans side by side; of those whose runner was lost nothing comes back."""
+        """Play plans side by side; nothing is returned for those whose runner was lost."""
 
     def heal(self) -> None:
-        """Bring back what died."""
+        """Restart what died."""
 
 
-class Rounds(EpisodeSource):
-    """Plays everything at once and waits for all of it; what failed is played in the next round.
+def play_all(
+    runners: Runners,
+    plans: Sequence[EpisodePlan],
+    settings: PlaySettings,
+    agent_mapper: AgentMapper,
+    max_failed_rounds: int,
+) -> PlayResult:
+    """Play ``plans`` in rounds; each round replaces the episodes that failed in the one before.
 
-    After ``max_failed_rounds`` rounds in a row without a finished episode it ends; an episode is replaced as often.
+    Raises: RolloutError: no episode finished in ``max_failed_rounds`` rounds in a row; ConfigError: none can work.
     """
-
-    def __init__(self, runners: Runners, settings: PlaySettings, line_ups: LineUps, max_failed_rounds: int) -> None:
-        self._runners = runners
-        self._settings = settings
-        self._line_ups = line_ups
-        self._limit = max_failed_rounds
-        self._pending: list[EpisodePlan] = []
-        self._race = Race()
-        self._hurt = False
-        self._empty_rounds = 0
-        self._played: set[int] = set()
-        """Games of which an episode was finished."""
-
-    def give(self, plans: Sequence[EpisodePlan]) -> None:
-        self._pending += plans
-        self._race.add(plans)
-
-    def take(self) -> PlayResult | None:
-        if not self._pending:
-            return None
-        if self._hurt:
-            self._runners.heal()
-        plans, failures = self._line_ups.seated(self._pending, self._settings.games)
-        plans = self._race.marked(plans)
-        played = self._runners.play(plans, self._settings) if plans else PlayResult()
+    start = time.perf_counter()
+    result, race, pending = PlayResult(), Race(plans), list(plans)
+    finished: set[int] = set()  # Games of which an episode was.
+    empty_rounds, again = 0, False
+    while pending:
+        if again:
+            runners.heal()
+        now, failures = agent_mapper.assigned(pending, settings.games)
+        now = race.marked(now)
+        played = runners.play(now, settings) if now else PlayResult()
         if played.error is not None:
             raise played.error
-        played.failures += failures + lost(plans, played) + without_stale(plans, played, self._settings.oldest_version)
+        played.failures += failures + lost(now, played) + without_stale(now, played, settings.oldest_version)
         for episode_id in played.aborted:
-            self._race.leave(episode_id)
+            race.leave(episode_id)
         for summary in played.summaries:
-            self._race.finish(summary.episode_id)
-        self._played |= {summary.game for summary in played.summaries}
-        again = replacements(played.failures, self._limit)
-        hanging = _hanging(played.failures) - self._played
-        self._pending = [plan for plan in again if self._race.wants(plan.episode_id) and plan.game not in hanging]
-        self._hurt = bool(self._pending)
-        self._empty_rounds = 0 if played.summaries else self._empty_rounds + 1
-        if self._empty_rounds >= self._limit or not (self._played or self._pending):
+            race.finish(summary.episode_id)
+        finished |= {summary.game for summary in played.summaries}
+        hanging = _hanging(played.failures) - finished
+        pending = [
+            plan
+            for plan in replacements(played.failures, max_failed_rounds)
+            if race.wants(plan.episode_id) and plan.game not in hanging
+        ]
+        again = True
+        empty_rounds = 0 if played.summaries else empty_rounds + 1
+        if empty_rounds >= max_failed_rounds or not (finished or pending):
             reasons = sorted({failure.message for failure in played.failures})
-            raise RolloutError(f"no episode was finished in {self._empty_rounds} rounds: {'; '.join(reasons[:3])}")
-        return played
-
-
-def play_all(source: EpisodeSource, plans: Sequence[EpisodePlan]) -> PlayResult:
-    """Finished episodes in the order of ``plans``, and all failures; errors as of :meth:`EpisodeSource.take`."""
-    start = time.perf_counter()
-    result = PlayResult()
-    source.give(plans)
-    while (part := source.take()) is not None:
-        result.extend(part)
-    if with_spares(plans):
-        _leave_out(result, plans)
+            raise RolloutError(f"no episode was finished in {empty_rounds} rounds: {'; '.join(reasons[:3])}")
+        result.extend(played)
+    names = [summary.episode_id for summary in result.summaries]
+    result.aborted += [name for name in names if not race.wants(name)]
     # By the plans, so that the batch does not depend on which runner was faster.
-    result.choose(sorted(range(len(result.summaries)), key=lambda i: result.summaries[i].index))
+    kept = [place for place, name in enumerate(names) if race.wants(name)]
+    result.choose(sorted(kept, key=lambda place: result.summaries[place].index))
     result.wall_s = time.perf_counter() - start
     return result
 
 
 def lost(plans: Sequence[EpisodePlan], played: PlayResult) -> list[Failure]:
-    """Plans of which nothing came back: the env runner that had them died or gave no answer in time."""
+    """Failures for plans without a result: their env runner died or did not answer in time."""
     known = {summary.episode_id for summary in played.summaries} | {*played.aborted}
     known |= {failure.plan.episode_id for failure in played.failures}
     message = "an env runner died, or gave no answer within sample_timeout_s"
@@ -254,7 +221,7 @@ def lost(plans: Sequence[EpisodePlan], played: PlayResult) -> list[Failure]:
 
 
 def without_stale(plans: Sequence[EpisodePlan], played: PlayResult, oldest: int | None) -> list[Failure]:
-    """Take episodes out of ``played`` in which weights older than version ``oldest`` replied in a trained seat."""
+    """Remove episodes from ``played`` in which weights older than ``oldest`` replied in a trained seat."""
     if oldest is None:
         return []
     versions = [
@@ -272,14 +239,14 @@ def without_stale(plans: Sequence[EpisodePlan], played: PlayResult, oldest: int 
 
 
 def replacements(failures: Sequence[Failure], limit: int) -> list[EpisodePlan]:
-    """Plans in place of those that failed, in order; a level that may be to blame is exchanged."""
+    """Plans that replace failed ones, in order; a level that may be to blame is exchanged."""
     again = [failure for failure in failures if failure.plan.attempt < limit and not _final(failure)]
     again.sort(key=lambda failure: failure.plan.index)
     return [failure.plan.replacement(new_level=failure.reason in LEVEL_TO_BLAME) for failure in again]
 
 
 def _hanging(failures: Sequence[Failure]) -> set[int]:
-    """Games of which many episodes failed, and all because they took too long."""
+    """Games in which many episodes failed, all because they took too long."""
     reasons: dict[int, list[str]] = {}
     for failure in failures:
         reasons.setdefault(failure.plan.game, []).append(failure.reason)
@@ -287,18 +254,6 @@ def _hanging(failures: Sequence[Failure]) -> set[int]:
 
 
 def _final(failure: Failure) -> bool:
-    """Whether an episode that goes on from a state would fail again: no other level has this state."""
+    """Whether an episode that continues from a state would fail again: no other level has this state."""
     blamed = (*LEVEL_TO_BLAME, StopReason.RESTART_MISMATCH.value)
     return failure.plan.beginning is not None and failure.reason in blamed
-
-
-def _leave_out(result: PlayResult, plans: Sequence[EpisodePlan]) -> None:
-    """Leave out what finished in groups that did not: others finished while the rest of them was to be replaced."""
-    race = Race(plans)
-    for episode_id in result.aborted:
-        race.leave(episode_id)
-    for summary in result.summaries:
-        race.finish(summary.episode_id)
-    names = [summary.episode_id for summary in result.summaries]
-    result.aborted += [name for name in names if not race.wants(name)]
-    result.choose([place for place, name in enumerate(names) if race.wants(name)])

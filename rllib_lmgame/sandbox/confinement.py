@@ -33,7 +33,7 @@ PRELOADED = tuple(_PRELOADED.split())
 SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 LAUNCHER = Path(__file__).with_name("launcher.py")
 BOUND_LAUNCHER = "/launcher.py"
-"""Where bubblewrap shows it, so that no path of ours is seen."""
+"""Its path inside bubblewrap, which hides the path on this machine."""
 
 
 def command_of(mode: str, limits: Limits, info_fd: int, read_paths: Sequence[str]) -> list[str]:

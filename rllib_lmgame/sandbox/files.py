@@ -20,7 +20,7 @@ MAX_NAME = 64
 
 
 class FileProblem(Exception):
-    """What is wrong with a path or a file, as the player will read it."""
+    """A problem with a path or file; the player reads the message."""
 
 
 class ScopedDirectory:

@@ -28,7 +28,7 @@ UNREADABLE, TOO_LONG = "the answer could not be read", "the value is too large"
 
 @dataclass(frozen=True)
 class Answer:
-    """What one call gave: a value, or an error in one line."""
+    """The result of one call: a value, or an error in one line."""
 
     value: Any = None
     error: str = ""

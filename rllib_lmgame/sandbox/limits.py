@@ -1,4 +1,4 @@
-"""What a sandboxed program may use, and how its run ended."""
+"""Limits of a sandboxed program, and how its run ended."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ProgramEnd:
 
     @property
     def ok(self) -> bool:
-        """It ended by itself with status 0."""
+        """Whether it ended by itself with status 0."""
         return self.stop == FINISHED and self.exit_code == 0
 
     def problem(self) -> str:

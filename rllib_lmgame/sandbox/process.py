@@ -257,7 +257,7 @@ def _read(process: Process, role: str) -> bool:
 
 
 def _drain(process: Process) -> None:
-    """What was written before the end."""
+    """Read the output that was written before the process ended."""
     for role, kept in process.outputs.items():
         before = -1
         while not process.overflow and before < len(kept):

@@ -50,7 +50,7 @@ _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER, _ARCH, _ARGS = 0, 4, 16
 _CLONE_THREAD = 0x10000
 _IOCTLS = (0x5401, 0x5421, 0x541B, 0x5450, 0x5451)
-"""Is it a terminal, non-blocking, bytes waiting, close on exec (not and so)."""
+"""Requests that are allowed: TCGETS, FIONBIO, FIONREAD, FIONCLEX and FIOCLEX."""
 _SIGNALLING_FCNTLS = (8, 10, 15)
 """F_SETOWN, F_SETSIG and F_SETOWN_EX choose a process to be signalled."""
 _WRITING = 0o1 | 0o2 | 0o100 | 0o1000 | 0o2000 | 0o20000000

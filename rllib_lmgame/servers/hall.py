@@ -1,4 +1,4 @@
-"""Where clients of a game server are counted, and limited.
+"""Sessions of a game server: they are counted and limited.
 
 Guarantees, each tested:
 
@@ -87,7 +87,7 @@ class ServedGame:
 
     @property
     def summary(self) -> str:
-        """What it is, in a line."""
+        """One line about the game."""
         return game_spec(self.config.env).summary or self.config.env
 
 
@@ -123,7 +123,7 @@ class Hall:
     sessions: Sessions = field(default_factory=_Kept)
 
     def bases(self, game: ServedGame) -> tuple[str, ...]:
-        """Where a game's addresses begin."""
+        """Prefixes of a game's addresses."""
         return ("", f"/{game.name}") if len(self.games) == 1 else (f"/{game.name}",)
 
     def enter(self) -> Client:
@@ -177,7 +177,7 @@ class Client:
             return await self._waited(self.table.reply(text))
 
     async def _waited(self, view: Awaitable[View]) -> View:
-        """What the client is shown; a game whose client goes away meanwhile is over."""
+        """Wait for the next view; the game ends if the client disconnects meanwhile."""
         try:
             return await view
         except asyncio.CancelledError:
@@ -202,7 +202,7 @@ class Client:
 
 
 class Holder(Protocol):
-    """What is known of a client from one request to the next."""
+    """State of a client between requests."""
 
     client: Client
 
@@ -226,7 +226,7 @@ class HeldPlaces(Generic[H]):
         return self._holders[name]
 
     def of(self, name: Any) -> H | None:
-        """Who holds the place of ``name``, whose time begins anew."""
+        """The holder of the session ``name``; restarts its idle timer."""
         if name not in self._holders:
             return None
         self._timers[name].cancel()

@@ -149,7 +149,7 @@ class _Service:
         return messages()["ListEnvironmentsResponse"](environments=games)
 
     async def HealthCheck(self, request: Any, context: Any) -> Any:
-        """Told without a token."""
+        """Answered without a token."""
         return messages()["HealthCheckResponse"](status="healthy", timestamp=time_ns() // 10**9)
 
     async def _check(self, context: Any) -> None:
@@ -237,7 +237,7 @@ async def _check_read(request: Any, context: Any) -> None:
 
 
 async def _of_one(method: Any, request: Any, context: Any) -> Any:
-    """What a method answers to one request."""
+    """The answer of a method to one request."""
     await _check_read(request, context)
     return await method(request, context)
 

@@ -43,14 +43,14 @@ PING_S = 60.0
 MOST_LISTED = 10_000
 """Tasks of one answer."""
 MOST_ERRORS = 10
-"""Told of one message."""
+"""Errors of one message that are reported."""
 CLOSING_S = 2.0
 """Seconds that clients have to take leave when the server stops."""
 
 INVALID_JSON, UNKNOWN_TYPE, VALIDATION_ERROR = "INVALID_JSON", "UNKNOWN_TYPE", "VALIDATION_ERROR"
 EXECUTION_ERROR, CAPACITY_REACHED, SESSION_ERROR = "EXECUTION_ERROR", "CAPACITY_REACHED", "SESSION_ERROR"
 _STATUS = {VALIDATION_ERROR: 422, INVALID_JSON: 422, CAPACITY_REACHED: 503, SESSION_ERROR: 404}
-"""Of an error over HTTP; 500 of others."""
+"""HTTP status of an error; 500 for others."""
 
 
 T = TypeVar("T")
@@ -158,7 +158,7 @@ def _read(form: type[M], data: Any, where: str = "data") -> M:
 
 
 def _read_reset(data: Any, game: ServedGame) -> Reset:
-    """What a level is begun with; ``index`` stands for a seed. Raises: WireError."""
+    """Arguments of a reset; ``index`` is an alias of the seed. Raises: WireError."""
     asked = _read(Reset, data)
     if asked.index is None:
         return asked
@@ -175,7 +175,7 @@ def _invalid(*errors: Mapping[str, Any]) -> WireError:
 
 
 async def _played(view: Any) -> View:
-    """What a client is shown next. Raises: WireError."""
+    """The next view of a client. Raises: WireError."""
     try:
         found: View = await view
     except ConfigError as error:
@@ -230,7 +230,7 @@ class _Served:
         app.router.add_get(f"{base}/ws", self._socket)
 
     def route_tasks(self, app: web.Application, base: str) -> None:
-        """What ORS calls tasks: levels by split and number."""
+        """Tasks of ORS: levels by split and number."""
         app.router.add_get(f"{base}/splits", self._splits)
         for name in ("tasks", "num_tasks", "task", "task_range"):
             app.router.add_post(f"{base}/{name}", getattr(self, f"_{name}"))

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from rllib_lmgame.servers.hall import MOST_SEED
 
 VERSION = "1.0.0"
-"""Of the protocol, as OpenEnv 0.10 says it."""
+"""Version of the protocol of OpenEnv 0.10."""
 
 Text = Annotated[str, BeforeValidator(lambda said: said.encode(errors="replace") if isinstance(said, str) else said)]
 Natural = Annotated[int, Field(strict=True, ge=0, le=MOST_SEED)]
@@ -71,7 +71,7 @@ class Step(BaseModel):
 
 
 class Tasks(BaseModel):
-    """What is asked of levels."""
+    """The request for levels."""
 
     model_config = ConfigDict(extra="ignore")
     split: str

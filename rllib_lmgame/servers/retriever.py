@@ -32,7 +32,7 @@ STOP_S = 60.0
 
 
 class Searched(Protocol):
-    """What is served."""
+    """The search engine that is served."""
 
     corpus: PassageFile
 
@@ -81,7 +81,7 @@ class RetrieverServer:
             self._thread.shutdown(wait=False)
 
     def app(self, host: str) -> web.Application:
-        """What is served at ``host``."""
+        """The application that is served at ``host``."""
         app = web.Application(client_max_size=MOST_BYTES, middlewares=[guard(None, only_here=is_loopback(host))])
         app.add_routes([web.get("/", self._about), web.post("/retrieve", self._retrieve)])
         return app

@@ -26,7 +26,7 @@ from rllib_lmgame.rollouts.seats import GameCall, Seat
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 REMOTE = "remote"
-"""In place of a player: the client."""
+"""Stands for the client in place of a player."""
 
 Seating = Sequence[str] | Mapping[str, str]
 """Who plays, by the order of the seats or by their names: ``remote`` or a scripted player."""
@@ -62,12 +62,12 @@ class View:
 
     @property
     def reward(self) -> float:
-        """What the seat earned that replied last."""
+        """The reward of the seat that replied last."""
         return self.rewards.get(self.replied or "", 0.0)
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the seat is told beside its observation."""
+        """Information for the seat in addition to its observation."""
         return {
             **self.infos.get(self.agent, {}),
             "agent": self.agent,

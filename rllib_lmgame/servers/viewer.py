@@ -70,7 +70,7 @@ class Viewer:
         self._reader.join(timeout=10)
 
     def wait(self) -> None:
-        """Until somebody interrupts."""
+        """Block until the viewer is stopped."""
         self._ended.wait()
 
     def _follow(self) -> None:
@@ -86,7 +86,7 @@ class Viewer:
             self._ended.wait(_PAUSE_S)
 
     def app(self) -> web.Application:
-        """What is served."""
+        """The application that is served."""
 
         async def harden(request: web.Request, response: web.StreamResponse) -> None:
             response.headers.update(_HEADERS)

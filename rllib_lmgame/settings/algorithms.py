@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, nearest
@@ -21,11 +20,11 @@ from rllib_lmgame.settings.sections.action_values import (
     ReturnValueOptions,
     TargetValueOptions,
 )
+from rllib_lmgame.settings.sections.async_rollouts import AsyncRolloutOptions
 from rllib_lmgame.settings.sections.evolution import EvolutionOptions
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.league import LeagueOptions
-from rllib_lmgame.settings.sections.overlap import OverlapOptions
 from rllib_lmgame.settings.sections.preferences import DPOOptions
 from rllib_lmgame.settings.sections.rllib import FLAT_KEYS
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
@@ -162,7 +161,7 @@ PPO = AlgorithmEntry(
         "warm_start": Section("supervised_options", SupervisedOptions, optional=True),
         "data_selection": Section("data_selection_options", DataSelectionOptions),
         "league": Section("league_options", LeagueOptions, optional=True),
-        "overlap": Section("overlap_options", OverlapOptions),
+        "async_rollouts": Section("async_rollout_options", AsyncRolloutOptions),
         "teacher": Section("teacher_options", TeacherOptions, optional=True),
     },
     metrics=("ppo_iteration", "phase", DATA_EPOCHS, *SUPERVISED_METRICS),
@@ -228,6 +227,8 @@ OWN: Mapping[str, AlgorithmEntry] = {entry.name: entry for entry in (PPO, GRPO, 
 
 def announced() -> dict[str, list[str]]:
     """What installed packages announce: name -> import paths, several where packages do not agree."""
+    from importlib.metadata import entry_points
+
     paths: dict[str, list[str]] = {}
     for point in entry_points(group=ENTRY_POINT_GROUP):
         known = paths.setdefault(point.name, [])

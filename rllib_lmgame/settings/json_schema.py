@@ -116,7 +116,7 @@ def _of_option(each: Option, search: bool) -> Schema:
         if each.nullable:
             forms.append(NULL)
     elif each.parts is not None:
-        forms = [{"type": "string"}, *_parts(each.parts, search)]
+        forms = [{"type": "string"}, *_parts(each.parts, search), *([NULL] if each.nullable else [])]
     else:
         forms = [of_type(each.hint, each.says, search)]
     if each.scheduled:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic_core import core_schema
 
 from rllib_lmgame.base.errors import ConfigError, nearest
-from rllib_lmgame.base.group import build, check_value, describe, is_group, unknown_key
+from rllib_lmgame.base.group import build, check_value, declared, describe, is_group, unknown_key
 from rllib_lmgame.base.plugin import asking, import_path
 from rllib_lmgame.settings.trust import is_name, is_number
 
@@ -29,6 +29,8 @@ class Registry:
         own: Name -> import path (or the part itself).
         of_function: Import path of the group for a function; ``None``: parts are no groups.
         takes: What a function takes, for errors.
+        arguments: How many it is given by their places, and others by their names.
+        base: Import path of what classes of parts that are groups derive from.
     """
 
     key: str
@@ -36,6 +38,13 @@ class Registry:
     own: Mapping[str, Any]
     of_function: str | None = None
     takes: str = ""
+    arguments: tuple[int, tuple[str, ...]] = (1, ())
+    base: str = "rllib_lmgame.base.group:Group"
+
+    @classmethod
+    def of(cls, key: str, what: str, *groups: type) -> Registry:
+        """Groups by the defaults of their ``type``."""
+        return cls(key, what, {declared(each)["type"].default: each for each in groups})
 
     @property
     def classes(self) -> Iterator[Any]:
@@ -106,9 +115,13 @@ class Registry:
             return type(choice)
         name = self._split(choice)[0]
         found = self.find(name)
-        if is_group(found) or self.of_function is None:
+        base = import_path(self.base, self.key)
+        if isinstance(found, type) and issubclass(found, base):
             return found
-        check_call(found, name, "", self.takes, None)
+        if self.of_function is None or (isinstance(found, type) and self.of_function != self.base):
+            raise ConfigError("", f"`{name}` does not derive from {base.__name__} ({base.__module__})")
+        places, named = self.arguments
+        check_call(found, name, "", self.takes, *[None] * places, **dict.fromkeys(named))
         return import_path(self.of_function, self.key)
 
     def _split(self, choice: Any) -> tuple[str, dict[str, Any]]:
@@ -116,7 +129,8 @@ class Registry:
         return self.split({"type": next(iter(self.own)), **choice} if first else choice)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        return core_schema.no_info_plain_validator_function(self.read)
+        schema = core_schema.no_info_plain_validator_function(self.read)
+        return core_schema.nullable_schema(schema) if type(None) in typing.get_args(source) else schema
 
     def read(self, choice: Any) -> Any:
         """The part of a setting, which is a group of its options. Raises: ConfigError, ValidationError."""
@@ -275,9 +289,11 @@ ESTIMATORS = Registry(
             "reinforce": "reinforce:Reinforce",
             "reinforce_pp": "reinforce:ReinforcePP",
             "rae": "role_baseline:RoleBaseline",
-            "role_baseline": "role_baseline:RoleBaseline",
         }.items()
     },
+    of_function="rllib_lmgame.learners.advantages.inputs:FunctionEstimator",
+    takes="an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.inputs)",
+    base="rllib_lmgame.learners.advantages.inputs:Estimator",
 )
 
 
@@ -297,12 +313,46 @@ POLICY_LOSSES = Registry(
     },
     of_function="rllib_lmgame.learners.losses.policy:FunctionLoss",
     takes="a policy loss takes one argument, PolicyTerms (rllib_lmgame.learners.losses.policy)",
+    base="rllib_lmgame.learners.losses.policy:PolicyLoss",
+)
+AGGREGATIONS = Registry(
+    "token_ppo.aggregation",
+    "aggregation",
+    {
+        name: f"rllib_lmgame.learners.losses.aggregation:{cls}"
+        for name, cls in {
+            "token_mean": "TokenMean",
+            "sequence_mean": "SequenceMean",
+            "turn_mean": "TurnMean",
+            "constant_length": "ConstantLength",
+        }.items()
+    },
+    base="rllib_lmgame.learners.losses.aggregation:Aggregation",
+)
+PREFERENCE_LOSSES = Registry(
+    "dpo.loss",
+    "preference loss",
+    {
+        name: f"rllib_lmgame.learners.losses.preferences:{cls}"
+        for name, cls in {
+            "sigmoid": "Sigmoid",
+            "ipo": "IPO",
+            "hinge": "Hinge",
+            "simpo": "SimPO",
+            "kto": "KTO",
+        }.items()
+    },
+    base="rllib_lmgame.learners.losses.preferences:PreferenceLoss",
 )
 OBJECTIVES = Registry("token_ppo.objective", "objective", {"ppo": "rllib_lmgame.learners.objectives.ppo:PPOObjective"})
 ENGINES = Registry(
     "inference.engine",
     "engine",
-    {name: f"rllib_lmgame.inference.registry:{name.upper()}" for name in ("vllm", "transformers")},
+    {"vllm": "rllib_lmgame.inference.registry:VLLM", "transformers": "rllib_lmgame.inference.registry:Transformers"},
+    of_function="rllib_lmgame.inference.registry:Engine",
+    takes="an engine is made as (model_dir, options, *, context_length, seed, version, trust_remote_code)",
+    arguments=(2, ("context_length", "seed", "version", "trust_remote_code")),
+    base="rllib_lmgame.inference.registry:Engine",
 )
 REPLY_FORMATS = Registry(
     "config.language_model.reply_format",
@@ -319,11 +369,22 @@ REPLY_FORMATS = Registry(
             "fence": "reply_formats:Fence",
         }.items()
     },
+    base="rllib_lmgame.policies.chat.replies:ReplyFormat",
 )
 MATCHMAKERS = Registry(
     "config.league.matchmaking",
     "matchmaker",
-    {name: f"rllib_lmgame.league.matchmaking:{name}" for name in ("uniform", "latest", "pfsp_hard", "pfsp_var")},
+    {
+        name: f"rllib_lmgame.league.matchmaking:{cls}"
+        for name, cls in {
+            "pfsp_var": "PFSPVar",
+            "pfsp_hard": "PFSPHard",
+            "uniform": "Uniform",
+            "latest": "Latest",
+        }.items()
+    },
+    of_function="rllib_lmgame.league.matchmaking:FunctionMatchmaker",
+    takes="a matchmaker takes one argument, the standings against all members",
 )
 MEASURES = Registry(
     "config.evaluation_config.measures",
@@ -347,8 +408,5 @@ CALLBACKS = Registry(
 REPORTS = Registry(
     "report",
     "report",
-    {
-        "learning": "rllib_lmgame.evaluation.learning_report:learning_report",
-        "exploitability": "rllib_lmgame.evaluation.exploitability_report:exploitability_report",
-    },
+    {"learning": "rllib_lmgame.evaluation.learning_report:learning_report"},
 )

@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rllib_lmgame.base.errors import did_you_mean
-from rllib_lmgame.base.schedule import check_points
 from rllib_lmgame.settings.algorithms import ACTION_VALUES
-from rllib_lmgame.settings.sections.exploiters import share_without_members
 from rllib_lmgame.settings.sections.inference import ADAPTER_ARGUMENTS
 from rllib_lmgame.settings.sections.league import is_league
 from rllib_lmgame.settings.sections.supervised import groups_needed, share_of_groups, spare_groups
@@ -91,11 +89,11 @@ def replies(s: Settings, f: Any) -> Found:
             "is that of language_model.think_tag, so that every action would be taken for reasoning; name another tag",
             ("language_model.think_tag",),
         )
-    if s.lm.think == "required" and not form.thought_form:
+    if s.lm.think == "required" and form.thought_form == "":
         yield Broken(
             "language_model.think",
-            f"required cannot be told with reply_format: {s.lm.reply_format}, in which reasoning has no marks; use "
-            "`optional`, which asks for it",
+            f"required cannot be told with reply_format: {s.lm.reply_format.type}, in which reasoning has no marks; "
+            "use `optional`, which asks for it",
             ("language_model.reply_format",),
         )
 
@@ -192,12 +190,6 @@ def update(s: Settings, f: Any) -> Found:
     if not all(0 <= beta < 1 for beta in ppo.adam_betas):
         say = f"must be two numbers of at least 0 and less than 1, got {ppo.adam_betas}"
         yield Broken("token_ppo.adam_betas", say)
-    schedule = kl_schedule(s)
-    if schedule is not None:
-        check_points(schedule, "config.token_ppo.kl.schedule")
-        if any(coefficient < 0 for _, coefficient in schedule):
-            say = "must be a list of [iteration, coefficient of at least 0] with rising iterations"
-            yield Broken("token_ppo.kl.schedule", say)
     if ppo.entropy is not None and ppo.entropy.target > f.largest_entropy:
         yield Broken(
             "token_ppo.entropy.target",
@@ -226,7 +218,7 @@ def update(s: Settings, f: Any) -> Found:
             "`zero_optimization: {stage: 0}` in float32",
         )
     _ = f.estimator
-    if s.data.normalize_rewards.type == "group" and f.is_max_rl:
+    if s.value("data_selection.normalize_rewards.type") == "group" and f.is_max_rl:
         yield Broken(
             "data_selection.normalize_rewards",
             "group makes the mean of every group 0, for which token_ppo.advantage_estimator `max_rl` learns nothing",
@@ -237,11 +229,6 @@ def update(s: Settings, f: Any) -> Found:
             "token_ppo.entropy.target",
             f"does not go with a schedule, entropy_coeff: {s.rllib.entropy_coeff}; give the number that it begins with",
         )
-
-
-def kl_schedule(s: Settings) -> list[list[float]] | None:
-    """Points of the penalty's own schedule."""
-    return None if s.ppo.kl is None else s.ppo.kl.schedule
 
 
 def no_critic(s: Settings, f: Any) -> Found:
@@ -258,13 +245,13 @@ def states(s: Settings, f: Any) -> Found:
     """Of estimators that play on from states."""
     if not f.estimator.state_rollouts:
         return
-    if s.ppo.kl is not None and s.ppo.kl.in_ == "reward":
+    if s.ppo.kl is not None and s.ppo.kl.as_ == "reward":
         yield Broken(
-            "token_ppo.kl.in",
+            "token_ppo.kl.as",
             f"reward does not go with advantage_estimator `{f.estimator_name}`: its rollouts have no penalty on their "
-            "tokens, so that values would be of other rewards; use in: loss",
+            "tokens, so that values would be of other rewards; use as: loss",
         )
-    if s.data.normalize_rewards.type != "none":
+    if s.data.normalize_rewards is not None:
         yield Broken(
             "data_selection.normalize_rewards",
             f"does not go with advantage_estimator `{f.estimator_name}`, whose values are in the game's own rewards; "
@@ -277,8 +264,6 @@ def scheduled(s: Settings, f: Any) -> Found:
     if s.follows("entropy_coeff") and s.ppo.entropy is not None:
         say = "stands beside token_ppo.entropy, which moves the coefficient; leave one of them out"
         yield Broken("entropy_coeff", say)
-    if s.follows("kl_coeff") and kl_schedule(s) is not None:
-        yield Broken("kl_coeff", "stands beside token_ppo.kl.schedule; leave one of them out")
     if s.follows("text_rollouts.reward_scale") and f.estimator.keeps_baseline:
         yield Broken(
             "text_rollouts.reward_scale",
@@ -338,7 +323,7 @@ def selection(s: Settings, f: Any) -> Found:
     for name, compares in (
         ("reward_variance_filter", data.reward_variance_filter < 1),
         ("zero_variance_groups", data.zero_variance_groups.type == "drop"),
-        ("normalize_rewards", data.normalize_rewards.type == "group"),
+        ("normalize_rewards", s.value("data_selection.normalize_rewards.type") == "group"),
     ):
         if compares and alone:
             say = f"compares the episodes of a group; set {alone} to at least 2"
@@ -380,9 +365,9 @@ def _oversample(s: Settings) -> Iterator[str]:
         )
 
 
-def overlap(s: Settings, f: Any) -> Found:
+def async_rollouts(s: Settings, f: Any) -> Found:
     """What does not go with playing ahead of the update."""
-    ahead = s.overlap.max_staleness
+    ahead = s.async_rollouts.max_staleness
     ppo = [s.policy(name).ppo for name in s.trained_policies()]
     limits = [each.staleness_limit for each in ppo if each.staleness_limit is not None]
     for problem, say in (
@@ -397,9 +382,9 @@ def overlap(s: Settings, f: Any) -> Found:
             "another one, or leave it out",
         ),
         (
-            any(each.importance is None for each in ppo),
-            "needs token_ppo.importance: without weights between sampler and learner nothing corrects for replies of "
-            "older weights",
+            any(each.importance_sampling is None for each in ppo),
+            "needs token_ppo.importance_sampling: without weights between sampler and learner nothing corrects for "
+            "replies of older weights",
         ),
         (
             any(limit < ahead for limit in limits),
@@ -416,21 +401,20 @@ def overlap(s: Settings, f: Any) -> Found:
         ),
     ):
         if ahead and problem:
-            yield Broken("overlap.max_staleness", say)
+            yield Broken("async_rollouts.max_staleness", say)
 
 
 # -- a league ---------------------------------------------------------------------------------------------------------
 
 
 def league(s: Settings, f: Any) -> Found:
-    """A league and its policies. Raises: ConfigError: there is no such matchmaker."""
+    """A league and its policies."""
     own, learning = s.league, s.trained_policies()
     if own is None:
         return
     if s.seats is not None and not is_league(s.seats):
         say = "must be `league` beside a `league` section, or left out; the league seats"
         yield Broken("policy_mapping_fn", say)
-    _ = f.matchmaker
     if own.forgotten is not None and own.self_play_share + own.forgotten.share > 1:
         say = f"{own.forgotten.share:g} and self_play_share={own.self_play_share:g} are more than 1 together"
         yield Broken("league.forgotten.share", say)
@@ -440,9 +424,7 @@ def league(s: Settings, f: Any) -> Found:
         say = "needs averaged weights: set config.token_ppo.ema_decay"
         yield Broken("league.averaged_snapshots", say)
     yield from _exploiters(own.exploiter_options, learning)
-    meeting = [
-        name for name in learning if share_without_members(own.exploiter_options.get(name), own.self_play_share) < 1
-    ]
+    meeting = [name for name in learning if own.share_without_members(name) < 1]
     if own.opponent_engines < len(meeting):
         yield Broken(
             "league.opponent_engines",
@@ -523,7 +505,7 @@ def _over_devices(s: Settings, engine: Any) -> Found:
     if not engine.over_devices:
         yield Broken(
             key,
-            f"{way!r} needs engine: vllm, or another that takes weights from GPU to GPU; `{engine.name}` takes "
+            f"{way!r} needs engine: vllm, or another that takes weights from GPU to GPU; `{engine.type}` takes "
             "object_store",
         )
     if way == "nccl" and (ours % 1 or theirs % 1):
@@ -547,7 +529,7 @@ def _action_values(s: Settings, engine: Any) -> Found:
     if values.beta > 0 and not (engine.plays_value_backbone if backbones else engine.plays_values):
         yield Broken(
             "inference.engine",
-            f"`{engine.name}` cannot add action values{' of a backbone of their own' * backbones} to logits; take "
+            f"`{engine.type}` cannot add action values{' of a backbone of their own' * backbones} to logits; take "
             f"transformers,{' value_model: shared,' * backbones} or action_values.beta: 0, with which the policy plays "
             "alone",
         )
@@ -566,7 +548,7 @@ def _adapters(s: Settings, engine: Any) -> Found:
     """Adapters that engines hold beside the model."""
     key, learning = "inference.adapters", s.trained_policies()
     if not engine.serves_adapters:
-        yield Broken(key, f"needs engine: vllm; `{engine.name}` holds merged weights")
+        yield Broken(key, f"needs engine: vllm; `{engine.type}` holds merged weights")
     if any(s.model_of(policy).lora is None for policy in learning):
         yield Broken(key, "needs language_model.lora for all policies that learn")
     if len({_base_of(s, policy) for policy in learning}) > 1:

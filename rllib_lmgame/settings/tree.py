@@ -32,6 +32,7 @@ from rllib_lmgame.base.storage import with_whole_paths
 from rllib_lmgame.base.threads import AUTO
 from rllib_lmgame.settings.algorithms import TOKEN_PPO, WITHOUT_VALUES, AlgorithmEntry, Section
 from rllib_lmgame.settings.names import check_keys, not_in_evaluation
+from rllib_lmgame.settings.sections.async_rollouts import AsyncRolloutOptions
 from rllib_lmgame.settings.sections.games import GameConfig, check_evaluated, read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import (
@@ -41,7 +42,6 @@ from rllib_lmgame.settings.sections.language_model import (
     read_policies,
 )
 from rllib_lmgame.settings.sections.league import LeagueOptions, is_league
-from rllib_lmgame.settings.sections.overlap import OverlapOptions
 from rllib_lmgame.settings.sections.rllib import (
     FIELDS,
     SCHEDULED_KEYS,
@@ -184,9 +184,9 @@ class Settings:
         return options or (LeagueOptions() if is_league(self.seats) else None)
 
     @property
-    def overlap(self) -> OverlapOptions:
-        """The section ``overlap``; where an algorithm has none, its defaults."""
-        return self._section("overlap", OverlapOptions)
+    def async_rollouts(self) -> AsyncRolloutOptions:
+        """The section ``async_rollouts``; where an algorithm has none, its defaults."""
+        return self._section("async_rollouts", AsyncRolloutOptions)
 
     @property
     def deterministic(self) -> bool:
@@ -195,7 +195,7 @@ class Settings:
         if asked != AUTO:
             return bool(asked)
         on_gpu = self.inf.on_gpu or self.rllib.num_gpus_per_learner > 0
-        return not on_gpu and self.data.oversample <= 1 and not self.overlap.max_staleness
+        return not on_gpu and self.data.oversample <= 1 and not self.async_rollouts.max_staleness
 
     @property
     def supervised(self) -> SupervisedOptions | None:

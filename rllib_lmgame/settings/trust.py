@@ -94,10 +94,10 @@ class Gate:
 
     def options(self, group: type, section: Any, path: str, skip: Iterable[str] = ()) -> None:
         """Check the values of an option group, except ``skip``. Raises: ConfigError: for a value that is refused."""
-        kind, options = tag_of(group), declared(group)
-        open_to_others = is_open(group)
         if section is None:
             return
+        kind, options = tag_of(group), declared(group)
+        open_to_others = is_open(group)
         if kind and isinstance(section, str):
             section = {kind: section}
         if not isinstance(section, Mapping):

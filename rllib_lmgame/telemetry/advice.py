@@ -11,7 +11,7 @@ from rllib_lmgame.telemetry.phases import WHY_DROPPED, phase_of
 
 UNREAD, EQUAL, GAP, DROPPED = "unread", "equal", "gap", "dropped"
 LARGE_GAP = 0.1
-"""Of :data:`GAP`; bfloat16 alone explains about a tenth of it."""
+"""Difference above which a note is printed; bfloat16 alone explains about a tenth of it."""
 PAGE = "docs/troubleshooting.md"
 ROWS = (1, 10, 100, 1000)
 """Iterations in a row after which it is said, each time once."""
@@ -44,7 +44,7 @@ def advice(result: Mapping[str, Any], config: Mapping[str, Any] | None = None) -
         found[GAP] = (
             f"{policy}: sampler and learner differ by up to {gap:.2g} in the log-probability of a token "
             "(logprob_diff); importance weights make up for a part of it. With dtype: bfloat16 try "
-            f"language_model.dtype: float32, or token_ppo.importance: {PAGE}"
+            f"language_model.dtype: float32, or token_ppo.importance_sampling: {PAGE}"
         )
     reasons = (result.get("env_runners") or {}).get("dropped") or {}
     lost = {reason: count for reason in reasons if (count := number_at(reasons, reason))}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from rllib_lmgame.base.errors import did_you_mean
 
@@ -25,7 +24,7 @@ PHASES = {
     "weight_sync_s": Phase("sending the weights to the engines", "sync"),
 }
 READING = "reading the data"
-"""What is said in place of the expert's episodes where files have them."""
+"""Shown instead of the expert phase if the episodes come from files."""
 EXPERT_TIMER, ROLLOUT_TIMER, VINE_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER = PHASES
 
 MOSTLY = 0.5
@@ -34,13 +33,6 @@ MOSTLY = 0.5
 OUTCOME_RATES = {"win_rate": "win", "draw_rate": "draw", "loss_rate": "loss"}
 """``<name>/<policy>/<role>``: share of the episodes that ended so for a seat of that role."""
 
-RATES = frozenset(
-    (
-        *(*OUTCOME_RATES, "success_rate", "truncated_rate"),
-        *("invalid_action_rate", "illegal_action_rate", "format_error_rate"),
-    )
-)
-"""Names of shares, between 0 and 1; names of games, policies and roles stand around them."""
 
 MEASURES = "measures"
 """``measures/<name>``: what a game reports of itself at the end of an episode (``info["measures"]``)."""
@@ -54,7 +46,7 @@ def win_draw_loss(numbers: Mapping[str, Any]) -> list[tuple[str, str, list[float
     found = [
         (policy, role, [rate[policy][role] for rate in rates]) for policy, roles in rates[0].items() for role in roles
     ]
-    return [(policy, role, shares) for policy, role, shares in found if not np.isnan(shares).any()]
+    return [(policy, role, shares) for policy, role, shares in found if not any(map(math.isnan, shares))]
 
 
 EPISODE_COLUMNS = (
@@ -65,7 +57,7 @@ EPISODE_COLUMNS = (
 OVER_LEVELS = ("levels", "success_low", "success_high")
 """Of evaluations: different levels played, and the 95 % interval of ``success_rate`` over them."""
 EVALUATION_COLUMNS = (*EPISODE_COLUMNS[:9], *OVER_LEVELS)
-"""Those of evaluations, in every result of a run that evaluates."""
+"""Columns of evaluations, in every result of a run that evaluates."""
 EPISODE_NAMES = (
     *EPISODE_COLUMNS,
     *OUTCOME_RATES,
@@ -78,7 +70,7 @@ EPISODE_NAMES = (
 )
 """First parts of what this package reports below ``env_runners``, whatever estimates advantages."""
 VINE_NAMES = ("vine_states", "vine_rollouts", "vine_turns", "vine_tokens", "vine_failed", "vine_fallbacks")
-"""What it reports there of rollouts from states."""
+"""Metrics of rollouts from states, below ``env_runners``."""
 
 LEARNER_COLUMNS: tuple[str, ...] = (
     *("policy_loss", "vf_loss", "vf_explained_var", "mean_kl_loss", "curr_kl_coeff", "entropy", "approx_kl"),
@@ -104,7 +96,7 @@ CRITIC_NAMES = (
     *("vf_loss", "vf_explained_var", "value_clip_fraction"),
     *("critic_fit_explained_var", "critic_fit_explained_var_held_out"),
 )
-"""Those that are numbers only where the policy has a critic."""
+"""Metrics that are numbers only if the policy has a critic."""
 
 PREFERENCE_NAMES = (
     *("reward_accuracy", "reward_margin", "chosen_reward", "rejected_reward", "chosen_logprob", "rejected_logprob"),
@@ -123,7 +115,7 @@ DATA_EPOCHS = "data_epochs"
 
 RESULT_HEADS = (
     *("training_iteration", "time_total_s", "time_this_iter_s", "done", "env_runners", "learners", "evaluation"),
-    *("timers", "schedules", "data_selection", "overlap", "fault_tolerance", "env_runner_group"),
+    *("timers", "schedules", "data_selection", "async_rollouts", "fault_tolerance", "env_runner_group"),
     *("num_env_steps_sampled_lifetime", "num_agent_steps_sampled_lifetime", "num_env_steps_sampled"),
     *("num_training_step_calls_per_iteration", "iterations_since_restore", "time_since_restore", "counters"),
     *("info", "perf", "custom_metrics", "config"),
@@ -136,13 +128,13 @@ RLLIB_EVALUATION = (
     *("num_healthy_workers", "actor_manager_num_outstanding_async_reqs", "num_remote_worker_restarts"),
     "num_env_runners_dropped_lifetime",
 )
-"""What RLlib reports below ``evaluation`` beside what was evaluated."""
+"""Metrics of RLlib below ``evaluation`` that are not about episodes."""
 LEAGUE_NAMES = ("size", "mean_win_rate", "win_rate", "rating", "exploiters", "swaps", "prepare_s")
 """First parts of what is reported below ``league``."""
 
-OVERLAP_NAMES = ("idle_engine_s", "idle_learner_s", "played_again")
-"""What is reported below ``overlap``: seconds without a game before the iteration was played, seconds that the driver
-waited for it, and whether its schedules had gone on so that it was played anew.
+ASYNC_ROLLOUT_NAMES = ("idle_engine_s", "idle_learner_s", "played_again")
+"""What is reported below ``async_rollouts``: seconds without a game before the iteration was played, seconds that
+the driver waited for it, and whether its schedules had gone on so that it was played anew.
 """
 
 TIMER_COLUMNS = (ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, EXPERT_TIMER)

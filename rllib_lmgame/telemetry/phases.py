@@ -24,7 +24,7 @@ START = (
 """Phases of a trial's start, one after the other."""
 STARTING, MODELS, ENGINES, WORKERS = START
 GAMES, STEPS, UP = "games", "steps", "engines"
-"""What is counted in a phase: episodes, optimizer steps, and engines that are up."""
+"""Counts of a phase: episodes, optimizer steps and engines that are up."""
 
 _SHARES = "/shares/"
 _NAMESPACE = b"rllib_lmgame_phase"
@@ -48,7 +48,7 @@ def tell_phase(trial_id: str, phase: str) -> None:
 
 
 def phase_of(trial_id: str) -> str | None:
-    """What the trial said last; ``None`` for nothing, or if nothing can be heard."""
+    """The trial's latest phase; ``None`` if it has reported none."""
     from ray.experimental import internal_kv
 
     told = _asked(internal_kv._internal_kv_get, trial_id)

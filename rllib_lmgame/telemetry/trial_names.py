@@ -65,5 +65,5 @@ def directory_names(directories: Iterable[str]) -> dict[str, str]:
 
 
 def names_of(trials: Sequence[Any]) -> dict[str, str]:
-    """As :func:`trial_names`, of Tune's trials."""
+    """Names of Tune's trials, as by :func:`trial_names`."""
     return trial_names({trial.trial_id: trial_settings(trial) for trial in trials})

@@ -12,19 +12,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rllib_lmgame.datasets.readers.chat import FORMS, LOG, SPEAKERS, form_of
 from rllib_lmgame.evaluation.comparison.files import KEY as EVALUATED
 from rllib_lmgame.evaluation.tournament.results import payoffs_of
 from rllib_lmgame.policies.chat.transcripts import ASSISTANT, SYSTEM, Said
 from rllib_lmgame.rollouts.episodes import level_in
 from rllib_lmgame.rollouts.log.episode_log import ALWAYS_THERE, TOKEN_COLUMNS
-from rllib_lmgame.rollouts.taught.formats import FORMS, LOG, SPEAKERS, form_of
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 from rllib_lmgame.settings.sections.supervised import MESSAGES
 
 COLUMNS = dict(zip(TOKEN_COLUMNS, ("old", "advantages", "entropy", "values", "ref", "weight"), strict=True))
-"""What updates knew of tokens -> its name in a turn."""
+"""Column of the token log -> its name in a turn."""
 SEAT = ("agent", "role", "policy", "player", "return", "outcome", "payoff")
-"""What the list knows of each seat."""
+"""Fields of each seat in the list."""
 _EXACT = 2**53
 """Whole numbers from here on are no numbers of JavaScript."""
 _ITERATION = re.compile(r"([a-z][a-z0-9-]*)-(\d+)-\d+(?:\+\d+)?")
@@ -84,7 +84,7 @@ def _step(step: Mapping[str, Any]) -> dict[str, Any]:
 
 def _seat(trajectory: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
     agent = str(trajectory["agent_id"])
-    assignment = record.get("line_up", {}).get(agent) or {}
+    assignment = record.get("assignments", {}).get(agent) or {}
     player = assignment.get("player", LANGUAGE_MODEL)
     return {
         "agent": agent,
@@ -246,7 +246,7 @@ def _in_short(messages: Sequence[Said]) -> Iterator[tuple[str, str, bool]]:
 
 
 def _said(record: Mapping[str, Any], form: str) -> Iterator[tuple[str, str, bool]]:
-    """Who said what in a conversation, and whether it is learnt."""
+    """Role and text of each message of a conversation, and whether it is trained on."""
     if form == "prompt_completion":
         said = [*_listed(record["prompt"], "user"), *_listed(record["completion"], ASSISTANT)]
     else:

@@ -23,7 +23,7 @@ CHUNK = 32
 WORDS = 256
 """Episodes whose words are packed together."""
 _DECIMALS = {"logprobs": 4, "gap": 5, "advantages": 4, "entropy": 3, "values": 3, "ref": 4, "weight": 4}
-"""Of the numbers of tokens."""
+"""Decimals of the numbers of tokens."""
 _COLUMNS = ("logprobs", *COLUMNS.values())
 
 

@@ -1,4 +1,4 @@
-"""Where episodes lie: what the arguments of ``rllib view`` stand for."""
+"""Finds the episode files that the arguments of ``rllib view`` stand for."""
 
 from __future__ import annotations
 

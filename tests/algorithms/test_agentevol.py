@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from episode_parts import episode_of, part_of
 
-from rllib_lmgame.algorithms import agentevol
+from rllib_lmgame.algorithms import supervised
 from rllib_lmgame.algorithms.agentevol import LMGameAgentEvol, LMGameAgentEvolConfig
+from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.envs.support.item_order import item_of_seed
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.records import PlayResult, Trajectory, Turn, played_parts, trajectory_of
@@ -96,7 +97,7 @@ def test_what_is_imitated_and_from_which_weights(
 ) -> None:
     """Every imitation but the first begins with the first weights again, right before it."""
     loop, done = Loop({"start": start, "accumulate": accumulate, "epochs": 2, "levels": 8}), []
-    loop._imitated, loop._kept, loop._stage = False, [], SupervisedOptions()
+    loop._imitated, loop._kept, loop._stage = False, [], SupervisedStage(loop, SupervisedOptions())
     loop._base = SimpleNamespace(  # type: ignore[assignment]
         keep=lambda policies: done.append("keep"), begin_again=lambda policies: done.append("begin again")
     )
@@ -106,14 +107,13 @@ def test_what_is_imitated_and_from_which_weights(
     for name, does in {
         "_original": lambda: ["first"] if data else [],
         "_explore": lambda own: done.append("explore") or next(explorations),  # type: ignore[func-returns-value]
-        "_milestone": lambda name: None,
         "training_data": lambda learnt: learnt,
         "engines_asleep": nullcontext,
         "after_update": lambda results: None,
         "push_weights": lambda: done.append("push"),
     }.items():
         setattr(loop, name, does)
-    monkeypatch.setattr(agentevol, "update_learners", lambda group, learnt, *args, **how: done.append(learnt))
+    monkeypatch.setattr(supervised, "update_learners", lambda group, learnt, *args, **how: done.append(learnt))
     for _ in range(3 + data):
         loop.training_step()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import json
 import re
@@ -30,6 +29,7 @@ from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.experiments.checks.algorithms import resolve_algorithm
 from rllib_lmgame.experiments.checks.check import build_config
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
+from rllib_lmgame.learners.advantages import Estimator
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.policies.scripted import make_scripted_player
@@ -45,7 +45,7 @@ from rllib_lmgame.settings.sections.rllib import (
     rllib_keys,
     rllib_words,
 )
-from rllib_lmgame.settings.sections.token_ppo import ImportanceOptions, KLOptions
+from rllib_lmgame.settings.sections.token_ppo import ImportanceSamplingOptions, KLOptions
 from tests.envs.broken_games import Counting
 
 TWO_TRAINED = {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"}
@@ -57,7 +57,7 @@ def first_seat(agent_id: str, episode=None, **kwargs) -> str:
     return "a"
 
 
-class ComparesGroups:
+class ComparesGroups(Estimator):
     """An advantage estimator."""
 
     needs_groups = True
@@ -280,7 +280,7 @@ def test_a_league_by_its_section_or_by_its_mapping() -> None:
             },
             "policies": ["a", "b"],
         },
-        {"league": {"matchmaking": {"type": "rllib_lmgame.league.matchmaking:pfsp_hard", "power": 3}}},
+        {"league": {"matchmaking": {"type": "rllib_lmgame.league.matchmaking:PFSPHard", "power": 3}}},
         {
             "league": {"opponent_engines": 2},
             "policies": {"a": {}, "b": {"language_model": {"tiny": {"seed": 3}}}},
@@ -338,9 +338,9 @@ def test_options_of_one_policy_alone_are_written_and_read_again() -> None:
 OVERRIDES = "algorithm_config_overrides_per_module"
 
 
-@pytest.mark.parametrize("group", ["kl", "importance", "critic"])
+@pytest.mark.parametrize("group", ["kl", "importance_sampling", "critic"])
 def test_a_group_that_one_policy_switches_on_without_options_is_written(group: str) -> None:
-    everybody = {"importance": None}
+    everybody = {"importance_sampling": None}
     own = {OVERRIDES: {"b": {"token_ppo": {group: {}}}}}
     config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED, "token_ppo": everybody, **own})
     written = json.loads(json.dumps(config.settings.as_yaml()))
@@ -515,74 +515,7 @@ def test_sampling_that_leaves_out_tokens_is_warned_of(inference, named, caplog, 
 def test_legal_moves_are_trained_with_importance_weights() -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, "text_rollouts": {"constrained_decoding": True}})
     config.validate()
-    assert config.token_ppo_options.importance.cap == 2.0
-
-
-@pytest.mark.parametrize(("game", "listed"), [("Werewolf", True), ("Negotiation", True), ("Debate", False)])
-def test_legal_moves_are_asked_of_games_that_list_some(game: str, listed: bool) -> None:
-    """In a turn or another: talk is free in the first two, and all there is in the third."""
-    asked = {**BASE, "env": f"lmgame/{game}-v0", "env_config": {}, "text_rollouts": {"constrained_decoding": True}}
-    config = LMGamePPOConfig().update_from_dict(asked)
-    with contextlib.nullcontext() if listed else pytest.raises(ConfigError, match=f"{game}-v0 does not list its legal"):
-        config.validate()
-
-
-def test_legal_moves_are_asked_of_the_games_of_the_evaluation_too() -> None:
-    games = ["lmgame/TicTacToe-v0", "lmgame/GSM8K-v0"]
-    asked = {**BASE, "text_rollouts": {"constrained_decoding": True}, "evaluation_config": {"games": games}}
-    with pytest.raises(ConfigError, match="GSM8K-v0 does not list its legal actions") as caught:
-        LMGamePPOConfig().update_from_dict(asked).validate()
-    assert caught.value.path == "config.evaluation_config.games[1].env"
-    LMGamePPOConfig().update_from_dict({**asked, "evaluation_config": {"games": games[:1]}}).validate()
-
-
-class Broken(Counting):
-    def start(self, level):
-        raise RuntimeError("no server")
-
-
-class Late(Counting):
-    """Free talk until a word opens the listed moves."""
-
-    started = 0
-
-    def start(self, level):
-        super().start(level)
-        self.open = False
-        Late.started += 1
-
-    def legal_actions(self):
-        return ("less",) if self.open else ()
-
-    def read_move(self, text):
-        if text == "sesame":
-            return text
-        return super().read_move(text) if self.open else "nothing"
-
-    def play_move(self, move):
-        self.open = self.open or move == "sesame"
-        return super().play_move(move) if move == "less" else 0.0
-
-    def expert_action(self):
-        return "less" if self.open else "sesame"
-
-
-def asking_for_legal_moves(*games: str) -> LMGamePPOConfig:
-    asked = {"games": list(games), "text_rollouts": {"constrained_decoding": True}}
-    return LMGamePPOConfig().update_from_dict(asked)
-
-
-def test_a_game_that_fails_where_its_legal_moves_are_asked_is_named() -> None:
-    with pytest.raises(ConfigError, match="no server") as caught:
-        asking_for_legal_moves("lmgame/TicTacToe-v0", f"{__name__}:Broken").validate()
-    assert caught.value.path == "config.games[1].env" and "\n" not in caught.value.message
-
-
-def test_legal_moves_that_a_solver_comes_to_are_listed_and_asked_for_once() -> None:
-    asking_for_legal_moves(f"{__name__}:Late").validate()
-    started = Late.started
-    asking_for_legal_moves(f"{__name__}:Late").validate()
-    assert Late.started == started
+    assert config.token_ppo_options.importance_sampling.cap == 2.0
 
 
 @pytest.mark.parametrize(
@@ -619,7 +552,7 @@ def test_a_grid_without_values_is_refused_in_a_section(estimator) -> None:
         ("evaluation", {"evaluation_interval": 0.5}, "evaluation_interval"),
         ("deepspeed", {"config": 5}, "deepspeed"),
         ("inference", {"temperature": ScheduleOptions(points=[])}, "inference.temperature.points"),
-        ("token_ppo", {"kl": {"in": "nonsense"}}, "token_ppo.kl.in"),
+        ("token_ppo", {"kl": {"as": "nonsense"}}, "token_ppo.kl.as"),
         ("token_ppo", {"policy_loss": {"clip_low": 5}}, "token_ppo.policy_loss.clip_low"),
         ("token_ppo", {"aggregation": {"length": 3}}, "token_ppo.aggregation.length"),
         ("token_ppo", {"advantage_estimator": {"type": "gigpo", 5: 1}}, "token_ppo.advantage_estimator.5"),
@@ -644,7 +577,10 @@ def test_what_methods_set_is_checked_as_what_a_file_says(method, options, key):
             {"critic": {"warmup": "fit"}},
         ),
         ({"kl": {"coeff_range": {"points": [[0, 5]]}}}, {"kl": None}),
-        ({"importance": {"cap": {"points": [[0, 1]]}}}, {"importance": ImportanceOptions(cap=5)}),
+        (
+            {"importance_sampling": {"cap": {"points": [[0, 1]]}}},
+            {"importance_sampling": ImportanceSamplingOptions(cap=5)},
+        ),
     ],
 )
 def test_a_schedule_goes_with_its_option(before, after):
@@ -691,7 +627,7 @@ def test_what_evaluation_plays_is_written_and_read_again(evaluation, temperature
 def test_a_mapping_function_is_written_as_its_import_path() -> None:
     policies = {"policies": ["a", "b"], "policy_mapping_fn": first_seat}
     written = LMGamePPOConfig().update_from_dict({**BASE, **policies}).settings.as_yaml()
-    assert LMGamePPOConfig().update_from_dict(written).seat_mapping()("player_1") == "a"
+    assert LMGamePPOConfig().update_from_dict(written).agent_to_module_mapping()("player_1") == "a"
     assert written["policy_mapping_fn"] == f"{__name__}:first_seat"
 
 
@@ -699,7 +635,7 @@ def test_a_mapping_function_without_a_name_is_not_lost_in_silence() -> None:
     policies = {"policies": ["a", "b"], "policy_mapping_fn": lambda *args, **kwargs: "b"}
     written = LMGamePPOConfig().update_from_dict({**BASE, **policies}).settings.as_yaml()
     with pytest.raises(ConfigError, match="policy_mapping_fn"):
-        LMGamePPOConfig().update_from_dict(written).seat_mapping()
+        LMGamePPOConfig().update_from_dict(written).agent_to_module_mapping()
 
 
 @pytest.mark.parametrize(("theirs", "ours"), OTHER_NAMES.items())
@@ -825,7 +761,7 @@ def test_forms_of_rllib_that_work() -> None:
         config = LMGamePPOConfig().update_from_dict(BASE)
         config.multi_agent(policies=policies, policy_mapping_fn=first_seat, policies_to_train=["a"]).validate()
         assert (list(config.player_options), config.trained_policies()) == (["a", "b"], ["a"])
-        assert config.seat_mapping()("X", None, role="X", agent_ids=("X", "O"), seed=1) == "a"
+        assert config.agent_to_module_mapping()("X", None, role="X", agent_ids=("X", "O"), seed=1) == "a"
         again = LMGamePPOConfig().update_from_dict(config.to_dict())
         assert (list(again.player_options), again.trained_policies()) == (["a", "b"], ["a"])
     written = {"multiagent": {"policies": ["a", "b"], "policy_mapping_fn": "per_role", "policies_to_train": ["b"]}}

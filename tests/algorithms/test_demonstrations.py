@@ -14,7 +14,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract import InvalidAction, TextGame
 from rllib_lmgame.envs.contract.splits import TRAIN, split_of_digest
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.play import GameInPlay
 from rllib_lmgame.rollouts.players import Scripted, take_seats
 from rllib_lmgame.rollouts.records import GameConfig
@@ -140,7 +140,7 @@ def test_a_level_that_was_shown_is_not_played() -> None:
             there["player"].not_played = lambda: levels  # type: ignore[method-assign]
             return there
 
-        plan = EpisodePlan("e", 0, seed, "g", 0, line_up={"player": SeatAssignment("player", "solver")})
+        plan = EpisodePlan("e", 0, seed, "g", 0, assignments={"player": AgentAssignment("player", "solver")})
         game = asyncio.run(GameInPlay.begin(session, plan, seats, 5.0))
         return game.plan.seed, str(session.level())
 

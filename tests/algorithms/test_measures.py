@@ -10,9 +10,9 @@ from rllib_lmgame.algorithms.measuring.measures import load_measure, measure_pol
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.serving import client
-from rllib_lmgame.rollouts.asking import Answer, NotAnswered
+from rllib_lmgame.rollouts.batch_inference import Answer, NotAnswered
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.rollouts.sources import LineUps
+from rllib_lmgame.rollouts.sources import AgentMapper
 from rllib_lmgame.settings.plugins import MEASURES
 from rllib_lmgame.settings.trust import Gate
 
@@ -89,14 +89,6 @@ def test_a_measure_that_no_game_has_is_refused(make_config) -> None:
         cut.validate()
 
 
-def test_a_saved_configuration_names_its_measures(make_config) -> None:
-    config = make_config(**KUHN, evaluation_config={"measures": [{"type": "exploitability", "samples": 9}]})
-    assert config.settings.as_yaml()["evaluation_config"]["measures"] == [{"type": "exploitability", "samples": 9}]
-    again = type(config)().update_from_dict(config.to_dict())
-    assert again.evaluation_options == config.evaluation_options
-    assert load_measure(config.evaluation_options.measures[0], "x").samples == 9  # type: ignore[attr-defined]
-
-
 TWO = {"policies": ["one", "two"]}
 
 
@@ -117,7 +109,7 @@ TWO = {"policies": ["one", "two"]}
 )
 def test_who_takes_the_seats(make_config, settings, expected) -> None:
     config = make_config(**KUHN, **settings)
-    found = profiles(config, LineUps(config), GameConfig(env=KUHN["env"]))
+    found = profiles(config, AgentMapper(config), GameConfig(env=KUHN["env"]))
     assert {name: list(seats.values()) for name, seats in found.items()} == expected
 
 
@@ -183,17 +175,12 @@ class Uniform:
 
     def __init__(self, reasoning: bool) -> None:
         self.reasoning = reasoning
-        self.asked: list[int | None] = []
+        self.asked: list[int] = []
 
-    def ask(self, decisions) -> list[Answer]:
-        self.asked.append(None)
-        assert not self.reasoning
-        return [self._answer(decision, number) for number, decision in enumerate(decisions)]
-
-    def ask_for_samples(self, decisions, samples: int) -> list[Answer]:
+    def ask(self, decisions, samples: int) -> list[Answer]:
         self.asked.append(samples)
-        assert self.reasoning
-        return [self._answer(decision, number, samples) for number, decision in enumerate(decisions)]
+        drawn = samples if self.reasoning else None
+        return [self._answer(decision, number, drawn) for number, decision in enumerate(decisions)]
 
     def _answer(self, decision, number: int, samples: int | None = None) -> Answer:
         """The first decision has an illegal reply half the time."""
@@ -207,28 +194,18 @@ def test_the_exploitability_of_policies_that_reason_and_of_others(reasoning: boo
     """Each with bounds; of samples as many as the measure says."""
     measure, policies = Exploitability(samples=48), Uniform(reasoning)
     numbers = measure(GameConfig(env=KUHN["env"]), policies)  # type: ignore[arg-type]
-    assert policies.asked == [48 if reasoning else None] and set(numbers) == set(measure.columns)
+    assert policies.asked == [48] and set(numbers) == set(measure.columns)
     value, low, high = (numbers[f"exploitability{bound}"] for bound in ("", "_low", "_high"))
     assert value == pytest.approx(11 / 24) and numbers["nash_conv"] == pytest.approx(2 * value)
     assert low < value < high if reasoning else low == value == high
     assert numbers["illegal_max"] == 0.5 and numbers["illegal_mean"] == pytest.approx(0.5 / 12)
 
 
-def test_the_interval_is_that_of_as_many_samples_as_are_drawn() -> None:
-    """Which ends at the value, the more of them there are."""
-    widths = []
-    for samples in (16, 1600):
-        numbers = Exploitability(samples=samples)(GameConfig(env=KUHN["env"]), Uniform(True))  # type: ignore[arg-type]
-        widths.append(numbers["exploitability_high"] - numbers["exploitability_low"])
-    assert widths[1] < widths[0] / 4
-
-
-@pytest.mark.parametrize("reasoning", [False, True])
-def test_the_gap_is_asked_of_samples_where_policies_reason(reasoning: bool) -> None:
-    policies = Uniform(reasoning)
+def test_the_gap_is_asked_of_as_many_samples_as_it_says() -> None:
+    policies = Uniform(True)
     game = GameConfig(env="lmgame/RockPaperScissors-v0", env_config={"rounds": 1})
     numbers = load_measure({"type": "best_response_gap", "samples": 5}, "key")(game, policies)  # type: ignore[arg-type]
-    assert policies.asked == [5 if reasoning else None]
+    assert policies.asked == [5]
     assert numbers["best_response_gap"] == pytest.approx(0) and numbers["illegal_max"] == 0.5
 
 
@@ -290,7 +267,7 @@ def test_the_gap_of_a_matrix_game_is_what_a_best_response_gains(make_config) -> 
     class Asked:
         reasoning = False
 
-        def ask(self, decisions) -> list[Answer]:
+        def ask(self, decisions, samples: int) -> list[Answer]:
             assert all(set(decision.legal_actions) == {"rock", "paper", "scissors"} for decision in decisions)
             return [Answer(shown[decision.agent_id], 0.1 * decision.seat) for decision in decisions]
 

@@ -26,11 +26,9 @@ from rllib_lmgame.rollouts.item_order import ItemOrder, passes
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, Trajectory, Turn
 from rllib_lmgame.settings.sections.supervised import (
-    ConstantGroupsOptions,
     DataSelectionOptions,
     NormalizeRewardsOptions,
     OverlongOptions,
-    spare_groups,
 )
 
 few = settings(max_examples=50)
@@ -119,7 +117,7 @@ def test_groups_are_chosen_by_what_was_earned_and_normalized_by_what_is_left_of_
     alike = [episode([1.0], "alike", tokens=tokens) for tokens in (5, 20)]
     kept = [episode([reward], "kept", tokens=tokens) for reward, tokens in ((1.0, 5), (0.0, 20), (1.0, 10))]
     options = DataSelectionOptions(
-        zero_variance_groups=ConstantGroupsOptions(type="drop"),
+        zero_variance_groups="drop",
         normalize_rewards=NormalizeRewardsOptions(type="group", deviation=False),
         overlong=OverlongOptions(tokens=10, buffer=4, penalty=2.0),
     )
@@ -131,7 +129,7 @@ def test_groups_are_chosen_by_what_was_earned_and_normalized_by_what_is_left_of_
 @few
 @given(
     st.lists(st.tuples(rewards, st.sampled_from("ab"), st.sampled_from("pq"), st.sampled_from("xy")), max_size=9),
-    st.sampled_from(["none", "group", "batch", "game", "role"]),
+    st.sampled_from(["group", "batch", "game", "role"]),
     st.booleans(),
 )
 def test_returns_are_normalized_among_what_is_compared(played, over, divide) -> None:
@@ -140,9 +138,6 @@ def test_returns_are_normalized_among_what_is_compared(played, over, divide) -> 
     ]
     normalize_rewards(episodes, over, divide)
     for (found, game, role, module), now in zip(played, returns_of(episodes), strict=True):
-        if over == "none":
-            assert now == sum(found)
-            continue
         among = [
             sum(other)
             for other, of_game, of_role, of_module in played
@@ -174,7 +169,7 @@ def test_zero_variance_groups_are_played_again_elsewhere(groups: int, rounds: in
         return (luck >> (plan.index // 2 % 20)) % 2 == 1
 
     calls: list[list[EpisodePlan]] = []
-    options = DataSelectionOptions(zero_variance_groups=ConstantGroupsOptions(type="drop", max_refill=rounds))
+    options = DataSelectionOptions(zero_variance_groups={"type": "drop", "max_refill": rounds})
     chosen = play_and_select(planned(0, groups), player(constant, calls), planned, options, least=min(least, groups))
     varied = 0
     for number, plans in enumerate(calls):
@@ -189,41 +184,6 @@ def test_zero_variance_groups_are_played_again_elsewhere(groups: int, rounds: in
     assert counts["groups"] == sum(map(len, calls)) / 2 and counts["groups"] - counts["zero_variance_groups"] == varied
     assert counts["kept_groups"] == max(varied, min(least, groups)) == len(chosen.episodes) / 2
     assert counts["refill_rounds"] == len(calls) - 1 and chosen.result.wall_s == len(calls)
-
-
-@few
-@given(st.integers(1, 5), st.integers(0, 2), st.integers(0, 2**20), st.sampled_from([1.25, 2.0]))
-def test_the_filter_sees_what_finished_and_a_refill_is_oversampled_too(groups, rounds, luck, factor) -> None:
-    def planned(number: int, count: int) -> list[EpisodePlan]:
-        return plan_episodes(
-            2 * count, run_seed=1, purpose=f"train-{number}", iteration=0, group_size=2, oversample=factor
-        )
-
-    def constant(plan: EpisodePlan) -> bool:
-        return (luck >> (plan.index // 2 % 20)) % 2 == 1
-
-    def play(plans) -> PlayResult:
-        """The last ones are the first to finish."""
-        needed = sum(not plan.spare for plan in plans)
-        finished = player(constant, calls)(plans).episodes[len(plans) - needed :]
-        return PlayResult(episodes=finished, aborted=[plan.episode_id for plan in plans[: len(plans) - needed]])
-
-    calls: list[list[EpisodePlan]] = []
-    options = DataSelectionOptions(
-        zero_variance_groups=ConstantGroupsOptions(type="drop", max_refill=rounds), oversample=factor
-    )
-    chosen = play_and_select(planned(0, groups), play, planned, options)
-    kept = [plan for plans in calls for plan in plans[sum(each.spare for each in plans) :]]
-    varied, missing = 0, groups
-    for plans in calls:
-        needed = sum(not plan.spare for plan in plans)
-        assert needed == 2 * missing and len(plans) == needed + 2 * spare_groups(missing, factor)
-        varied += sum(not constant(plan) for plan in plans[len(plans) - needed :: 2])
-        missing = groups - varied
-    assert missing <= 0 or len(calls) == rounds + 1
-    assert chosen.counts["aborted_episodes"] == sum(plan.spare for plans in calls for plan in plans)
-    assert chosen.counts["groups"] == len(kept) / 2 and chosen.counts["kept_groups"] == max(varied, 1)
-    assert len({plan.index for plans in calls for plan in plans}) == sum(map(len, calls))
 
 
 class Loop(LMGamePPO):
@@ -294,7 +254,7 @@ def test_passes_over_lists_are_counted_with_groups_refills_and_a_resume(group_si
 def test_an_episode_of_no_group_stays() -> None:
     """There is nothing it could be compared with."""
     episodes = [episode([1.0], ""), episode([2.0], "a"), episode([2.0], "a"), episode([2.0], "b"), episode([3.0], "b")]
-    options = DataSelectionOptions(zero_variance_groups=ConstantGroupsOptions(type="drop"))
+    options = DataSelectionOptions(zero_variance_groups="drop")
     selected = play_and_select([], lambda _: PlayResult(episodes=episodes), lambda *_: [], options)
     assert selected.episodes == [episodes[0], *episodes[3:]]
     assert (selected.counts["groups"], selected.counts["kept_groups"], selected.counts["kept_episodes"]) == (2, 1, 3)
@@ -302,48 +262,3 @@ def test_an_episode_of_no_group_stays() -> None:
         [], lambda _: PlayResult(episodes=episodes), lambda *_: [], options, all_teach=True
     )
     assert beside_a_teacher.episodes == episodes and beside_a_teacher.counts["zero_variance_groups"] == 1
-
-
-def test_every_round_of_a_refill_plays_levels_of_its_own() -> None:
-    options = {
-        "env": "lmgame/Sokoban-v0",
-        "text_rollouts": {"episodes_per_iteration": 8, "group_size": 2},
-        "data_selection": {"zero_variance_groups": {"type": "drop", "max_refill": 3}},
-    }
-    calls: list[list[EpisodePlan]] = []
-
-    class Unlucky(Loop):
-        def play(self, plans, settings, **kwargs) -> PlayResult:  # type: ignore[override]
-            return player(lambda plan: True, self.calls)(plans)
-
-    config = LMGamePPOConfig().update_from_dict(options)
-    Unlucky(config, calls).play_and_select(config.settings, 0)
-    assert [len(plans) for plans in calls] == [8, 8, 8, 8]
-    assert len({plan.seed for plans in calls for plan in plans}) == 4 * 4
-    assert len({plan.episode_id for plans in calls for plan in plans}) == 4 * 8
-
-
-GROUPS = {"episodes_per_iteration": 32, "group_size": 8}
-
-
-OVERSAMPLED = {"data_selection": {"oversample": 1.25}, "text_rollouts": GROUPS}
-
-
-@pytest.mark.parametrize(
-    "beside",
-    [
-        {},
-        {"data_selection": {"oversample": 1.75}, "num_env_runners": 3},
-        {
-            "data_selection": {
-                "oversample": 2,
-                "zero_variance_groups": {"type": "drop", "max_refill": 2},
-                "reward_variance_filter": 0.5,
-            }
-        },
-        {"token_ppo": {"advantage_estimator": "vine"}},
-        {"data_selection": {}, "text_rollouts": {"deterministic": True}, "num_envs_per_env_runner": 1},
-    ],
-)
-def test_oversampling_goes_with_the_rest(beside) -> None:
-    LMGamePPOConfig().update_from_dict({"env": "lmgame/Sokoban-v0", **OVERSAMPLED, **beside}).validate()

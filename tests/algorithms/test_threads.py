@@ -189,15 +189,6 @@ def test_an_engine_by_itself_has_the_machine(monkeypatch: pytest.MonkeyPatch) ->
     assert (InferenceOptions(num_threads="auto").threads, InferenceOptions(num_threads=2).threads) == (6, 2)
 
 
-@pytest.mark.parametrize("value", ["all", "Auto", 0, 1.5, None, 1025])
-def test_other_numbers_of_threads_are_refused(value, make_config) -> None:
-    with pytest.raises(Exception, match=r"config\.inference\.num_threads: must be .* or 'auto', got"):
-        make_config(inference={"num_threads": value})
-    if value is not None:
-        with pytest.raises(Exception, match=r"config\.token_ppo\.num_threads: "):
-            make_config(token_ppo={"num_threads": value})
-
-
 @pytest.mark.slow
 def test_what_tune_reserved_is_read_in_the_trial(ray_cluster, make_config) -> None:
     """One CPU for the algorithm and one for the engine, of all that Ray was told of; what the tests ask of OpenMP is
@@ -264,7 +255,7 @@ def test_what_a_resumed_trial_needs_lies_in_the_storage_of_the_run() -> None:
         ({"num_gpus_per_learner": 1}, False),
         ({"inference": {"num_gpus_per_engine": 1}, "text_rollouts": {"deterministic": True}}, True),
         ({"data_selection": {"oversample": 2}}, False),
-        ({"num_env_runners": 1, "overlap": {"max_staleness": 1}}, False),
+        ({"num_env_runners": 1, "async_rollouts": {"max_staleness": 1}}, False),
     ],
 )
 def test_a_run_on_cpus_repeats_where_nothing_contradicts_it(make_config, settings, repeats) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rllib_lmgame.algorithms.measuring.measures import load_measure, measured_columns
 from rllib_lmgame.algorithms.measuring.tic_tac_toe import TicTacToeChances
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.measures.tic_tac_toe import chances, minimax_player, uniform_player
-from rllib_lmgame.rollouts.asking import Answer
+from rllib_lmgame.rollouts.batch_inference import Answer
 from rllib_lmgame.rollouts.records import GameConfig
 
 GAME = GameConfig(env="lmgame/TicTacToe-v0")
@@ -18,15 +16,8 @@ GAME = GameConfig(env="lmgame/TicTacToe-v0")
 class Asked:
     """Policies that play uniformly as X and, as O, the first empty cell."""
 
-    def __init__(self, reasoning: bool = False) -> None:
-        self.reasoning = reasoning
-
-    def ask(self, decisions) -> list[Answer]:
-        assert not self.reasoning
-        return [self._answer(decision) for decision in decisions]
-
-    def ask_for_samples(self, decisions, samples: int) -> list[Answer]:
-        assert self.reasoning and samples == 5
+    def ask(self, decisions, samples: int) -> list[Answer]:
+        assert samples == 5
         return [self._answer(decision) for decision in decisions]
 
     def _answer(self, decision) -> Answer:
@@ -39,10 +30,9 @@ def first_cell(cells: str) -> dict[str, float]:
     return {next(cell for cell in cells if cell not in "XO"): 1.0}
 
 
-@pytest.mark.parametrize("reasoning", [False, True])
-def test_numbers_are_those_of_the_players(reasoning: bool) -> None:
+def test_numbers_are_those_of_the_players() -> None:
     measure = TicTacToeChances(samples=5)
-    numbers = measure(GAME, Asked(reasoning))
+    numbers = measure(GAME, Asked())
     assert set(numbers) == set(measure.columns)
     as_x, as_o = chances(uniform_player, minimax_player, "X"), chances(first_cell, minimax_player, "O")
     assert (numbers["minimax_loss_first"], numbers["minimax_loss_second"]) == pytest.approx((as_x.loss, as_o.loss))
@@ -61,19 +51,3 @@ def test_a_game_that_may_be_cut_short_has_no_such_chances() -> None:
     for cell in "123546879":  # A draw on a full board.
         assert not session.step({session.to_act()[0]: cell}).truncated
     assert session.to_act() == ()
-
-
-def test_it_is_found_by_name_and_belongs_to_its_game(make_config) -> None:
-    assert isinstance(load_measure("tic_tac_toe", "key"), TicTacToeChances)
-    config = make_config(
-        env=GAME.env, env_config={}, evaluation_interval=1, evaluation_config={"measures": ["tic_tac_toe"]}
-    )
-    config.validate()
-    assert ("minimax_loss",) in measured_columns(config, ["tic_tac_toe"], [GAME])
-    with pytest.raises(ConfigError, match="KuhnPoker-v0 is not TicTacToe"):
-        make_config(
-            env="lmgame/KuhnPoker-v0",
-            env_config={},
-            evaluation_interval=1,
-            evaluation_config={"measures": ["tic_tac_toe"]},
-        ).validate()

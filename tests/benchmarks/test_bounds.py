@@ -6,9 +6,9 @@ from typing import Any
 
 import bounds
 import iteration
-import line_ups
 import numpy as np
 import pytest
+import several_policies
 from recital import Recital
 
 from rllib_lmgame.rollouts.records import Trajectory, Turn
@@ -75,10 +75,10 @@ def test_several_policies_are_compared_by_turns_per_second() -> None:
     one = {"turns": 100.0, "rollout_s": 2.0, "iteration_s": 4.0, "update_s": 1.0, "busy": 0.5}
     two = one | {"turns": 90.0, "rollout_s": 2.5}
     league = one | {"iteration_s": 8.0, "members": 8.0, "swaps": 2.0, "prepare_s": 0.1}
-    found = line_ups.figures({"one": one, "two": two, "league": league})
+    found = several_policies.figures({"one": one, "two": two, "league": league})
     assert found["two_per_one"] == pytest.approx(36 / 50) and found["two_iteration_per_one"] == pytest.approx(0.9)
     assert found["league_per_one"] == 1.0 and found["league_iteration_per_one"] == 0.5
-    assert {key for key, *_ in line_ups.ROWS} <= found.keys()
+    assert {key for key, *_ in several_policies.ROWS} <= found.keys()
 
 
 def test_writing_keeps_what_stands_below(tmp_path) -> None:

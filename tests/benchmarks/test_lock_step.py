@@ -56,7 +56,7 @@ def runner(tmp_path: Any) -> TextGameEnvRunner:
 
 def test_both_play_the_same(runner: TextGameEnvRunner) -> None:
     game = GameConfig(env="lock_step:Slow", env_config={"turns": 3})
-    plans, _ = runner.line_ups.seated(plan_episodes(6, run_seed=0, purpose="t", iteration=0), [game])
+    plans, _ = runner.agent_mapper.assigned(plan_episodes(6, run_seed=0, purpose="t", iteration=0), [game])
     one, two = (lock_step.Uneven(Replies(), lock_step.REPLY) for _ in range(2))
     returns = lock_step.ours(runner, one, plans, game)
     in_rounds = asyncio.run(lock_step.lock_step(two, runner.chat("player"), plans, game))

@@ -162,7 +162,7 @@ def test_a_checkpoint_or_a_model_plays(who: str, checkpoint, tiny_model_dir: str
     records, rows = read_log(tmp_path / "log"), [json.loads(line) for line in (tmp_path / "said").open()]
     assert len(records) == 3 and len(logged(tmp_path / "log").training) == 3
     assert len(rows) == len(logged(tmp_path / "said").training) == 6, "both seats of each"
-    assert {each["player"] for record in records for each in record["line_up"].values()} == {"language_model"}
+    assert {each["player"] for record in records for each in record["assignments"].values()} == {"language_model"}
 
 
 def test_an_endpoint_that_is_not_there_writes_nothing(tmp_path: Path, capsys) -> None:

@@ -111,7 +111,7 @@ def test_replies_that_cannot_be_read_stand_apart_from_illegal_moves_and_some_are
 
 
 def test_policies_of_a_run_play_their_roles_and_measures_stand_below_the_row() -> None:
-    """Line-ups are made before a game is dealt; so seats are roles, and win rates by role are those by team."""
+    """Assignments are made before a game is dealt; so seats are roles, and win rates by role are those by team."""
     policies = {"village": {"player": "solver"}, "wolves": {"player": "random"}}
     game = GameConfig(env="lmgame/Werewolf-v0", env_config={"players": 5})
     numbers = measured(game, policies=policies, mapping={"werewolf": "wolves", "*": "village"}, episodes=30)

@@ -240,7 +240,6 @@ def test_a_file_of_something_else_is_named_with_its_line(line, tmp_path, capsys)
         (["random", "--games", "lmgame/Maze-v0,"], "expected games joined by commas"),
         (["random", "--games", "lmgame/Maze-v0@{max_trns: 3}"], "max_trns"),
         (["random", "--suite", "glr"], "--suite: there is no suite 'glr'"),
-        (["random", "--suite", "smollm2"], "are several examples with other games"),
         (["random", "--suite", "grl:lmgame/Sokobn-v0"], "grl has no game 'lmgame/Sokobn-v0'; did you mean"),
         (["random", "--games", "lmgame/Maze-v0", "--baseline", "best"], "'best' is nobody who plays; players: random"),
         (["random", "--games", "lmgame/Maze-v0", "--samples", "0"], "--samples: must be at least 1"),

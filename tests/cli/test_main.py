@@ -135,21 +135,8 @@ def test_all_wrong_keys_of_a_file_are_named_at_once(file, capsys):
     assert sorted(map(tuple, places)) == sorted((f"{file}:{n}", key) for n, key in {**wrong, 10: "nope"}.items())
 
 
-@pytest.mark.parametrize(
-    ("text", "system"),
-    [
-        ("rollout: {agent_group_num: [8]}\ntrainer: {total_training_steps: 200}\n", "GRL or verl"),
-        ("simpleSokobanAgent: {agent_type: sokobanAgent, agent_config: {}, env_config: {}}\n", "GRL"),
-        ("experiment_name: x\ntraining: {algorithm: ppo}\n", "MRLM"),
-        ("data: {train_batch_size: 8}\nactor_rollout_ref: {}\n", "GRL or verl"),
-    ],
-)
-def test_a_file_of_another_system_points_to_the_page_of_its_keys(text, system, tmp_path, capsys):
+def test_settings_in_a_file_point_to_the_command_and_the_page_of_other_systems(tmp_path, capsys):
     path = tmp_path / "x.yaml"
-    path.write_text(text)
-    assert main(["train", "file", str(path)]) == 2
-    said = capsys.readouterr().err
-    assert f"a configuration of {system};" in said and "docs/coming-from.md" in said
     assert main(["train", "--config", str(path)]) == 2
     said = capsys.readouterr().err
     assert f"`rllib train file {path}`" in said and "docs/coming-from.md" in said

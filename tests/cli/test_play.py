@@ -17,10 +17,6 @@ SELF_PLAY = {
     "env_config": {"max_invalid_actions": 1},
     "text_rollouts": {"constrained_decoding": True},
 }
-TAUGHT = {
-    "policies": {"player": {}, "teacher": {"player": "minimax"}},
-    "policy_mapping_fn": {"X": "teacher", "O": "player"},
-}
 WATCH = ["--seat", "none", "--no-pause"]
 
 Checkpoint = Callable[..., str]
@@ -74,14 +70,12 @@ def test_players_without_a_seat_take_the_others(terminal: Terminal) -> None:
     assert "player_0: you, player_1: solver, player_2: random" in out
 
 
-def test_the_short_ways_to_name_players_seat_the_same(terminal: Terminal, checkpoint: Checkpoint) -> None:
+def test_a_checkpoint_takes_the_seats_nobody_is_named_for(terminal: Terminal, checkpoint: Checkpoint) -> None:
     place = checkpoint(**SELF_PLAY)
-    out = terminal.play(TIC_TAC_TOE, "--against", "minimax", "--seat", "O", typed="! ! ! ! !")
-    assert "X (minimax)> (has replied)" in out and "the game is over" in out
-    out = terminal.play("--checkpoint", place, "--against", "minimax", "--seat", "O", "--no-pause")
-    assert "X (minimax)> " in out and "O (player)> <answer>" in out
+    out = terminal.play("--checkpoint", place, "--players", "X=minimax", *WATCH)
+    assert "X (minimax)> " in out and f"O ({place})> <answer>" in out
     out = terminal.play("--checkpoint", place, *WATCH, "--temperature", "0")
-    assert "X (player)> <answer>" in out and "O (player)> <answer>" in out and "the game is over" in out
+    assert f"X ({place})> <answer>" in out and f"O ({place})> <answer>" in out and "the game is over" in out
 
 
 def test_what_others_do_is_not_shown_to_a_person(monkeypatch: pytest.MonkeyPatch, terminal: Terminal) -> None:
@@ -136,7 +130,7 @@ def test_watch_the_game_of_the_checkpoint(checkpoint: Checkpoint, terminal: Term
     place = checkpoint()
     first, again, other = (terminal.play("--checkpoint", place, "--no-pause", "--seed", seed) for seed in "112")
     assert first.startswith("lmgame/Sokoban-v0 {'split': 'test', 'max_turns': 4, 'max_actions': 20}")
-    assert "player (4 turns left) (player)> " in first and "<answer>" in first and "reward: player -" in first
+    assert f"player (4 turns left) ({place})> " in first and "<answer>" in first and "reward: player -" in first
     assert "success: no\n" in first and not terminal.prompts
     assert first == again != other
 
@@ -158,17 +152,9 @@ def test_pause_and_leave(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 def test_against_the_model(checkpoint: Checkpoint, terminal: Terminal) -> None:
     place = checkpoint(**SELF_PLAY)
     out = terminal.play(TIC_TAC_TOE, "--checkpoint", place, "--seat", "O", typed="! ! ! ! !")
-    assert "O: you" in out and out.count("X (player)> ") >= 3
+    assert "O: you" in out and out.count(f"X ({place})> ") >= 3
     assert all(prompt.startswith("O> ") for prompt in terminal.prompts) and "the game is over" in out
     assert "O" in out.rpartition("success: ")[2] or "return: X 0, O 0" in out
-
-
-def test_scripted_opponent_of_training(checkpoint: Checkpoint, terminal: Terminal) -> None:
-    place = checkpoint(**SELF_PLAY, **TAUGHT)
-    out = terminal.play("--checkpoint", place, *WATCH)
-    assert "X (teacher)> " in out and "O (player)> <answer>" in out
-    out = terminal.play("--checkpoint", place, "--seat", "O", "--policy", "player", typed="! ! ! ! !")
-    assert "X (player)> " in out
 
 
 def test_who_has_no_tokens_left(checkpoint: Checkpoint, terminal: Terminal) -> None:
@@ -203,8 +189,8 @@ def test_a_game_that_hangs_is_left(where, checkpoint, tmp_path, monkeypatch, ter
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     rollouts = {**SELF_PLAY["text_rollouts"], "env_step_timeout_s": 0.5}  # type: ignore[dict-item]
-    place = checkpoint(**{**SELF_PLAY, **TAUGHT, "text_rollouts": rollouts})
-    game = ["hanging_game:Hangs", "--checkpoint", place, "--env-config", f"{{where: {where}}}"]
+    place = checkpoint(**{**SELF_PLAY, "text_rollouts": rollouts})
+    game = ["hanging_game:Hangs", "--checkpoint", place, "--players", "minimax", "--env-config", f"{{where: {where}}}"]
     assert f"{where} took longer than" in terminal.play(*game, *WATCH, status=1)
 
 
@@ -214,16 +200,10 @@ def test_a_game_that_hangs_is_left(where, checkpoint, tmp_path, monkeypatch, ter
         ([], "name a game"),
         ([TIC_TAC_TOE, "--players", "Y=random"], "there is no seat 'Y'; seats: X, O"),
         ([TIC_TAC_TOE, "--players", "X=random", "X=minimax"], "seat 'X' is given twice"),
-        ([TIC_TAC_TOE, "--players", "random", "minimax"], "cannot both take all other seats"),
+        ([TIC_TAC_TOE, "--players", "random", "minimax"], "the rest of the seats is given twice"),
         ([TIC_TAC_TOE, "--players", "X=random", "--seat", "X"], "seat 'X' is yours and random's"),
         ([TIC_TAC_TOE, "--players", "X=random", "--seat", "none"], "nobody takes the seat 'O'"),
         ([TIC_TAC_TOE, "--players", "X=randm"], "did you mean 'random'?"),
-        ([TIC_TAC_TOE, "--against", "randm"], "--against: unknown player 'randm'; did you mean 'random'?"),
-        (
-            [TIC_TAC_TOE, "--players", "X=random", "--against", "random"],
-            "--against: not allowed with argument --players",
-        ),
-        ([TIC_TAC_TOE, "--players", "X=random", "--policy", "p"], "--policy: does not go with --players"),
         (
             [TIC_TAC_TOE, "--players", "X=openai:m@http://127.0.0.1:1/v1", "--config", "{endpoint: {attempts: 1}}"],
             "no answer from http://127.0.0.1:1/v1",
@@ -231,7 +211,6 @@ def test_a_game_that_hangs_is_left(where, checkpoint, tmp_path, monkeypatch, ter
         ([TIC_TAC_TOE, "--players", "X=random", "--config", "{endpoint: {attempts: 0}}"], "endpoint.attempts"),
         (["--checkpoint", "/no/such"], "no such directory"),
         (["--checkpoint", "{}", "--seat", "playr"], "did you mean 'player'"),
-        (["--checkpoint", "{}", "--policy", "playr"], "--policy: 'playr' is no policy or league member of the"),
         (["--checkpoint", "{}", "--temperature", "-1"], "at least 0"),
         (["--checkpoint", "{}", "--env-config", "{num_box: 1}"], "did you mean 'num_boxes'"),
         (["lmgame/Sokobn-v0", "--checkpoint", "{}"], "did you mean 'lmgame/Sokoban-v0'"),

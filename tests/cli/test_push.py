@@ -186,21 +186,6 @@ def test_a_repository_that_is_public_already_is_told(
     assert ("note: me/model is public\n" in capsys.readouterr().err) == (not flags)
 
 
-@pytest.mark.parametrize(
-    ("license_id", "words"),
-    [("gemma", "bind you and whoever gets"), ("apache-2.0", "from a/base, apache-2.0"), ("", "add `license:`")],
-)
-def test_the_terms_of_the_base_model_are_told(
-    license_id: str, words: str, checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place = Path(checkpoint())
-    said = f"license: {license_id}\n" if license_id else ""
-    (place / "hf" / "README.md").write_text(f"---\nbase_model: a/base\n{said}---\n# A model\n")
-    write_manifest(place)
-    assert main(["push", str(place), "me/model", "--dry-run"]) == 0
-    assert words in capsys.readouterr().err
-
-
 def test_a_dry_run_sends_nothing(hub: Hub, checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["push", checkpoint(), "me/model", "--dry-run"]) == 0
     assert "model.safetensors" in capsys.readouterr().out and hub.asked == []

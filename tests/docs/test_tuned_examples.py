@@ -28,17 +28,16 @@ from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.base.schedule import ScheduleOptions
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.experiments.checks import check, prompts
-from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.checks.outside import dry_run_outside, stand_in_for_missing
-from rllib_lmgame.experiments.checks.resources import request_of
+from rllib_lmgame.experiments.checks.resources import gpu_lines, request_of
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file, read_experiments
 from rllib_lmgame.experiments.files.schema import file_schema
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
-from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.microbatch import MOST_TOKENS
 from rllib_lmgame.policies.model.pretrained import PRETRAINED
+from rllib_lmgame.settings.plugins import ESTIMATORS
 from rllib_lmgame.settings.sections.supervised import share_of_groups
 
 EXAMPLES = Path(__file__).parents[2] / "tuned_examples"
@@ -244,7 +243,7 @@ def test_no_example_without_a_critic_sets_options_of_one() -> None:
             estimator = spec.options.config.get("token_ppo", {}).get(
                 "advantage_estimator", "grpo" if spec.options.run == "LMGameGRPO" else "gae"
             )
-            if not resolve_estimator(estimator).needs_critic:
+            if not ESTIMATORS.class_of(estimator).needs_critic:
                 keys = written(spec.options.config)
                 without.append(spec.name)
                 assert not [key for key in keys if re.match("freeze_backbone_for_value$|vf_|value_|critic_", key)], path
@@ -295,8 +294,8 @@ def test_gpu_example_has_grl_settings(path: Path) -> None:
             assert not PolicyFacts(config, "player").needs_critic
         else:
             assert (config.lambda_, config.entropy_coeff, config.token_ppo_options.critic.lr) == (1.0, 0.001, 1e-5)
-            assert config.use_kl_loss and config.token_ppo_options.kl.schedule == [[0, 0.001]]
-            assert config.token_ppo_options.kl.in_ == "reward"
+            assert config.use_kl_loss and config.token_ppo_options.kl.coef == 0.001
+            assert config.token_ppo_options.kl.as_ == "reward"
 
 
 @pytest.mark.slow
@@ -374,7 +373,7 @@ def test_agentgym_example_has_its_settings(path: Path) -> None:
             0.2,
             0.001,
         )
-        assert config.use_kl_loss and (ppo.kl.schedule, ppo.kl.in_, ppo.kl.gradient) == ([[0, 0.001]], "loss", "k3")
+        assert config.use_kl_loss and (ppo.kl.coef, ppo.kl.as_, ppo.kl.loss_estimator) == (0.001, "loss", "k3")
         assert model.max_tokens_per_turn == tokens
         assert model.context_length <= (ppo.microbatch or MOST_TOKENS)
 
@@ -473,7 +472,7 @@ def test_one_file_has_grls_prompts_and_tags_task_by_task() -> None:
 
 
 @each(MULTIPLAYER_FILES)
-def test_multiplayer_example_has_a_tiny_one_of_each_line_up(path: Path) -> None:
+def test_multiplayer_example_has_a_tiny_one_of_each_mapping(path: Path) -> None:
     names = {spec.name.partition("-qwen")[0] for spec in read_experiments(str(path), [])}
     assert len(names) == 10
     assert {f"{name}-tiny" for name in names} <= {tiny.stem for tiny in TINY_FILES}
@@ -539,7 +538,8 @@ def test_kuhn_example_has_the_measured_recipe() -> None:
     assert (config.supervised_options.expert, config.supervised_options.max_steps) == ("random", 100)
     scale = config.text_rollout_options.reward_scale
     assert scale == 0.5
-    assert config.token_ppo_options.kl.schedule == [[0, 0.8 * scale], [iterations, 0.4 * scale]], "0.8 to 0.4 chips"
+    points = [[0, 0.8 * scale], [iterations, 0.4 * scale]]
+    assert config.schedule_options["token_ppo.kl.coef"].points == points, "0.8 to 0.4 chips"
     assert config.token_ppo_options.normalize_advantages == "center_role"
     assert config.token_ppo_options.ema_decay == 0.95
     assert as_mapping(config.token_ppo_options.kl.reference) == {"type": "ema", "decay": 0.95}
@@ -547,7 +547,7 @@ def test_kuhn_example_has_the_measured_recipe() -> None:
 
 
 def test_kuhn_league_differs_from_self_play_as_the_results_say() -> None:
-    """Its line-up and the settings that docs/results/self-play.md gives self-play for the comparison, nothing else."""
+    """Its assignment and the settings that docs/results/self-play.md gives self-play to compare, nothing else."""
     page = (EXAMPLES.parent / "docs" / "results" / "self-play.md").read_text(encoding="utf-8")
     command = next(line.strip() for line in page.splitlines() if "kuhn-selfplay" in line and "ppo_iteration" in line)
     words = shlex.split(command)

@@ -14,7 +14,7 @@ from ray.tune import Callback
 
 from rllib_lmgame.envs.contract import InvalidAction, TextAECGame
 from rllib_lmgame.envs.contract.base import TextGame
-from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
+from rllib_lmgame.learners.advantages import AdvantageInputs, Estimator
 from rllib_lmgame.learners.data.batching import PackedBatch
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
 from rllib_lmgame.learners.objectives.ppo import PPOObjective
@@ -138,7 +138,7 @@ class Shouted(ReplyFormat):
         return f"!!{action}!!"
 
 
-class MeanOfGroup:
+class MeanOfGroup(Estimator):
     """Advantage estimator: how much better than the others of its group."""
 
     needs_groups = True

@@ -77,13 +77,13 @@ def test_a_run_with_slow_copies_goes_on_where_it_was(start: Any, on_doors: Any, 
 
 
 def test_data_that_says_no_rewards_is_refused(tiny_dict: Any, tmp_path: Path) -> None:
-    from rllib_lmgame.experiments.checks.taught import check_data
+    from rllib_lmgame.experiments.checks.datasets import check_data
 
     said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     step = {"state": "s", "action": "a", "reward": -1, "done": False}
     cases = {
-        json.dumps({"messages": said}): r"line 1: values are learnt of rewards, and it says none",
-        json.dumps(step): r"values are learnt of rewards, and it says none of a whole episode",
+        json.dumps({"messages": said}): r"line 1: values need rewards",
+        json.dumps(step): r"values need rewards of whole episodes",
         json.dumps({"messages": said, "reward": 0}): "all rewards of 1 episodes are 0",
         json.dumps({"input_ids": [1, 2], "reward": 1}): "line 1: holds token ids, maybe of another tokenizer",
     }
@@ -92,7 +92,7 @@ def test_data_that_says_no_rewards_is_refused(tiny_dict: Any, tmp_path: Path) ->
         path.write_text(text)
         config = config_of("LMGameILQL", tiny_dict(env=None, env_config={}, supervised={"data": str(path)}))
         with pytest.raises(ConfigError, match=message) as caught:
-            check_data([config])
+            check_data(config, lambda policy: None)
         assert caught.value.path == "config.supervised.data"
 
 

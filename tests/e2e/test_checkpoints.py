@@ -311,7 +311,7 @@ def test_a_league_of_twelve_that_tune_starts_again_ends_as_if_it_had_not_stopped
         seed=3,
         league={"snapshot_every": 1, "max_members": 12, "opponent_engines": 2},
         text_rollouts={"deterministic": True, "constrained_decoding": True},
-        token_ppo={"importance": None},
+        token_ppo={"importance_sampling": None},
     )
     told, ends = "league/league.json", []
     for name in ("whole", "killed"):

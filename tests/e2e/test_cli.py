@@ -172,7 +172,12 @@ def test_a_run_that_is_killed_in_the_middle_of_what_it_writes_or_sends_goes_on_f
     rllib: Rllib, write_file: WriteFile, tmp_path: Path, point: str
 ) -> None:
     league = {"snapshot_every": 1, "max_members": 4}
-    kuhn = {"env": "lmgame/KuhnPoker-v0", "env_config": {}, "league": league, "token_ppo": {"importance": None}}
+    kuhn = {
+        "env": "lmgame/KuhnPoker-v0",
+        "env_config": {},
+        "league": league,
+        "token_ppo": {"importance_sampling": None},
+    }
     file = write_file("killed", 5, text_rollouts={"constrained_decoding": True}, **kuhn)
     spec = yaml.safe_load(Path(file).read_text())
     spec["killed"] |= {"run": "faulty_games:DiesWithItsDriver", "checkpoint_config": {"checkpoint_frequency": 1}}

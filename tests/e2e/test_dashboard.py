@@ -21,7 +21,7 @@ from rllib_lmgame.telemetry import gauges
 RUN = """
 import sys
 from rllib_lmgame.experiments.run.cluster import running_cluster
-from rllib_lmgame.experiments.run.options import RunOptions
+from rllib_lmgame.experiments.run.cluster import RunOptions
 
 with running_cluster([], RunOptions(address="local", num_cpus=2, object_store_memory=10**8, dashboard=True)):
     print("up", flush=True)

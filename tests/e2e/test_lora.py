@@ -155,7 +155,7 @@ def test_one_engine_holds_the_base_and_an_adapter_for_everybody(start: Any, make
         "league": {**LEAGUE["league"], "opponent_engines": 2},
         "inference": {"engine": "vllm", "adapters": True},
         # Its log-probabilities are the same up to rounding only: here they stay out of the loss.
-        "token_ppo": {**LEAGUE["token_ppo"], "importance": None},
+        "token_ppo": {**LEAGUE["token_ppo"], "importance_sampling": None},
     }
     algorithm = start(make_config(**LEAGUE | changes))
     for _ in range(3):

@@ -107,17 +107,17 @@ def check_games_and_seats(played) -> None:
     met = set()
     sat: dict[tuple[str, str, int], set[tuple[str, ...]]] = {}
     for record in played:
-        seats = tuple(record["line_up"])
-        line_up = {seat: assignment["module_id"] for seat, assignment in record["line_up"].items()}
+        seats = tuple(record["assignments"])
+        assignments = {seat: assignment["module_id"] for seat, assignment in record["assignments"].items()}
         assert any(
-            line_up == {seat: matchmaker(seat, agent_ids=seats, seed=seed) for seat in seats} for seed in range(4)
+            assignments == {seat: matchmaker(seat, agent_ids=seats, seed=seed) for seat in seats} for seed in range(4)
         )
-        met.add(tuple(line_up.values()))
+        met.add(tuple(assignments.values()))
         iteration = record["episode_id"].rpartition("-")[0]
-        sat.setdefault((iteration, record["game"], record["seed"]), set()).add(tuple(line_up.values()))
+        sat.setdefault((iteration, record["game"], record["seed"]), set()).add(tuple(assignments.values()))
         for step in record["steps"]:
-            assert all(action == "2" for seat, action in step["actions"].items() if line_up[seat] == "greedy")
-    assert all(len(line_ups) == 1 for line_ups in sat.values())
+            assert all(action == "2" for seat, action in step["actions"].items() if assignments[seat] == "greedy")
+    assert all(len(agent_mapper) == 1 for agent_mapper in sat.values())
     assert met == {("player", "greedy"), ("player", "chance"), ("greedy", "player"), ("chance", "player")}
 
 

@@ -161,6 +161,6 @@ def test_what_is_evaluated_plays_an_endpoint_and_the_log_says_who_sat_where(
     assert set(row["win_rate"]) == {"player", "stone"} and row["num_episodes"] == 4
     assert {(body["temperature"], body["max_tokens"]) for body in endpoint.asked} == {(0.5, 8)}
     log = read_log(out / "results.jsonl")
-    line_ups = [{agent: seat["module_id"] for agent, seat in game["line_up"].items()} for game in log]
-    assert [line["player_0"] for line in line_ups].count("stone") == 2 and len(line_ups) == 4
-    assert all(set(line.values()) == {"player", "stone"} for line in line_ups)
+    agent_mapper = [{agent: seat["module_id"] for agent, seat in game["assignments"].items()} for game in log]
+    assert [line["player_0"] for line in agent_mapper].count("stone") == 2 and len(agent_mapper) == 4
+    assert all(set(line.values()) == {"player", "stone"} for line in agent_mapper)

@@ -113,7 +113,7 @@ def test_the_measured_loss_is_the_loss_of_an_update_that_changes_nothing(start, 
     for number, row in enumerate(rows):
         row["messages"][2]["weight"] = 0.25 * (number % 3)
     algorithm = start(sft(config(rows, validation_share=0.5)))
-    episodes = algorithm._stage._data.held_out(algorithm.env_runner)
+    episodes = algorithm._stage.data.held_out(algorithm.env_runner)
     objective = SupervisedObjective(1, 1e-3)
     (measured,) = foreach_learner(algorithm.learner_group, lambda learner: learner.measured_losses(episodes, objective))
     model = AutoModelForCausalLM.from_pretrained(algorithm.config.language_model_options.model, dtype=torch.float32)

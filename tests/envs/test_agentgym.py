@@ -416,8 +416,8 @@ def test_an_item_that_both_lists_have_is_tested_alone() -> None:
 
 
 def test_published_lists_of_items_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = tmp_path / "agentgym-ids"
-    files.mkdir()
+    files = tmp_path / "data" / "agentgym-ids"
+    files.mkdir(parents=True)
     items_file(files / "textcraft_train.json", *(f"textcraft_{n}" for n in range(20)))
     items_file(files / "textcraft_test.json", "textcraft_77")
     monkeypatch.setenv("RLLIB_LMGAME_DATA", str(tmp_path / "data"))
@@ -425,7 +425,8 @@ def test_published_lists_of_items_are_named(tmp_path: Path, monkeypatch: pytest.
     with serving("textcraft") as server:
         with pytest.raises(ConfigError, match=r"env_config\.ids: .*rllib data fetch agentgym-ids"):
             begun(server, **named)
-        assert main(["data", "fetch", "agentgym-ids", "--from", str(files)]) == 0
+        said = {"parts": ["textcraft", "textcraft-test"], "files": {}}
+        (files / "SOURCE.json").write_text(json.dumps(said))
         assert item_of(begun(server, **named, split="test")) == 77
         assert item_of(begun(server, **named, split="all")) < 20
 

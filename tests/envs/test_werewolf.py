@@ -189,7 +189,7 @@ def test_who_forfeits_leaves_alone_and_has_lost() -> None:
 
 def test_a_person_at_the_table_is_told_no_secret(monkeypatch, capsys) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("nobody\n" * 40))
-    assert main(["play", GAME, "--against", "solver", "--seat", "doctor", "--seed", "4"]) == 0
+    assert main(["play", GAME, "--players", "solver", "--seat", "doctor", "--seed", "4"]) == 0
     game, end = capsys.readouterr().out.split("the game is over;")
     before = game.rpartition("reward: ")[0]
     assert "doctor>" in before and not any(word in before for word in ("werewolf_", "villager_", "seer>", "reward:"))

@@ -130,55 +130,6 @@ def test_a_plain_checkpoint_of_a_stranger_plays(write: Write, capsys: pytest.Cap
     assert "lmgame/Sokoban-v0" in capsys.readouterr().out
 
 
-def test_ones_own_game_is_as_pleasant_as_before(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where the user names the game, or says that the checkpoint is trusted."""
-    theirs = str(write(env=BY_PATH, env_config={"max_turns": 2}))
-    assert main(["play", "--checkpoint", theirs]) == 2
-    assert main(["play", "lmgame/Sokoban-v0", "--checkpoint", theirs, "--no-pause"]) == 0
-    assert main(["play", BY_PATH, "--checkpoint", theirs, "--no-pause"]) == 0
-    assert "'max_turns': 2" in capsys.readouterr().out, "its options come along as far as they are plain data"
-    assert main(["play", "--checkpoint", theirs, "--trust-checkpoint", "--no-pause"]) == 0
-
-
-def test_naming_the_game_lifts_the_refusal_for_it_alone(make_config) -> None:
-    values = make_config(
-        games=[{"env": "their:Game"}, {"env": BY_PATH, "env_config": {"symbols": "0123456"}}]
-    ).settings.as_yaml()
-    taken = of_a_stranger(values, [BY_PATH])
-    assert [game["env"] for game in taken["games"]] == [BY_PATH]
-    assert of_a_stranger({**values, "evaluation_config": {"games": [{"env": "x:Y"}], "temperature": 0.0}}, [BY_PATH])[
-        "evaluation_config"
-    ] == {"temperature": 0.0}, "how replies are sampled is not the game's"
-    assert of_a_stranger(values, ["lmgame/Chess-v0"])["env"] == "lmgame/Chess-v0"
-    with pytest.raises(ConfigError, match="data"):
-        of_a_stranger(
-            {
-                **values,
-                "games": [{"env": "rllib_lmgame.envs.games.mathematics.gsm8k:GSM8K", "env_config": {"data": "/x"}}],
-            },
-            ["rllib_lmgame.envs.games.mathematics.gsm8k:GSM8K"],
-        )
-
-
-@pytest.mark.parametrize(
-    ("game", "options"),
-    [
-        ("agentgym:maze", {"url": "http://h"}),
-        ("agentgym:maze", {"ids": "/etc/passwd"}),
-        ("agentgym:maze", {"id_table": "/etc/passwd"}),
-        ("agentgym:maze", {"categories": "/home"}),
-        ("lmgame/WebArena-v0", {"storage_state": "/home"}),
-        ("lmgame/WebArena-v0", {"judge": "openai:m@http://h/v1#AWS_SECRET_ACCESS_KEY"}),
-    ],
-)
-def test_naming_a_game_on_a_server_does_not_name_the_server(make_config, game: str, options: dict[str, str]) -> None:
-    """Nor the files, cookies and models that a stranger's checkpoint says beside it."""
-    values = {**make_config().settings.as_yaml(), "env": game, "env_config": options}
-    with pytest.raises(ConfigError, match="is not taken from a checkpoint") as caught:
-        of_a_stranger(values, [game])
-    assert caught.value.path == f"config.env_config.{next(iter(options))}"
-
-
 def test_code_beside_a_strangers_weights_is_refused(write: Write) -> None:
     place = write()
     (place / "hf" / "modeling_own.py").write_text("x = 1\n")
@@ -322,7 +273,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), json_values, max_size=5))
 @example({"algorithm_config_overrides_per_module": None})
 @example({"algorithm_config_overrides_per_module": {"player": {"token_ppo": 5}}})

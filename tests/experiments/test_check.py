@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import sys
@@ -42,14 +41,6 @@ def error_of(text: str, *overrides: str) -> ConfigError:
 
 
 RAISING = """
-class Raising(type):
-    def __getattribute__(cls, name):
-        if name == "entry":
-            raise RuntimeError("no entry")
-        return super().__getattribute__(name)
-
-class Engine(metaclass=Raising): ...
-
 class Estimator:
     def __call__(self, inputs):
         return inputs.rewards
@@ -60,9 +51,6 @@ class NoGroups(Estimator):
 class Leaving(Estimator):
     def __init__(self):
         raise SystemExit(3)
-
-class ReadsFive(Estimator):
-    reads = 5
 
 class Player:
     act = property(lambda self: 1 / 0)
@@ -86,63 +74,34 @@ def broken_module(tmp_path, monkeypatch):
     [
         (GAME, "config.inferenc={x: 1}", "did you mean 'config.inference'"),
         (GAME, "config.temperature=1", "'config.inference.temperature'"),
-        (GAME, "cliphigh=0.3", "'config.token_ppo.policy_loss.clip_high'"),
         (GAME, "learning_rate=1", "'config.lr'"),
-        (GAME, "config.advantage_estimator=grpo", "did you mean 'config.token_ppo.advantage_estimator'"),
-        (GAME, "config.critic={}", "did you mean 'config.token_ppo.critic'"),
-        (GAME, "config.kl={}", "did you mean 'config.token_ppo.kl'"),
         (GAME, "policy_loss=clip", "did you mean 'config.token_ppo.policy_loss'"),
         (GAME, "token_ppo={policy_loss: {clip_high: 0.3}}", "'config.token_ppo'"),
-        (GAME, "config.token_ppo.kl.rference=ema", "did you mean 'reference'"),
-        (GAME, "config.token_ppo.lr=1e-4", "'config.lr'"),
         (GAME, "config.inference.max_tokens_per_turn=8", "'config.language_model.max_tokens_per_turn'"),
         (GAME, "config.policies.a.language_model.temperature=1", "'config.inference.temperature'"),
         (GAME, "config.inference.temperature='1e-1'", "without quotes"),
         (GAME, "config.lr={loguniforn: [1e-6, 1e-4]}", "no search space 'loguniforn'; did you mean 'loguniform'"),
         (GAME, "config.token_ppo.policy_loss.clip_high={grid: [0.2, 0.3]}", "did you mean 'grid_search'"),
-        (GAME, "config.gamma={any: [0.2, 0.3]}", "known: uniform"),
         (GAME, "config.env_config.max_turns={values: [1, 2]}", "must be a valid integer, got the mapping"),
-        (GAME, "config.inference.engine={type: x}", "must be a valid string, got the mapping {'type': 'x'}"),
-        (GAME, "config.language_model.model={x: 1}", "must be a valid string, got the mapping {'x': 1}"),
+        (GAME, "config.inference.engine={type: x}", "no engine `x`"),
         (GAME, "stop.ppo_iteratoin=1", "ppo_iteration"),
         (GAME, "run=LMGamPPO", "LMGamePPO"),
-        (GAME, "run=A3C", "no longer part of RLlib"),
         (GAME, "run=os:path", "not an RLlib Algorithm"),
         (GAME, "restore=/no/such/checkpoint", "no such directory"),
-        (GAME, "restore=/", "holds no checkpoint"),
         (GAME, "restore=s3://bucket/checkpoint", "directories only"),
-        (GAME, "resources_per_trial={cpu: 1}", "num_env_runners"),
         (GAME, "config.x={grid_search: [" + ", ".join(["1"] * 5000) + "]}", "more than 4,096"),
         (GAME, "config.supervised={max_steps: 3}", "did you mean 'config.warm_start'?"),
         (SFT, "config.warm_start={max_steps: 3}", "did you mean 'config.supervised'?"),
-        (SFT, "config.overlap={max_staleness: 1}", "unknown key; it is one of LMGamePPO, LMGameGRPO"),
-        (GAME, "config.evaluation_config.episodes=5", "unknown key; did you mean 'config.evaluation_duration'?"),
+        (SFT, "config.async_rollouts={max_staleness: 1}", "unknown key; it is one of LMGamePPO, LMGameGRPO"),
         (GAME, "config.evaluation_config.tempreature=1", "did you mean 'config.evaluation_config.temperature'?"),
-        (GAME, "config.evaluation_config.evaluation_duration=5", "no effect here; set config.evaluation_duration"),
-        (GAME, "config.evaluation_config.xyzzy=5", "unknown key"),
-        (GAME, "config.evaluation_config.lr=x", "has no effect here; set config.lr"),
         (GAME, "config.evaluation_config.num_env_runners=5", "set config.evaluation_num_env_runners"),
-        (GAME, "config.evaluation_config.evaluation_games=[]", "did you mean 'config.evaluation_config.games'?"),
-        (GAME, "config.evaluation_config.measures=0", "must be a valid list"),
-        (GAME, "config.policies.player=0", "must be a mapping"),
         (GAME, "config.policies.a/b={}", "is no name"),
-        (GAME, "config.policies.__all__={}", "is no name"),
-        (GAME, "config.policies={" + "\N{GRINNING FACE}" * 51 + ": {}}", "is no name: 1 to 200 bytes"),
-        (GAME, "config.env_runner_cls=5", "must be "),
         (GAME, "config.callbacks_on_episode_end=5", "must be callable"),
-        (GAME, "config.min_time_s_per_iteration=x", "must be a valid "),
-        (GAME, "config.custom_resources_per_env_runner=5", "must be a valid dictionary"),
-        (GAME, "config.algorithm_config_overrides_per_module.player=5", "must be a valid dictionary"),
-        (GAME, "config._validate_config=false", "unknown key"),
         (GAME, "config.given_keys=[lr]", "unknown key"),
-        (GAME, "config.token_ppo_options=null", "did you mean 'config.token_ppo'?"),
-        (GAME, "config.clip_parm=0.2", "unknown key"),
         (GAME, "config.num_gpus=0", "num_gpus_per_learner, and inference.num_gpus_per_engine"),
         (GAME, "config.observation_filter=MeanStdFilter", "has no effect with this algorithm"),
-        (GAME, "config.restart_failed_env_runner=true", "did you mean 'config.restart_failed_env_runners'?"),
         (STOCK, "config.lr2=3", "did you mean 'lr'"),
         (STOCK, "config.env_config.sutton_barto_rewad=true", "did you mean 'sutton_barto_reward'"),
-        (STOCK, "config.lr={loguniforn: [1e-6, 1e-4]}", "did you mean 'loguniform'"),
         (STOCK, "config.use_gae=yes", "write true or false"),
     ],
 )
@@ -165,7 +124,6 @@ def test_who_is_refused_is_told_what_works_here(text, override, words):
         ("callbacks=[{type: 'ray.tune.logger:CSVLoggerCallback', separator: x}]", "callbacks[0]", "'separator'"),
         ("config.lr={sample_from: 'broken_module:f'}", "config.lr.sample_from", "RuntimeError: no luck"),
         ("config.lr={sample_from: 'raising:leave'}", "config.lr", "raising:leave fails: SystemExit: 3"),
-        ("config.inference.engine='raising:Engine'", "config.inference.engine", "RuntimeError: no entry"),
         ("config.token_ppo.objective='raising:Leaving'", "config.token_ppo.objective", "SystemExit: 3"),
         ("config.warm_start.expert='raising:Player'", "config.warm_start.expert", "ZeroDivisionError"),
         ("env='raising:Leaving'", "config.env", "SystemExit: 3"),
@@ -174,7 +132,6 @@ def test_who_is_refused_is_told_what_works_here(text, override, words):
             for name, words in (
                 ("NoGroups", "asking `raising:NoGroups` fails: ZeroDivisionError"),
                 ("Leaving", "SystemExit: 3"),
-                ("ReadsFive", "its reads must be a list of names, got the whole number 5"),
             )
         ),
         ("stop.env_runners.success_rate=x", "stop.env_runners/success_rate", "must be a valid number"),
@@ -220,33 +177,6 @@ def test_a_model_without_a_tokenizer_is_told_at_the_key_that_named_it(of_taxi, t
     )
     assert (error.path, error.source) == ("config.language_model.model", f"--set config.language_model.model={bare}")
     assert "name one in language_model.tokenizer" in error.message
-
-
-def test_a_checkpoint_of_other_models_is_not_restored(of_taxi):
-    with pytest.raises(ConfigError, match=r"'player' has another tokenizer: there token \d+ is") as caught:
-        check(GAME + f"  restore: {of_taxi}\n", trust=True)
-    assert (caught.value.path, caught.value.source) == ("restore", "x.yaml:6")
-    assert "\n" not in str(caught.value)
-    check(GAME, "env=lmgame/Taxi-v0", f"restore={of_taxi}", trust=True)
-    shape = "config.language_model.tiny={hidden_size: 48}"
-    with pytest.raises(ConfigError, match="has hidden_size 96 there, 48 here") as caught:
-        check(GAME, "env=lmgame/Taxi-v0", f"restore={of_taxi}", shape, trust=True)
-    assert caught.value.path == "restore"
-
-
-def test_a_league_of_other_policies_is_not_restored(tmp_path):
-    (tmp_path / MARKER).write_text("{}")
-    (tmp_path / "league").mkdir()
-    members = [{"name": "hunter-5", "policy": "hunter"}]
-    (tmp_path / "league" / "league.json").write_text(json.dumps({"members": members, "payoffs": {}}))
-    settings = ("env=lmgame/KuhnPoker-v0", "config.env_config={}", "config.policy_mapping_fn=league")
-    with pytest.raises(ConfigError, match="members or results of 'hunter'") as caught:
-        check(GAME, *settings, f"restore={tmp_path}", trust=True)
-    assert caught.value.path == "restore"
-
-
-def test_a_model_that_is_elsewhere_is_left_to_the_trial(of_taxi):
-    check(GAME, f"restore={of_taxi}", "config.language_model.model=someone/not-on-this-machine", trust=True)
 
 
 def test_messages_of_rllib_get_a_key_and_a_line():
@@ -310,7 +240,6 @@ def test_notices_for_what_may_be_a_mistake():
     checked = check(STOCK, "stop={}", "num_samples=2", "config.lr={grid_search: [1e-3, 1e-4]}")
     assert checked.num_trials == 4
     assert any("no `stop`" in n for n in checked.spec.notices)
-    assert any("repeats the whole grid" in n for n in checked.spec.notices)
 
 
 @pytest.mark.parametrize(
@@ -437,11 +366,11 @@ def test_the_dry_run_shows_everything():
     "overrides",
     [
         ["config.text_rollouts.episodes_per_iteration=32", "config.gamma=0.99"],
-        ["config.token_ppo={kl: {schedule: [[0, 0.1]]}, importance: {cap: null}}"],
-        ["config.token_ppo={kl: {}}", "config.kl_coeff={points: [[0, 0.1], [9, 0]]}"],
+        ["config.token_ppo={kl: {coef: 0.1}, importance_sampling: {cap: null}}"],
+        ["config.token_ppo.kl={coef: {points: [[0, 0.1], [9, 0]]}}"],
         [
             *("env=lmgame/TicTacToe-v0", "config.league={opponent_engines: 2}", "config.policies=[a, b]"),
-            "config.algorithm_config_overrides_per_module={b: {token_ppo: {kl: {schedule: [[0, 0.1]]}}}}",
+            "config.algorithm_config_overrides_per_module={b: {token_ppo: {kl: {coef: 0.1}}}}",
         ],
     ],
     ids=str,
@@ -514,8 +443,8 @@ def bad_games(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ("bad_games:Value", "bad_games:Value cannot be made: ValueError: no luck"),
-        ("bad_games:File", "bad_games:File cannot be made: FileNotFoundError"),
+        ("bad_games:Value", "bad_games:Value: the constructor: ValueError: no luck"),
+        ("bad_games:File", "bad_games:File: the constructor: FileNotFoundError"),
         ("bad_games:Nothing", "bad_games:Nothing: Nothing is neither a gymnasium.Env"),
         (
             "worse_games:Game",

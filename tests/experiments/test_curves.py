@@ -126,19 +126,6 @@ def test_a_sum_of_returns_that_never_changes_is_no_default_curve(tmp_path: Path)
     assert plot.read_curves([write_trial(tmp_path / "other", rows)])[1] == "env_runners/episode_return_mean"
 
 
-def test_progress_csv_says_the_same_as_result_json(experiment: Path, tmp_path: Path) -> None:
-    rows = [json.loads(line) for line in (experiment / "seed0" / "result.json").read_text().splitlines()]
-    keys = ["training_iteration", "phase", "ppo_iteration", "time_total_s"]
-    with (tmp_path / "progress.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow([*keys, "env_runners/success_rate", "date"])
-        writer.writerows(
-            [*(row[key] for key in keys), row["env_runners"].get("success_rate", ""), "today"] for row in rows
-        )
-    curves = [plot.read_curve(path, SUCCESS) for path in (tmp_path, experiment / "seed0")]
-    assert len({str((curve.iterations, curve.values, curve.seconds)) for curve in curves}) == 1
-
-
 def test_a_number_beyond_all_floats_is_passed_over(tmp_path: Path) -> None:
     played = [result(1, 1, 1, 0.1) | {"large": 10**400}, result(2, 1, 2, 0.2)]
     curve = plot.read_curve(write_trial(tmp_path / "trial", played), SUCCESS)

@@ -15,7 +15,7 @@ from ray.tune import tune
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
 from rllib_lmgame.experiments.results.outcome import cause, reason
-from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, interruptible
+from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, watched
 from rllib_lmgame.inference.serving import interruption
 from rllib_lmgame.telemetry.progress import ProgressCallback
 
@@ -47,7 +47,7 @@ def stopped():
 
 
 def test_without_a_signal_the_scheduler_is_itself(stopped):
-    scheduler = interruptible(FIFOScheduler)()
+    scheduler = watched(FIFOScheduler)()
     waiting = Trial("PENDING")
     assert scheduler.on_trial_result(Controller(), Trial("RUNNING"), {}) == "CONTINUE"
     assert scheduler.choose_trial_to_run(Controller(waiting)) is waiting
@@ -56,7 +56,7 @@ def test_without_a_signal_the_scheduler_is_itself(stopped):
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_after_a_signal_trials_are_saved_and_none_starts(stopped, number, capsys):
-    scheduler = interruptible(FIFOScheduler)()
+    scheduler = watched(FIFOScheduler)()
     os.kill(os.getpid(), number)
     assert "saving each trial" in capsys.readouterr().err
     assert scheduler.on_trial_result(Controller(), Trial("RUNNING"), {}) == "PAUSE"
@@ -82,7 +82,7 @@ def test_a_schedulers_own_decision_to_stop_stands(stopped):
             return "STOP"
 
     INTERRUPTION.handle(signal.SIGTERM)
-    assert interruptible(Stopping)().on_trial_result(Controller(), Trial("RUNNING"), {}) == "STOP"
+    assert watched(Stopping)().on_trial_result(Controller(), Trial("RUNNING"), {}) == "STOP"
 
 
 def test_the_next_run_of_the_same_job_is_not_asked_to_stop(ray_cluster):
@@ -113,13 +113,13 @@ def test_output_that_nobody_reads_any_more_fails_no_print(terminal, first):
         "import signal, sys\n"
         "from ray.tune.schedulers import FIFOScheduler\n"
         "from types import SimpleNamespace\n"
-        "from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, interruptible\n"
+        "from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, watched\n"
         "INTERRUPTION.tell = lambda: None\n"
         "sys.stdin.readline()\n"
         "INTERRUPTION.handle(signal.SIGHUP)\n"
         "print('noted', file=sys.stderr, flush=True)\n"
         "sys.stdin.readline()\n"
-        "interruptible(FIFOScheduler)().choose_trial_to_run(SimpleNamespace(get_trials=lambda: []))\n"
+        "watched(FIFOScheduler)().choose_trial_to_run(SimpleNamespace(get_trials=lambda: []))\n"
         "print('an iteration', flush=True)\n"
     )
     reader, of_program = pty.openpty() if terminal else os.pipe()
@@ -142,7 +142,7 @@ def test_output_that_nobody_reads_any_more_fails_no_print(terminal, first):
 def test_schedulers_can_be_saved_with_the_experiment():
     from ray import cloudpickle
 
-    again = pickle.loads(cloudpickle.dumps(interruptible(ASHAScheduler)(metric="m", mode="max")))
+    again = pickle.loads(cloudpickle.dumps(watched(ASHAScheduler)(metric="m", mode="max")))
     assert isinstance(again, ASHAScheduler)
     assert again._metric == "m"
 
@@ -156,7 +156,7 @@ def test_schedulers_can_be_saved_with_the_experiment():
     ],
 )
 def test_a_sweep_ends_at_the_first_configuration_error(stopped, text, ends, tmp_path, capsys):
-    scheduler, waiting, failed = interruptible(FIFOScheduler)(), Trial("PENDING"), Trial("ERROR")
+    scheduler, waiting, failed = watched(FIFOScheduler)(), Trial("PENDING"), Trial("ERROR")
     failed.trial_id, failed.error_file = "a_0", str(tmp_path / "error.txt")
     (tmp_path / "error.txt").write_text(f"Failure # 1 (occurred)\n\x1b[36mray::LMGamePPO.train()\n  File x\n{text}\n")
     scheduler.on_trial_error(Controller(), failed)

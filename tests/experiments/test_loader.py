@@ -122,14 +122,6 @@ def test_tags_that_make_objects_are_refused(tag):
     assert "not allowed" in error.message
 
 
-@pytest.mark.parametrize("text", ["deepspeed: {bf16: {enabled:true}}", "{deepspeed: {bf16:{enabled:true}}}"])
-def test_a_colon_without_a_blank_makes_no_key(text: str) -> None:
-    """YAML reads a key ``enabled:true`` without a value."""
-    error = error_of(text)
-    assert error.path.startswith("deepspeed.bf16") and "write `enabled: true`" in error.message
-    assert value_of("{'a:b': , mine:Game: 3}") == {"a:b": None, "mine:Game": 3}, "quoted, or with a value"
-
-
 @pytest.mark.parametrize("held", ["[*x]", "{b: *x}", "{<<: *x}", "{<<: [*x]}"])
 def test_an_alias_to_itself_is_refused(held):
     assert "alias" in error_of(f"a: &x {held}").message
@@ -145,17 +137,9 @@ def test_a_merge_takes_mappings_alone():
     ("text", "words"),
     [
         ("a: !!str {b: 1}", "the tag !!str"),
-        ("a: !!int [1]", "the tag !!int"),
-        ("a: !!map b", "the tag !!map"),
-        ("a: !!null b", "cannot be read"),
         ("a: !!int +-5", "cannot be read"),
         (r'a: "\UFFFFFFFF"', "not readable as YAML"),
-        (r'a: "\U00110000"', "not readable as YAML"),
         (r'a: "\ud800"', "cannot be read"),
-        (r'"\ud800": 1', "cannot be read"),
-        ("%YAML " + "1" * 5000 + ".1\n---\na: 1", "not readable as YAML"),
-        ("a: *" + "k" * 5000, "not readable as YAML"),
-        ("a: !" + "k" * 5000 + "! 1", "not readable as YAML"),
         ("a: !!" + "k" * 5000 + " [1]", "tag"),
         ("a: " + "9" * 5000, "cannot be read"),
     ],
@@ -176,20 +160,7 @@ def test_escaped_pairs_are_one_character():
 
 
 @pytest.mark.parametrize(
-    ("path", "above"),
-    [
-        *[
-            ("a.b[0]", "a.b"),
-            ("a.b", "a"),
-            ("a[0][1]", "a[0]"),
-            ("a", ""),
-            ("", ""),
-            ("a.", ""),
-            ("a[", ""),
-            ("[0]", ""),
-        ],
-        ("a[b]c", "a[b]"),
-    ],
+    ("path", "above"), [("a.b[0]", "a.b"), ("a.b", "a"), ("a[0][1]", "a[0]"), ("a", ""), ("a.", ""), ("a[b]c", "a[b]")]
 )
 def test_the_key_around_a_key(path, above):
     assert parent(path) == above

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.experiments.run.metric_names import MetricNames
+from rllib_lmgame.experiments.run.callbacks import MetricNames
 
 RESULT: dict[str, Any] = {
     "phase": 1,

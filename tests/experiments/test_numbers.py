@@ -94,7 +94,3 @@ def test_names_of_others_that_look_like_ours_are_not_refused(text: str, more: tu
     check(text, *more, "stop={timestamp: 2e9, env_runners/reward_lifetime: -5}", below)
     counter = "env_runners/num_episodes_lifetime"
     assert "greater than 0" in error_of(text, *more, f"stop={{{counter}: 0}}").message
-
-
-def test_rllibs_old_name_of_a_count_of_episodes_is_known() -> None:
-    assert "env_runners/num_episodes_lifetime" in check(GAME, "stop={episodes_total: 5}").spec.options.stop

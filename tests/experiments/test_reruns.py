@@ -13,7 +13,7 @@ import pytest
 
 from rllib_lmgame.base.lock import LOCK_FILE
 from rllib_lmgame.experiments.results.outcome import TrialSummary, print_ranking, storage_root
-from rllib_lmgame.experiments.run.reruns import place_runs, run_name
+from rllib_lmgame.experiments.run.resume import place_runs, run_name
 from rllib_lmgame.experiments.spec import ExperimentSpec, Source, make_spec
 
 

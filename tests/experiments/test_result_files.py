@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.experiments.results.files import cut, json_lines
-from rllib_lmgame.experiments.results.loggers import ProgressFile, ResultFile, iteration_kept
+from rllib_lmgame.experiments.run.callbacks import ProgressFile, ResultFile, iteration_kept
 
 
 def line(iteration: int) -> str:
@@ -26,17 +26,6 @@ def test_only_whole_lines_up_to_the_checkpoint_stay(tmp_path_factory, iterations
     cut(path, last)
     kept = iterations if last is None else min(last, iterations)
     assert path.read_text() == "".join(map(line, range(1, kept + 1)))
-
-
-@pytest.mark.parametrize(
-    ("content", "last", "kept"),
-    [("a,training_iteration\n1,1\n2,2\n3,3\n", 2, 2), ("a,training_iteration\n1,1\n2", 5, 1), ("a,tr", 3, -1)],
-)
-def test_the_table_keeps_its_header(tmp_path, content, last, kept):
-    path = tmp_path / "progress.csv"
-    path.write_text(content)
-    cut(path, last)
-    assert path.read_text() == "".join(content.splitlines(keepends=True)[: kept + 1])
 
 
 @pytest.mark.parametrize(
@@ -95,32 +84,28 @@ def play(logger, trial, *iterations: int, **more) -> None:
 def test_iterations_played_again_stand_once(trial, tmp_path):
     results = tmp_path / "results" / "trial"
 
-    def iterations() -> list[list[int]]:
+    def iterations() -> list[int]:
         lines = (results / "result.json").read_text().splitlines()
-        rows = csv.DictReader((results / "progress.csv").read_text().splitlines())
-        return [
-            [json.loads(each)["training_iteration"] for each in lines],
-            [int(row["training_iteration"]) for row in rows],
-        ]
+        return [json.loads(each)["training_iteration"] for each in lines]
 
-    loggers = [ResultFile(), ProgressFile()]
-    for logger in loggers:
-        logger.log_trial_start(trial)
-        play(logger, trial, 1, 2, 3)
-    assert iterations() == [[1, 2, 3]] * 2  # There at once, in the results themselves.
+    logger = ResultFile()
+    logger.log_trial_start(trial)
+    play(logger, trial, 1, 2, 3)
+    assert iterations() == [1, 2, 3]  # There at once, in the results themselves.
     trial.saved(2)
-    for logger in loggers:  # The trial failed and goes on; the driver is the same.
-        logger.log_trial_start(trial)
-        play(logger, trial, 3, 4, another=1)
-    assert iterations() == [[1, 2, 3, 4]] * 2
-    for logger in (ResultFile(), ProgressFile()):  # The driver was killed; another one goes on.
-        logger.log_trial_start(trial)
-        play(logger, trial, 3)
-    assert iterations() == [[1, 2, 3]] * 2
+    logger.log_trial_start(trial)  # The trial failed and goes on; the driver is the same.
+    play(logger, trial, 3, 4, another=1)
+    assert iterations() == [1, 2, 3, 4]
+    again = ResultFile()
+    again.log_trial_start(trial)  # The driver was killed; another one goes on.
+    play(again, trial, 3)
+    assert iterations() == [1, 2, 3]
+    ProgressFile().on_experiment_end([trial])
+    rows = list(csv.DictReader((results / "progress.csv").open()))
+    assert [row["nested/value"] for row in rows] == ["1", "2", "3"] and "config" not in rows[0]
     trial.saved(None)
-    for logger in (ResultFile(), ProgressFile()):  # Without a checkpoint a trial begins anew.
-        logger.log_trial_start(trial)
-    assert iterations() == [[], []]
+    ResultFile().log_trial_start(trial)  # Without a checkpoint a trial begins anew.
+    assert iterations() == []
 
 
 def test_what_another_trials_checkpoint_means(trial, tmp_path):

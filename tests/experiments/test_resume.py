@@ -9,15 +9,14 @@ import pytest
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_text
+from rllib_lmgame.experiments.run.interrupt import watched
 from rllib_lmgame.experiments.run.resume import (
     SETTINGS_FILE,
     Resumption,
     check_unchanged,
     save_settings,
-    with_settings_of,
 )
-from rllib_lmgame.experiments.search.stopping import AtMost
-from rllib_lmgame.experiments.spec import ExperimentSpec, Source, make_spec, make_specs
+from rllib_lmgame.experiments.spec import AtMost, ExperimentSpec, Source, make_spec, make_specs
 
 FILE = (
     "a:\n  run: PPO\n  env: CartPole-v1\n  stop: {training_iteration: 5}\n  config:\n    lr: 1.0e-4\n    gamma: "
@@ -132,7 +131,7 @@ def test_saved_trials_get_the_new_stop(tmp_path, status, result, stop, after):
     trial = Trial(
         status=status, last_result=result, stopping_criterion={"training_iteration": 5}, max_failures=0, saved=True
     )
-    scheduler = with_settings_of(Resumption(options), Scheduler)()
+    scheduler = watched(Scheduler, Resumption(options).take)()
     scheduler.on_trial_add(None, trial)
     assert scheduler.added == [trial.status] == [after]
     assert (trial.stopping_criterion, trial.max_failures, trial.saved) == (stop, 7, False)

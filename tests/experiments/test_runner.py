@@ -21,9 +21,9 @@ from rllib_lmgame.experiments import runner
 from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.resources import ResourceRequest
 from rllib_lmgame.experiments.results.outcome import TrialSummary
-from rllib_lmgame.experiments.run import cluster, dashboard
+from rllib_lmgame.experiments.run import cluster
+from rllib_lmgame.experiments.run.cluster import RunOptions
 from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals
-from rllib_lmgame.experiments.run.options import RunOptions
 
 
 @pytest.fixture
@@ -62,52 +62,25 @@ def test_what_is_no_address_is_named():
     assert said == ["--ray-address foo", "RAY_ADDRESS=foo", "--ray-address host:notaport", "RAY_ADDRESS=host:notaport"]
 
 
-class Nodes:
-    """Stands for Ray's test cluster."""
-
-    address = "here"
-
-    def __init__(self) -> None:
-        self.nodes: list[dict] = []
-
-    def add_node(self, **node) -> None:
-        self.nodes.append(node)
-
-    def wait_for_nodes(self) -> None:
-        pass
-
-
-def test_the_nodes_of_a_test_cluster_get_what_the_flags_say(monkeypatch):
-    monkeypatch.setattr("ray.cluster_utils.Cluster", Nodes)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    options = RunOptions(num_nodes=2, num_cpus=3, object_store_memory=10**8, dashboard=True)
-    head, node = cluster._local_cluster([], options).nodes
-    assert node == {"num_cpus": 3, "num_gpus": 0, "object_store_memory": 10**8}
-    assert head == {**node, "include_dashboard": True}
-
-
-@pytest.mark.parametrize("num_nodes", [None, 2])
-def test_a_dashboard_that_is_not_installed_is_named(no_ray, monkeypatch, num_nodes):
+def test_a_dashboard_that_is_not_installed_is_named(no_ray, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(cluster, "join_existing", lambda **arguments: False)
     with (
         pytest.raises(MissingDependencyError, match="dashboard"),
-        cluster.running_cluster([], RunOptions(num_nodes=num_nodes, num_cpus=1, dashboard=True)),
+        cluster.running_cluster([], RunOptions(num_cpus=1, dashboard=True)),
     ):
         pass
 
 
-@pytest.mark.parametrize("num_nodes", [None, 2])
-def test_a_gpu_that_is_not_there_is_refused_before_ray_starts(no_ray, monkeypatch, tmp_path, num_nodes):
+def test_a_gpu_that_is_not_there_is_refused_before_ray_starts(no_ray, monkeypatch, tmp_path):
     class Started(Exception):
         """Ray would have been started."""
 
     def start(*args, **kwargs):
         raise Started
 
-    for name in ("ray.init", "ray.cluster_utils.Cluster"):
-        monkeypatch.setattr(name, start)
+    monkeypatch.setattr("ray.init", start)
     for name in ("RAY_ADDRESS", "RAY_OVERRIDE_RESOURCES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(cluster, "join_existing", lambda **arguments: False)
@@ -118,11 +91,11 @@ def test_a_gpu_that_is_not_there_is_refused_before_ray_starts(no_ray, monkeypatc
     with pytest.raises(
         ConfigError, match=r"mine: a trial asks for 1 GPU, there are 0 \(config\.num_gpus_per_learner: 1\)"
     ):
-        runner.run_experiments([experiment], RunOptions(num_nodes=num_nodes, num_gpus=0))
+        runner.run_experiments([experiment], RunOptions(num_gpus=0))
     assert list(tmp_path.iterdir()) == []
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with pytest.raises(Started):
-        runner.run_experiments([experiment], RunOptions(num_nodes=num_nodes, num_gpus=1))
+        runner.run_experiments([experiment], RunOptions(num_gpus=1))
 
 
 def test_what_a_killed_cluster_left_behind_is_not_waited_for(monkeypatch):
@@ -283,10 +256,10 @@ def test_a_dashboard_is_for_those_who_watch(monkeypatch):
     for terminal in (True, False):
         monkeypatch.setattr("sys.stdout.isatty", lambda terminal=terminal: terminal)
         tried = None if terminal else False  # Ray goes on without one that does not start, unless it was asked for.
-        assert [dashboard.include_dashboard(asked) for asked in (None, True, False)] == [tried, True, False]
+        assert [cluster.include_dashboard(asked) for asked in (None, True, False)] == [tried, True, False]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert dashboard.include_dashboard(None) is False
+    assert cluster.include_dashboard(None) is False
 
 
 def test_a_callback_that_fails_has_its_line(monkeypatch, tmp_path):
@@ -298,8 +271,6 @@ def test_a_callback_that_fails_has_its_line(monkeypatch, tmp_path):
     monkeypatch.setattr(runner, "running_cluster", lambda checked, options: nullcontext())
     monkeypatch.setattr(runner, "_run_one", fail)
     monkeypatch.setattr(runner, "tell_sandbox", lambda checked: None)
-    monkeypatch.setattr(runner, "watched_head", lambda address: nullcontext())
-    monkeypatch.setattr(runner, "head_address", lambda: "")
     options = SimpleNamespace(storage_path=str(tmp_path))
     experiment = SimpleNamespace(
         spec=SimpleNamespace(name="a", options=options, source=Source("x.yaml", {"callbacks": "x.yaml:4"}))
@@ -318,10 +289,9 @@ def test_what_has_run_is_told_of_when_a_later_experiment_cannot_be_run(monkeypat
         # As Tune passes it on.
         raise RuntimeError(f"Traceback ...\n{OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))}" if full else "no luck")
 
-    for name in ("running_cluster", "watched_head"):
-        monkeypatch.setattr(runner, name, lambda *arguments: nullcontext())
-    for name, value in (("head_address", str), ("_run_one", run), ("tell_sandbox", lambda checked: None)):
-        monkeypatch.setattr(runner, name, value)
+    monkeypatch.setattr(runner, "running_cluster", lambda *arguments: nullcontext())
+    monkeypatch.setattr(runner, "_run_one", run)
+    monkeypatch.setattr(runner, "tell_sandbox", lambda checked: None)
     options = SimpleNamespace(storage_path=str(tmp_path))
     experiments = [
         SimpleNamespace(spec=SimpleNamespace(name=name, options=options, source=Source("x.yaml"))) for name in "abc"
@@ -343,10 +313,9 @@ def test_an_interrupted_run_says_whether_anything_was_saved(checkpoint, monkeypa
         INTERRUPTION.signal = signal.SIGUSR1
         return [TrialSummary("a", "7", str(tmp_path), checkpoint, finished=False)]
 
-    for name in ("running_cluster", "watched_head"):
-        monkeypatch.setattr(runner, name, lambda *arguments: nullcontext())
-    for name, value in (("head_address", str), ("_run_one", run), ("tell_sandbox", lambda checked: None)):
-        monkeypatch.setattr(runner, name, value)
+    monkeypatch.setattr(runner, "running_cluster", lambda *arguments: nullcontext())
+    monkeypatch.setattr(runner, "_run_one", run)
+    monkeypatch.setattr(runner, "tell_sandbox", lambda checked: None)
     spec = SimpleNamespace(name="a", options=SimpleNamespace(storage_path=str(tmp_path)), source=Source("x.yaml"))
     assert runner.run_experiments([SimpleNamespace(spec=spec)], RunOptions()) == 128 + signal.SIGUSR1
     said = capsys.readouterr()
@@ -379,5 +348,5 @@ def test_where_the_metrics_are_is_told_of_nodes_that_show_them():
         {"Alive": False, "NodeManagerAddress": "10.0.0.2", "MetricsExportPort": 8080},
         {"Alive": True, "NodeManagerAddress": "10.0.0.3", "MetricsExportPort": -1},
     ]
-    assert dashboard.metrics_line(nodes) == "Metrics for Prometheus: http://10.0.0.1:8080/metrics"
-    assert dashboard.metrics_line(nodes[1:]) == ""
+    assert cluster.metrics_line(nodes) == "Metrics for Prometheus: http://10.0.0.1:8080/metrics"
+    assert cluster.metrics_line(nodes[1:]) == ""

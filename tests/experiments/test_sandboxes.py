@@ -12,7 +12,7 @@ from rllib_lmgame.experiments.checks import outside
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.files.reading import read_experiments
-from rllib_lmgame.experiments.run.options import RunOptions
+from rllib_lmgame.experiments.run.cluster import RunOptions
 from rllib_lmgame.sandbox import modes
 from rllib_lmgame.sandbox.programs import SandboxReport, report_sandbox
 
@@ -62,8 +62,6 @@ def test_a_run_says_it_when_it_starts(tmp_path, monkeypatch, capsys) -> None:
 
     monkeypatch.setattr(runner, "running_cluster", lambda *_: nullcontext())
     monkeypatch.setattr(runner, "_run_one", run_one)
-    monkeypatch.setattr(runner, "watched_head", lambda address: nullcontext())
-    monkeypatch.setattr(runner, "head_address", lambda: "")
     runner.run_experiments(checked(tmp_path, "env: lmgame/ToolUse-v0"), RunOptions())
     assert order == [f"sandbox for programs: {report_sandbox().text}\n"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from rllib_lmgame.experiments.run import screen
-from rllib_lmgame.experiments.run.screen import LiveScreen, bar, trial_lines, wanted
+from rllib_lmgame.experiments.run.screen import LiveScreen, trial_lines, wanted
 from rllib_lmgame.telemetry.phases import Share
 from rllib_lmgame.telemetry.progress import ProgressCallback
 
@@ -53,9 +52,6 @@ def test_a_trial_has_its_phase_then_its_curve_bars_and_game(
     one = trial(path=str(tmp_path), status=status)
     live.on_step_begin(0, [one, trial("waits", status="PENDING")])
     assert screen.STARTING in text_of(live) and "waits" not in text_of(live)
-    phases["a"] = "starting the engines"
-    live.on_step_begin(0, [one])
-    assert text_of(live).endswith("  starting the engines\n  start    ██████████░░░░░░░░░░ 2 of 4")
     phases["a"] = "loading \x1b[2Jthe model"
     live.on_step_begin(0, [one])
     assert "loading \\x1b[2Jthe model" in text_of(live)
@@ -65,25 +61,16 @@ def test_a_trial_has_its_phase_then_its_curve_bars_and_game(
     text = text_of(live)
     assert "steps    █████░░░░░░░░░░░░░░░ 2 of 8" in text and "games    ███████████████░░░░░ 48 of 64" in text
     assert text.endswith("a board\\x1b[2J\nin play")
-    record = {
-        "steps": [],
-        "final_observations": {"player": "[red]solved\x1b[2J"},
-        "stop_reason": "game_over",
-        "trajectories": [],
-    }
-    (tmp_path / "episodes").mkdir()
-    (tmp_path / "episodes" / "a-0.jsonl").write_text(json.dumps(record) + "\n")
     for i in (1, 2, 3):
         live.on_trial_result(i, [one], one, result(i))
     phases["a"], told["a"] = "playing", ({"games": Share(4, 1)}, "another in play")
     live.on_step_begin(3, [one])
     text = text_of(live)
-    assert "playing" in text and "1 of 4" in text and text.endswith("another in play") and "solved" not in text
+    assert "playing" in text and "1 of 4" in text and text.endswith("another in play")
     told["a"] = ({}, "")
     live.on_step_begin(3, [one])
     text = text_of(live)
-    assert "▁▅█  success rate 0.300" in text and "██████████░░░░░░░░░░ 50% busy" in text
-    assert "[red]solved\\x1b[2J" in text and "ended: game over" in text and "loading" not in text
+    assert "▁▅█  success rate 0.300" in text and "in play" not in text and "loading" not in text
     assert "iter    3" in drawn.getvalue() and "\x1b[2J" not in drawn.getvalue()
     live.on_step_begin(4, [trial(status="TERMINATED")])
     assert "success rate" not in text_of(live)
@@ -106,16 +93,8 @@ def test_the_screen_goes_at_the_end_also_if_it_is_asked_twice(live: LiveScreen, 
     assert live._live is None
 
 
-def test_time_is_shared_out_among_phases() -> None:
-    name = next(iter(screen.PHASES))
-    shown = screen._Shown(result={"timers": {name: 3.0}}, eta_s=75.4)
-    lines = trial_lines(shown)
-    assert any(bar(1.0) in line and "3.00 s" in line for line in lines) and lines[-1] == "  1:15 left"
-
-
-@pytest.mark.parametrize(("share", "full"), [(-1.0, 0), (0.0, 0), (0.5, 10), (7.0, 20)])
-def test_a_bar_is_never_longer_than_it_is(share: float, full: int) -> None:
-    assert bar(share) == "█" * full + "░" * (20 - full)
+def test_the_time_left_stands_below() -> None:
+    assert trial_lines(screen._Shown(eta_s=75.4))[-1] == "  1:15 left"
 
 
 @pytest.mark.parametrize(

@@ -124,20 +124,6 @@ def test_a_teacher_that_is_nowhere_is_told_before_a_run(
     assert f"#   warning: {said}" in capsys.readouterr().out
 
 
-def test_the_vocabulary_that_is_made_for_a_tiny_model_is_compared_with_its_teachers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], tiny_model_dir: str
-) -> None:
-    config = {"language_model": {"model": "tiny"}, "teacher": {"model": tiny_model_dir}}
-    experiment = {"run": "LMGamePPO", "env": "lmgame/FrozenLake-v0", "stop": {"ppo_iteration": 1}, "config": config}
-    (tmp_path / "a.yaml").write_text(yaml.safe_dump({"taught": experiment}))
-    assert main(["train", "file", str(tmp_path / "a.yaml"), "--dry-run"]) == 2
-    said = capsys.readouterr().err
-    assert "a.yaml:6: config.teacher.model: the teacher of player must have the same vocabulary: token " in said
-    assert " in tiny, and " in said and said.endswith(
-        f"; with language_model.tokenizer: {tiny_model_dir} it has the teacher's\n"
-    )
-
-
 def test_a_teacher_behind_an_endpoint_is_asked_before_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], tiny_model_dir: str
 ) -> None:

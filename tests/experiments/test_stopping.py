@@ -11,8 +11,7 @@ import yaml
 from ray.tune.experiment import Trial
 
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
-from rllib_lmgame.experiments.search.stopping import stopping_criteria
-from rllib_lmgame.experiments.spec import ExperimentOptions
+from rllib_lmgame.experiments.spec import ExperimentOptions, stopping_criteria
 from tests.experiments.test_check import GAME, STOCK, check, error_of
 
 
@@ -30,7 +29,7 @@ def test_a_metric_that_falls_ends_its_trial(number, value, ends):
 
 
 def test_both_ways_are_read_checked_and_shown_alike():
-    nested = "stop_below={evaluation: {exploitability: 0.03}, episode_reward_mean: 1}"
+    nested = "stop_below={evaluation: {exploitability: 0.03}, env_runners: {episode_return_mean: 1}}"
     experiment = check(STOCK, nested)
     below = {"evaluation/exploitability": 0.03, "env_runners/episode_return_mean": 1.0}
     assert experiment.spec.options.stop_below == below
@@ -40,13 +39,6 @@ def test_both_ways_are_read_checked_and_shown_alike():
     assert (error.path, "did you mean 'training_iteration'" in error.message) == ("stop_below.trainin_iteration", True)
     error = error_of(STOCK, "stop_below={training_iteration: 1}")
     assert (error.path, error.message) == ("stop_below.training_iteration", "stands below `stop` too; keep one")
-
-
-@pytest.mark.parametrize("metric", ["evaluation/exploitability", "evaluation/best_response_gap_last"])
-def test_who_waits_for_a_measure_to_rise_that_falls_is_told(metric):
-    notice = "ends the trial once it is at least 0.03; `stop_below` ends it once it has fallen to that"
-    assert any(notice in said for said in check(STOCK, f"stop={{{metric}: 0.03}}").spec.notices)
-    assert not any(notice in said for said in check(STOCK, f"stop_below={{{metric}: 0.03}}").spec.notices)
 
 
 def test_a_run_over_a_list_of_levels_ends_after_so_many_passes():

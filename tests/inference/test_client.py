@@ -168,45 +168,6 @@ def test_weights_that_have_arrived_are_served_whatever_is_said_late(tmp_path) ->
     assert errors(play(tmp_path, game, True)) == []
 
 
-@pytest.mark.parametrize("ticks", range(4))
-@pytest.mark.parametrize("method", ["status", "poll"])
-def test_a_client_that_is_ended_while_an_answer_arrives_asks_no_more(tmp_path, method: str, ticks: int) -> None:
-    """Python 3.11's ``wait_for`` forgets that it was cancelled, when that was in the tick of the answer."""
-    asked: list[asyncio.Future[Any]] = []
-
-    class Mute(Handle):
-        async def _call(self, name: str, *args: Any) -> Any:
-            if name != method:
-                return await super()._call(name, *args)
-            asked.append(asyncio.get_running_loop().create_future())
-            return await asked[-1]
-
-    async def whole() -> None:
-        actor = EngineActor(EngineSpec("fake", str(tmp_path), InferenceOptions(engine=FAKE), 50_000), False)
-        client = EngineClient([Mute(actor)])
-        link = client._links[0]
-        reply = asyncio.ensure_future(client.generate(request("game/0", tokens=40_000)))
-        await asyncio.sleep(0)
-        if method == "status":
-            link.task = asyncio.ensure_future(client._reconnect(link))
-        while not asked:
-            await asyncio.sleep(0)
-        task = link.task
-        assert task is not None
-        refusing = {"ready": False, "error": None, "needs_weights": False, "refusal": "no weights"}
-        asked[0].set_result(refusing if method == "status" else await actor.poll(client._id, 0.0))
-        for _ in range(ticks):
-            await asyncio.sleep(0)
-        task.cancel()
-        done, _ = await asyncio.wait([task], timeout=5.0)
-        reply.cancel()
-        client.close()
-        await actor.shutdown()
-        assert task in done and task.cancelled()
-
-    asyncio.run(asyncio.wait_for(whole(), TIMEOUT_S))
-
-
 class Remote:
     """A handle of an actor that lives elsewhere: what it was asked goes on when nobody waits for the answer."""
 
@@ -306,26 +267,3 @@ def test_affinity_liveness_and_balance(num_engines: int, events: list) -> None:
         elif kind == "forget":
             router.forget(value)
             home.pop(value, None)
-
-
-@given(st.integers(1, 5), st.integers(1, 60))
-def test_new_games_are_spread_evenly(num_engines: int, games: int) -> None:
-    router = AffinityRouter(num_engines)
-    homes = [router.route(str(game)) for game in range(games)]
-    counts = [homes.count(engine) for engine in range(num_engines)]
-    assert max(counts) - min(counts) <= 1
-
-
-def test_forgets_the_key_that_was_not_used_for_longest() -> None:
-    router = AffinityRouter(2, max_keys=2)
-    assert [router.route(key) for key in ("a", "b", "a", "c")] == [0, 1, 0, 0]
-    router.started(0)
-    assert router.route("a") == 0  # Remembered: a new key would go to the other engine now.
-    router.started(1)
-    router.started(1)
-    assert router.route("b") == 0
-
-
-def test_needs_an_engine() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        AffinityRouter(0)

@@ -65,7 +65,7 @@ def test_the_group_is_formed_again_when_an_engine_was_started_again(make_group: 
 
 
 @pytest.mark.parametrize("kind", [pytest.param("hangs", marks=pytest.mark.slow), "raises"])
-def test_a_push_that_fails_ends_and_the_next_one_works(make_group: Any, kind: str) -> None:
+def test_a_push_that_fails_ends_and_the_next_one_works(make_group: Any, tmp_path, kind: str) -> None:
     group, never = make_group(), threading.Event()
 
     def during() -> None:
@@ -85,9 +85,11 @@ def test_a_push_that_fails_ends_and_the_next_one_works(make_group: Any, kind: st
     group.push(WEIGHTS, 2, transport)
     assert transport.connections == 2
     assert served(group)[0].policy_version == 2
+    assert not (tmp_path / "digests").exists(), "one engine has nothing to compare"
     never.set()
 
 
+@pytest.mark.slow
 def test_an_engine_that_dies_during_a_push_ends_it_at_once(make_group: Any) -> None:
     group = make_group(2)
     transport = Direct(lambda: kill(group, group.names[0]))
@@ -95,6 +97,7 @@ def test_an_engine_that_dies_during_a_push_ends_it_at_once(make_group: Any) -> N
         transport.push(group._handles, WEIGHTS, 1, 60.0)
 
 
+@pytest.mark.slow
 def test_engines_with_different_weights_do_not_serve(make_group: Any, tmp_path) -> None:
     group, transport = make_group(2), Direct()
     group.push(WEIGHTS, 1, transport)
@@ -102,10 +105,3 @@ def test_engines_with_different_weights_do_not_serve(make_group: Any, tmp_path) 
     with pytest.raises(WeightUpdateError, match="hold different weights after version 2"):
         group.push(WEIGHTS, 2, transport)
     assert all(g.stop_reason is StopReason.ENGINE_ERROR or g.policy_version != 2 for g in served(group, timeout_s=10.0))
-
-
-def test_one_engine_has_nothing_to_compare(make_group: Any, tmp_path) -> None:
-    group = make_group()
-    group.push(WEIGHTS, 1, Direct())
-    assert served(group)[0].policy_version == 1
-    assert not (tmp_path / "digests").exists()

@@ -5,9 +5,6 @@ that a model with long RoPE was trained with.
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import gc
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -42,32 +39,14 @@ from rllib_lmgame.inference.protocol import (
     StopReason,
     WeightUpdateError,
     allowed_tokens,
-    decode_generations,
-    encode_requests,
 )
-from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec, make_engine
-from rllib_lmgame.inference.weights import pack_state, state_checksum
+from rllib_lmgame.inference.serving.actor import EngineSpec, make_engine
+from rllib_lmgame.inference.weights import state_checksum
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.model.layout import Layout
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.sections.inference import InferenceOptions
-
-
-class MemoryOfC(ctypes.Structure):
-    """``struct mallinfo2`` of the GNU C library."""
-
-    names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
-    _fields_ = [(name, ctypes.c_size_t) for name in names]
-
-    @classmethod
-    def in_use(cls) -> int:
-        """Bytes."""
-        ask = ctypes.CDLL(None).mallinfo2
-        ask.restype = cls
-        told = ask()
-        return int(told.uordblks + told.hblkhd)
-
 
 SPECS = {
     "plain": SamplingSpec(12, stop_token_ids=(STOP,)),
@@ -155,51 +134,6 @@ def test_seeded_replies_are_the_same_bit_for_bit(vllm_engine: Any) -> None:
     assert all(g.error is None for crowd in crowds for g in crowd)
 
 
-@pytest.mark.slow
-def test_nothing_is_kept_of_a_request(engine: Any, models: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither in Python nor in what C has in use, as an actor serves them: chosen, seeded, ended by a text, aborted.
-
-    Every round is the same: oneDNN keeps up to 1,024 kernels of about 250 KB, each for another number of tokens in a
-    step, and so an engine on CPUs grows for hundreds of iterations. With fewer of them a tiny model is slower.
-    """
-    monkeypatch.setattr("rllib_lmgame.inference.serving.actor.make_engine", lambda spec: engine)
-    actor = EngineActor(EngineSpec("e", "", InferenceOptions(), CONTEXT), restarted=False)
-    choices = ((5, 7, STOP), (6, STOP), (5, 8, STOP))
-
-    async def play(count: int) -> None:
-        for number in range(count):
-            batch = [
-                *requests(160, SamplingSpec(3, seed=1), prefix=f"seeded{number}-"),
-                *requests(160, SamplingSpec(3, stop_token_ids=(STOP,), seed=2), prefix=f"c{number}-", choices=choices),
-                *requests(160, SamplingSpec(6, stop_texts=("a>", "b"), seed=3), prefix=f"ended{number}-"),
-            ]
-            await actor.submit("client", encode_requests(batch))
-            waiting = {request.request_id for request in batch}
-            while waiting:
-                replies = decode_generations((await actor.poll("client", 60.0))[2])
-                assert not any(reply.error for reply in replies)
-                waiting -= {reply.request_id for reply in replies}
-            (left,) = requests(1, SamplingSpec(200, seed=4), prefix=f"left{number}-")
-            await actor.submit("client", encode_requests([left]))
-            await actor.abort("client", [left.request_id])
-            await actor.update_weights(weights, number)
-
-    def in_use() -> tuple[int, int]:
-        """Blocks of Python's, and bytes of C's."""
-        gc.collect()
-        return sys.getallocatedblocks(), MemoryOfC.in_use()
-
-    async def kept() -> list[int]:
-        await play(4)
-        before = in_use()
-        await play(20)
-        return [now - then for now, then in zip(in_use(), before, strict=True)]
-
-    weights = pack_state(state_of(models[0]), 0)
-    blocks, size = asyncio.run(kept())
-    assert blocks < 20 * 481 / 4 and size < 20 * 481 * 200
-
-
 def test_samples_follow_the_distribution(engine: Any, models: Any) -> None:
     """2,000 first tokens of one prompt: the empirical frequencies pass a chi-square test at 1e-4."""
     import torch
@@ -248,10 +182,49 @@ def _among(model: Any, request: GenerationRequest, generation: Any) -> list[floa
     return found
 
 
+OPENINGS = ((11, 12, 30, STOP), (11, 13, 14, 30, STOP), (20, 21, STOP), (11, 12, 15, 16, STOP), (22, 21, STOP))
+NEWS = (40, 41, 42)
+"""Ids between the first reply and the second."""
+
+
+def test_sampler_and_learner_agree_under_constraint(engine: Any, model_dir: str) -> None:
+    """Of two turns of a row one is constrained and one free, in either order; the first tokens of a choice differ much
+    in probability from those of the vocabulary.
+    """
+    module, temperature = learner_module(model_dir, CONTEXT), 0.6
+    spec = SamplingSpec(9, temperature=temperature, stop_token_ids=(STOP,))
+    asked = [
+        *requests(24, spec, prefix="legal-", choices=OPENINGS),
+        *requests(8, spec, prefix="legal-free-", seed=5),
+    ]
+    trajectories = [Trajectory([], terminated=True) for _ in asked]
+    for number in range(2):
+        then = []
+        for request, generation, played in zip(asked, generate_all(engine, asked), trajectories, strict=True):
+            ids = generation.response_ids
+            allowed = None if request.choices is None else allowed_tokens(request.choices, tuple(ids.tolist()))
+            prompt = np.array(NEWS if number else request.prompt_ids, np.int32)
+            played.turns.append(Turn(prompt, ids, generation.logprobs, new_row=not number, allowed=allowed))
+            context = [*request.prompt_ids, *ids.tolist(), *NEWS]
+            choices = OPENINGS if request.choices is None else None
+            then.append(GenerationRequest(f"{request.request_id}-then", context, spec, choices))
+        asked = then
+    batch = TokenBatch.from_trajectories(trajectories, max_row_tokens=CONTEXT)
+    turns = [turn for played in trajectories for turn in played.turns]
+    decided = sum(len(t.response_ids) if t.allowed is None else int((t.allowed.counts > 1).sum()) for t in turns)
+    assert batch.num_rows == len(trajectories)
+    assert batch.num_actions == decided < sum(len(turn.response_ids) for turn in turns)
+    for pack in batch.microbatches(100):
+        with torch.no_grad():
+            out = module.forward_train(pack.to_torch() | {"temperature": temperature, "head_chunks": 3})
+        batch.put(pack, old_logprobs=out["logprobs"].numpy())
+    np.testing.assert_allclose(batch.old_logprobs, batch.rollout_logprobs, atol=2e-5)
+
+
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (GenerationRequest("bad", [], SamplingSpec(4)), "prompt is empty"),
+        (GenerationRequest("bad", [], SamplingSpec(4)), "is empty"),
         (GenerationRequest("bad", [3, VOCAB], SamplingSpec(4)), "outside the vocabulary"),
         (GenerationRequest("bad", [3, -1], SamplingSpec(4)), "outside the vocabulary"),
         (GenerationRequest("bad", [3] * CONTEXT, SamplingSpec(4)), f"{CONTEXT} tokens"),
@@ -259,12 +232,11 @@ def _among(model: Any, request: GenerationRequest, generation: Any) -> list[floa
         (GenerationRequest("bad", [3], SamplingSpec(4, top_p=0.0)), "impossible sampling"),
         (GenerationRequest("bad", [3], SamplingSpec(4, stop_token_ids=(1,)), ((4, 5),)), "does not end with"),
         (GenerationRequest("bad", [3], SamplingSpec(4, stop_token_ids=(1,)), ((4, 1, 1),)), "before its end"),
-        (GenerationRequest("bad", [3], SamplingSpec(1, stop_token_ids=(1,)), ((4, 1),)), "longest choice"),
-        (GenerationRequest("bad", [3], SamplingSpec(4), ()), "no choices"),
+        (GenerationRequest("bad", [3], SamplingSpec(1, stop_token_ids=(1,)), ((4, 1),)), "max_tokens is 1"),
+        (GenerationRequest("bad", [3], SamplingSpec(4), ()), "is empty"),
         (GenerationRequest("bad", [3], SamplingSpec(4), None, ()), "is empty"),
         (GenerationRequest("bad", [3], SamplingSpec(4), None, (VOCAB,)), "outside the vocabulary"),
-        (GenerationRequest("bad", [3], SamplingSpec(4, stop_token_ids=(1,)), ((4, 1),), (4,)), "leave `choices` out"),
-        (GenerationRequest("bad", [3] * (CONTEXT - 2), SamplingSpec(4), None, (4, 1)), "do not fit"),
+        (GenerationRequest("bad", [3] * (CONTEXT - 2), SamplingSpec(4), None, (4, 1)), f"holds {CONTEXT - 1}"),
     ],
 )
 def test_a_bad_request_fails_alone(engine: Any, request_: GenerationRequest, message: str) -> None:

@@ -21,8 +21,6 @@ from rllib_lmgame.inference.protocol import (
 )
 from rllib_lmgame.inference.weights import (
     check_weights,
-    misfit,
-    not_finite,
     pack_state,
     state_checksum,
     unpack_state,
@@ -125,25 +123,6 @@ def test_the_checksum_sees_every_change(change: str) -> None:
     assert state_checksum(state) != state_checksum(other)
 
 
-def test_misfit_names_what_is_wrong() -> None:
-    expected = {"embed.weight": (4, 2), "norm.weight": (2,)}
-    good = {n: np.zeros(s, np.float32) for n, s in expected.items()}
-    head = {"lm_head.weight": np.zeros((4, 2), np.float32)}
-    assert misfit(good, expected, tied_head=True) is None
-    assert misfit({**good, **head}, expected, tied_head=True) is None
-    assert "lm_head.weight" in misfit({**good, **head}, expected, tied_head=False)
-    assert "norm.weight" in misfit({"embed.weight": good["embed.weight"]}, expected, tied_head=False)
-    assert "(3,)" in misfit({**good, "norm.weight": np.zeros(3)}, expected, tied_head=False)
-
-
-def test_not_finite_names_the_tensor() -> None:
-    assert not_finite({"a": torch.ones(3), "i": torch.ones(2, dtype=torch.long)}) is None
-    assert not_finite({"a": torch.ones(3), "e": torch.ones(0)}) is None
-    for dtype in (torch.float32, torch.bfloat16):
-        for bad in (torch.inf, -torch.inf, torch.nan):
-            assert not_finite({"a": torch.ones(3, dtype=dtype), "b": torch.tensor([1.0, bad, 0.0], dtype=dtype)}) == "b"
-
-
 @pytest.mark.parametrize("known", [True, False])
 def test_weights_that_do_not_fit_or_are_not_finite_are_refused(known: bool) -> None:
     """Also by an engine that does not say which weights it has."""
@@ -154,14 +133,6 @@ def test_weights_that_do_not_fit_or_are_not_finite_are_refused(known: bool) -> N
     for state, name in [*wrong, *([({"a": good["a"]}, "b"), ({**good, "c": good["a"]}, "c")] if known else [])]:
         with pytest.raises(ValueError, match=rf"\b{name}\b"):
             check_weights(state, expected, tied_head=False)
-
-
-def test_looking_for_what_is_not_finite_copies_nothing() -> None:
-    """The engine holds its weights and those that came; copies of the largest tensor beside them were its peak."""
-    state = {"a": torch.ones(1 << 20)}
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        assert not_finite(state) is None
-    assert max(event.cpu_memory_usage for event in profile.events()) < 4096
 
 
 @given(

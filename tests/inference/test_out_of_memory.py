@@ -90,7 +90,7 @@ def test_tune_takes_a_trial_killed_for_want_of_memory_as_failed():
     from ray.air.execution._internal.actor_manager import RayActorManager
     from ray.exceptions import OutOfMemoryError, RayActorError
 
-    from rllib_lmgame.experiments.run.memory_deaths import memory_deaths_are_failures
+    from rllib_lmgame.experiments.run.callbacks import memory_deaths_are_failures
 
     errors: list[Exception] = []
     actor = SimpleNamespace(actor_id=1, _on_error=lambda tracked, error: errors.append(error))

@@ -38,12 +38,6 @@ def wait_until(condition) -> None:
         time.sleep(0.05)
 
 
-def test_engines_are_counted_as_they_come_up(make_group: Any) -> None:
-    up = Share(of=5, done=3)  # Of another policy's group.
-    make_group(2).wait_until_ready(up)
-    assert up.done == 5
-
-
 def test_an_engine_that_did_not_load_again_is_tried_until_it_does(make_group: Any, tmp_path) -> None:
     group = make_group()
     (tmp_path / "broken").touch()
@@ -73,6 +67,7 @@ def test_an_engine_that_never_loads_again_is_named_with_the_reason(
         healing.result(300)
 
 
+@pytest.mark.slow
 def test_counters_leave_out_an_engine_that_loads(make_group: Any, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rllib_lmgame.inference.serving.group.ANSWER_S", 5.0)
     group = make_group(2)
@@ -89,6 +84,9 @@ def test_counters_leave_out_an_engine_that_loads(make_group: Any, tmp_path, monk
 
 def test_a_call_reaches_an_engine_that_had_died(make_group: Any) -> None:
     group = make_group(2)
+    up = Share(of=5, done=3)  # Of another policy's group.
+    group.wait_until_ready(up)
+    assert up.done == 5
     kill(group, group.names[0])
     group.call("pause")
     group.call("resume")
@@ -120,6 +118,7 @@ def test_an_engine_that_starts_again_while_new_weights_are_made_waits_for_them(m
     assert (served.stop_reason, served.policy_version) == (StopReason.MAX_TOKENS, 5)
 
 
+@pytest.mark.slow
 def test_no_engine_is_made_after_the_end(make_group: Any, tmp_path) -> None:
     group = make_group()
     (tmp_path / "slow").touch()

@@ -19,12 +19,11 @@ from hypothesis import strategies as st
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.league.league import League
 from rllib_lmgame.league.matches import Match, Table, assign_engines, deal_matches
-from rllib_lmgame.league.matchmaking import Standing, draw_member, drawn, exploited_by
+from rllib_lmgame.league.matchmaking import Latest, Standing, draw_member, drawn, exploited_by
 from rllib_lmgame.league.members import Member, leaving
 from rllib_lmgame.league.payoffs import Payoffs
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
-from rllib_lmgame.settings.plugins import MATCHMAKERS
-from rllib_lmgame.settings.sections.league import LeagueOptions, MatchmakingOptions
+from rllib_lmgame.settings.sections.league import LeagueOptions
 from rllib_lmgame.settings.trust import Gate
 
 ROLES = {"X": "first", "O": "second"}
@@ -46,7 +45,7 @@ def played(
         won = random.Random(plan.seed).random() < (strength if match.policy == "h" else 0.5)
         seats = [
             SimpleNamespace(trained=seat.trained, outcome="win" if won == seat.trained else "loss")
-            for seat in match.line_up(roles).values()
+            for seat in match.assignments(roles).values()
         ]
         summaries.append(SimpleNamespace(index=plan.index, seats=seats))
     return summaries, matches
@@ -70,9 +69,7 @@ def run(
 
 def test_a_league_of_twelve_goes_on_from_its_state_as_if_it_had_not_stopped() -> None:
     """Members, pay-offs, snapshots and matchmaking, through JSON; results may come in any order."""
-    options = LeagueOptions(
-        snapshot_every=2, max_members=12, opponent_engines=2, matchmaking=MatchmakingOptions(type="pfsp_hard")
-    )
+    options = LeagueOptions(snapshot_every=2, max_members=12, opponent_engines=2, matchmaking="pfsp_hard")
     whole, first, second = (League(options, ["player"], 3) for _ in range(3))
     met = run(whole, range(60))
     begun = run(first, range(37), random.Random(1))
@@ -175,8 +172,8 @@ def test_matches_are_dealt_evenly(
     names = [f"p{i}" for i in range(policies)]
     seated = [Table(names[i % policies], Member(f"m{i}", names[0], i)) for i in range(tables)]
     plans = plans_of(groups * group_size, seed, group_size)
-    matches = deal_matches(plans, names, seated, share, seed, {})
-    assert deal_matches(plans[::-1], names, seated, share, seed, {}) == matches
+    matches = deal_matches(plans, names, seated, LeagueOptions(self_play_share=share), seed)
+    assert deal_matches(plans[::-1], names, seated, LeagueOptions(self_play_share=share), seed) == matches
     of_group = {plan.group: matches[plan.index] for plan in plans}
     assert all(matches[plan.index] == of_group[plan.group] for plan in plans)
     dealt = Counter((match.policy, match.member and match.member.name) for match in of_group.values())
@@ -208,11 +205,11 @@ def test_further_rounds_of_an_iteration_are_dealt_apart() -> None:
 def test_a_member_takes_every_other_seat_and_learns_nothing() -> None:
     member = Member("p-3", "p", 3)
     for number in range(3):
-        line_up = Match("p", member, number).line_up(THREE)
-        assert [agent for agent, seat in line_up.items() if seat.trained] == [list(THREE)[number]]
-        assert {seat.weights for seat in line_up.values() if not seat.trained} == {"p-3"}
-    assert all(seat.trained and seat.member is None for seat in Match("p", None, 0).line_up(THREE).values())
-    assert Match("p", member, 1).line_up({"only": "x"})["only"].trained
+        assignments = Match("p", member, number).assignments(THREE)
+        assert [agent for agent, seat in assignments.items() if seat.trained] == [list(THREE)[number]]
+        assert {seat.weights for seat in assignments.values() if not seat.trained} == {"p-3"}
+    assert all(seat.trained and seat.member is None for seat in Match("p", None, 0).assignments(THREE).values())
+    assert Match("p", member, 1).assignments({"only": "x"})["only"].trained
 
 
 @given(
@@ -227,9 +224,7 @@ def test_engines_exchange_as_little_as_can_be(wanted: list[str], held: list[str 
 
 def test_what_is_read_ahead_is_what_is_needed() -> None:
     """The tables of the next iteration, also where a snapshot is due before it and a member leaves for it."""
-    league = League(
-        LeagueOptions(snapshot_every=1, max_members=3, matchmaking=MatchmakingOptions(type="latest")), ["p"], 0
-    )
+    league = League(LeagueOptions(snapshot_every=1, max_members=3, matchmaking=Latest()), ["p"], 0)
     for iteration in range(6):
         league.decided(iteration, league.due(iteration))
         league.record(*played(league, iteration))
@@ -312,19 +307,22 @@ def test_who_meets_whom(groups: int, group_size: int, past_share: float, seed: i
     assert {match.opponent for match in mine if match.member is None} <= {"p"}
     assert abs(len(past) - past_share * groups / 2) < 1
     for match in mine:
-        line_up = match.line_up(ROLES)
-        assert sorted((s.weights, s.trained) for s in line_up.values()) == [("h", True), (str(match.opponent), False)]
+        assignments = match.assignments(ROLES)
+        assert sorted((s.weights, s.trained) for s in assignments.values()) == [
+            ("h", True),
+            (str(match.opponent), False),
+        ]
     for opponent in ("p", "p-0"):
         seats = Counter(match.number % 2 for match in mine if match.opponent == opponent)
         assert abs(seats[0] - seats[1]) <= 1
     for match in of_group.values():
         if match.policy == "p":
             assert match.against is None
-            assert {seat.module_id for seat in match.line_up(ROLES).values() if seat.trained} == {"p"}
+            assert {seat.module_id for seat in match.assignments(ROLES).values() if seat.trained} == {"p"}
 
 
 def test_alone_an_exploiter_learns_from_every_seat() -> None:
-    assert Match("h", None, 1, "p").line_up({"only": "x"})["only"].trained
+    assert Match("h", None, 1, "p").assignments({"only": "x"})["only"].trained
 
 
 def test_what_an_exploiter_did_is_what_was_done_to_its_policy() -> None:
@@ -360,11 +358,11 @@ def test_past_exploiters_that_win(rates: dict[str, float], names: list[str]) -> 
 
 def test_exploiters_are_no_forgotten_members() -> None:
     """That one of them is beaten less often than others does not bring it back, unless it exploits."""
-    league = options().model_copy(update={"matchmaking": MatchmakingOptions(type="latest")})
+    league = options().model_copy(update={"matchmaking": Latest()})
     standings = standings_of({"h-1": 0.5, "p-4": 0.9, "h-6": 0.6, "p-8": 0.8})
     assert not exploited_by(standings, league)
     met = {
-        draw_member(standings, league, MATCHMAKERS["latest"], lambda purpose, i=i: drawn(i, purpose)).name  # type: ignore[misc]
+        draw_member(standings, league, lambda purpose, i=i: drawn(i, purpose)).name  # type: ignore[misc]
         for i in range(200)
     }
     assert met == {"p-8"}
@@ -372,9 +370,7 @@ def test_exploiters_are_no_forgotten_members() -> None:
 
 def test_past_versions_are_met_that_are_as_strong_as_the_exploiter() -> None:
     """By x(1 - x), whatever matchmaking says; within 4 standard deviations."""
-    section = options(past_share=1.0).model_copy(
-        update={"matchmaking": MatchmakingOptions(type="latest"), "opponent_engines": 100}
-    )
+    section = options(past_share=1.0).model_copy(update={"matchmaking": Latest(), "opponent_engines": 100})
     league = League(section, POLICIES, 5)
     wins = {"p-0": 990.0, "p-1": 500.0, "p-2": 800.0}
     for number, (name, won) in enumerate(wins.items()):
@@ -410,10 +406,10 @@ def test_who_leaves_is_not_told_by_what_exploiters_beat() -> None:
 
 def test_past_exploiters_come_before_forgotten_members() -> None:
     """By (1 - x)^2 in the share of forgotten members, .15 of .65; within 4 standard deviations."""
-    league = options().model_copy(update={"matchmaking": MatchmakingOptions(type="latest")})
+    league = options().model_copy(update={"matchmaking": Latest()})
     standings, draws = standings_of({"p-0": 0.1, "h-5": 0.2, "h-9": 0.6, "p-10": 0.5}), 20_000
     met = Counter(
-        draw_member(standings, league, MATCHMAKERS["latest"], lambda purpose, i=i: drawn(i, purpose)).name  # type: ignore[misc]
+        draw_member(standings, league, lambda purpose, i=i: drawn(i, purpose)).name  # type: ignore[misc]
         for i in range(draws)
     )
     assert set(met) == {"h-5", "h-9", "p-10"}

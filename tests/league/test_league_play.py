@@ -31,7 +31,7 @@ from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
-from rllib_lmgame.settings.sections.league import LeagueOptions, MatchmakingOptions
+from rllib_lmgame.settings.sections.league import LeagueOptions
 
 ROLES = {"X": "first", "O": "second"}
 
@@ -62,7 +62,7 @@ class Algorithm:
         self.config = SimpleNamespace(
             seed=3,
             trained_policies=lambda: list(policies),
-            seat_mapping=lambda: None,
+            agent_to_module_mapping=lambda: None,
             language_model_of=lambda policy, entry=None: LanguageModelOptions(),
             inference_options=SimpleNamespace(sleep_during_update=asleep),
         )
@@ -91,14 +91,14 @@ class Algorithm:
         self.weights = {policy: weight + 1 for policy, weight in self.weights.items()}
         self.push_weights(self.weights)
 
-    def play(self, plans: Any, settings: PlaySettings, line_ups: Any) -> Any:
+    def play(self, plans: Any, settings: PlaySettings, agent_mapper: Any) -> Any:
         assert self.sent == self.weights
         assert all(settings.members.values()), "a member that no engine holds"
         self.played.append(dict(settings.members))
-        self.matches |= {plan.index: line_ups.matches[plan.index] for plan in plans}
+        self.matches |= {plan.index: agent_mapper.matches[plan.index] for plan in plans}
         summaries: list[Any] = []
         for plan in plans:
-            seats = line_ups.line_up(plan, ROLES).values()
+            seats = agent_mapper.assignments(plan, ROLES).values()
             assert {seat.member for seat in seats} - {None} <= set(settings.members)
             won = random.Random(plan.seed).random() < 0.5
             seats = [SimpleNamespace(trained=seat.trained, outcome="win" if won else "loss") for seat in seats]
@@ -195,9 +195,7 @@ def test_what_is_played_in_place_of_zero_variance_groups_counts_with_the_rest(tm
 
 def test_a_damaged_member_ends_the_run_when_its_weights_are_read(tmp_path) -> None:
     algorithm = Algorithm(tmp_path, engines=1)
-    play = LeaguePlay(
-        algorithm, LeagueOptions(snapshot_every=1, matchmaking=MatchmakingOptions(type="latest"), forgotten=None)
-    )
+    play = LeaguePlay(algorithm, LeagueOptions(snapshot_every=1, matchmaking="latest", forgotten=None))
     iterate(play, algorithm, 0)
     save_file({"w": np.full(3, 7, np.float32)}, tmp_path / "league" / "p-0" / "model.safetensors")
     play.set_state(play.league.state())  # the engines have to be given their members anew
@@ -305,7 +303,7 @@ def test_a_members_files_are_read_once_and_hashed_once(tmp_path, monkeypatch: py
     )
     monkeypatch.setattr(league_of_algorithm, "read_member", lambda *args: pytest.fail("read again"))
     algorithm = Algorithm(tmp_path / "trial", engines=1)
-    options = LeagueOptions(snapshot_every=1, matchmaking=MatchmakingOptions(type="latest"), forgotten=None)
+    options = LeagueOptions(snapshot_every=1, matchmaking="latest", forgotten=None)
     play = LeaguePlay(algorithm, options)
     iterate(play, algorithm, *range(3))
     assert read == [".taking-p-0", ".taking-p-1", ".taking-p-2"]

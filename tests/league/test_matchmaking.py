@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.league.league import League
-from rllib_lmgame.league.matchmaking import Standing, draw_member, drawn, forgotten, resolve_matchmaker
+from rllib_lmgame.league.matchmaking import Matchmaker, Standing, draw_member, drawn, forgotten
 from rllib_lmgame.league.members import Member
 from rllib_lmgame.settings.plugins import MATCHMAKERS
-from rllib_lmgame.settings.sections.league import LeagueOptions, MatchmakingOptions
+from rllib_lmgame.settings.sections.league import LeagueOptions
 
 RATES = [0.5, 0.05, 0.9, 0.3, 0.95, 0.6]
 
@@ -49,9 +50,7 @@ def league_of(rates: list[float], **options) -> League:
 )
 def test_members_are_met_as_often_as_the_rule_says(name: str, options: dict[str, float], formula, draws: int) -> None:
     """Each within 4 standard deviations."""
-    league = league_of(
-        RATES, matchmaking=MatchmakingOptions(type=name, **options), forgotten=None, opponent_engines=100
-    )
+    league = league_of(RATES, matchmaking={"type": name, **options}, forgotten=None, opponent_engines=100)
     met = Counter(table.member.name for iteration in range(draws // 100) for table in league.tables(iteration))
     rates = [standing.win_rate for standing in league.standings("p")]
     weights = [formula(x) for x in (RATES if name == "latest" else rates)]
@@ -89,10 +88,10 @@ def test_forgotten_members_are_the_published_ones(rates: list[float], below: flo
 
 def test_forgotten_members_get_their_share_of_the_matches() -> None:
     """.15 of all matches is .15 / .65 of those against members, by (1 - x)^2; within 4 standard deviations."""
-    options = LeagueOptions(matchmaking=MatchmakingOptions(type="latest"), self_play_share=0.35)
+    options = LeagueOptions(matchmaking="latest", self_play_share=0.35)
     standings, draws = standings_of([0.1, 0.9, 0.8]), 20_000
     met = Counter(
-        draw_member(standings, options, MATCHMAKERS["latest"], lambda purpose, i=i: drawn(i, purpose)).name  # type: ignore[misc]
+        draw_member(standings, options, lambda purpose, i=i: drawn(i, purpose)).name  # type: ignore[misc]
         for i in range(draws)
     )
     for name, weight in (("m0", 0.9**2), ("m1", 0.1**2)):
@@ -104,7 +103,7 @@ def test_forgotten_members_get_their_share_of_the_matches() -> None:
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.sampled_from(sorted(MATCHMAKERS)), st.integers(0, 2**31))
 def test_somebody_is_always_drawn(rates: list[float], name: str, seed: int) -> None:
     standings = standings_of(rates)
-    member = draw_member(standings, LeagueOptions(), MATCHMAKERS[name], lambda purpose: drawn(seed, purpose))
+    member = draw_member(standings, LeagueOptions(matchmaking=name), lambda purpose: drawn(seed, purpose))
     assert member in [standing.member for standing in standings]
 
 
@@ -130,36 +129,49 @@ def test_the_same_members_are_drawn_under_any_hash_seed() -> None:
     assert answer.stdout.strip() == str([table.member.name for i in (7, 3) for table in league.tables(i)])
 
 
-def hardest(standings: list[Standing], options: LeagueOptions) -> list[float]:
+def hardest(standings: list[Standing]) -> list[float]:
     """A matchmaker of one's own."""
     least = min(standing.win_rate for standing in standings)
     return [float(standing.win_rate == least) for standing in standings]
 
 
-def nobody(standings: list[Standing], options: LeagueOptions) -> list[float]:
+def nobody(standings: list[Standing]) -> list[float]:
     return [0.0] * len(standings)
 
 
-def negative(standings: list[Standing], options: LeagueOptions) -> list[float]:
+def negative(standings: list[Standing]) -> list[float]:
     return [-1.0] * len(standings)
 
 
+class Older(Matchmaker):
+    """All alike but the newest ``left_out``."""
+
+    left_out: int = option(1, "How many.", ge=0)
+
+    def __call__(self, standings: list[Standing], /) -> list[float]:
+        return [float(number < len(standings) - self.left_out) for number in range(len(standings))]
+
+
 def test_a_matchmaker_of_ones_own() -> None:
-    league = league_of(RATES, matchmaking=MatchmakingOptions(type=f"{__name__}:hardest"), forgotten=None)
+    league = league_of(RATES, matchmaking=f"{__name__}:hardest", forgotten=None)
     assert {table.member.name for i in range(20) for table in league.tables(i)} == {"m1"}
-    with pytest.raises(ConfigError, match=r"gave \[-1.0, .* one number of at least 0"):
-        league_of(RATES, matchmaking=MatchmakingOptions(type=f"{__name__}:negative"), forgotten=None).tables(0)
-    with pytest.raises(ConfigError, match="did you mean `pfsp_hard`"):
-        resolve_matchmaker("pfsp_herd")
-    with pytest.raises(ConfigError, match="takes two arguments"):
-        resolve_matchmaker("math:sqrt")
+    with pytest.raises(ConfigError, match=r"must return one number of at least 0 for each"):
+        league_of(RATES, matchmaking=f"{__name__}:negative", forgotten=None).tables(0)
+    league = league_of(RATES, matchmaking={"type": f"{__name__}:Older", "left_out": 5}, forgotten=None)
+    assert {table.member.name for i in range(20) for table in league.tables(i)} == {"m0"}
+    for wrong, told in (
+        ("pfsp_herd", "did you mean `pfsp_hard`"),
+        (f"{__name__}:test_a_matchmaker_of_ones_own", "takes one argument"),
+        ({"type": "uniform", "power": 3}, r"power: unknown key"),
+        ({"type": f"{__name__}:Older", "left_out": -1}, "left_out"),
+    ):
+        with pytest.raises(ConfigError, match=rf"matchmaking.*{told}"):
+            LeagueOptions(matchmaking=wrong)
 
 
 def test_where_all_weights_are_zero_every_member_is_drawn_alike() -> None:
     """Within 4 standard deviations."""
-    league = league_of(
-        RATES, matchmaking=MatchmakingOptions(type=f"{__name__}:nobody"), forgotten=None, opponent_engines=100
-    )
+    league = league_of(RATES, matchmaking=f"{__name__}:nobody", forgotten=None, opponent_engines=100)
     met = Counter(table.member.name for iteration in range(60) for table in league.tables(iteration))
     for number in range(len(RATES)):
         assert abs(met[f"m{number}"] - 1000) <= 4 * math.sqrt(6000 * 1 / 6 * 5 / 6)

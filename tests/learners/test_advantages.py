@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from learning import ThreadRanks, together
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.advantages import (
     AdvantageInputs,
     advantage_inputs,
     monte_carlo_returns,
     normalize,
     normalize_compared,
-    resolve_estimator,
     token_gae,
 )
 from rllib_lmgame.learners.advantages.gae import GAE
@@ -25,6 +25,7 @@ from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.plugins import ESTIMATORS
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 GAMMA, LAM = 0.99, 0.95
 
@@ -216,52 +217,20 @@ def test_a_learner_without_tokens_gets_empty_arrays() -> None:
     assert len(normalize(np.zeros(0), "role", inputs.per_token(inputs.roles), num_classes=2)) == 0
 
 
-class CountsItself:
-    """An estimator with an object for each policy that knows what it needs."""
-
-    needs_groups = True
-    needs_reference = True
-    kept = 0
-
-    def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
-        return inputs.rewards
-
-    def get_state(self) -> int:
-        return self.kept
-
-    def set_state(self, state: int) -> None:
-        self.kept = state
-
-
 def with_six_arrays(rewards, values, bootstrap, offsets, gamma, lam):
     return rewards
 
 
-class WithArguments:
-    def __init__(self, discount: float) -> None:
-        self.discount = discount
+class Unrelated:
+    """It does not say what an estimator does."""
 
 
 def test_estimators_resolve_by_name_and_by_path() -> None:
-    assert isinstance(resolve_estimator("gae"), GAE)
-    plain = resolve_estimator("rllib_lmgame.learners.advantages:token_gae")
+    assert isinstance(ESTIMATORS.read("gae"), GAE)
+    plain = ESTIMATORS.read("rllib_lmgame.learners.advantages:token_gae")
     assert plain.needs_critic and not (plain.needs_groups or plain.needs_reference or plain.state_rollouts)
-
-
-def test_of_a_class_every_policy_gets_an_object_of_its_own() -> None:
-    first, second = (resolve_estimator(f"{__name__}:CountsItself") for _ in range(2))
-    assert first.needs_groups and first.needs_reference and first.needs_critic
-    first.set_state(3)
-    assert (first.get_state(), second.get_state()) == (3, 0)
-
-
-def test_a_registered_estimator_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def plugin(inputs: AdvantageInputs) -> np.ndarray:
-        return inputs.rewards
-
-    monkeypatch.setitem(ESTIMATORS.own, "plugin", plugin)  # type: ignore[arg-type]
     inputs = problem(3, GAMMA, LAM)
-    assert resolve_estimator("plugin")(inputs) is inputs.rewards
+    np.testing.assert_array_equal(plain(inputs), token_gae(inputs))
 
 
 @pytest.mark.parametrize(
@@ -272,7 +241,7 @@ def test_a_registered_estimator_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
         ("no_such_package_here:f", "cannot import 'no_such_package_here'"),
         ("rllib_lmgame.learners.advantages:no_such", "has no 'no_such'"),
         ("rllib_lmgame.settings.sections.token_ppo:NORMALIZE_MODES", "is a tuple, not a function"),
-        (f"{__name__}:WithArguments", "cannot be made without arguments"),
+        (f"{__name__}:Unrelated", "does not derive from Estimator"),
         (
             f"{__name__}:with_six_arrays",
             r"takes \(rewards, values, .*; an estimator takes one argument, an AdvantageInputs",
@@ -281,5 +250,5 @@ def test_a_registered_estimator_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_unknown_estimators_are_refused_with_their_key(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        resolve_estimator(name)
-    assert caught.value.path == "token_ppo.advantage_estimator"
+        build(TokenPPOOptions, {"advantage_estimator": name}, "config.token_ppo")
+    assert caught.value.path == "config.token_ppo.advantage_estimator"

@@ -32,7 +32,7 @@ from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.teacher import TeacherOptions
 
-PLAIN = {"advantage_estimator": "reinforce", "normalize_advantages": "none", "importance": None}
+PLAIN = {"advantage_estimator": "reinforce", "normalize_advantages": "none", "importance_sampling": None}
 QUICK = EndpointOptions(attempts=3, first_wait_s=0.001)
 IDS = [5, 3, 5, 9]
 

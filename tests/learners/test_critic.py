@@ -19,7 +19,6 @@ from rllib_lmgame.learners.advantages import monte_carlo_returns
 from rllib_lmgame.learners.critic.critic import DECAY, SUMS_FILE, ValueUnits, is_held_out
 from rllib_lmgame.learners.critic.regression import PENALTIES, RegressionSums, fit, token_sums
 from rllib_lmgame.rollouts.records import Trajectory, Turn
-from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS, CONSTANT_LENGTH
 
 GAMES = ("maze", "taxi", "wordle")
 
@@ -259,23 +258,6 @@ def test_the_warm_up_fits_the_last_layer_and_touches_nothing_else(
     assert third["num_steps"] == 1
 
 
-@pytest.mark.parametrize("how", AGGREGATIONS)
-def test_the_fit_does_not_depend_on_how_the_policys_loss_is_averaged(
-    how: str, make_learner: Any, make_episodes: Any
-) -> None:
-    averaging = {"type": how, "length": 9} if how == CONSTANT_LENGTH else how
-    plain, other = (
-        make_learner(token_ppo={"critic": {"warmup": {"iterations": 1}}, **averaged})
-        for averaged in ({}, {"aggregation": averaging})
-    )
-    episodes = make_episodes(12)
-    expected, found = update(plain, episodes), update(other, episodes)
-    for name in ("critic_fit_explained_var", "vf_loss", "entropy", "return_mean"):
-        assert found[name] == expected[name]
-    assert not moved(other, weights(plain))
-    assert found["num_steps"] == 0 and np.isfinite(found["policy_loss"])
-
-
 @pytest.mark.parametrize(
     ("estimator", "targets"),
     [
@@ -309,7 +291,7 @@ def test_fit_and_units_are_of_returns_discounted_as_the_estimator_does(
 
 def test_a_penalty_in_the_rewards_is_one_in_what_is_fitted(make_learner: Any, foreseeable: Any) -> None:
     """With a reference that is not the policy's beginning."""
-    ppo = {"critic": {"warmup": {"iterations": 2}, "target": "monte_carlo"}, "kl": {"in": "reward"}}
+    ppo = {"critic": {"warmup": {"iterations": 2}, "target": "monte_carlo"}, "kl": {"as": "reward"}}
     learner = make_learner(use_kl_loss=True, kl_coeff=2.0, token_ppo=ppo)
     with torch.no_grad():
         for parameter in learner.reference("player").parameters():

@@ -143,75 +143,36 @@ def test_layers_are_gathered_in_step_though_one_learner_has_more_actions(
     assert_close(gathered(group), hf_state(alone))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("stage", [None, 3])
-def test_two_learners_record_in_the_passes_of_one_step(
-    stage: int | None, make_learner: Any, make_group: Any, make_episodes: Any
-) -> None:
-    """Without a critic; one has more micro-batches than the other."""
-    options = {"token_ppo": {"advantage_estimator": "reinforce", "max_tokens_per_microbatch": 32}, "critic": False}
-    group, alone = (
-        make_group(num_learners=2, deepspeed=zero(stage), **options),
-        make_learner(**options, use_kl_loss=True),
-    )
-    [r.get() for r in group.foreach_learner(lambda learner: set_adam_eps(learner, EPS))]
-    set_adam_eps(alone, EPS)
-    (metrics,) = train(alone, make_episodes, 0, UPDATES)
-    for result in train(group, make_episodes, 0, UPDATES):
-        for name in ("policy_loss", "mean_kl_loss", "grad_norm", "importance_weight", "logprob_diff_mean"):
-            assert result[name] == pytest.approx(metrics[name], abs=1e-4), name
-        assert result["first_minibatch_ratio_error"] == 0.0
-    assert_close(gathered(group), hf_state(alone))
+DATA: dict[str, tuple[dict[str, Any], Callable[..., WholeEpisodes]]] = {
+    "recorded in the passes of one step": (
+        {"token_ppo": {"advantage_estimator": "reinforce", "max_tokens_per_microbatch": 32}, "critic": False},
+        lambda make, seed: WholeEpisodes(episodes=make(9, seed=seed)),
+    ),
+    "constrained": ({}, lambda make, seed: WholeEpisodes(episodes=make(7, seed=seed, constrained=True))),
+    "shared prompts": ({}, lambda make, seed: one_prompt_each([make(4, seed=10 * seed + i) for i in range(3)])),
+    "the game's text": (  # One of the updates has none of it anywhere.
+        {"token_ppo": PPO | {"env_token_loss_weight": 0.5, "head_chunk_tokens": 5}},
+        lambda make, seed: WholeEpisodes(
+            episodes=marked(make(7, seed=seed), seed) if seed != 1 else make(7, seed=seed)
+        ),
+    ),
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [None, 2, 3])
-def test_two_learners_agree_on_constrained_replies(
-    stage: int | None, make_learner: Any, make_group: Any, make_episodes: Any
+@pytest.mark.parametrize("case", DATA)
+def test_two_learners_of_which_one_has_more_passes_equal_one(
+    case: str, stage: int | None, make_learner: Any, make_group: Any, make_episodes: Any
 ) -> None:
-    """One has more choices, and more micro-batches of them, than the other."""
-    group, alone = (make_group(num_learners=2, deepspeed=zero(stage)), make_learner(token_ppo=PPO, use_kl_loss=True))
-    for seed in range(2):
-        for learner in (group, alone):
-            learner.update(training_data=WholeEpisodes(episodes=make_episodes(7, seed=seed, constrained=True)))
-    assert_close(gathered(group), hf_state(alone))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stage", [None, 0, 1, 2, 3])
-def test_two_learners_that_share_prompts_equal_one_that_does_not(
-    stage: int | None, make_learner: Any, make_group: Any, make_episodes: Any
-) -> None:
-    alone = make_learner(token_ppo=PPO | {"share_prompts": False}, use_kl_loss=True)
-    set_adam_eps(alone, EPS)
-    group = make_group(num_learners=2, deepspeed=zero(stage))
-    [r.get() for r in group.foreach_learner(lambda learner: set_adam_eps(learner, EPS))]
-    for update_number in range(2):
-        groups = [make_episodes(4, seed=10 * update_number + i) for i in range(3)]
-        alone.update(training_data=one_prompt_each(groups))
-        results = group.update(training_data=one_prompt_each(groups))
-    for result in results:
-        numbers = MetricsLogger.peek_results(result)["player"]
-        assert numbers["num_computed_tokens"] < 0.8 * numbers["num_row_tokens"]
-    assert_close(gathered(group), hf_state(alone))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stage", [None, 3])
-def test_two_learners_learn_what_the_game_says_as_one_does(
-    stage: int | None, make_learner: Any, make_group: Any, make_episodes: Any
-) -> None:
-    """One has more of it than the other, in more calls of the head; one of the updates has none of it anywhere."""
-    ppo = PPO | {"env_token_loss_weight": 0.5, "head_chunk_tokens": 5}
-    group = make_group(num_learners=2, token_ppo=ppo, deepspeed=zero(stage))
-    alone = make_learner(token_ppo=ppo, use_kl_loss=True)
+    options, data = DATA[case]
+    group = make_group(num_learners=2, deepspeed=zero(stage), **options)
+    alone = make_learner(**{"token_ppo": PPO, "use_kl_loss": True} | options)
     [r.get() for r in group.foreach_learner(lambda learner: set_adam_eps(learner, EPS))]
     set_adam_eps(alone, EPS)
     for seed in range(3):
-        episodes = make_episodes(7, seed=seed)
-        episodes = marked(episodes, seed) if seed != 1 else episodes
         for learner in (group, alone):
-            learner.update(training_data=WholeEpisodes(episodes=episodes))
+            learner.update(training_data=data(make_episodes, seed))
     assert_close(gathered(group), hf_state(alone))
 
 
@@ -503,19 +464,6 @@ def test_buckets_are_no_larger_than_the_model_unless_the_user_sets_them() -> Non
     chosen = deepspeed_config({"zero_optimization": {"stage": 2, "reduce_bucket_size": 999}})
     assert with_bucket_sizes(chosen, 7) == chosen
     assert with_bucket_sizes(deepspeed_config({}), 7)["zero_optimization"] == {"stage": 0}
-
-
-@pytest.mark.parametrize("stage", [1, 2, 3])
-def test_a_small_model_has_small_buckets(stage: int, make_learner: Any, make_episodes: Any) -> None:
-    learner = make_learner(token_ppo=PPO, deepspeed=zero(stage))
-    train(learner, make_episodes, 0, 1)
-    trained = [p for p in learner.module["player"].parameters() if p.requires_grad]
-    entries = sum(math.prod(getattr(p, "ds_shape", p.shape)) for p in trained)
-    optimizer = learner.engines["player"].engine.optimizer
-    assert optimizer.reduce_bucket_size == entries
-    for bucket in getattr(optimizer, "ipg_buckets", {}).values():
-        for buffer in bucket.buffer if isinstance(bucket.buffer, list) else [bucket.buffer]:
-            assert buffer is None or buffer.numel() <= entries
 
 
 def test_missing_deepspeed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

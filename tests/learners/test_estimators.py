@@ -21,18 +21,15 @@ from hypothesis import strategies as st
 from learning import by_state_and_files, moved, restored, together, update, weights
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
-from rllib_lmgame.base.group import build
 from rllib_lmgame.inference.protocol import AllowedTokens
-from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs, estimator_state, resolve_estimator
+from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs
 from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.plugins import ESTIMATORS
 from rllib_lmgame.settings.sections.games import GameConfig
-from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 GAMMA, LAM = 0.9, 0.8
 GAMES, ROLES = ("sokoban", "taxi"), ("black", "white")
@@ -248,7 +245,6 @@ DEFINITIONS: list[tuple[Any, Definition]] = [
     ("vine", vine),
     ({"type": "vine", "rollouts": 2}, vine),
     ("rae", rae),
-    ("role_baseline", rae),
     ("gigpo", gigpo),
     ({"type": "gigpo", "step_weight": 0.3}, lambda play, played: gigpo(play, played, 0.3)),
     ({"type": "gigpo", "average": "steps"}, lambda play, played: gigpo(play, played, steps=True)),
@@ -277,20 +273,9 @@ def test_every_registered_estimator_has_a_definition_here() -> None:
 def test_an_estimator_equals_its_definition(choice: Any, definition: Definition, seed: int) -> None:
     played = plays(seed)
     expected = [value for play in played for value in definition(play, played)]
-    found = resolve_estimator(choice)(inputs_of(played))
+    found = ESTIMATORS.read(choice)(inputs_of(played))
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
-
-
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_an_estimator_says_which_settings_it_reads(name: str) -> None:
-    """Users are told where the others are without effect."""
-    for option in ("gamma", "lam", "baseline_decay"):
-        found = []
-        for value in (0.2, 0.9):
-            estimator = resolve_estimator(name)
-            found.append([estimator(inputs_of(plays(seed), **{option: value})) for seed in range(4)])
-        assert (option in estimator.reads) != all(map(np.array_equal, *found)), option
 
 
 @by_definition
@@ -303,7 +288,7 @@ def test_several_learners_give_what_one_gives(choice: Any, definition: Definitio
         shards[play.level % 2].append(play)
     assert all(shards[:2])
     found = together(
-        learners, lambda ranks: resolve_estimator(choice)(inputs_of(shards[ranks.rank], all_reduce=ranks.sum))
+        learners, lambda ranks: ESTIMATORS.read(choice)(inputs_of(shards[ranks.rank], all_reduce=ranks.sum))
     )
     expected = [value for shard in shards for play in shard for value in definition(play, played)]
     np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-4, atol=2e-5)
@@ -326,7 +311,7 @@ def test_the_critics_target_is_discounted_as_the_advantages_are(monte_carlo: boo
         "gae": lambda play, played: turn_gae(replace(play, turns=[[token] for token in play.tokens]), played, lam),
     }
     for choice in (*definitions, {"type": "gae", "length_adaptive": 0.4}):  # Of the policy alone.
-        estimator, name = resolve_estimator(choice), name_of(choice).partition("-")[0]
+        estimator, name = ESTIMATORS.read(choice), name_of(choice).partition("-")[0]
         advantages = [value for play in played for value in definitions[name](play, played)]
         expected = np.array(advantages) + values[name]
         found = estimator.value_targets(inputs, monte_carlo=monte_carlo)
@@ -341,9 +326,9 @@ def test_returns_that_cancel_out_have_no_mean_to_divide_by(scale: float) -> None
     ]
     inputs = inputs_of(played)
     assert 0.0 < inputs.returns.mean() < 1e-7 * scale
-    np.testing.assert_array_equal(resolve_estimator("max_rl")(inputs), np.zeros(4))
+    np.testing.assert_array_equal(ESTIMATORS.read("max_rl")(inputs), np.zeros(4))
     positive = inputs_of([replace(play, turns=[[(n * scale, 0.0)]], seen=[0]) for n, play in enumerate(played)])
-    np.testing.assert_allclose(resolve_estimator("max_rl")(positive), [-1.0, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(ESTIMATORS.read("max_rl")(positive), [-1.0, 1.0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["grpo", "gigpo", "dr_grpo", "rloo", "max_rl"])
@@ -366,7 +351,7 @@ def test_how_a_win_is_cut_into_replies_makes_no_difference(name: str) -> None:
     batch.values = batch.old_logprobs = np.zeros(batch.num_actions, np.float32)
     inputs = advantage_inputs(batch, gamma=1.0, lam=1.0, ranks=Ranks())
     np.testing.assert_allclose(inputs.returns, 1.06, rtol=1e-12)
-    np.testing.assert_allclose(resolve_estimator(name)(inputs), 0.0, atol=1e-6)
+    np.testing.assert_allclose(ESTIMATORS.read(name)(inputs), 0.0, atol=1e-6)
 
 
 @pytest.mark.parametrize("won", [0.1, -0.3, 0.7, 1.1, 703561.9732242674, 83194321.52802452])
@@ -382,7 +367,7 @@ def test_groups_whose_returns_are_equal_learn_exactly_nothing(name: str, won: fl
     for trajectories in (played, [before, *played]):
         inputs = inputs_of(trajectories, gamma=1.0)
         assert {won} == set(inputs.returns[-135:].tolist()) == set(inputs.turn_rewards[-1::-2][:135].tolist())
-        advantages = resolve_estimator({"type": name, **options})(inputs)
+        advantages = ESTIMATORS.read({"type": name, **options})(inputs)
         np.testing.assert_array_equal(advantages, np.zeros_like(advantages))
 
 
@@ -390,9 +375,9 @@ def test_groups_whose_returns_are_equal_learn_exactly_nothing(name: str, won: fl
 def test_whitened_returns_have_unit_deviation_whatever_their_size(scale: float) -> None:
     """Where they are equal but for rounding they are 0."""
     won, lost = ([Play(0, 0, 0, f"e{i}{r}", [0], [[(r * scale, 0.0)]]) for i in range(5)] for r in (1.1, 0.3))
-    assert resolve_estimator("reinforce_pp")(inputs_of(won + lost)).std() == pytest.approx(1.0)
+    assert ESTIMATORS.read("reinforce_pp")(inputs_of(won + lost)).std() == pytest.approx(1.0)
     cut = Play(0, 0, 0, "cut", [0, 0], [[(0.0, 0.0)], [(1.1 * scale * (1 + 2**-52), 0.0)]])
-    found = resolve_estimator("reinforce_pp")(inputs_of([*won, cut], gamma=1.0))
+    found = ESTIMATORS.read("reinforce_pp")(inputs_of([*won, cut], gamma=1.0))
     np.testing.assert_allclose(found, 0.0, atol=1e-6)
 
 
@@ -411,7 +396,7 @@ def test_values_of_states_are_scaled_as_rewards_are() -> None:
     inputs = advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=Ranks())
     np.testing.assert_allclose(inputs.turn_values, [0.025, 0.15], rtol=1e-6)
     expected = [0.1 + GAMMA * 0.15 - 0.025] * 3 + [0.2 - 0.15]
-    np.testing.assert_allclose(resolve_estimator("vine")(inputs), expected, rtol=1e-5)
+    np.testing.assert_allclose(ESTIMATORS.read("vine")(inputs), expected, rtol=1e-5)
 
 
 def test_states_that_nobody_has_played_on_from_are_an_error() -> None:
@@ -419,17 +404,17 @@ def test_states_that_nobody_has_played_on_from_are_an_error() -> None:
         [Trajectory([reply(2, 1.0, True, math.nan)], terminated=True)], max_row_tokens=9
     )
     with pytest.raises(ValueError, match="no rollouts from them were played"):
-        resolve_estimator("vine")(advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=Ranks()))
+        ESTIMATORS.read("vine")(advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=Ranks()))
 
 
 def test_what_estimators_say_of_themselves() -> None:
-    made = {name: resolve_estimator(name) for name in ESTIMATORS}
+    made = {name: ESTIMATORS.read(name) for name in ESTIMATORS}
     grouped = {"grpo", "dr_grpo", "rloo", "max_rl", "gigpo"}
     assert {name for name, each in made.items() if each.needs_groups} == grouped
     assert {name for name, each in made.items() if each.own_scale} == grouped | {"reinforce", "reinforce_pp"}
     assert {name for name, each in made.items() if each.needs_critic} == {"gae", "turn_gae", "bilevel_gae"}
     assert {name: each.state_rollouts for name, each in made.items() if each.state_rollouts} == {"vine": 9}
-    assert resolve_estimator({"type": "vine", "rollouts": 2}).state_rollouts == 2
+    assert ESTIMATORS.read({"type": "vine", "rollouts": 2}).state_rollouts == 2
 
 
 def batch(seed: int) -> list[Play]:
@@ -437,12 +422,12 @@ def batch(seed: int) -> list[Play]:
     return [play for number in range(8) for play in plays(8 * seed + number)]
 
 
-def remembered_inputs(played: list[Play], **more: Any) -> AdvantageInputs:
-    return inputs_of(played, baseline_decay=0.95, **more)
+def baselines_of(inputs: AdvantageInputs) -> dict[tuple[str, str], float]:
+    return {(game, role): value for game, role, value in inputs.memory["baselines"]}
 
 
 def test_a_baseline_takes_in_a_batch_before_it_is_used_on_it() -> None:
-    estimator, baselines = RoleBaseline(), {}
+    memory, baselines = dict[str, Any](), dict[tuple[str, str], float]()
     for number in range(5):
         played, returns = batch(number), defaultdict[tuple[str, str], list[float]](list)
         for play in played:
@@ -452,29 +437,19 @@ def test_a_baseline_takes_in_a_batch_before_it_is_used_on_it() -> None:
         expected = [
             value - baselines[GAMES[play.game], ROLES[play.role]] for play in played for value in to_go(play, played)
         ]
-        np.testing.assert_allclose(estimator(remembered_inputs(played)), expected, rtol=1e-5, atol=1e-6)
-    assert estimator.baselines == pytest.approx(baselines) and len(baselines) == 4
-
-
-def test_swapped_seats_swap_everything() -> None:
-    """Who is called what makes no difference to an advantage, and the baselines change places."""
-    one, other = RoleBaseline(), RoleBaseline()
-    for number in range(4):
-        inputs = remembered_inputs(batch(number))
-        np.testing.assert_array_equal(one(inputs), other(replace(inputs, roles=1 - inputs.roles)))
-    swapped = {(game, ROLES[1 - ROLES.index(role)]): value for (game, role), value in one.baselines.items()}
-    assert other.baselines == swapped != one.baselines
+        inputs = inputs_of(played, memory=memory)
+        np.testing.assert_allclose(RoleBaseline()(inputs), expected, rtol=1e-5, atol=1e-6)
+    assert baselines_of(inputs) == pytest.approx(baselines) and len(baselines) == 4
 
 
 def test_a_role_that_did_not_play_keeps_its_baseline() -> None:
     """Also where the batch does not have its name."""
-    estimator = RoleBaseline()
-    inputs = remembered_inputs(batch(1))
-    estimator(inputs)
-    before = dict(estimator.baselines)
-    estimator(replace(inputs, roles=np.zeros_like(inputs.roles), role_names=ROLES[:1]))
+    inputs = inputs_of(batch(1))
+    RoleBaseline()(inputs)
+    before = baselines_of(inputs)
+    RoleBaseline()(replace(inputs, roles=np.zeros_like(inputs.roles), role_names=ROLES[:1]))
     assert len(before) == 4
-    assert all((estimator.baselines[name] == value) == (name[1] == ROLES[1]) for name, value in before.items())
+    assert all((baselines_of(inputs)[name] == value) == (name[1] == ROLES[1]) for name, value in before.items())
 
 
 def match(rng: np.random.Generator) -> Any:
@@ -494,7 +469,7 @@ def match(rng: np.random.Generator) -> Any:
 
 @by_state_and_files
 def test_baselines_go_on_bit_for_bit(how: str, make_learner: Any, tmp_path: Path) -> None:
-    kwargs = {"token_ppo": {"advantage_estimator": "role_baseline", "normalize_advantages": "none"}, "lr": 1e-2}
+    kwargs = {"token_ppo": {"advantage_estimator": "rae", "normalize_advantages": "none"}, "lr": 1e-2}
     learner, fresh = make_learner(**kwargs), make_learner(**kwargs)
     rng = np.random.default_rng(0)
     matches = [[match(rng) for _ in range(4)] for _ in range(4)]
@@ -531,48 +506,33 @@ def test_without_a_memory_the_baseline_is_the_batch(make_learner: Any) -> None:
         assert sorted(value for *_, value in found) == pytest.approx(sorted([mean, -mean]))
 
 
-def test_baselines_are_kept_however_the_estimator_is_spelt() -> None:
-    """Also those of a checkpoint that has one of its other spellings."""
-    kept, objective = {"baselines": [["kuhn", "first", 0.5]], "reward_scales": {}}, PPOObjective()
-    for saved in ("rae", "role_baseline", '{"type": "rae"}'):
-        objective.set_state({"estimators": {saved: kept}})
-        for choice in ("rae", "role_baseline", {"type": "rae"}):
-            objective.needs_critic(
-                LearnerSettings(build(TokenPPOOptions, {"advantage_estimator": choice}), 1.0, 1.0, 0.0)
-            )
-            assert objective.get_state() == {"estimators": {"rae": kept}}
-
-
-def test_what_cannot_be_saved_is_named() -> None:
-    class Forgetful(RoleBaseline):
-        def get_state(self) -> dict[str, Any]:
-            return {"seen": {1, 2}}
-
-    with pytest.raises(ConfigError, match=r"`mine`\.get_state\(\) gives cannot be saved as JSON: .*set"):
-        estimator_state("mine", Forgetful())
+def test_what_cannot_be_saved_is_told() -> None:
+    objective = PPOObjective()
+    objective.set_state({"estimators": {"mine": {"seen": {1, 2}}}})
+    with pytest.raises(ConfigError, match=r"cannot be saved as JSON: .*set"):
+        objective.get_state()
 
 
 def test_baselines_follow_a_reward_scale_that_changes_on_resume() -> None:
     """Rewards of a tenth of the size make baselines of a tenth, also of those that do not play; game by game."""
 
-    def scaled(number: int, shared: float, own: float) -> AdvantageInputs:
-        inputs = remembered_inputs(batch(number))
-        of_game = np.array([shared, own])[inputs.games]
-        rewards = inputs.rewards * inputs.per_token(of_game)
+    def scaled(number: int, shared: float, own: float, memory: dict[str, Any]) -> AdvantageInputs:
+        inputs = inputs_of(batch(number), memory=memory)
+        rewards = inputs.rewards * inputs.per_token(np.array([shared, own])[inputs.games])
         return replace(inputs, rewards=rewards, reward_scale=shared, reward_scales={GAMES[1]: own})
 
-    one, other = RoleBaseline(), RoleBaseline()
-    one(scaled(0, 2.0, 6.0))
-    other.set_state(json.loads(json.dumps(estimator_state("rae", one))))
+    estimator, one, other = RoleBaseline(), dict[str, Any](), dict[str, Any]()
+    estimator(scaled(0, 2.0, 6.0, one))
+    other = json.loads(json.dumps(one))
     for number in range(1, 4):
-        inputs = scaled(number, 2.0, 6.0)
+        inputs, small = scaled(number, 2.0, 6.0, one), scaled(number, 0.25, 2.0, other)
         smaller = inputs.per_token(np.array([8.0, 3.0])[inputs.games])
-        np.testing.assert_allclose(other(scaled(number, 0.25, 2.0)), one(inputs) / smaller, rtol=1e-5, atol=1e-6)
-    assert {name: value * (8 if name[0] == GAMES[0] else 3) for name, value in other.baselines.items()} == (
-        pytest.approx(one.baselines)
-    )
-    with pytest.raises(ValueError, match="reward_scale"):
-        other.set_state({"baselines": [[GAMES[0], "first", 0.5]], "reward_scales": {"kuhn": 0}})
+        np.testing.assert_allclose(estimator(small), estimator(inputs) / smaller, rtol=1e-5, atol=1e-6)
+    found = {name: value * (8 if name[0] == GAMES[0] else 3) for name, value in baselines_of(small).items()}
+    assert found == pytest.approx(baselines_of(inputs))
+    damaged = {"baselines": [[GAMES[0], "first", 0.5]], "reward_scales": {GAMES[0]: 0}}
+    with pytest.raises(CheckpointError, match="reward_scale"):
+        estimator(inputs_of(batch(0), memory=damaged))
 
 
 def test_a_learner_tells_its_estimator_the_reward_scales(make_config: Any) -> None:

@@ -14,12 +14,11 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from rllib_lmgame.base.errors import CheckpointError
-from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.learners.engines.torch_engine import save_tensors
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.chat.template import PLAIN_CHAT_TEMPLATE, TINY_CHAT_TEMPLATE
-from rllib_lmgame.policies.model.card import OBSERVATION, RULES, Played, front_matter, model_card
+from rllib_lmgame.policies.model.card import Played, front_matter, model_card
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
@@ -152,7 +151,7 @@ def test_the_program_of_the_card_plays_with_plain_transformers(
     module.attention = module.language_model.config._attn_implementation = "eager"
     learn(module, module.options)
     module.save_hf(tmp_path / "hf", played=Played([GAME], temperature=0))
-    program, short = re.findall(r"```python\n(.*?)```", (tmp_path / "hf" / "README.md").read_text(), re.DOTALL)
+    (program,) = re.findall(r"```python\n(.*?)```", (tmp_path / "hf" / "README.md").read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path / "hf")
     capsys.readouterr()
     exec(compile(program, "README.md", "exec"), {})
@@ -162,11 +161,6 @@ def test_the_program_of_the_card_plays_with_plain_transformers(
         reply, action = re.fullmatch(r"player '(.*)' -> (.*)", turn).groups()
         assert action in ("Left", "Right", "Up", "Down")
         assert reply == f"<answer>{action}</answer>".removeprefix(options.get("reply_prefill", ""))
-    names: dict[str, Any] = {}
-    exec(compile(short, "README.md", "exec"), names)
-    chat = ChatFormat(names["tokenizer"], module.options)
-    asked = Conversation(chat, RULES, *GAME[:1]).prompt(Observation(OBSERVATION))
-    assert names["inputs"]["input_ids"][0].tolist() == list(asked.ids), "the same tokens as in training"
 
 
 @pytest.mark.parametrize(
@@ -214,8 +208,7 @@ def test_nothing_of_a_strangers_settings_is_markdown_or_code_in_the_card() -> No
     assert card.isascii() and "# Read me" in card
     fences = [line for line in card.splitlines() if line.lstrip().startswith(("```", "#", "<"))]
     assert fences == [line for line in plain.splitlines() if line.lstrip().startswith(("```", "#", "<"))]
-    program, short = re.findall(r"^```python\n(.*?)^```$", card, re.DOTALL | re.MULTILINE)
-    compile(short, "README.md", "exec")
+    (program,) = re.findall(r"^```python\n(.*?)^```$", card, re.DOTALL | re.MULTILINE)
     names: dict[str, Any] = {}
     exec(program.partition("\ntokenizer, model")[0], names)
     assert names["SETTINGS"]["system_prompt"] == evil and names["GAMES"][0][0] == evil

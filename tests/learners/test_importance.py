@@ -25,7 +25,12 @@ from rllib_lmgame.learners.objectives.ppo import importance_weights
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import POLICY_LOSSES
-from rllib_lmgame.settings.sections.token_ppo import IMPORTANCE_LEVELS, BandOptions, ImportanceOptions, TokenPPOOptions
+from rllib_lmgame.settings.sections.token_ppo import (
+    IMPORTANCE_LEVELS,
+    ImportanceSamplingOptions,
+    MaskOptions,
+    TokenPPOOptions,
+)
 
 
 def known_batch(rows: list[Row]) -> TokenBatch:
@@ -59,7 +64,9 @@ def ratio_by_hand(rows: list[Row], token: int, level: str) -> float:
 def test_weights_are_truncated_ratios_and_zero_outside_the_band(
     rows: list[Row], level: str, band_level: str, cap: float | None, to_sampler: bool
 ) -> None:
-    ppo = build(ImportanceOptions, {"cap": cap, "level": level, "band": {"low": 0.8, "high": 1.3, "level": band_level}})
+    ppo = build(
+        ImportanceSamplingOptions, {"cap": cap, "level": level, "mask": {"low": 0.8, "high": 1.3, "level": band_level}}
+    )
     found = importance_weights(known_batch(rows), ppo, to_sampler=to_sampler)
     for slot, (*_, token) in enumerate(tokens_of(rows)):
         ratio = ratio_by_hand(rows, token, level)
@@ -115,7 +122,7 @@ def test_what_is_too_old_is_as_if_it_had_not_been_there(aggregation: str, rows: 
 
 def test_metrics_say_what_was_truncated_and_masked() -> None:
     rows = [make_row(9, list(range(1, 9)), 0)]
-    update = update_of(rows, importance={"cap": 1.05, "band": {"low": 0.9, "high": 1.2}})
+    update = update_of(rows, importance_sampling={"cap": 1.05, "mask": {"low": 0.9, "high": 1.2}})
     assert update.batch is not None
     update.batch.kept[2:4] = False  # Too old: not learned from.
     PPOObjective().prepare(update)
@@ -137,7 +144,10 @@ def likelihood(terms: PolicyTerms) -> tuple[torch.Tensor, dict[str, torch.Tensor
 @pytest.mark.parametrize("name", [*POLICY_LOSSES, f"{__name__}:likelihood"])
 def test_every_policy_loss_is_multiplied_by_the_weights(name: str) -> None:
     slopes, weights = [], np.ones(0)
-    for options in ({"importance": None}, {"importance": {"cap": 1.05, "band": {"low": 0.9, "high": 1.2}}}):
+    for options in (
+        {"importance_sampling": None},
+        {"importance_sampling": {"cap": 1.05, "mask": {"low": 0.9, "high": 1.2}}},
+    ):
         update, objective = update_of([make_row(9, list(range(1, 9)), 0)], policy_loss=name, **options), PPOObjective()
         objective.prepare(update)
         assert update.batch is not None
@@ -154,7 +164,7 @@ def test_every_policy_loss_is_multiplied_by_the_weights(name: str) -> None:
 def test_without_a_cap_no_ratio_is_needed() -> None:
     """Which would be of a whole turn, of which some tokens are known."""
     batch = known_batch([make_row(9, list(range(1, 9)), 0)])
-    found = importance_weights(batch, ImportanceOptions(cap=None, level="turn"), tokens=np.array([1, 2]))
+    found = importance_weights(batch, ImportanceSamplingOptions(cap=None, level="turn"), tokens=np.array([1, 2]))
     assert found.weights.tolist() == [1.0, 1.0] and not found.capped.any() and not found.masked.any()
 
 
@@ -163,12 +173,12 @@ def test_a_ratio_at_the_edge_of_the_band_lies_inside() -> None:
     cases = ((1, 1, 1, False), (1, 1, 9, False), (1, 0, 1, False), (0.999, 1, 9, True), (1.001, 0, 1, True))
     for ratio, low, high, masked in cases:
         batch.old_logprobs[:] = batch.rollout_logprobs + np.float32(math.log(ratio))
-        found = importance_weights(batch, ImportanceOptions(band=BandOptions(low=low, high=high)))
+        found = importance_weights(batch, ImportanceSamplingOptions(mask=MaskOptions(low=low, high=high)))
         assert (found.masked == masked).all() and (found.weights == (not masked)).all()
 
 
 def test_without_a_cap_weights_are_one_and_the_gap_is_still_measured() -> None:
-    update = update_of([make_row(9, list(range(1, 9)), 0)], importance=None)
+    update = update_of([make_row(9, list(range(1, 9)), 0)], importance_sampling=None)
     PPOObjective().prepare(update)
     gap = np.abs(column(range(1, 9), "old") - column(range(1, 9), "rollout"))
     assert update.batch is not None and (update.batch.importance_weights == 1.0).all()
@@ -218,7 +228,7 @@ def update_of(rows: list[Row], **ppo: Any) -> ModuleUpdate:
 @settings(max_examples=10, deadline=None)
 @given(row_lists())
 def test_advantages_and_returns_are_those_of_penalised_rewards(estimator: str | None, rows: list[Row]) -> None:
-    update = update_of(rows, kl={"in": "reward", "estimator": estimator})
+    update = update_of(rows, kl={"as": "reward", "estimator": estimator})
     PPOObjective().prepare(update)
     batch = update.batch
     assert batch is not None

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from learning import by_state_and_files, restored, update
+from learning import update
 
 from rllib_lmgame.learners.losses.policy import kl_estimate
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.objectives.policy_losses import kl_penalty, next_coefficient, value_loss
-from rllib_lmgame.settings.sections.token_ppo import KL_ESTIMATORS, KL_GRADIENTS
 
 
 def tensor(*values: float, grad: bool = False):
@@ -48,22 +44,6 @@ def test_k3_is_never_negative_and_no_token_has_more_than_ten(pairs: list[tuple[f
         kl = kl_estimate(policy, reference, "k3")
         assert (kl >= 0).all() and (kl <= 10).all()
         assert kl_penalty(policy, reference)[1]["kl"].item() == pytest.approx(kl.sum().item())
-
-
-def test_the_estimates_and_gradients_that_options_name_are_those_that_there_are() -> None:
-    policy, reference = tensor(LOG(0.5)), tensor(LOG(0.25))
-
-    def there(compute: Callable[[str], object]) -> tuple[str, ...]:
-        found = []
-        for name in (f"k{number}" for number in range(9)):
-            with contextlib.suppress(KeyError):
-                compute(name)
-                found.append(name)
-        return tuple(found)
-
-    assert there(lambda name: kl_estimate(policy, reference, name)) == KL_ESTIMATORS
-    assert there(lambda name: kl_penalty(policy, reference, name, "k2")) == KL_ESTIMATORS
-    assert there(lambda name: kl_penalty(policy, reference, "k3", name)) == KL_GRADIENTS
 
 
 @pytest.mark.parametrize("d", [-40.0, -10.1, -9.9, -2.7, -2.6, 0.0, 0.3, 10.9, 11.1, 40.0])
@@ -118,15 +98,6 @@ def test_the_coefficient_rises_below_the_target_and_falls_to_zero_above_it(
     assert next_coefficient(coefficient, float("nan"), target, rate) == coefficient
 
 
-@pytest.mark.parametrize("start", [0.0, 0.5])
-def test_a_policy_whose_entropy_answers_to_the_bonus_comes_to_rest_at_the_target(start: float) -> None:
-    """Entropy .2 without a bonus, and more the larger the coefficient is."""
-    coefficient = start
-    for _ in range(400):
-        coefficient = next_coefficient(coefficient, 0.2 + 5.0 * coefficient, 0.7, 0.05)
-    assert coefficient == pytest.approx(0.1, abs=1e-6)
-
-
 def test_a_learner_follows_the_target_and_keeps_the_coefficient(make_learner: Any, make_episodes: Any) -> None:
     kwargs = {"token_ppo": {"entropy": {"target": 9.0, "rate": 0.1}}, "entropy_coeff": 0.02}
     learner, expected = make_learner(**kwargs), 0.02
@@ -148,29 +119,3 @@ def test_a_learner_follows_the_target_and_keeps_the_coefficient(make_learner: An
     assert fresh.entropy_coefficient("player") == pytest.approx(expected)
     fresh.begin_ppo()
     assert fresh.entropy_coefficient("player") == pytest.approx(0.02), "a policy that begins anew has the first one"
-
-
-@by_state_and_files
-def test_a_restored_run_without_the_target_goes_by_its_own_coefficient(
-    how: str, make_learner: Any, make_episodes: Any, tmp_path: Path
-) -> None:
-    def after_an_update(of: Any, **more: Any) -> float:
-        return float(update(of, make_episodes(4), **more)["curr_entropy_coeff"])
-
-    def again(**kwargs: Any) -> Any:
-        return restored(make_learner(**{"entropy_coeff": 0.02, **kwargs}), learner, how, tmp_path)
-
-    target = {"entropy": {"target": 9.0, "rate": 0.1}}
-    learner = make_learner(token_ppo=target, entropy_coeff=0.02)
-    moved = after_an_update(learner)
-    assert moved > 0.1
-    without = again()
-    assert after_an_update(without) == without.entropy_coefficient("player") == pytest.approx(0.02)
-    assert after_an_update(without, scheduled={"entropy_coeff": 0.3}) == pytest.approx(0.3)
-    assert without.entropy_coefficient("player") == pytest.approx(0.3)
-    assert again(token_ppo=target).entropy_coefficient("player") == pytest.approx(moved)
-    begun = again(token_ppo=target, entropy_coeff=0.5)
-    assert begun.entropy_coefficient("player") == pytest.approx(0.5), "it is to begin with another number"
-    follows = again(token_ppo={"entropy": {"target": 1.0, "rate": 0.1}})
-    follows._follow({"token_ppo.entropy.target": 9.0})
-    assert follows.entropy_coefficient("player") == pytest.approx(moved), "the target stands in a schedule"

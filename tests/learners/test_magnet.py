@@ -97,7 +97,11 @@ def end_of_self_play(gradient: str, alpha: float, steps: int) -> torch.Tensor:
     """
     ppo = build(
         TokenPPOOptions,
-        {"kl": {"gradient": gradient}, "normalize_advantages": "center_role", "critic": {"target": "monte_carlo"}},
+        {
+            "kl": {"loss_estimator": gradient},
+            "normalize_advantages": "center_role",
+            "critic": {"target": "monte_carlo"},
+        },
     )
     settings = LearnerSettings(ppo, gamma=1.0, lam=1.0, vf_loss_coeff=0.0, reward_scale=SCALE)
     logits = torch.zeros(len(SEATS) // 2, 2, dtype=torch.float64, requires_grad=True)

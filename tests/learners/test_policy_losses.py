@@ -27,8 +27,8 @@ from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
 from rllib_lmgame.learners.objectives.ppo import correct_for_sampler, weigh_tokens
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
-from rllib_lmgame.settings.plugins import POLICY_LOSSES
-from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS, TokenPPOOptions
+from rllib_lmgame.settings.plugins import AGGREGATIONS, POLICY_LOSSES
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 LOW, HIGH = 0.15, 0.3
 STEP = 1e-6
@@ -371,7 +371,7 @@ def of_learners(
 @settings(max_examples=20, deadline=None)
 @given(
     row_lists(),
-    st.sampled_from(AGGREGATIONS),
+    st.sampled_from(list(AGGREGATIONS)),
     st.sampled_from([None, 1.2]),
     st.sampled_from([None, 0.3]),
     st.sampled_from([None, 0, 2]),
@@ -401,8 +401,8 @@ def test_however_rows_are_spread_and_packed_the_loss_is_the_one_written_out(
                 **({"dual_clip": dual_clip} if "dual_clip" in declared(POLICY_LOSSES[name]) else {}),
             },
             "critic": {"clip": value_clip},
-            "kl": {"gradient": "k3"},
-            "importance": {"cap": CAP},
+            "kl": {"loss_estimator": "k3"},
+            "importance_sampling": {"cap": CAP},
             "staleness_limit": limit,
             "aggregation": {"type": how, "length": LENGTH} if how == "constant_length" else how,
         },

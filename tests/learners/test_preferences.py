@@ -23,14 +23,14 @@ from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.rollouts.records import trajectory_of
-from rllib_lmgame.settings.sections.preferences import LOSSES, PreferenceLossOptions
+from rllib_lmgame.settings.plugins import PREFERENCE_LOSSES
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 CASES: dict[str, dict[str, Any]] = {
     "sigmoid": {},
     "smoothed": {"type": "sigmoid", "label_smoothing": 0.2},
     "alone": {"type": "sigmoid", "reference_free": True},
-    **{name: {"type": name} for name in LOSSES[1:-1]},
+    **{name: {"type": name} for name in ("ipo", "hinge", "simpo")},
     "kto": {"type": "kto", "chosen_weight": 1.5, "rejected_weight": 0.5},
 }
 BETA, SFT = 0.3, 0.2
@@ -48,7 +48,7 @@ def as_pairs(episodes: list[Any]) -> list[Any]:
 
 
 def objective_of(case: str, **more: Any) -> PreferenceObjective:
-    options = build(PreferenceLossOptions, CASES[case])
+    options = PREFERENCE_LOSSES.read(CASES[case])
     return PreferenceObjective(options, BETA, SFT if options.pairs else 0.0, **more)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,9 @@ from hypothesis import strategies as st
 from learner_weights import set_adam_eps
 from learning import (
     TIMES,
-    by_state_and_files,
     difference,
     gradients_of,
     one_prompt_each,
-    restored,
-    same,
     update,
     weights,
 )
@@ -370,19 +366,6 @@ def test_an_update_is_that_with_prompts_of_their_own(
         for name in found.keys() - TIMES - {"num_computed_tokens"}:
             assert found[name] == pytest.approx(expected[name], abs=2e-5, nan_ok=True), name
     assert difference(weights(shared), weights(alone)) < 1e-5  # An update moves them by 1e-3.
-
-
-@by_state_and_files
-def test_a_resumed_learner_goes_on_bit_for_bit(how: str, make_learner: Any, make_episodes: Any, tmp_path: Path) -> None:
-    options = {"token_ppo": {"max_tokens_per_microbatch": 128, "num_minibatches": 2}, "use_kl_loss": True}
-    first, second = (one_prompt_each([make_episodes(4, seed=2 * i + n) for i in range(3)]) for n in range(2))
-    learner = make_learner(**options)
-    update(learner, first)
-    other = restored(make_learner(**options), learner, how, tmp_path)
-    for each in (learner, other):
-        found = update(each, second)
-        assert found["num_computed_tokens"] < 0.8 * found["num_row_tokens"]
-    assert same(weights(learner), weights(other))
 
 
 @pytest.mark.parametrize(("window", "one_pass"), [(None, True), (5, False)])

@@ -10,11 +10,10 @@ import pytest
 import torch
 from learning import difference, restored, update
 
-from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.engines.reference import Reference, frozen_copy
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.settings.sections.token_ppo import ReferenceOptions
+from rllib_lmgame.settings.sections.token_ppo import REFERENCES, EMAReference
 
 State = dict[str, torch.Tensor]
 
@@ -44,7 +43,7 @@ def test_a_reference_follows_as_it_is_told(kind: Any, make_learner: Any, make_ep
     learner = make_learner(
         token_ppo={"kl": {"reference": kind}, "num_minibatches": 2}, use_kl_loss=True, lr=1e-2, num_epochs=2
     )
-    rule = build(ReferenceOptions, kind)
+    rule = REFERENCES.read(kind)
     expected = policy(learner)
     for number in range(1, 5):
         update(learner, make_episodes(6, seed=number))
@@ -129,7 +128,7 @@ def test_an_average_in_half_precision_moves_by_less_than_that_can_hold(make_modu
     module = make_module(dtype="bfloat16").to(torch.bfloat16)
     begun = copied(module.hf_state())
     ahead = {name: tensor * 2 for name, tensor in begun.items()}
-    options = ReferenceOptions(type="ema", decay=0.999)
+    options = EMAReference(decay=0.999)
     both = [Reference(frozen_copy(module, begun, "cpu"), options, Together(2, rank), begun) for rank in range(2)]
     for _ in range(60):
         for each in both:

@@ -12,7 +12,7 @@ from learning import TIMES, same, update, weights
 from ray.rllib.algorithms.ppo.torch import ppo_torch_learner
 
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
-from rllib_lmgame.rollouts.plans import SeatAssignment
+from rllib_lmgame.rollouts.plans import AgentAssignment
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, Turn
 
 PPO = {"max_tokens_per_microbatch": 64, "num_minibatches": 2, "normalize_advantages": "role"}
@@ -28,7 +28,7 @@ def match(seed: int, trained: set[str], *, foul: bool = False, bare: bool = Fals
         bare: The others are left out altogether.
     """
     rng = np.random.default_rng(seed)
-    parts, line_up = [], {}
+    parts, assignments = [], {}
     for seat in ("white", "black"):
         ids = [rng.integers(0, 64, size).astype(np.int32) for size in rng.integers(2, 9, 4)]
         rewards = rng.normal(size=2)
@@ -41,10 +41,10 @@ def match(seed: int, trained: set[str], *, foul: bool = False, bare: bool = Fals
             for i in range(2)
         ]
         turns[0].new_row = True
-        line_up[seat] = SeatAssignment("player", trained=seat in trained)
+        assignments[seat] = AgentAssignment("player", trained=seat in trained)
         parts.append(part_of(Trajectory(turns, terminated=True, module_id="player", agent_id=seat, role=seat)))
     episode = episode_of(*parts)
-    episode.custom_data[CUSTOM_DATA_KEY] = line_up
+    episode.custom_data[CUSTOM_DATA_KEY] = assignments
     return episode
 
 

@@ -41,8 +41,9 @@ def ppo_config(language_model: dict[str, Any], **settings: Any) -> LMGamePPOConf
         *(("advantage_estimator.lam", {"type": name, "lam": 1}) for name in ("turn_gae", "rloo")),
         *(("advantage_estimator.rollouts", {"type": "vine", "rollouts": value}) for value in (0, 1.5)),
         ("advantage_estimator", {"type": "grop"}),
-        ("kl.gradient", {"in": "reward", "gradient": "k3"}),
-        ("kl.reference.type", {"reference": "emma"}),
+        ("kl.loss_estimator", {"loss_estimator": "k1"}),
+        ("kl.coef", {"coef": -1}),
+        ("kl.reference", {"reference": "emma"}),
         ("kl.reference.every", {"reference": {"type": "ema", "every": 5}}),
         ("kl.reference.every", {"reference": {"type": "refresh", "every": 0}}),
         ("kl.reference.decay", {"reference": {"type": "ema", "decay": 1.0}}),
@@ -154,10 +155,11 @@ NEEDS: dict[str, tuple[dict[str, Any], float]] = {
     "policy_loss.clip_high": ({}, 0.001),
     "policy_loss.dual_clip": ({}, 1.0001),
     "aggregation.length": ({"aggregation": {"type": "constant_length", "length": 16}}, 64),
-    "importance.cap": ({}, 0.1),
+    "importance_sampling.cap": ({}, 0.1),
     "entropy.target": ({"entropy": {"target": 1e-9}}, 9.0),
     "entropy.rate": ({"entropy": {"target": 9.0}}, 0.5),
     "kl.coeff_range": ({}, 1.0),
+    "kl.coef": ({"kl": {"coef": 0.1}}, 0.5),
     "staleness_limit": ({}, 0),
     "num_minibatches": ({}, 4),
 }
@@ -183,7 +185,9 @@ def test_an_update_without_a_change_is_repeated_bit_for_bit(make_learner: Any, m
     """Else it would say nothing that a changed value makes another."""
     torch.manual_seed(0)
     plain = outcome(make_learner, make_episodes, {}, {})
-    same = outcome(make_learner, make_episodes, {}, {"token_ppo.num_minibatches": 2, "token_ppo.importance.cap": 2.0})
+    same = outcome(
+        make_learner, make_episodes, {}, {"token_ppo.num_minibatches": 2, "token_ppo.importance_sampling.cap": 2.0}
+    )
     assert same == pytest.approx(plain, rel=0, abs=0, nan_ok=True)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import random
 from collections import defaultdict
 from typing import Any
 
@@ -17,7 +16,7 @@ from ray.rllib.core.learner import training_data as rllib_training_data
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-from rllib_lmgame.learners.advantages import advantage_inputs, resolve_estimator
+from rllib_lmgame.learners.advantages import advantage_inputs
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.data.sharding import WholeEpisodes, num_tokens
 from rllib_lmgame.learners.objectives.base import UpdateLoop
@@ -104,13 +103,6 @@ def test_shards_are_balanced_and_the_episodes_of_a_group_go_to_one_learner(
         )
 
 
-def test_a_group_larger_than_a_share_stays_whole() -> None:
-    """Seven tenths of the tokens are one group's: its learner has nothing else, the other all the rest."""
-    episodes = [simple(7, "large") for _ in range(10)] + [simple(3, f"g{i}") for i in range(10)]
-    shards = [shard for shard, _ in WholeEpisodes(episodes=episodes).shard(2)]
-    assert [indices(shard, episodes) for shard in shards] == [list(range(10)), list(range(10, 20))]
-
-
 def test_a_prompt_of_a_group_counts_once_where_it_is_shared() -> None:
     """Eight games of one prompt of 40 tokens compute 48, as much as four games that are alone."""
     episodes = [simple(41, "large") for _ in range(8)] + [simple(12, f"g{i}") for i in range(4)]
@@ -186,11 +178,6 @@ def test_references_are_solved_before_sharding(monkeypatch: pytest.MonkeyPatch) 
     assert sum(len(shard.episodes) for shard in shards) == 3
 
 
-def test_the_learners_get_no_arguments_but_those_of_the_group() -> None:
-    shards = WholeEpisodes(episodes=[simple(5), simple(9)]).shard(2, len_lookback_buffer=1, num_epochs=2)
-    assert [kwargs for _, kwargs in shards] == [{}, {}]
-
-
 @pytest.mark.parametrize("given", [{}, {"episodes": [], "episodes_refs": []}, {"batches": []}])
 def test_only_episodes_are_taken(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
@@ -226,37 +213,6 @@ def expected(episodes: list[MultiAgentEpisode]) -> dict[tuple[str, str], float]:
     return {
         seat: value - sum(group.values()) / len(group) for group in returns.values() for seat, value in group.items()
     }
-
-
-def estimated(data: WholeEpisodes) -> dict[tuple[str, str], float]:
-    """What the estimator gives for a learner's episodes; all tokens of a trajectory have the same."""
-    trajectories = [trajectory_of(part) for episode in data.episodes or [] for part in played_parts(episode)]
-    batch = TokenBatch.from_trajectories(trajectories, max_row_tokens=6)
-    batch.values[:] = 0.0
-    inputs = advantage_inputs(batch, gamma=1.0, lam=1.0, ranks=Ranks())
-    advantages = resolve_estimator("dr_grpo")(inputs)
-    found = {}
-    for n, (a, b) in enumerate(zip(inputs.offsets[:-1], inputs.offsets[1:], strict=True)):
-        played = trajectories[batch.trajectory_ids[n]]
-        game, role = inputs.game_names[inputs.games[n]], inputs.role_names[inputs.roles[n]]
-        assert (inputs.episodes[n], game, role) == (played.episode_id, played.game, played.role)
-        assert np.ptp(advantages[a:b]) == 0.0
-        found[played.episode_id, played.agent_id] = float(advantages[a])
-    return found
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(1, 2))
-def test_the_mean_of_a_group_is_a_baseline_whoever_has_it_and_in_whatever_order(seed: int, learners: int) -> None:
-    """Several games, roles and group sizes; some episodes stand alone, two seats of one episode may share a role."""
-    rng, episodes = np.random.default_rng(seed), []
-    for group in ["a1", "a2", "b1", ""]:
-        roles = {"a": ("player",), "b": ("white", "black", "black"), "": ("player",)}[group[:1]]
-        for _ in range(rng.integers(1, 5)):
-            episodes.append(played(rng, len(episodes), group, f"game-{group[:1]}", roles))
-    random.Random(seed).shuffle(episodes)
-    shards = [shard for shard, _ in WholeEpisodes(episodes=episodes, needs_groups=True).shard(learners)]
-    found = {seat: value for shard in shards for seat, value in estimated(shard).items()}
-    assert found == pytest.approx(expected(episodes), abs=1e-5)
 
 
 def test_an_estimator_sees_turns_and_what_was_seen_before_them() -> None:

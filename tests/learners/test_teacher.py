@@ -23,7 +23,7 @@ from rllib_lmgame.policies.model.files import other_vocabulary
 from rllib_lmgame.rollouts.records import trajectory_of
 from rllib_lmgame.settings.sections.teacher import TeacherOptions
 
-PLAIN = {"advantage_estimator": "reinforce", "normalize_advantages": "none", "importance": None}
+PLAIN = {"advantage_estimator": "reinforce", "normalize_advantages": "none", "importance_sampling": None}
 
 
 @pytest.fixture

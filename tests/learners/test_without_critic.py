@@ -11,7 +11,6 @@ import pytest
 import torch
 from learner_weights import hf_state, set_adam_eps
 from learning import TIMES, difference, in_groups, same, update, weights, zero
-from test_objectives import settings_of
 
 from rllib_lmgame.algorithms.cluster.memory import ModelShape, trained_parameters
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
@@ -20,7 +19,7 @@ from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.advantages.group_relative import GRPO
 from rllib_lmgame.learners.engines.torch_engine import PART, POLICY
 from rllib_lmgame.learners.losses.policy import Clip, PolicyTerms
-from rllib_lmgame.learners.objectives import Objective, PPOObjective, SupervisedObjective
+from rllib_lmgame.learners.objectives import PPOObjective, SupervisedObjective
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import ESTIMATORS
@@ -157,11 +156,6 @@ def test_the_configuration_builds_a_critic_where_one_is_asked(name: str) -> None
     assert config.module_spec("player").model_config["critic"] == ESTIMATORS[name].needs_critic
 
 
-def test_who_says_nothing_gets_a_critic() -> None:
-    assert Objective().needs_critic(settings_of(advantage_estimator="grpo"))
-    assert not PPOObjective().needs_critic(settings_of(advantage_estimator="grpo"))
-
-
 def test_the_memory_of_a_critic_is_not_counted() -> None:
     shape = ModelShape(parameters=1000, hidden_size=8, layers=1, vocab_size=10)
     assert trained_parameters(shape, critic=False) == 1000 < trained_parameters(shape)
@@ -171,12 +165,12 @@ def test_the_memory_of_a_critic_is_not_counted() -> None:
     ("ppo", "rest", "streams"),
     [
         ({}, {}, True),
-        ({"importance": {"cap": 1.1, "band": {"low": 0.2, "high": 3.0}}}, {"use_kl_loss": True}, True),
-        ({"importance": None, "policy_loss": "gspo", "advantage_estimator": "reinforce"}, {}, True),
+        ({"importance_sampling": {"cap": 1.1, "mask": {"low": 0.2, "high": 3.0}}}, {"use_kl_loss": True}, True),
+        ({"importance_sampling": None, "policy_loss": "gspo", "advantage_estimator": "reinforce"}, {}, True),
         ({"policy_loss": "dppo", "max_row_tokens": 24}, {}, True),
-        ({"importance": {"level": "turn"}}, {}, False),
-        ({"importance": {"band": {"level": "trajectory", "low": 0.1, "high": 9.0}}}, {}, False),
-        ({"kl": {"in": "reward"}}, {}, False),
+        ({"importance_sampling": {"level": "turn"}}, {}, False),
+        ({"importance_sampling": {"mask": {"level": "trajectory", "low": 0.1, "high": 9.0}}}, {}, False),
+        ({"kl": {"as": "reward"}}, {}, False),
         ({"num_minibatches": 2}, {}, False),
         ({"objective": f"{__name__}:Same"}, {}, False),
         ({"advantage_estimator": f"{__name__}:WithCritic"}, {"critic": True}, False),

@@ -19,7 +19,8 @@ from rllib_lmgame.envs.support.bargaining import (
     nash_share,
     outcome_measures,
 )
-from rllib_lmgame.measures.matrix_games import best_response_gaps, cooperation_rate, payoff_arrays, social_welfare
+from rllib_lmgame.envs.support.payoffs import cooperation_rate, social_welfare
+from rllib_lmgame.measures.matrix_games import best_response_gaps, payoff_arrays
 
 RPS = payoff_arrays(PAYOFFS, HANDS)
 

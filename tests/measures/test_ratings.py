@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.optimize import minimize
 
 from rllib_lmgame.measures.nash_averaging import nash_average
 from rllib_lmgame.measures.ratings import bradley_terry, ratings, win_matrix
@@ -95,36 +94,6 @@ def test_a_result_of_nobody_is_refused() -> None:
         win_matrix([[("a", "z", 1.0)]], ("a", "b"))
 
 
-def corners(matrix: np.ndarray) -> np.ndarray:
-    """All corners of the equilibria: every choice of constraints that hold with equality."""
-    players = len(matrix)
-    rows = np.vstack([matrix, -np.eye(players)])
-    found = []
-    for active in itertools.combinations(range(2 * players), players - 1):
-        system = np.vstack([rows[list(active)], np.ones(players)])
-        if abs(np.linalg.det(system)) > 1e-9:
-            point = np.linalg.solve(system, np.eye(players)[-1])
-            if (rows @ point <= 1e-9).all():
-                found.append(point)
-    return np.unique(np.round(found, 9), axis=0)
-
-
-def most_entropic(points: np.ndarray) -> np.ndarray:
-    """The mixture of ``points`` with the largest entropy."""
-
-    def disorder(mix: np.ndarray) -> float:
-        p = np.clip(mix @ points, 1e-300, None)
-        return float((p * np.log(p)).sum())
-
-    start = np.full(len(points), 1 / len(points))
-    sums_to_one = {"type": "eq", "fun": lambda mix: mix.sum() - 1}
-    options = {"ftol": 1e-14, "maxiter": 1000}
-    best = minimize(
-        disorder, start, bounds=[(0, 1)] * len(points), constraints=sums_to_one, method="SLSQP", options=options
-    )
-    return np.asarray(best.x @ points)
-
-
 @pytest.mark.parametrize(
     ("payoffs", "weights", "scores"),
     [
@@ -137,17 +106,6 @@ def most_entropic(points: np.ndarray) -> np.ndarray:
 def test_known_nash_averages(payoffs: np.ndarray, weights: list[float], scores: list[float]) -> None:
     found = nash_average(np.asarray(payoffs))
     assert found.weights == pytest.approx(weights, abs=1e-6) and found.scores == pytest.approx(scores, abs=1e-6)
-
-
-def test_nash_averages_are_those_found_by_trying_all_corners() -> None:
-    draw = np.random.default_rng(0)
-    several = 0
-    for _ in range(25):
-        upper = np.triu(draw.integers(-1, 2, (draw.integers(2, 6),) * 2), 1).astype(float)
-        points = corners(upper - upper.T)
-        several += len(points) > 1
-        assert nash_average(upper - upper.T).weights == pytest.approx(most_entropic(points), abs=2e-4)
-    assert several > 8
 
 
 def test_copies_share_a_weight_and_order_does_not_matter() -> None:

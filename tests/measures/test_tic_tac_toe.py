@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from fractions import Fraction
 
@@ -10,7 +9,7 @@ import pytest
 
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
-from rllib_lmgame.measures.tic_tac_toe import boards, chances, decisions, minimax_player, player_of, uniform_player
+from rllib_lmgame.measures.tic_tac_toe import boards, chances, decisions, minimax_player, uniform_player
 
 SQUARE = (2, 7, 6, 9, 5, 1, 4, 3, 8)
 """A magic square: three cells are in a line exactly if their numbers sum to 15."""
@@ -84,27 +83,3 @@ def test_options_that_change_what_is_shown_change_what_is_asked() -> None:
     for cell in "519":
         assert by_board[game._cells].observation == game.observe(game.agent_selection)
         game.step(cell)
-
-
-@pytest.mark.parametrize("opponent", ["minimax", "random"])
-def test_games_played_end_as_often_as_the_measure_says(opponent: str) -> None:
-    """The session's own expert draws evenly among its best moves, as the measure takes it to."""
-    against = minimax_player if opponent == "minimax" else uniform_player
-    played, games = dict.fromkeys("XO", 0), 250
-    chance = random.Random(3)
-    player = player_of([some_player(cells) for cells in boards()])
-    for seed in range(2 * games):
-        game, mark = TicTacToe(), "XO"[seed % 2]
-        game.reset(seed=seed)
-        while not game.finished:
-            agent = game.agent_selection
-            if agent == mark:
-                odds = player(game._cells)
-                move = chance.choices(list(odds), list(odds.values()))[0]
-            else:
-                move = game.expert_action(agent) if opponent == "minimax" else chance.choice(game.legal_actions(agent))
-            game.step(move)
-        played[mark] += game.results()[mark] < 0
-    for mark in "XO":
-        p = chances(player, against, mark).loss
-        assert 0.02 < p < 0.98 and abs(played[mark] / games - p) < 4 * math.sqrt(p * (1 - p) / games)

@@ -19,7 +19,7 @@ TEMPLATE = (
 )
 
 
-def llama(seed: int = 0, tied: bool = True, **rope: object) -> LlamaForCausalLM:
+def llama(seed: int = 0, tied: bool = True) -> LlamaForCausalLM:
     """A model with random weights whose vocabulary are :data:`TOKENS`."""
     torch.manual_seed(seed)
     config = LlamaConfig(
@@ -31,7 +31,7 @@ def llama(seed: int = 0, tied: bool = True, **rope: object) -> LlamaForCausalLM:
         num_key_value_heads=KV_HEADS,
         max_position_embeddings=1024,
         rms_norm_eps=1e-5,
-        rope_parameters={"rope_type": "default", "rope_theta": 20_000.0, **rope},
+        rope_parameters={"rope_type": "default", "rope_theta": 20_000.0},
         tie_word_embeddings=tied,
     )
     model = LlamaForCausalLM(config).eval()
@@ -88,9 +88,6 @@ def write_gguf(
         if first is not None:
             writer.add_bos_token_id(tokens.index(first))
             writer.add_add_bos_token(True)
-    if config.rope_parameters["rope_type"] == "llama3":
-        plain = 1 / config.rope_parameters["rope_theta"] ** (torch.arange(0, WIDTH // HEADS, 2) / (WIDTH // HEADS))
-        writer.add_tensor("rope_freqs.weight", (plain / model.model.rotary_emb.inv_freq).numpy())
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, LAYERS)
     for name, tensor in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:

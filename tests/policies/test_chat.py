@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
 from rllib_lmgame.envs.contract.session import Observation
-from rllib_lmgame.policies.chat import format as format_module
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
-from rllib_lmgame.settings.placeholders import fill_placeholders
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 STYLES = ("chatml", "llama3", "gemma", "mistral", "zephyr", "qwen3")
@@ -91,21 +89,6 @@ def test_control_tokens_in_an_observation_are_spelt_out(chat_of, style: str) -> 
         assert attacked.count(token) == clean.count(token)
 
 
-def test_encoding_message_text_leaves_the_tokenizer_as_it_was(chat_of) -> None:
-    chat = chat_of("chatml")
-    before = special(chat, "<|im_start|>")
-    chat.encode("<|im_start|>")
-    assert len(before) == 1 and special(chat, "<|im_start|>") == before
-
-
-def test_every_control_token_ends_a_reply(chat_of) -> None:
-    for style in (*STYLES, "unmarked"):
-        chat = chat_of(style)
-        assert chat.special_ids <= set(chat.stop_token_ids)
-        assert chat.end_id in chat.stop_token_ids
-    assert chat_of("unmarked").tokenizer.convert_tokens_to_ids("<|im_end|>") == chat_of("unmarked").end_id
-
-
 @pytest.mark.parametrize("style", STYLES)
 def test_a_reply_is_closed_once(chat_of, style: str) -> None:
     """With or without its end token (cut off at ``max_tokens``, or stopped at the answer tag) the same conversation
@@ -176,17 +159,6 @@ def test_a_tokenizer_without_any_end_token_is_a_configuration_error(tokenizer_of
 def test_a_turn_suffix_that_cannot_be_filled_in_is_a_configuration_error(note: str) -> None:
     with pytest.raises(ConfigError, match=r"config\.language_model\.turn_suffix.*\{turns_left\} is all it may hold"):
         build(LanguageModelOptions, {"turn_suffix": note}, "config.language_model")
-
-
-@given(note=st.text(st.sampled_from("{}:!.[]9r turns_left"), max_size=30), turns=st.integers(0, 10**6))
-def test_a_turn_suffix_never_grows_beyond_its_own_length(note: str, turns: int) -> None:
-    try:
-        LanguageModelOptions(turn_suffix=note)
-    except ConfigError:
-        return
-    filled = fill_placeholders(note, {"turns_left": turns})
-    assert filled == note.format(turns_left=turns)
-    assert len(filled) <= len(note) * len(str(turns))
 
 
 def shown(chat: ChatFormat, observation: Observation, note: str | None = None) -> str:
@@ -273,22 +245,6 @@ def test_an_empty_reply(chat_of, ids: list[str]) -> None:
         chat.tokenizer.decode(second.ids).count("<|im_end|>")
         == chat.tokenizer.decode(first.ids).count("<|im_end|>") + 2
     )
-
-
-def test_a_reply_of_100_kilobytes_leaves_no_room(chat_of) -> None:
-    chat = chat_of("chatml")
-    conversation = Conversation(chat, "s")
-    conversation.prompt(Observation("u"))
-    assert (
-        conversation.reply(np.asarray(chat.encode("<answer>" + "x" * 100_000), np.int32)).error
-        == "<answer> is not closed by </answer>"
-    )
-    prompt = conversation.prompt(Observation("v"))
-    assert prompt.max_tokens < 1 and prompt.out_of_context
-
-
-def test_lone_surrogates_in_an_observation(chat_of) -> None:
-    assert chat_of("chatml").encode("a\ud800b") == chat_of("chatml").encode("a?b")
 
 
 @pytest.mark.parametrize("style", [*STYLES, "opens_thinking"])
@@ -482,20 +438,3 @@ def test_lengths_of_tokens_add_up_to_the_text(style, text, chat_of):
     assert min(lengths) >= 0
     for cut in range(len(ids)):  # A reply may be cut within a character.
         assert sum(chat.lengths(ids[:cut])) == len(chat.decode(ids[:cut]))
-
-
-def test_lengths_of_many_tokens_that_are_no_text(chat_of, monkeypatch):
-    """Bytes without an end of a character, however many, are decoded a few at a time."""
-    chat = chat_of("chatml")
-    whole = chat.encode("😀")
-    assert len(whole) > 1
-    rng, longest, text_of = np.random.default_rng(0), list[int](), format_module.text_of
-    monkeypatch.setattr(
-        format_module, "text_of", lambda tokenizer, ids: longest.append(len(ids)) or text_of(tokenizer, ids)
-    )
-    for _ in range(50):
-        ids = [*rng.choice(whole, 60).tolist(), *whole]
-        text, longest[:] = chat.decode(ids), []
-        lengths = chat.lengths(ids)
-        assert sum(lengths) == len(text) and min(lengths) >= 0 and len(lengths) == len(ids)
-        assert sorted(longest)[-2] < 10, "but for the whole text"

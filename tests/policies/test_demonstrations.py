@@ -172,14 +172,3 @@ def test_a_wrong_file_is_told(tmp_path: Path, content: bytes | None, problem: st
         file.write_bytes(content)
     with pytest.raises(ConfigError, match=rf"config\.language_model\.demonstrations.*({problem})|{problem}"):
         build(LanguageModelOptions, {"demonstrations": str(file)}, "config.language_model")
-
-
-def test_a_directory_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=f"{tmp_path} cannot be read as JSON: it is no file"):
-        build(LanguageModelOptions, {"demonstrations": str(tmp_path)}, "config.language_model")
-
-
-@pytest.mark.parametrize("count", [-1, 65, True, 2.5])
-def test_a_wrong_number_is_told(count: Any) -> None:
-    with pytest.raises(ConfigError, match=r"config\.language_model\.demonstrations"):
-        build(LanguageModelOptions, {"demonstrations": count}, "config.language_model")

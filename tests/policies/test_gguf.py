@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
-import io
 import json
 import multiprocessing
 import os
@@ -57,22 +56,9 @@ def test_a_converted_file_computes_what_the_model_did_before(tmp_path: Path, tie
     assert torch.allclose(logits(model_directory(str(file))), expected, atol=1e-5)
 
 
-def test_positions_are_stretched_as_in_llama_3(tmp_path: Path) -> None:
-    rope = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-    model = llama(**rope, original_max_position_embeddings=8192)
-    with torch.no_grad():
-        for layer in model.model.layers:
-            layer.self_attn.q_proj.weight *= 20
-            layer.self_attn.k_proj.weight *= 20
-        file = write_gguf(tmp_path / "three.gguf", model)
-        expected = model(IDS).logits
-    assert torch.allclose(logits(model_directory(str(file))), expected, atol=1e-4)
-    assert not torch.allclose(logits(tmp_path, gguf_file=file.name), expected, atol=1e-3)
-    other = write_gguf(tmp_path / "other.gguf", llama(**rope, original_max_position_embeddings=1024))
-    with pytest.raises(ConfigError, match=r"it stretches positions \(rope_freqs of another kind than Llama 3's\)"):
-        check_model(str(other))
+def test_stretched_positions_are_refused(tmp_path: Path) -> None:
     yarn = write_gguf(tmp_path / "yarn.gguf", llama(), stretch=4.0)
-    with pytest.raises(ConfigError, match=r"it stretches positions \(yarn\) in a way that is not read"):
+    with pytest.raises(ConfigError, match="it stretches positions, which is not read"):
         check_model(str(yarn))
 
 
@@ -134,15 +120,6 @@ def test_a_file_is_converted_once_and_anew_when_it_changes(tmp_path: Path, cache
     assert sorted(path.name for path in cache.iterdir() if not path.name.startswith(".")) == sorted(
         [first.name, second.name]
     )
-
-
-def test_a_terminal_alone_shows_how_far_a_conversion_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for terminal in (True, False):
-        shown = io.StringIO()
-        shown.isatty = lambda terminal=terminal: terminal  # type: ignore[method-assign]
-        monkeypatch.setattr("sys.stderr", shown)
-        model_directory(str(write_gguf(tmp_path / f"{terminal}.gguf", llama())))
-        assert "is converted once" in shown.getvalue() and ("100%" in shown.getvalue()) is terminal
 
 
 def test_spaces_and_digits_are_split_as_smollm_was_trained(tmp_path: Path) -> None:
@@ -209,7 +186,7 @@ def test_a_full_disk_leaves_nothing_that_could_be_used(
     check_model(str(file))
 
 
-@pytest.mark.parametrize("share", [0.0005, 0.1, 0.5, 0.99])
+@pytest.mark.parametrize("share", [0.0005, 0.5])
 def test_a_file_cut_short_is_refused(tmp_path: Path, share: float) -> None:
     file = write_gguf(tmp_path / "small.gguf", llama())
     os.truncate(file, int(file.stat().st_size * share))
@@ -255,29 +232,6 @@ def test_files_that_cannot_be_converted_say_why(tmp_path: Path, cache: Path, mon
     assert not [path for path in cache.iterdir() if not path.name.endswith(".lock")]
 
 
-def test_a_damaged_file_is_named_as_it_was_given(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not the scratch directory in which Transformers reads it."""
-
-    def refusal() -> str:
-        with pytest.raises(ConfigError) as refused:
-            check_model(str(file))
-        assert str(cache) not in refused.value.message
-        return refused.value.message
-
-    file = write_gguf(tmp_path / "small.gguf", llama())
-    content = file.read_bytes()
-    at = content.index("Ġt".encode())
-    file.write_bytes(content[:at] + b"\xff" + content[at + 1 :])
-    assert "it is damaged ('utf-8' codec can't decode" in refusal()
-
-    def fail(source: Path, directory: Path, _: Any) -> None:
-        raise OSError(f"there is nothing in {source}, nor in {source.parent}")
-
-    monkeypatch.setattr(gguf_files, "_save_model", fail)
-    file.write_bytes(content)
-    assert refusal().endswith(f"cannot be converted: there is nothing in {file}, nor in {file}")
-
-
 def no_permission(path: Path, mode: str = "r") -> Any:
     if path.suffix == ".gguf":
         raise PermissionError(13, "Permission denied")
@@ -316,12 +270,6 @@ def _nothing_is_installed(name: str) -> Any:
 def test_a_name_that_is_nearly_known_is_told(name: str) -> None:
     with pytest.raises(ConfigError, match=f"no such model: '{name}'; did you mean"):
         check_model(name)
-
-
-def test_others_names_are_left_to_the_hub() -> None:
-    for name in ("gpt2", "HuggingFaceTB/SmolLM2-135M"):
-        check_model(name)
-        assert model_directory(name) == name
 
 
 def test_a_strangers_file_names_no_file_of_this_machine() -> None:

@@ -6,9 +6,7 @@ import json
 import os
 import re
 import shutil
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import jinja2
@@ -19,7 +17,6 @@ from safetensors.numpy import save_file
 from rllib_lmgame.algorithms.admission import check_on_hub, check_teacher
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.data_sets import hub
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import (
     INDEX_FILE,
@@ -46,20 +43,6 @@ def index(*files: object) -> Callable[[Path], object]:
 
 
 WEIGHTS = "model.safetensors"
-
-
-def test_files_that_must_not_be_read_are_not_called_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path, *args, **kwargs) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "access", lambda *args: False)
-        with pytest.raises(ConfigError, match=f"{folder} cannot be read: Permission denied"):
-            check_model(str(folder))
-    (folder / "config.json").write_text("{}")
-    real = Path.open
-    monkeypatch.setattr(Path, "open", lambda path, *args: (refuse if path.name == WEIGHTS else real)(path, *args))
-    assert model_problem(folder) == f"{folder}/{WEIGHTS} cannot be read: Permission denied"
 
 
 def pipe(name: str) -> Callable[[Path], None]:
@@ -104,32 +87,6 @@ def test_a_damaged_directory_is_named_before_anything_starts(
     assert said in str(model_problem(folder))
     with pytest.raises(ConfigError, match=r"config\.language_model\.model"):
         check_model(str(folder))
-
-
-@pytest.mark.parametrize(
-    ("section", "said"),
-    [
-        ({}, "no `quant_method` attribute"),
-        ({"quant_method": "gptq"}, "missing 1 required positional argument: 'bits'"),
-        ({"quant_method": "compressed-tensors"}, "no attribute 'config_groups'"),
-    ],
-)
-def test_a_quantization_that_says_too_little_is_told_before_anything_starts(
-    section: object, said: str, folder: Path
-) -> None:
-    """To those who load it by Transformers: a learner, and its engine. vLLM knows others."""
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
-    run = LMGamePPOConfig().environment("lmgame/Sokoban-v0").language_model(model=str(folder))
-    line = re.compile(
-        f"config.language_model.model: cannot be loaded as its quantization_config says: .*{re.escape(said)}"
-    )
-    with pytest.raises(ConfigError, match=line) as told:
-        run.validate()
-    assert "\n" not in str(told.value)
-    for section in ({"quant_method": "nobody's"}, {"quant_method": "fp8"}):
-        (folder / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
-        run.copy().validate()
 
 
 @pytest.mark.parametrize(
@@ -194,19 +151,6 @@ def test_shards_are_fine(folder: Path) -> None:
     save_file({"w": np.zeros(3, np.float32)}, folder / "model-2.safetensors")
     index(WEIGHTS, "model-2.safetensors")(folder)
     assert model_problem(folder) is None is code_problem(folder)
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        *(("tokenizer.json", text) for text in ("{}", "[", "[" * 100_000)),
-        *(("tokenizer_config.json", text) for text in ("[]", "[" * 100_000)),
-    ],
-)
-def test_a_damaged_tokenizer_is_named(folder: Path, name: str, content: str) -> None:
-    (folder / name).write_text(content)
-    with pytest.raises(ConfigError, match="no tokenizer at"):
-        load_tokenizer(str(folder), LanguageModelOptions())
 
 
 @pytest.mark.parametrize(
@@ -296,22 +240,6 @@ def test_a_tokenizer_of_other_texts_is_refused(folder: Path, tmp_path: Path) -> 
     message = rf"config.language_model.tokenizer: token \d+ of the tokenizer in {other} is .* to the model in {folder}"
     with pytest.raises(ConfigError, match=message):
         config.validate()
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        {"model": None},
-        {"model": {"vocab": None}},
-        {"model": {"vocab": {"a": "x"}}},
-        {"added_tokens": [{}]},
-        {"added_tokens": {"a": 1}},
-    ],
-)
-def test_a_damaged_tokenizer_is_left_to_who_loads_it(tmp_path: Path, content) -> None:
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
-    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 8}), encoding="utf-8")
-    assert vocabulary_problem(str(tmp_path), str(tmp_path)) is None
 
 
 def without_vocabulary(folder: Path) -> None:
@@ -464,37 +392,9 @@ def test_a_tiny_models_other_vocabulary_is_told_with_the_cure(folder: Path, tmp_
     assert caught.value.message.endswith(f"; with language_model.tokenizer: {folder} it has the teacher's")
 
 
-def test_of_a_runs_directory_the_newest_model_is_named(folder: Path, tmp_path: Path) -> None:
-    trial = tmp_path / "run" / "trial"
-    for number in (1, 2):
-        shutil.copytree(folder, trial / f"checkpoint_00000{number}" / "hf", copy_function=shutil.copy)
-    for place in (trial, trial.parent):
-        with pytest.raises(ConfigError) as caught:
-            check_model(str(place))
-        assert caught.value.message == (
-            f"{place} has no config.json; its newest checkpoint has {trial}/checkpoint_000002/hf"
-        )
-
-
 def test_a_tokenizer_on_the_hub_is_compared_with_a_teachers(on_hub: Callable[..., None], folder: Path) -> None:
     on_hub("some/words", {"tokenizer.json": json.dumps({"model": {"vocab": {"a": 0}}})})
     config = LMGamePPOConfig().environment("lmgame/FrozenLake-v0").teacher(model=str(folder))
     config.language_model(model=str(folder), tokenizer="some/words")
     with pytest.raises(ConfigError, match=r"the teacher of player must have the same vocabulary: token 0 is 'a' in"):
         check_teacher(config, {}, fetch=True)
-
-
-def test_a_mirror_whose_front_page_leads_elsewhere_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Mirror(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self.send_response(302 if self.path in ("", "/") else 404)
-            self.send_header("Location", "http://127.0.0.1:9/login")
-            self.end_headers()
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Mirror) as server:
-        threading.Thread(target=server.serve_forever).start()
-        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-        try:
-            assert hub.silence("some/model") is None
-        finally:
-            server.shutdown()

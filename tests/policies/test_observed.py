@@ -59,10 +59,6 @@ def test_what_a_game_says_behind_a_reply_is_marked(name: str, options: dict[str,
         assert near(found, said), (found, said)
 
 
-def test_a_prompt_that_shows_no_reply_has_nothing_of_it() -> None:
-    assert played(chat_with("gemma2", history="window", history_window=1), SAID) == [""] * 4
-
-
 def test_reasoning_that_is_taken_off_leaves_the_last_message_marked() -> None:
     chat = chat_with("gemma2", history="strip_think", think="required")
     conversation = Conversation(chat, "Rules.")
@@ -82,15 +78,6 @@ def test_a_text_that_imitates_structure_is_marked_as_it_is_written(name: str) ->
         _, found = played(chat, ["a", hostile])
         cut = text_of(chat.tokenizer, chat.guard.encode_game(hostile)).strip()
         assert len(found) <= len(hostile) + 12 and any(part in found for part in (cut, hostile.strip())), (found, cut)
-
-
-def test_nobody_who_does_not_ask_is_told() -> None:
-    chat = chat_with("gemma2")
-    chat.tells_observed = False
-    assert Conversation(chat, "Rules.").prompt(Observation("x")).observed is None
-    talk = Transcript((Said("user", "x"), Said("assistant", "y", 1.0)))
-    (turns,) = TranscriptWriter(chat).write([talk])
-    assert isinstance(turns, list) and turns[0].observed is None
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import subprocess
@@ -11,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
@@ -77,11 +76,6 @@ def test_a_player_of_the_command_line_is_none_of_a_run(player: str, words: str) 
         LMGamePPOConfig().environment("lmgame/KuhnPoker-v0").players(policies, "versus").validate()
 
 
-def test_shared_mapping_takes_the_first_policy() -> None:
-    for spec in (None, "shared"):
-        assert make_mapping(spec, ["a", "b"])("X") == "a"
-
-
 def test_seats_by_agent_role_and_rest() -> None:
     mapping = make_mapping({"X": "a", "second": "b", "*": "c"}, ["a", "b", "c"])
     assert [mapping("X", role="first"), mapping("O", role="second"), mapping("Z", role="third")] == ["a", "b", "c"]
@@ -102,40 +96,6 @@ def test_random_seats_deal_every_policy_the_seats_allow(policies: int, trained: 
         assert sorted(dealt) == sorted(names[min(i, policies - 1)] for i in range(seats))
     else:
         assert len(set(dealt)) == seats and set(dealt) & set(names[:trained])
-
-
-@given(st.integers(2, 5), st.integers(1, 4), st.integers(1, 4), st.integers(0, 2**20))
-@settings(max_examples=25, deadline=None)
-def test_random_seats_with_more_policies_than_seats_seat_everybody(
-    policies: int, trained: int, seats: int, start: int
-) -> None:
-    """How often each policy plays, and that it plays every seat alike; the bounds are 6 standard deviations of 600
-    draws.
-    """
-    trained, seats, draws = min(trained, policies), min(seats, policies - 1), 600
-    names, agents = [f"p{i}" for i in range(policies)], [f"a{i}" for i in range(seats)]
-    mapping = make_mapping("random_seat", names, trained)
-    tables = [[mapping(agent, agent_ids=agents, seed=start + i) for agent in agents] for i in range(draws)]
-    other = (seats - 1) / (policies - 1)
-    for number, name in enumerate(names):
-        expected = 1 / trained + (1 - 1 / trained) * other if number < trained else other
-        for seat in range(seats):
-            share = sum(table[seat] == name for table in tables) / draws
-            chance = expected / seats
-            assert abs(share - chance) <= 6 * math.sqrt(chance * (1 - chance) / draws)
-
-
-@given(st.integers(2, 5), st.integers(1, 20), st.integers(0, 2**16), st.integers(1, 2))
-def test_versus_gives_every_seat_alike(seats: int, rounds: int, start: int, trained: int) -> None:
-    """Over whole rounds of the table, whatever number the first episode has; one seat is the learner's."""
-    agents, names = [f"a{i}" for i in range(seats)], ["learner", "second"][:trained]
-    mapping = make_mapping("versus", [*names, "chance"], trained)
-    dealt = [
-        [mapping(agent, agent_ids=agents, number=start + i, seed=7) for agent in agents] for i in range(rounds * seats)
-    ]
-    own = [next(place for place, name in enumerate(table) if name in names) for table in dealt]
-    assert all(table.count("chance") == seats - 1 for table in dealt)
-    assert [own.count(place) for place in range(seats)] == [rounds] * seats
 
 
 @given(st.integers(2, 5), st.integers(1, 4), st.integers(0, 2**16))
@@ -204,12 +164,6 @@ def test_a_policy_per_role() -> None:
 def test_trained_policies_take_turns_at_playing_themselves() -> None:
     mapping = make_mapping("self_play", ["a", "b", "frozen"], 2)
     assert [[mapping(agent, number=number, seed=9) for agent in "XO"] for number in (4, 5)] == [["a"] * 2, ["b"] * 2]
-
-
-def test_random_seats_change_from_episode_to_episode() -> None:
-    mapping = make_mapping("random_seat", ["learner", "opponent"])
-    first = {mapping("X", agent_ids=("X", "O"), seed=seed) for seed in range(20)}
-    assert first == {"learner", "opponent"}
 
 
 def test_a_function_is_called_with_what_it_takes() -> None:
@@ -326,7 +280,3 @@ def test_models_too_large_to_carry(scratch: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(model_files, "MAX_CARRIED_BYTES", 4)
     with pytest.raises(ConfigError, match="every node"):
         ModelFiles.carry(scratch / "model")
-
-
-def test_a_plain_source_is_used_as_it_is() -> None:
-    assert ModelFiles("some/hub-id").directory() == "some/hub-id"

@@ -80,17 +80,3 @@ def test_a_process_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_arguments_that_json_cannot_hold_are_refused(tokenizer_of, value) -> None:
     with pytest.raises(ConfigError, match=r"language_model\.chat_template_kwargs: it must be what JSON can hold"):
         ChatFormat(tokenizer_of("zephyr"), LanguageModelOptions(chat_template_kwargs={"x": value}))
-
-
-def test_what_is_printed_while_python_starts_is_no_answer(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "sitecustomize.py").write_text(
-        "import atexit, os\nprint('modules loaded')\nos.write(1, b'half a line')\natexit.register(print, 'bye')\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert render("{{ messages[0].content }} told", [(MESSAGES, {})], {}) == (("x told", ""),)
-
-
-def test_an_answer_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendering, "_CODE", "print('modules loaded')")
-    with pytest.raises(RenderingStopped, match="answered 'modules loaded' instead of texts"):
-        render("{{ messages[0].content }} twice", [(MESSAGES, {})], {})

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.functions import GameFunction, read_functions
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.envs.registry import make_session, own_games
@@ -172,11 +173,14 @@ def test_required_reasoning(name: str) -> None:
 # -- experts ----------------------------------------------------------------------------------------------------------
 
 
+SOME_GAMES = tuple(f"lmgame/{name}-v0" for name in ("Sokoban", "TicTacToe", "KuhnPoker", "TextCraft", "ToolUse"))
+
+
 @cache
-def moves_of_experts() -> dict[str, set[tuple[str, str | None]]]:
-    """What the solvers of this package's games say in their first turns, with their reasoning."""
+def moves_of_experts(games: tuple[str, ...]) -> dict[str, set[tuple[str, str | None]]]:
+    """What the solvers of games say in their first turns, with their reasoning."""
     found: dict[str, set[tuple[str, str | None]]] = {}
-    for game in own_games():
+    for game in games:
         if any(name in game for name in ("MiniWoB", "SciWorld")):
             continue  # They start a browser, or Java.
         try:
@@ -199,22 +203,24 @@ def moves_of_experts() -> dict[str, set[tuple[str, str | None]]]:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("think", ["off", "optional"])
-def test_what_experts_of_all_games_say_is_read_as_they_meant_it(chat_of, name: str, think: str) -> None:
+@pytest.mark.parametrize(
+    "games", [pytest.param(SOME_GAMES, id="some"), pytest.param((*own_games(),), id="all", marks=pytest.mark.slow)]
+)
+def test_what_experts_of_all_games_say_is_read_as_they_meant_it(
+    chat_of, name: str, think: str, games: tuple[str, ...]
+) -> None:
     chat = chat_of(reply_format=name, think=think)
-    said = moves_of_experts()
-    assert len(said) > 40
-    numbers = 0
+    said = moves_of_experts(games)
+    assert len(said) > (40 if len(games) > 40 else 3)
     for action, thought in set().union(*said.values()):
         if name == "last_number" and made(name).read(action).action != action:
             with pytest.raises(ConfigError, match=r"reply_format: .* cannot be said as `last_number`"):
                 chat.reply_ids(action, None)
             continue
-        numbers += action.isdecimal()
         parsed = chat.reply_format.parse(chat.read(chat.reply_ids(action, thought if think != "off" else None)))
         assert parsed.action == action.strip()
         if think != "off":
             assert (parsed.think or "") == (thought or "").strip()
-    assert numbers > 3
 
 
 # -- the options that go with every format ----------------------------------------------------------------------------
@@ -228,7 +234,7 @@ def test_legal_moves_alone(chat_of, name: str) -> None:
     choices = tuple(chat.choice_ids(move) for move in moves)
     assert [chat.reply_format.parse(chat.read(choice)).action for choice in choices] == list(moves)
     request = GenerationRequest("", [1], SamplingSpec(200, **chat.ends), choices)
-    assert choices_error(request, vocab_size=len(chat.tokenizer), context_length=1000) is None
+    assert choices_error(request) is None
     forced = {"boxed": r"\boxed{", "react": "Action:\n", "fence": "```", "tags": "<answer>"}
     assert all(chat.read(choice).startswith(forced.get(name, "")) for choice in choices)
 
@@ -365,20 +371,6 @@ def test_an_action_is_the_call_of_a_function_that_a_game_lists(chat_of, action: 
     assert boxed.for_game(read_functions(FUNCTIONS)) is boxed
 
 
-def test_functions_of_the_shop(chat_of) -> None:
-    session = make_session("lmgame/WebShop-v0", {"max_actions_per_turn": 1})
-    session.reset(0)
-    chat = chat_of(reply_format="function_calling").for_game(session.functions)
-    called = set()
-    while seats := session.to_act():
-        action = str(session.expert_action(*seats))
-        reply = chat.decode(chat.reply_ids(action))
-        assert chat.reply_format.parse(reply).action == action
-        called.add(json.loads(reply)["function_name"])
-        session.step({seats[0]: action})
-    assert called == {"search", "click"}
-
-
 @given(action=some)
 @quick
 def test_a_call_is_found_only_for_what_it_plays(action: str) -> None:
@@ -424,26 +416,30 @@ def test_functions_that_cannot_be_called(listed: dict[str, Any], words: str) -> 
 
 
 class Shouted(ReplyFormat):
-    """A format of one's own: the action between exclamation marks."""
+    """A format of one's own, with an option of its own: the action between marks."""
 
-    marks = ("!!",)
+    mark: str = option("!!", "What stands around the action.")
+
+    @property
+    def marks(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (self.mark,)
 
     def form(self) -> str:
-        return "Write !!your reply!!"
+        return f"Write {self.mark}your reply{self.mark}"
 
     def read(self, text: str) -> ParsedReply:
-        parts = text.split("!!")
+        parts = text.split(self.mark)
         return ParsedReply(parts[1].strip()) if len(parts) == 3 else ParsedReply(None, None, "nobody shouts")
 
     def say(self, action: str, thought: str | None) -> str:
-        return f"!!{action}!!"
+        return f"{self.mark}{action}{self.mark}"
 
 
-class Half(ReplyFormat):
-    """It cannot be made."""
+class Half(Shouted):
+    """It cannot be asked."""
 
-    def __init__(self) -> None:
-        pass
+    def say(self, action: str) -> str:  # type: ignore[override]
+        return action
 
 
 class Never(Shouted):
@@ -458,15 +454,17 @@ def test_a_format_of_ones_own(chat_of: Callable[..., ChatFormat]) -> None:
     assert chat.reply_format.parse("<think>!!no!!</think>!!up!!") == ParsedReply("up", "!!no!!")
     shown = chat.tokenizer.decode(Conversation(chat, "r").prompt(Observation("!!down!!")).ids)
     assert "!!down" not in shown and "Write !!your reply!!" in shown
+    own = chat_of(reply_format={"type": f"{__name__}:Shouted", "mark": "??"})
+    assert own.decode(own.reply_ids("up")) == "??up??" and own.reply_format.parse("??up??") == ParsedReply("up")
     for name, words in (
-        ("Half", "making"),
+        ("Half", "trying"),
         ("Never", "a text of ASCII"),
-        ("GameFunction", "lacks"),
+        ("GameFunction", "derived from ReplyFormat"),
         ("Nobody", "Nobody"),
     ):
         with pytest.raises(ConfigError, match=words) as caught:
             made(f"{__name__}:{name}")
-        assert caught.value.path == "config.language_model.reply_format"
+        assert caught.value.path.endswith("reply_format")
     with pytest.raises(ConfigError, match="did you mean `boxed`"):
         made("boxd")
     assert GameFunction

@@ -51,7 +51,7 @@ def replied(talk: RequestedConversation, text: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("key", ["top_k", "guided_choice", "structured_outputs", "repetition_penalty", "stop"])
 def test_what_would_change_replies_and_is_not_here_is_refused(key: str) -> None:
-    with pytest.raises(RequestError, match=f"`{key}` is not to be had here"):
+    with pytest.raises(RequestError, match=f"`{key}` is not supported"):
         request(user("Yes or no?"), **{key: ["yes", "no"]})
     assert request(user("Yes or no?"), top_k=-1, repetition_penalty=1.0, guided_choice=None).messages
 
@@ -60,15 +60,15 @@ def test_what_would_change_replies_and_is_not_here_is_refused(key: str) -> None:
     ("more", "said"),
     [
         ({"chat_template_kwargs": {"enable_thinking": False}}, "language_model.chat_template_kwargs` hold for all"),
-        ({"reasoning_effort": "low"}, "not to be had here; the run's"),
-        ({"continue_final_message": True}, "not to be had here"),
-        ({"allowed_token_ids": [1]}, "not to be had here"),
-        ({"ignore_eos": True}, "not to be had here"),
+        ({"reasoning_effort": "low"}, "is not supported; the run's"),
+        ({"continue_final_message": True}, "is not supported"),
+        ({"allowed_token_ids": [1]}, "is not supported"),
+        ({"ignore_eos": True}, "is not supported"),
         ({"temprature": 0.5}, "did you mean 'temperature'"),
         ({"max_token": 3}, "did you mean 'max_tokens'"),
         (
             {"messages": [{"role": "user", "contents": "x"}]},
-            r"`messages\[0\].contents` is not known here; did you mean",
+            r"`messages\[0\].contents` is not supported; did you mean",
         ),
         ({"messages": [{"role": "assistant", "content": "", "function_call": {"name": "f"}}]}, "write calls as `tool_"),
         ({"messages": [{"role": "assistant", "content": "x", "reasoning_content": 3}]}, r"messages\[0\]\.reasoning_c"),
@@ -158,28 +158,6 @@ def test_what_is_no_call_stays_text() -> None:
     twice = '<tool_call>{"name": "a"}</tool_call>\n<tool_call>{"name": "b"}</tool_call>'
     content, calls = read_calls(twice)
     assert content == "" and [name for _, name, _ in calls] == ["a", "b"]
-
-
-def test_a_call_that_never_ends_takes_no_time() -> None:
-    """Of a model that repeats itself; patterns that look for its end from every place would take hours."""
-    for written in ("\n" * 500_000, "<parameter=a>" * 50_000 + "</function></tool_call>"):
-        reply = f"<tool_call><function=f>{written}"
-        assert read_calls(reply) == (reply, ())
-
-
-def test_what_is_nested_too_deep_is_no_call_and_no_tool(tokenizer_of: Callable[..., Any]) -> None:
-    deep = "[" * 150_000 + "]" * 150_000
-    called = f'<tool_call>{{"name": "a", "arguments": {{"b": {deep}}}}}</tool_call>'
-    assert read_calls(called) == (called, ())
-    nested: list[Any] = []
-    for _ in range(100_000):
-        nested = [nested]
-    talk = conversation(
-        ChatFormat(tokenizer_of(special=SPECIAL, template=TOOLS, eos="<|im_end|>"), LanguageModelOptions())
-    )
-    tool = {"type": "function", "function": {"name": "look", "parameters": nested}}
-    with pytest.raises(RequestError, match="nested too deep"):
-        talk.prompt(request(user("Where?"), tools=[tool]))
 
 
 def test_names_and_calls_that_a_client_wrote_are_no_structure(tokenizer_of: Callable[..., Any]) -> None:

@@ -17,7 +17,6 @@ from rllib_lmgame.policies.model.tiny import (
     TinyModelOptions,
     build_tiny_model,
     build_tokenizer,
-    mark_tokens,
     wall_tokens,
 )
 
@@ -122,16 +121,6 @@ def test_marks_with_the_number_of_their_cell_are_single_tokens() -> None:
     assert build_tokenizer(sokoban, 512, 64).tokenize("P1 _2 X3 √4\n#5 #6 _7 #16") == [
         *("P1", " _2", " X3", " √4", "\n#5", " #6", " _7", " #16")
     ]
-
-
-def test_which_marks_are_tokens() -> None:
-    assert mark_tokens(["X1", "on X1 and O2", "12 7", "-3 X4"], 9) == [], "no boards"
-    assert mark_tokens(["A1 B2", "1 B2", "1 B2 C3"], 2) == [" B2", " C3"], "the most frequent"
-    crowded = [" ".join(f"{mark}{cell}" for cell in "0123456789") for mark in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"]
-    assert len(build_tokenizer(crowded, 400, 64)) <= 400, "vocab_size bounds them"
-    sokoban = game_corpus(make_session("lmgame/Sokoban-v0", {"numbered_cells": True}), episodes=60, seed=0)
-    reply = "Right || Down || Left || Up || Right</answer>"
-    assert len(build_tokenizer(sokoban, 320, 64).encode(reply)) == 10, "there is room for the words of a reply"
 
 
 def test_corpus_is_a_function_of_the_seed() -> None:

@@ -31,7 +31,7 @@ from test_published_templates import (
 
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.template import TemplateError
-from rllib_lmgame.policies.chat.transcripts import ASSISTANT, Said, Transcript, TranscriptWriter
+from rllib_lmgame.policies.chat.transcripts import Said, Transcript, TranscriptWriter
 
 
 def gemma() -> Any:
@@ -231,26 +231,6 @@ def test_a_template_that_refuses_says_why() -> None:
     said = (Said("user", "x"), Said("user", "y"), Said("assistant", "z", 1.0))
     (problem,) = TranscriptWriter(format_of("gemma2")).write([Transcript(said)])
     assert isinstance(problem, TemplateError) and "must alternate" in str(problem)
-
-
-def test_a_template_that_ends_replies_again_and_again_takes_no_time() -> None:
-    """A pattern that looked for the last end from each of them would take hours."""
-    chat = format_of("gemma3")
-    end = chat.tokenizer.convert_ids_to_tokens(chat.end_id)
-    said = Said(ASSISTANT, "y", 1.0)
-    for ends in (end * 100_000, f"{end}\n" * 100_000 + "."):
-        assert TranscriptWriter(chat)._split("<x>", f"<x>y{ends}", said) == ("<x>", f"y{end}", True)
-
-
-def test_many_are_written_as_each_alone() -> None:
-    chat = format_of("llama2")
-    some = [talk(), talk(learnt=(0,)), talk(system=False)]
-    together = TranscriptWriter(chat).write(some)
-    for transcript, turns in zip(some, together, strict=True):
-        assert isinstance(turns, list)
-        for one, other in zip(turns, written(chat, transcript), strict=True):
-            assert one.prompt_ids.tolist() == other.prompt_ids.tolist()
-            assert one.reply_ids.tolist() == other.reply_ids.tolist()
 
 
 @pytest.mark.parametrize("model", TEMPLATES)

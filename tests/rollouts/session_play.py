@@ -9,12 +9,12 @@ from typing import Any
 
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
 from rllib_lmgame.rollouts.players import LanguageModel, take_seats
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EngineReplies
-from rllib_lmgame.rollouts.sources import LineUps
+from rllib_lmgame.rollouts.sources import AgentMapper
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 
@@ -26,8 +26,8 @@ def play(runner: TextGameEnvRunner, session: GameSession, **options: Any) -> Pla
     rollouts = TextRolloutOptions(**{"bootstrap_turn_limit": True, **options})
     model = LanguageModel("player", None, runner.chat("player"), lambda *_: EngineReplies(client.generate), rollouts)
     seats = partial(take_seats, player_of=lambda _: model)
-    line_up = dict.fromkeys(session.agent_ids, SeatAssignment("player", trained=True))
-    return asyncio.run(play_episode(session, EpisodePlan("e", 0, 5, "g", 0, line_up=line_up), seats, 10.0))
+    assignments = dict.fromkeys(session.agent_ids, AgentAssignment("player", trained=True))
+    return asyncio.run(play_episode(session, EpisodePlan("e", 0, 5, "g", 0, assignments=assignments), seats, 10.0))
 
 
 def play_games(
@@ -39,14 +39,14 @@ def play_games(
     players: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> PlayResult:
-    """Plan ``count`` games (by default those of the configuration), give them line-ups and play them; ``players`` as
-    for :class:`LineUps`.
+    """Plan ``count`` games (by default those of the configuration), give them assignments and play them; ``players`` as
+    for :class:`AgentMapper`.
     """
     games = games or runner.config.training_games()
     plans = plan_episodes(
         count, run_seed=run_seed, purpose="t", iteration=1, game_weights=[game.weight for game in games]
     )
-    seated, failures = LineUps(runner.config, players).seated(plans, games)
+    seated, failures = AgentMapper(runner.config, players).assigned(plans, games)
     result = runner.play(seated, PlaySettings(games, **settings))
     result.failures += failures
     return result

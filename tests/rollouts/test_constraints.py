@@ -58,11 +58,6 @@ def test_each_token_carries_what_it_was_chosen_among(make_runner: MakeRunner) ->
     assert asked == len(requests)
 
 
-def test_free_replies_carry_nothing(make_runner: MakeRunner) -> None:
-    episodes, _ = played(make_runner, constrained=False)
-    assert all(turn.allowed is None for turn in turns_of(episodes))
-
-
 def test_equal_choices_are_sent_once(make_runner: MakeRunner) -> None:
     """In 64 random games, whose later positions are all different, they are less than a twelfth of the message."""
     episodes, _ = played(make_runner, count=64)

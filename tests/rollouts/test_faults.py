@@ -24,7 +24,7 @@ from rllib_lmgame.rollouts import env_runner, game_calls
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.game_calls import GameCalls
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.play import Sessions, play_one
 from rllib_lmgame.rollouts.records import GameConfig, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed, Seat
@@ -92,13 +92,11 @@ class BadGame(gymnasium.Env[str, str]):
 
     metadata: dict[str, Any] = {}
     instructions = "Play."
-    opened = 0
 
     def __init__(self, fault: str = "", where: str = "step", level: int = 0) -> None:
         self.observation_space = self.action_space = text_space()
         self.fault, self.where = fault, where
         self.closed = False
-        BadGame.opened += 1
         if where == "constructor":
             self.misbehave()
 
@@ -243,8 +241,8 @@ def test_a_constructor_that_fails(make_runner: MakeRunner, limits: Any, fault: s
     result = run(runner, 3)
     assert [failure.reason for failure in result.failures] == [reason] * 3
     assert "the constructor" in result.failures[0].message
-    line_up = {"player": SeatAssignment("player")}
-    plans = [EpisodePlan(f"e{index}", 0, index, "", index, line_up=line_up) for index in range(3)]
+    assignments = {"player": AgentAssignment("player")}
+    plans = [EpisodePlan(f"e{index}", 0, index, "", index, assignments=assignments) for index in range(3)]
     # Who plays has no need to look at the game first.
     result = runner.play(plans, PlaySettings(runner.config.training_games()))
     assert [failure.reason for failure in result.failures] == [reason] * 3
@@ -274,7 +272,7 @@ def test_a_game_that_hangs_while_it_is_imported_made_or_closed_is_named(tmp_path
             registry.load_factory(registry.game_spec("sleeping_game:Mine"))
     monkeypatch.setattr(BadGame, "misbehave", lambda game: HANG.wait())
     game = f"{__name__}:BadGame"
-    with pytest.raises(ConfigError, match=r"making .*BadGame takes longer than 0.2 s"):
+    with pytest.raises(ConfigError, match=r"BadGame: the constructor took longer"):
         list(collect_episodes(game, {"fault": "hang", "where": "constructor"}, player="random", episodes=1))
     game_calls.close_games([make_session(game, {"where": "close"})], 0.0)
     assert "BadGame did not close within 0 s and is left behind" in caplog.text
@@ -289,11 +287,6 @@ def test_a_game_that_ends_its_process_is_named_by_the_dry_run(monkeypatch, fault
     monkeypatch.setattr(registry, "own_games", lambda: known)
     with pytest.raises(ConfigError, match="BadGame"):
         models._texts_of(GameConfig(env=f"{__name__}:BadGame", env_config={"fault": fault, "where": where}), 60.0)
-
-
-def test_a_wrong_key_of_the_game_ends_the_run(make_runner: MakeRunner) -> None:
-    with pytest.raises(ConfigError, match="dim_room"):
-        run(make_runner("lmgame/Sokoban-v0", env_config={"dim_rom": [6, 6]}), 3)
 
 
 def test_an_episode_that_takes_too_long(make_runner: MakeRunner, limits: dict[Any, asyncio.Timeout]) -> None:
@@ -356,13 +349,6 @@ def test_players_that_talk_nonsense(make_runner: MakeRunner) -> None:
 class Silent:
     def act(self, *args: Any) -> None:
         return None
-
-
-def test_whose_games_are_trusted() -> None:
-    assert make_session("lmgame/Sokoban-v0", {}).trusted
-    assert make_session("lmgame/TicTacToe-v0", {}).trusted
-    assert not make_session(f"{__name__}:BadGame", {}).trusted
-    assert not make_session("lmgame/CodeExecution-v0", {}).trusted, "its calls wait for a process"
 
 
 def test_calls_of_trusted_games_stay_in_the_thread_and_others_do_not() -> None:
@@ -641,10 +627,8 @@ def test_a_game_that_gives_a_tiny_models_tokenizer_no_texts_is_named(limits, fau
         models.initial_model(LMGamePPOConfig().update_from_dict(game | rollouts), "player")
 
 
-def test_a_game_that_hangs_now_and_then_gives_a_tiny_models_tokenizer_its_other_texts(limits, monkeypatch) -> None:
-    monkeypatch.setattr(BadGame, "opened", 0)
+def test_a_game_that_hangs_now_and_then_gives_a_tiny_models_tokenizer_its_other_texts(limits) -> None:
     texts = models._texts_of(
         GameConfig(env=f"{__name__}:BadGame", env_config={"fault": "hang", "where": "step"}), LIMIT_S
     )
     assert set(texts) == {"Play.", "go", "Up", "done"}
-    assert BadGame.opened == models.CORPUS_HANGS, "one that hangs is not played on; several have been waited for enough"

@@ -17,7 +17,7 @@ from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.log.episode_log import read_log
 from rllib_lmgame.rollouts.plans import EpisodePlan, Race, deal_with_spares, plan_episodes, with_spares
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
-from rllib_lmgame.rollouts.sources import LineUps
+from rllib_lmgame.rollouts.sources import AgentMapper
 from rllib_lmgame.settings.sections.supervised import spare_groups
 
 MakeRunner = Callable[..., TextGameEnvRunner]
@@ -67,11 +67,6 @@ def test_spare_groups_come_last_and_change_nothing_before_them(groups, size, fac
     for game in wanted:  # Seats and opponents go on being dealt in turn.
         numbers = [group[0].number or 0 for group in groups_of(plans).values() if group[0].game == game]
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-
-
-def test_a_factor_in_decimals_is_a_number_of_whole_groups() -> None:
-    assert [spare_groups(groups, 1.1) for groups in (1, 10, 30, 31)] == [1, 1, 3, 4]
-    assert spare_groups(8, 1.0) == 0
 
 
 @few
@@ -136,7 +131,7 @@ class Slow:
 
 def run(runner: TextGameEnvRunner, plans: list[EpisodePlan], **options) -> PlayResult:
     games = runner.config.training_games()
-    seated, _ = LineUps(runner.config).seated(plans, games)
+    seated, _ = AgentMapper(runner.config).assigned(plans, games)
     result = runner.play(seated, PlaySettings(games, **options))
     assert result.error is None
     return result
@@ -218,7 +213,7 @@ def test_an_iteration_is_what_finished_first(make_runner: MakeRunner) -> None:
     algorithm = LMGamePPO.__new__(LMGamePPO)  # Without Ray: playing asks nothing else of it.
     algorithm.__dict__.update(
         config=config,
-        line_ups=LineUps(config),
+        agent_mapper=AgentMapper(config),
         env_runner_group=group,
         _league=None,
         _needs_groups=False,

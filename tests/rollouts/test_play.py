@@ -151,16 +151,6 @@ def test_a_reward_before_the_first_own_move_counts_in_the_return_only(make_runne
     assert played.seats["b"].episode_return == 6.0
 
 
-def test_simultaneous_moves(make_runner: MakeRunner) -> None:
-    both = ("a", "b")
-    played = play(
-        make_runner(answer=lambda r: f"turn of {r.request_id}"), ScriptedGame([(both, {"a": 1.0}), (both, {"b": 2.0})])
-    )
-    assert rewards_of(played) == {"a": [1.0, 0.0], "b": [0.0, 2.0]}
-    assert played.steps[1].actions == {"a": "turn of e/a/1", "b": "turn of e/b/1"}
-    assert played.terminated and played.stop_reason is StopReason.GAME_OVER
-
-
 def test_simultaneous_players_wait_for_each_other_only(make_runner: MakeRunner) -> None:
     """b's reply is asked for before a's has come."""
     asked: list[str] = []
@@ -217,11 +207,6 @@ def test_a_game_cut_short_shows_its_last_state_for_the_bootstrap(make_runner: Ma
         trajectory = trajectory_of_seat(played, played.seats[agent])  # type: ignore[arg-type]
         assert not trajectory.terminated and not trajectory.final_new_row
         assert f"{agent} sees step 3" in runner.chat("player").tokenizer.decode(trajectory.final_prompt_ids)
-
-
-def test_a_game_that_ended_has_no_last_prompt(make_runner: MakeRunner) -> None:
-    played = play(make_runner(), ScriptedGame([(("a",), {})]))
-    assert trajectory_of_seat(played, played.seats["a"]).final_prompt_ids is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("least", [None, 4])

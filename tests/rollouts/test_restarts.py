@@ -13,9 +13,9 @@ import gymnasium
 import pytest
 from session_play import play_games
 
-from rllib_lmgame.algorithms import state_values
+from rllib_lmgame.algorithms import mc_rollouts
+from rllib_lmgame.algorithms.mc_rollouts import Wanted, play_for_values
 from rllib_lmgame.algorithms.selection import punish_overlong
-from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
 from rllib_lmgame.envs.contract.base import text_space
 from rllib_lmgame.envs.games.duels.tic_tac_toe import CELLS, empty_cells, full, marked, to_move, winner
 from rllib_lmgame.learners.advantages.inputs import advantage_inputs
@@ -24,7 +24,7 @@ from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings, trajectory_of
-from rllib_lmgame.rollouts.sources import RolloutError, Rounds, play_all
+from rllib_lmgame.rollouts.sources import RolloutError, play_all
 from rllib_lmgame.settings.sections.supervised import OverlongOptions
 
 MakeRunner = Callable[..., TextGameEnvRunner]
@@ -58,7 +58,7 @@ class Here:
 
 def play_on(runner: TextGameEnvRunner, keep: str = "nothing"):
     settings = PlaySettings(runner.config.training_games(), keep=keep)
-    return lambda plans: play_all(Rounds(Here(runner), settings, runner.line_ups, 3), plans)
+    return lambda plans: play_all(Here(runner), plans, settings, runner.agent_mapper, 3)
 
 
 REPLAYED = {
@@ -86,8 +86,8 @@ def test_every_state_of_an_episode_is_reached_again(game: str, make_runner: Make
         game, chance, env_config=options, rollouts={"constrained_decoding": listed}, model={"context_length": 30_000}
     )
     played = play_games(runner, episodes)
-    states = list(state_values._states(played.episodes, {"player": Wanted(1, 1.0)}))
-    plans, owners = state_values._plans(states, played.summaries)
+    states = list(mc_rollouts._states(played.episodes, {"player": Wanted(1, 1.0)}))
+    plans, owners = mc_rollouts._plans(states, played.summaries)
     chance.asked = 0
     result = play_on(runner, keep="episodes")(plans)
     assert not result.failures and len(result.episodes) == len(states) >= 3
@@ -136,10 +136,10 @@ def test_values_are_those_of_the_game(mark: str, make_runner: MakeRunner) -> Non
     counts = play_for_values(
         played.episodes, played.summaries, play_on(runner), {"player": Wanted(rollouts, 1.0)}, None
     )
-    states = list(state_values._states(played.episodes, {"player": Wanted(1, 1.0)}))
+    states = list(mc_rollouts._states(played.episodes, {"player": Wanted(1, 1.0)}))
     assert counts["vine_states"] == len(states) and counts["vine_rollouts"] == rollouts * len(states)
     for state in states:
-        cells, moves = CELLS, state_values._moves(state.episode)
+        cells, moves = CELLS, mc_rollouts._moves(state.episode)
         for step in range(state.step):
             (agent,) = (agent for agent, steps in moves.items() if step in steps)
             action = state.episode.agent_episodes[agent].actions[moves[agent].index(step)]
@@ -257,9 +257,9 @@ def test_where_two_policies_act_at_once_the_larger_number_of_rollouts_is_played(
     players = {"policies": {"few": {}, "many": {}}, "policy_mapping_fn": dict(zip(seats, ("few", "many"), strict=True))}
     played = play_games(make_runner("lmgame/RockPaperScissors-v0", Chance(), players=players), 1)
     wanted = {"few": Wanted(1, 1.0), "many": Wanted(3, 1.0)}
-    states = list(state_values._states(played.episodes, wanted))
+    states = list(mc_rollouts._states(played.episodes, wanted))
     assert states and all(state.turns.keys() == {*seats} and state.rollouts == 3 for state in states)
-    assert {state.rollouts for state in state_values._states(played.episodes, {"few": wanted["few"]})} == {1}
+    assert {state.rollouts for state in mc_rollouts._states(played.episodes, {"few": wanted["few"]})} == {1}
 
 
 class Fickle:
@@ -279,8 +279,8 @@ def test_a_player_that_goes_another_way_is_named(make_runner: MakeRunner) -> Non
     }
     runner = make_runner("lmgame/TicTacToe-v0", Chance(), rollouts={"constrained_decoding": True}, players=players)
     played = play_games(runner, 1)
-    states = list(state_values._states(played.episodes, {"player": Wanted(20, 1.0)}))
-    plans, _ = state_values._plans(states, played.summaries)
+    states = list(mc_rollouts._states(played.episodes, {"player": Wanted(20, 1.0)}))
+    plans, _ = mc_rollouts._plans(states, played.summaries)
     failures = play_on(runner)(plans).failures
     assert failures and {failure.reason for failure in failures} == {"restart_mismatch"}
     assert any("the player Fickle of lmgame/TicTacToe-v0 makes another move before turn" in f.message for f in failures)

@@ -25,7 +25,7 @@ from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode, trajectory_of_seat
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
-from rllib_lmgame.rollouts.plans import SeatAssignment
+from rllib_lmgame.rollouts.plans import AgentAssignment
 from rllib_lmgame.rollouts.play import SeatEnd
 from rllib_lmgame.rollouts.records import trajectory_of
 from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat
@@ -421,8 +421,8 @@ def test_who_was_ahead_when_the_tokens_ran_out_has_not_won(make_runner: MakeRunn
     long = long_reply(make_runner(), "stay")
     runner = make_runner(answer=lambda request: long, model={"max_tokens_per_episode": len(long)})
     played = play(runner, ParallelSession("leading", Leading()))
-    others = {agent: SeatAssignment("opponent") for agent in "bc"}
-    played.plan = replace(played.plan, line_up={**played.plan.line_up, **others})
+    others = {agent: AgentAssignment("opponent") for agent in "bc"}
+    played.plan = replace(played.plan, assignments={**played.plan.assignments, **others})
     summary = summarize(played)
     assert [(seat.episode_return, seat.outcome) for seat in summary.seats] == [
         (1.0, "loss"),

@@ -17,6 +17,7 @@ from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.cli.game_list import suite, with_names
+from rllib_lmgame.datasets.replay import recorded_session, replay
 from rllib_lmgame.evaluation import evaluate
 from rllib_lmgame.evaluation.comparison.run import Evaluation
 from rllib_lmgame.evaluation.players.language_model import options_of_policy
@@ -26,11 +27,10 @@ from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.log.episode_log import read_log
-from rllib_lmgame.rollouts.log.replay import recorded_session, replay
 from rllib_lmgame.rollouts.metrics import episode_metrics
 from rllib_lmgame.rollouts.plans import plan_episodes, plan_evaluation
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlaySettings
-from rllib_lmgame.rollouts.sources import LineUps
+from rllib_lmgame.rollouts.sources import AgentMapper
 from rllib_lmgame.settings.sections.games import GameConfig, read_games
 from rllib_lmgame.settings.sections.language_model import TALK, LanguageModelOptions
 
@@ -248,7 +248,7 @@ TWO = {**SOKOBAN, "name": "two", "language_model": {"max_tokens_per_turn": 20, "
 def played(runner: TextGameEnvRunner, count: int = 8, **settings: Any) -> Any:
     games = runner.config.training_games()
     plans = plan_episodes(count, run_seed=0, purpose="t", iteration=0, game_weights=[1.0] * len(games))
-    seated, _ = LineUps(runner.config).seated(plans, games)
+    seated, _ = AgentMapper(runner.config).assigned(plans, games)
     result = runner.play(seated, PlaySettings(games, **settings))
     assert result.error is None and not result.failures
     return result
@@ -274,7 +274,7 @@ def test_prompts_and_requests_are_those_of_runs_with_these_settings_for_all(make
             game.model_copy(update={"name": None, "language_model": {}, "temperature": None}) for game in games
         )
         plans = plan_episodes(8, run_seed=0, purpose="t", iteration=0, game_weights=[1.0, 1.0])
-        own = [plan for plan in LineUps(alone.config).seated(plans, plain)[0] if plan.game == number]
+        own = [plan for plan in AgentMapper(alone.config).assigned(plans, plain)[0] if plan.game == number]
         assert alone.play(own, PlaySettings(plain)).error is None
         theirs = alone.client("player").requests  # type: ignore[attr-defined]
         assert [(each.request_id, list(each.prompt_ids)) for each in asked[number]] == [

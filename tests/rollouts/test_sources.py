@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms.cluster import env_runners
 from rllib_lmgame.algorithms.cluster.env_runners import RunnerGroup
-from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.rollouts.plans import (
+    AgentAssignment,
     EpisodePlan,
     Race,
-    SeatAssignment,
     deal_with_spares,
     first_id,
     plan_episodes,
@@ -30,13 +29,9 @@ from rllib_lmgame.rollouts.plans import (
 from rllib_lmgame.rollouts.records import EpisodeSummary, Failure, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import (
     MANY_HANGS,
-    EpisodeSource,
-    LineUps,
+    AgentMapper,
     RolloutError,
-    Rounds,
-    lost,
     play_all,
-    replacements,
 )
 
 SETTINGS = PlaySettings((GameConfig(env="game"),))
@@ -44,18 +39,18 @@ Fate = Callable[[EpisodePlan], str]
 """What becomes of an episode: empty for a good end, the reason of a failure, or ``lost``."""
 
 
-class Here(LineUps):
-    """Line-ups of a game that need not be built; ``broken`` says of which plans it could not be."""
+class Here(AgentMapper):
+    """Assignments of a game that need not be built; ``broken`` says of which plans it could not be."""
 
     def __init__(self, broken: Callable[[EpisodePlan], bool] = lambda plan: False) -> None:
         self.broken = broken
 
-    def seated(
+    def assigned(
         self, plans: Sequence[EpisodePlan], games: Sequence[GameConfig]
     ) -> tuple[list[EpisodePlan], list[Failure]]:
         failures = [Failure(plan, "env_error", "not built") for plan in plans if self.broken(plan)]
-        sit = {"player": SeatAssignment("player")}
-        return [dataclasses.replace(plan, line_up=sit) for plan in plans if not self.broken(plan)], failures
+        sit = {"player": AgentAssignment("player")}
+        return [dataclasses.replace(plan, assignments=sit) for plan in plans if not self.broken(plan)], failures
 
 
 class FakeRunners:
@@ -72,7 +67,7 @@ class FakeRunners:
         self.healed: list[int] = []
 
     def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
-        assert settings is SETTINGS and all(plan.line_up for plan in plans)
+        assert settings is SETTINGS and all(plan.assignments for plan in plans)
         self.rounds.append(list(plans))
         result = PlayResult()
         for plan in self.chance.sample(plans, len(plans)):
@@ -95,9 +90,9 @@ def plans_of(count: int) -> list[EpisodePlan]:
 
 
 def play(
-    runners: FakeRunners, plans: Sequence[EpisodePlan], limit: int = 3, line_ups: LineUps | None = None
+    runners: FakeRunners, plans: Sequence[EpisodePlan], limit: int = 3, agent_mapper: AgentMapper | None = None
 ) -> PlayResult:
-    return play_all(Rounds(runners, SETTINGS, line_ups or Here(), limit), plans)
+    return play_all(runners, plans, SETTINGS, agent_mapper or Here(), limit)
 
 
 FATES = st.lists(
@@ -176,7 +171,7 @@ def test_round_after_round_without_an_end_is_an_error_that_says_why() -> None:
 
 def test_games_that_cannot_be_built_fail_before_they_are_played() -> None:
     runners = FakeRunners(lambda plan: "")
-    result = play(runners, plans_of(4), line_ups=Here(lambda plan: plan.index in (1, 2) and plan.attempt < 2))
+    result = play(runners, plans_of(4), agent_mapper=Here(lambda plan: plan.index in (1, 2) and plan.attempt < 2))
     assert [summary.index for summary in result.summaries] == [0, 1, 2, 3]
     assert Counter((failure.plan.index, failure.message) for failure in result.failures) == {
         (1, "not built"): 2,
@@ -184,7 +179,7 @@ def test_games_that_cannot_be_built_fail_before_they_are_played() -> None:
     }
     assert [len(plans) for plans in runners.rounds] == [2, 2]  # In the round between there was nothing to play.
     with pytest.raises(RolloutError, match="no episode was finished in 3 rounds: not built"):
-        play(runners, plans_of(4), line_ups=Here(lambda plan: True))
+        play(runners, plans_of(4), agent_mapper=Here(lambda plan: True))
 
 
 def test_what_no_episode_gets_round_is_raised() -> None:
@@ -194,21 +189,6 @@ def test_what_no_episode_gets_round_is_raised() -> None:
 
     with pytest.raises(ConfigError, match="is wrong"):
         play(Misled(lambda plan: ""), plans_of(2))
-
-
-def test_more_may_be_given_while_some_are_out() -> None:
-    """The second plans have the indices of the first ones."""
-    runners = FakeRunners(lambda plan: "" if plan.attempt or plan.index else "lost")
-    source = Rounds(runners, SETTINGS, Here(), 3)
-    source.give(plans_of(2))
-    first = source.take()
-    source.give(plan_episodes(2, run_seed=0, purpose="t", iteration=2))
-    second, third = source.take(), source.take()
-    assert first is not None and [summary.episode_id for summary in first.summaries] == ["t-1-1"]
-    assert second is not None and {summary.episode_id for summary in second.summaries} == {"t-1-0+1", "t-2-1"}
-    assert [failure.plan.episode_id for failure in second.failures] == ["t-2-0"]
-    assert third is not None and [summary.episode_id for summary in third.summaries] == ["t-2-0+1"]
-    assert source.take() is None
 
 
 class Racing(FakeRunners):
@@ -302,54 +282,6 @@ def test_a_group_that_was_left_behind_is_not_gone_on_with() -> None:
     assert rounds[0][0].group not in {plan.group for plan in rounds[1]}
 
 
-class OneByOne(EpisodeSource):
-    """Another source: an episode comes out as soon as it is over."""
-
-    def __init__(self, runners: FakeRunners, limit: int) -> None:
-        self.runners, self.limit = runners, limit
-        self.waiting: deque[EpisodePlan] = deque()
-
-    def give(self, plans: Sequence[EpisodePlan]) -> None:
-        self.waiting += plans
-
-    def take(self) -> PlayResult | None:
-        if not self.waiting:
-            return None
-        plans, _ = Here().seated([self.waiting.popleft()], SETTINGS.games)
-        played = self.runners.play(plans, SETTINGS)
-        played.failures += lost(plans, played)
-        self.give(replacements(played.failures, self.limit))
-        return played
-
-
-class Streams(LMGamePPO):
-    """An algorithm with a source of its own."""
-
-    def episode_source(self, *args) -> EpisodeSource:
-        return OneByOne(self.runners, 3)
-
-
-def test_an_algorithm_takes_its_episodes_from_any_source() -> None:
-    """What comes out one by one is the same batch as what comes in rounds."""
-
-    def fate(plan: EpisodePlan) -> str:
-        return ("lost", "env_error", "", "")[(plan.index + plan.attempt) % 4]
-
-    algorithm = Streams.__new__(Streams)  # Without Ray: playing asks nothing else of it.
-    algorithm.__dict__.update(line_ups=Here(), env_runner_group=None, runners=FakeRunners(fate))
-    one_by_one = algorithm.play(plans_of(9), SETTINGS)
-    in_rounds = play(FakeRunners(fate, random.Random(1)), plans_of(9))
-    assert len(algorithm.runners.rounds) == 9 + len(one_by_one.failures)
-    assert one_by_one.summaries == in_rounds.summaries
-    assert [summary.index for summary in in_rounds.summaries] == list(range(9))
-    assert [episode.id_ for episode in one_by_one.episodes] == [episode.id_ for episode in in_rounds.episodes]
-    reasons = [
-        sorted((failure.plan.episode_id, failure.reason) for failure in result.failures)
-        for result in (one_by_one, in_rounds)
-    ]
-    assert reasons[0] == reasons[1]
-
-
 # -- RLlib's runners -------------------------------------------------------------------------------------------------
 
 
@@ -391,7 +323,7 @@ class FakeGroup:
 
 
 def test_plans_are_dealt_to_the_healthy_runners() -> None:
-    plans, _ = Here().seated(plans_of(10), SETTINGS.games)
+    plans, _ = Here().assigned(plans_of(10), SETTINGS.games)
     group = FakeGroup(4, dead=(2,))
     result = RunnerGroup(group, 7.0, lambda _: None).play(plans, SETTINGS)  # type: ignore[arg-type]
     assert list(group.asked.values()) == split_plans(plans, 3) and list(group.asked) == [1, 3, 4]
@@ -403,7 +335,7 @@ def test_plans_are_dealt_to_the_healthy_runners() -> None:
 
 @pytest.mark.parametrize(("runners", "most"), [(3, [5, 5, 6]), (40, [0] * 24 + [1] * 16)])
 def test_a_sample_is_of_all_runners_together(runners: int, most: list[int]) -> None:
-    plans, _ = Here().seated(plans_of(80), SETTINGS.games)
+    plans, _ = Here().assigned(plans_of(80), SETTINGS.games)
     group, logged = FakeGroup(runners), []
     group.answer = lambda number, plans, settings: logged.append(settings.log_most) or PlayResult()  # type: ignore
     sample = dataclasses.replace(SETTINGS, log="train", log_most=16)
@@ -412,7 +344,7 @@ def test_a_sample_is_of_all_runners_together(runners: int, most: list[int]) -> N
 
 
 def test_without_remote_runners_the_local_one_plays() -> None:
-    plans, _ = Here().seated(plans_of(3), SETTINGS.games)
+    plans, _ = Here().assigned(plans_of(3), SETTINGS.games)
     group = FakeGroup(0)
     assert len(RunnerGroup(group, None, lambda _: None).play(plans, SETTINGS).summaries) == 3  # type: ignore[arg-type]
     assert list(group.asked) == [0]
@@ -424,7 +356,7 @@ def test_the_share_of_a_runner_that_dies_is_played_by_the_others() -> None:
     def heal(hurt) -> None:
         hurt.dead, hurt.dies = hurt.dies, ()
 
-    result = play_all(Rounds(RunnerGroup(group, None, heal), SETTINGS, Here(), 3), plans_of(8))  # type: ignore[arg-type]
+    result = play_all(RunnerGroup(group, None, heal), plans_of(8), SETTINGS, Here(), 3)  # type: ignore[arg-type]
     assert [summary.index for summary in result.summaries] == list(range(8))
     assert Counter(failure.reason for failure in result.failures) == {"env_runner_lost": 4}
     assert len(group.asked[1]) == 4  # The other one's share.
@@ -439,7 +371,7 @@ def test_the_only_runner_is_waited_for_until_it_is_up_again(monkeypatch) -> None
         looks.append(1)
         hurt.dead, hurt.dies = (() if len(looks) > 20 else (1,)), ()
 
-    result = play_all(Rounds(RunnerGroup(group, None, heal), SETTINGS, Here(), 3), plans_of(8))  # type: ignore[arg-type]
+    result = play_all(RunnerGroup(group, None, heal), plans_of(8), SETTINGS, Here(), 3)  # type: ignore[arg-type]
     assert [summary.index for summary in result.summaries] == list(range(8))
     assert len(result.failures) == 8
 
@@ -448,4 +380,4 @@ def test_the_only_runner_is_waited_for_until_it_is_up_again(monkeypatch) -> None
 def test_no_runner_left_is_an_error(restarts: bool, says: str) -> None:
     group = RunnerGroup(FakeGroup(2, dead=(1, 2)), 0.0, lambda _: None, restarts)  # type: ignore[arg-type]
     with pytest.raises(RolloutError, match=says):
-        play_all(Rounds(group, SETTINGS, Here(), 3), plans_of(8))
+        play_all(group, plans_of(8), SETTINGS, Here(), 3)

@@ -17,10 +17,10 @@ import pytest
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.view import _found
+from rllib_lmgame.datasets.writing import FORMS, conversations
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.episodes import own_return, summarize
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
-from rllib_lmgame.rollouts.taught.writing import FORMS, conversations
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.telemetry.trial_names import directory_names
 from rllib_lmgame.viewer.curves import Curves
@@ -76,8 +76,8 @@ def test_success_and_return_are_those_of_metrics(tmp_path):
     ]
     played[0].infos["player"].pop("success")
     for one in played[4:]:
-        agent, seat = next(iter(one.plan.line_up.items()))
-        one.plan.line_up[agent] = dataclasses.replace(seat, trained=not seat.trained)
+        agent, seat = next(iter(one.plan.assignments.items()))
+        one.plan.assignments[agent] = dataclasses.replace(seat, trained=not seat.trained)
     EpisodeLog(tmp_path / "games.jsonl").write(map(episode_record, played))
     rows = _rows(_library(tmp_path))
     summaries = [summarize(one) for one in played]

@@ -19,7 +19,7 @@ from rllib_lmgame.base.text import printable, sparkline
 from rllib_lmgame.measures.statistics import rate_over_levels
 from rllib_lmgame.policies.model.card import CARD_FILE, literal
 from rllib_lmgame.rollouts.episodes import seed_and_level
-from rllib_lmgame.rollouts.log.text import episode_text
+from rllib_lmgame.rollouts.log.episode_log import episode_text
 from rllib_lmgame.settings.tree import Settings
 
 SUCCESS, RETURN = "env_runners/success_rate", "env_runners/episode_return_mean"

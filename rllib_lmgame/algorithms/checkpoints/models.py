@@ -120,7 +120,7 @@ def _check_adapter(checkpoint: Path, saved: Path, config: LMGameConfig, policy: 
         )
     if lora is None:
         return
-    begun, _ = as_begun(lora)
+    begun = as_begun(lora)
     found = read_json(saved / CONFIG_FILE, MAX_JSON_BYTES)
     for name, own in IN_PEFT.items():
         if found.get(name) != getattr(begun, own):
@@ -131,19 +131,9 @@ def _check_adapter(checkpoint: Path, saved: Path, config: LMGameConfig, policy: 
 
 
 def _is_here(config: LMGameConfig, policy: str) -> bool:
-    """Whether a policy's model and tokenizer are directories, or in the cache of the hub."""
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
+    """Whether a policy's model and tokenizer are directories."""
     model = model_directory(config.model_files[policy].directory())
-    tokenizer = tokenizer_source(config.language_model_of(policy), model)
-    try:
-        return all(
-            Path(source).is_dir() or isinstance(try_to_load_from_cache(source, name), str)
-            for source, name in ((model, "config.json"), (tokenizer, "tokenizer_config.json"))
-        )
-    except HFValidationError:  # No id of the hub: who loads it says so.
-        return False
+    return all(Path(source).is_dir() for source in (model, tokenizer_source(config.language_model_of(policy), model)))
 
 
 def _difference(saved: Path, adapter: Path, config: LMGameConfig, policy: str) -> str | None:

@@ -1,4 +1,4 @@
-"""RLlib's env runners as a source of episodes sees them."""
+"""RLlib's env runners as :func:`~rllib_lmgame.rollouts.sources.play_all` sees them."""
 
 from __future__ import annotations
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.cluster import memory
 from rllib_lmgame.algorithms.facts import PolicyFacts
-from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, Room, default_tokens, kept_per_token
-from rllib_lmgame.settings.sections.token_ppo import EMA
+from rllib_lmgame.settings.sections.token_ppo import EMAReference
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.cluster.engines import EngineSet
@@ -318,22 +317,14 @@ def _share_of_card(config: Any, taken: Footprint) -> float:
 
 
 def _averages(config: Any, policy: str, shape: memory.ModelShape) -> list[Processes]:
-    """Averages that the first learner keeps of a policy."""
-    own, adapters = config.get_config_for_module(policy), adapters_of(config, policy, shape)
-    if adapters is not None:
-        shape = replace(shape, parameters=adapters)
-    averages = []
-    if own.token_ppo_options.ema_decay is not None:
-        averages.append(_average("averaged weights", policy, shape))
-    kl = own.token_ppo_options.kl
-    if kl is not None and kl.reference.type == EMA and _learner_width(config, policy) == 2:
-        averages.append(_average("moving reference", policy, shape))
-    return averages
-
-
-def _average(what: str, policy: str, shape: memory.ModelShape) -> Processes:
-    """An average of a policy's weights: float32, in the main memory of the first learner."""
-    return Processes(f"{what} of {policy}", 1, 0.0, {"weights": weights_mib(shape, 4)})
+    """Averages of a policy's weights, which the first learner keeps as float32 in main memory."""
+    update, adapters = config.get_config_for_module(policy).token_ppo_options, adapters_of(config, policy, shape)
+    moving = (
+        update.kl is not None and isinstance(update.kl.reference, EMAReference) and _learner_width(config, policy) == 2
+    )
+    mib = (shape.parameters if adapters is None else adapters) * 4 / memory.MIB
+    kept = {"averaged weights": update.ema_decay is not None, "moving reference": moving}
+    return [Processes(f"{what} of {policy}", 1, 0.0, {"weights": mib}) for what, there in kept.items() if there]
 
 
 def _zero(config: Any, trained: int) -> dict[str, Any]:
@@ -349,7 +340,7 @@ def engine_numerics(config: Any) -> tuple[str, float | None]:
     """Numerics of the engines, and MiB of each one's key-value cache; ``None`` where none is set aside in advance."""
     options = config.inference_options
     dtype = options.dtype_on(options.on_gpu)
-    reserves = find_engine(options.engine).reserves_cache
+    reserves = options.engine.reserves_cache
     return "bfloat16" if dtype == "auto" else dtype, options.cache_mib if reserves else None
 
 
@@ -376,7 +367,6 @@ def _adapters(config: Any, shape: memory.ModelShape, keys: Sequence[str], width:
 
 def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Processes:
     options = config.inference_options
-    entry = find_engine(options.engine)
     dtype, cache = engine_numerics(config)
     parts = memory.engine_mib(
         shape,
@@ -385,12 +375,14 @@ def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Proces
         kv_cache_mib=cache,
         sequences=sequences_at_once(config),
     )
-    if entry.copies_tied_head and not options.on_gpu and shape.tied:
+    if options.engine.copies_tied_head and not options.on_gpu and shape.tied:
         parts["weights"] += shape.head * memory.BYTES[dtype] / memory.MIB
-    if entry.plays_values and not engines.is_opponent:
+    if options.engine.plays_values and not engines.is_opponent:
         parts |= _values(config, engines.policy, shape, 0)[1]
     if engines.adapters:
         parts |= _adapters(config, shape, engines.adapters, memory.BYTES[dtype])
     if engines.is_opponent and config.language_model_of(engines.policy).lora is not None:
         parts[MERGING] = 2 * weights_mib(shape, _learner_width(config, engines.policy))
-    return Processes(f"{ENGINE} {engines.key}", engines.count, entry.process_mib, parts, options.num_gpus_per_engine)
+    return Processes(
+        f"{ENGINE} {engines.key}", engines.count, options.engine.process_mib, parts, options.num_gpus_per_engine
+    )

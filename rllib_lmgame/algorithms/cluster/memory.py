@@ -270,11 +270,14 @@ def learner_mib(
     layer = shape.layer if adapters is None else shape.layer.frozen()
     kept = kept_per_token(shape.layers, layer, width, context, gradient_checkpointing)
     parts["activations"] = microbatch_tokens * kept * backbones
-    workspace = WORKSPACE_MIB * MIB if shape.vocab_size else 0
-    head = shape.head if adapters is None or trains_head else 0  # A frozen one has no gradient.
-    passes = 2 if observes else 1
-    logits = _head_pass(shape, head, width, microbatch_tokens, head_chunk_tokens, constrained_decoding, passes)
-    parts["logits"] = logits + workspace
+    head = shape.head * width * (adapters is None or trains_head)  # A frozen one has no gradient.
+    chunk = min(head_chunk_tokens * (1 + observes), microbatch_tokens)
+    logits = chunk * shape.vocab_size * (4 if width == 4 else 4 + width)
+    # From the second chunk on the head's gradient is added to the sum: three tensors of its size once the logits are
+    # gone. The first chunks of replies and of what is observed may exist at once.
+    later = chunk < microbatch_tokens or observes
+    head_pass = head * later + max(logits + head, 2 * head * later, 2 * logits * constrained_decoding)
+    parts["logits"] = head_pass + (WORKSPACE_MIB * MIB if shape.vocab_size else 0)
     if stage:
         parts[ZERO_BUFFERS] = _zero_buffers(zero or {}, trained, width, world, (adapters and shape.parameters) or 0)
     elif world > 1:  # Gradients are summed in one copy of them, when activations and logits have gone.
@@ -303,27 +306,6 @@ def _training_states(trained: int, width: int, world: int, stage: int) -> dict[s
         "gradients": trained * (4 if stage else width) / (world if stage >= 2 else 1),  # Summed in float32.
         "optimizer": trained * (8 + 4 * masters) / (world if stage >= 1 else 1),
     }
-
-
-def _head_pass(
-    shape: ModelShape,
-    head: int,
-    width: int,
-    microbatch_tokens: int,
-    head_chunk_tokens: int,
-    constrained_decoding: bool,
-    passes: int,
-) -> float:
-    """Most bytes of one chunk's logits and of the gradients of logits and of the head's ``head`` entries.
-
-    From the second chunk on the head's gradient is added to the sum: three tensors of its size once the logits are
-    gone. The first chunks of ``passes`` may exist at once.
-    """
-    chunk = min(head_chunk_tokens * passes, microbatch_tokens)
-    logits = chunk * shape.vocab_size * (4 if width == 4 else 4 + width)
-    head *= width
-    chunks = chunk < microbatch_tokens or passes > 1
-    return head * chunks + max(logits + head, 2 * head * chunks, 2 * logits * constrained_decoding)
 
 
 def _zero_buffers(zero: Mapping[str, Any], trained: int, width: int, world: int, frozen: int) -> float:
@@ -383,7 +365,7 @@ def adapter_targets(shape: ModelShape, options: LoraOptions) -> Targets:
         return Targets((), ())
     kinds = {part: OTHER for name, _ in shape.modules for part in accumulate(name.split("."), "{}.{}".format)}
     kinds |= {name: LINEAR for name, _ in shape.linear}
-    return find_targets(kinds, as_begun(options)[0], head=shape.ends[1], tied=shape.ends if shape.tied else ())
+    return find_targets(kinds, as_begun(options), head=shape.ends[1], tied=shape.ends if shape.tied else ())
 
 
 def adapter_parameters(shape: ModelShape, options: LoraOptions) -> int:

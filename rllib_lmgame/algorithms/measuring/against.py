@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,15 +20,15 @@ from rllib_lmgame.envs.contract.verdicts import Outcome
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, make_scripted_player
-from rllib_lmgame.rollouts.asking import Answer, NoRoom
+from rllib_lmgame.rollouts.batch_inference import Answer, NoRoom, NotAnswered
 from rllib_lmgame.rollouts.episodes import summarize
-from rllib_lmgame.rollouts.game_calls import abandon, call_game, in_daemon_thread, open_session, run_to_end
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
-from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions, first_error, play_many
+from rllib_lmgame.rollouts.game_calls import abandon, call_game, open_session, run_to_end
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, stable_seed
+from rllib_lmgame.rollouts.play import PlayedEpisode, PlayedPlans, Sessions, first_error, play_many
 from rllib_lmgame.rollouts.players import Player, Scripted, take_seats
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, Seat
-from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
+from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S, TextRolloutOptions
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.measuring.measures import AskedPolicies
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 128
-"""Games in play at once, at most; the policies are asked about all of them together."""
-
-_FAILED = "failed"
+"""Games in play at once, at most."""
 
 _problems: dict[tuple[str, str, str], str | None] = {}
 """Game, the game that is played, and player -> why there are no such games."""
@@ -125,69 +123,65 @@ class Against:
         return None
 
     def __call__(self, game: GameConfig, policies: AskedPolicies) -> dict[str, float]:
+        game, asked = self._changed(game), _Policies(policies, self.greedy)
         try:
-            return run_to_end(self._numbers(self._changed(game), policies))
+            played = run_to_end(self._play(game, asked, policies.rollout_options))
         except BaseExceptionGroup as group:
             raise first_error(group) from None
+        except EpisodeFailed as error:  # The game could not be built.
+            logger.warning("%s", error)
+            played = PlayedPlans([], [], [])
+        if asked.gone is not None:
+            raise asked.gone
+        if played.failures:
+            logger.warning(
+                "%d games of the measure `against` failed, the first: %s",
+                len(played.failures),
+                played.failures[0].message,
+            )
+        ended = Counter(map(_outcome, played.episodes))
+        counts = [ended[what] for what in (Outcome.WIN, Outcome.DRAW, Outcome.LOSS)]
+        shares = [count / self.games for count in (*counts, self.games - sum(counts))]
+        return dict(zip(self.columns, [*shares, asked.illegal / max(1, asked.answered)], strict=True))
 
     def _changed(self, game: GameConfig) -> GameConfig:
         return GameConfig(env=game.env, env_config={**game.env_config, **self.env_config})
 
-    async def _numbers(self, game: GameConfig, policies: AskedPolicies) -> dict[str, float]:
-        ended: Counter[str] = Counter()
-        asked, opponent = _Asked(policies, self.greedy), Scripted(self.player)
+    async def _play(self, game: GameConfig, asked: _Policies, options: TextRolloutOptions) -> PlayedPlans:
+        opponent = Scripted(self.player)
         seats = partial(take_seats, player_of=lambda one: asked if one.trained else opponent, seed=_seat_seed)
-        try:
-            first = await open_session(game, policies.rollout_options.env_step_timeout_s)
-            asked.release(game, first)
-            agents = first.agent_ids
-            for start in range(0, self.games, AT_ONCE):
-                plans = [self._plan(number, agents) for number in range(start, min(start + AT_ONCE, self.games))]
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(asked.answer(len(plans)))
-                    played = await play_many(plans, [game], seats, asked, policies.rollout_options, len(plans))
-                ended.update(_outcome(episode) for episode in played.episodes)
-                ended[_FAILED] += len(played.failures)
-                if played.failures:
-                    first_failed = played.failures[0].message
-                    logger.warning(
-                        "%d games of the measure `against` failed, the first: %s", len(played.failures), first_failed
-                    )
-        except EpisodeFailed as error:  # The game could not be built.
-            logger.warning("%s", error)
-            ended[_FAILED] = self.games
-        finally:
-            asked.close()
-        shares = [ended[what] / self.games for what in (Outcome.WIN, Outcome.DRAW, Outcome.LOSS, _FAILED)]
-        return dict(zip(self.columns, [*shares, asked.illegal / max(1, asked.answered)], strict=True))
+        with closing(Sessions()) as sessions:
+            first = await open_session(game, options.env_step_timeout_s)
+            sessions.release(game, first)
+            plans = [self._plan(number, first.agent_ids) for number in range(self.games)]
+            return await play_many(plans, [game], seats, sessions, options, AT_ONCE)
 
     def _plan(self, number: int, agents: Sequence[str]) -> EpisodePlan:
         """Game ``number``: as many as there are seats have the same level."""
         level = stable_seed("against", number // len(agents))
         own = agents[number % len(agents)]
-        line_up = {agent: SeatAssignment(self.player, self.player) for agent in agents}
-        line_up[own] = SeatAssignment("", trained=True)
-        return EpisodePlan(f"against-{number}", 0, level, f"against-{level}", number, line_up=line_up)
+        assignments = {agent: AgentAssignment(self.player, self.player) for agent in agents}
+        assignments[own] = AgentAssignment("", trained=True)
+        return EpisodePlan(f"against-{number}", 0, level, f"against-{level}", number, assignments=assignments)
 
 
 def _seat_seed(plan: EpisodePlan, agent: str) -> int:
-    return stable_seed("against", plan.index, "replies" if plan.line_up[agent].trained else agent)
+    return stable_seed("against", plan.index, "replies" if plan.assignments[agent].trained else agent)
 
 
-def _outcome(episode: PlayedEpisode) -> str:
+def _outcome(episode: PlayedEpisode) -> str | None:
     """How it ended for the policy."""
     (own,) = (seat for seat in summarize(episode).seats if seat.trained)
-    return own.outcome or _FAILED
+    return own.outcome
 
 
-class _Asked(Player, Sessions):
+class _Policies(Player):
     """The policies as a player.
-
-    All games are asked together, once each open game waits for an answer: so batches do not depend on speed.
 
     Attributes:
         illegal: Sum of the probabilities of illegal replies, over all answers.
         answered: How many answers there were.
+        gone: What an engine failed with: all games end.
     """
 
     def __init__(self, policies: AskedPolicies, greedy: bool) -> None:
@@ -195,89 +189,34 @@ class _Asked(Player, Sessions):
         self.greedy = greedy
         self.illegal = 0.0
         self.answered = 0
+        self.gone: NotAnswered | None = None
         self._policies = policies
-        self._in_play = 0
-        self._waiting: dict[int, tuple[InformationSet, asyncio.Future[Answer | None]]] = {}
-        self._all_wait = asyncio.Event()
 
     def seat(self, session: GameSession, plan: EpisodePlan, agent: str, seed: int) -> Seat:
         """See :class:`Player`."""
-        return _AskedSeat(agent, session.roles[agent], self.name, player=self, game=plan.index, seed=seed)
+        return _PolicySeat(agent, session.roles[agent], self.name, player=self, game=plan.index, seed=seed)
 
     async def ask(self, game: int, decision: InformationSet) -> Answer:
-        """The policies' reply in a game, given by its number. Raises EpisodeFailed if there is no room for one."""
-        future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
-        self._waiting[game] = (decision, future)
-        self._look()
+        """The policies' reply in a game, given by its number.
+
+        Raises: EpisodeFailed: there is no room for a reply, or an engine failed.
+        """
         try:
-            answer = await future
-        finally:
-            self._waiting.pop(game, None)
-        if answer is None:
-            raise EpisodeFailed(StopReason.CONTEXT_OVERFLOW, "the game outgrew language_model.context_length")
-        return answer
-
-    async def answer(self, games: int) -> None:
-        """Answer until ``games`` games are over. Raises NotAnswered if an engine failed."""
-        self._in_play = games
-        self._all_wait.clear()
-        while self._in_play:
-            await self._all_wait.wait()
-            self._all_wait.clear()
-            asked = {game: self._waiting[game] for game in sorted(self._waiting)}
-            self._waiting.clear()
-            decisions = {game: decision for game, (decision, _) in asked.items()}
-            answers = await in_daemon_thread(self._answers, decisions) if asked else {}
-            for game, (_, future) in asked.items():
-                if not future.done():  # Its game was given up in the meantime.
-                    future.set_result(answers.get(game))
-
-    def forget(self, plan: EpisodePlan) -> None:
-        """The episode is over."""
-        self._in_play -= 1
-        self._look()
-
-    def _look(self) -> None:
-        if len(self._waiting) >= self._in_play:
-            self._all_wait.set()
-
-    def _answers(self, decisions: Mapping[int, InformationSet]) -> dict[int, Answer]:
-        """An answer to the decision in each game, by its number; none where there is no room for one."""
-        choices = {game: decision for game, decision in decisions.items() if decision.legal_actions}
-        words = {game: decision for game, decision in decisions.items() if game not in choices}
-        found = _fitting(choices, self._choices) | _fitting(words, self._words)
-        self.illegal += sum(answer.illegal for answer in found.values())
-        self.answered += len(found)
-        return found
-
-    def _choices(self, decisions: Sequence[InformationSet], games: Sequence[int]) -> list[Answer]:
-        ask = self._policies
-        if ask.reasoning:
-            return ask.ask_for_samples(decisions, 1, greedy=self.greedy, numbers=games)
-        return ask.ask(decisions)
-
-    def _words(self, decisions: Sequence[InformationSet], games: Sequence[int]) -> list[Answer]:
-        return self._policies.ask_for_words(decisions, greedy=self.greedy, numbers=games)
-
-
-def _fitting(
-    decisions: Mapping[int, InformationSet], ask: Callable[[Sequence[InformationSet], Sequence[int]], list[Answer]]
-) -> dict[int, Answer]:
-    """Answers in the games whose decisions leave room for one."""
-    while decisions:
-        try:
-            answers = ask([*decisions.values()], [*decisions])
+            if self.gone is None:
+                answer = await self._policies.answer(decision, game, greedy=self.greedy)
+                self.illegal += answer.illegal
+                self.answered += 1
+                return answer
         except NoRoom as error:
-            full = {id(decision) for decision in error.decisions}
-            decisions = {game: decision for game, decision in decisions.items() if id(decision) not in full}
-            continue
-        return dict(zip(decisions, answers, strict=True))
-    return {}
+            raise EpisodeFailed(StopReason.CONTEXT_OVERFLOW, str(error)) from error
+        except NotAnswered as error:
+            self.gone = error
+        raise EpisodeFailed(StopReason.ENGINE_ERROR, str(self.gone))
 
 
 @dataclass(kw_only=True)
-class _AskedSeat(Seat):
-    player: _Asked
+class _PolicySeat(Seat):
+    player: _Policies
     game: int
     seed: int
 

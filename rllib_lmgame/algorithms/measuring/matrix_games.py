@@ -48,7 +48,7 @@ class BestResponseGap:
         env.close()
         assert isinstance(env, MatrixGame)
         asked = _decisions(game)
-        answers = policies.ask_for_samples(asked, self.samples) if policies.reasoning else policies.ask(asked)
+        answers = policies.ask(asked, self.samples)
         strategies = [[answer.odds.get(action, 0.0) for action in env.actions] for answer in answers]
         first, second = best_response_gaps(payoff_arrays(env.matrix, env.actions), strategies)
         illegal = max(float(answer.illegal) for answer in answers)

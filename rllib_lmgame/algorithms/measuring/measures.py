@@ -5,8 +5,9 @@ A measure asks the engines for replies and makes numbers, which are result keys 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -14,15 +15,16 @@ from rllib_lmgame.algorithms.games import roles_of
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import describe
 from rllib_lmgame.envs.registry import game_spec
+from rllib_lmgame.inference.protocol import Generation, GenerationRequest
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
-from rllib_lmgame.rollouts.asking import Answer, NotAnswered, ask, ask_for_samples, ask_for_words
+from rllib_lmgame.rollouts.batch_inference import Answer, NotAnswered, ask, ask_for_samples, ask_for_words
 from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import Generate
-from rllib_lmgame.rollouts.sources import LineUps
+from rllib_lmgame.rollouts.sources import AgentMapper
 from rllib_lmgame.settings.plugins import MEASURES, check_call, check_methods
 
 AT_ONCE = 2048
@@ -97,10 +99,10 @@ def measured_columns(
     config: RunnerConfig, settings: Sequence[Any], games: Sequence[GameConfig], *, averaged: bool = False
 ) -> tuple[tuple[str, ...], ...]:
     """Paths of the numbers that :func:`measure_policies` gives; with ``averaged`` also of the last iterate."""
-    line_ups = LineUps(config)
+    agent_mapper = AgentMapper(config)
     found = []
     for _, measure, path, game in _measured(settings, games):
-        for policy in profiles(config, line_ups, game):
+        for policy in profiles(config, agent_mapper, game):
             found += [(*path, *policy, name) for name in _columns(measure, averaged)]
     return tuple(found)
 
@@ -130,10 +132,10 @@ def measure_policies(
     Raises: ConfigError: if a measure gives other numbers than its ``columns``.
     """
     result = {} if result is None else result
-    line_ups = LineUps(config)
+    agent_mapper = AgentMapper(config)
     for number, measure, path, game in _measured(settings, games):
         taken = partial(_numbers, f"{MEASURES.key}[{number}]", measure, game)
-        for policy, seats in profiles(config, line_ups, game).items():
+        for policy, seats in profiles(config, agent_mapper, game).items():
             numbers = _with_engines(config, game, seats, taken, heal)
             below = result
             for part in (*path, *policy):
@@ -142,18 +144,18 @@ def measure_policies(
     return result
 
 
-def profiles(config: RunnerConfig, line_ups: LineUps, game: GameConfig) -> dict[tuple[str, ...], Seats]:
-    """Line-ups to measure: trained policies take all seats, also those of untrained players.
+def profiles(config: RunnerConfig, agent_mapper: AgentMapper, game: GameConfig) -> dict[tuple[str, ...], Seats]:
+    """Assignments to measure: trained policies take all seats, also those of untrained players.
 
-    Returns: One line-up named ``()``, or one per trained policy where several may take the same seat.
+    Returns: One assignment named ``()``, or one per trained policy where several may take the same seat.
     """
     roles, trained = roles_of(game), config.trained_policies()
-    drawn = line_ups.drawn(roles)
+    drawn = agent_mapper.drawn(roles)
     found: dict[str, Seats] = {}
     for policy in trained:
         seats = {}
         for agent in roles:
-            there = {line_up[agent].module_id for line_up in drawn if line_up[agent].trained}
+            there = {assignments[agent].module_id for assignments in drawn if assignments[agent].trained}
             others = [other for other in trained if other in there]
             seats[agent] = policy if policy in there or not others else others[0]
         if policy in seats.values() and seats not in found.values():
@@ -251,27 +253,32 @@ class AskedPolicies:
         self.rollout_options = config.text_rollout_options
         self.reasoning = any(chat.options.think != "off" for chat in self._chats.values())
 
-    def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
-        """Probabilities of the legal actions at each decision (:func:`~rllib_lmgame.rollouts.asking.ask`)."""
-        only = self.rollout_options.constrained_decoding
-        return self._collect(decisions, None, lambda *part, numbers: ask(*part, constrained_decoding=only))
+    def ask(self, decisions: Sequence[InformationSet], samples: int) -> list[Answer]:
+        """Probabilities of the legal actions at each decision; of policies that reason, from ``samples`` replies."""
+        if self.reasoning:
+            return self._collect(decisions, partial(ask_for_samples, samples=samples, **self._drawn(False)))
+        return self._collect(decisions, lambda *part, numbers: self._probabilities(*part))
 
-    def ask_for_samples(
-        self,
-        decisions: Sequence[InformationSet],
-        samples: int,
-        *,
-        greedy: bool = False,
-        numbers: Sequence[int] | None = None,
-    ) -> list[Answer]:
-        """The same from ``samples`` replies at each (:func:`~rllib_lmgame.rollouts.asking.ask_for_samples`)."""
-        return self._collect(decisions, numbers, partial(ask_for_samples, samples=samples, **self._drawn(greedy)))
+    async def answer(self, decision: InformationSet, number: int, *, greedy: bool = False) -> Answer:
+        """The reply in game ``number``: probabilities, one sample of policies that reason, or words where no legal
+        actions are listed. Raises: NoRoom, NotAnswered.
+        """
+        policy = self._seats[decision.agent_id]
+        drawn: dict[str, Any] = {"numbers": [number], **self._drawn(greedy)}
 
-    def ask_for_words(
-        self, decisions: Sequence[InformationSet], *, greedy: bool = False, numbers: Sequence[int] | None = None
-    ) -> list[Answer]:
-        """Free replies where no legal actions are listed (:func:`~rllib_lmgame.rollouts.asking.ask_for_words`)."""
-        return self._collect(decisions, numbers, partial(ask_for_words, **self._drawn(greedy)))
+        async def generate(request: GenerationRequest) -> Generation:
+            return await self._generate[policy](replace(request, request_id=f"{number}/{request.request_id}"))
+
+        if not decision.legal_actions:
+            answers = ask_for_words([decision], self._chats[policy], generate, **drawn)
+        elif self.reasoning:
+            answers = ask_for_samples([decision], self._chats[policy], generate, samples=1, **drawn)
+        else:
+            answers = self._probabilities([decision], self._chats[policy], generate)
+        return (await answers)[0]
+
+    def _probabilities(self, *asked: Any) -> Coroutine[Any, Any, list[Answer]]:
+        return ask(*asked, constrained_decoding=self.rollout_options.constrained_decoding)
 
     def _drawn(self, greedy: bool) -> dict[str, Any]:
         """How replies are drawn."""
@@ -279,17 +286,14 @@ class AskedPolicies:
         temperature = 0.0 if greedy else self._config.inference_options.temperature if own is None else own
         return {"temperature": temperature, "seed": self._config.seed or 0}
 
-    def _collect(
-        self, decisions: Sequence[InformationSet], numbers: Sequence[int] | None, asked: Callable[..., Any]
-    ) -> list[Answer]:
-        """Answers in the order of the decisions; ``numbers`` keep random draws apart, by default the positions."""
+    def _collect(self, decisions: Sequence[InformationSet], asked: Callable[..., Any]) -> list[Answer]:
+        """Answers in the order of the decisions, whose positions keep random draws apart."""
         answers: dict[int, Answer] = {}
         for policy, chat in self._chats.items():
             own = [n for n, decision in enumerate(decisions) if self._seats[decision.agent_id] == policy]
             for start in range(0, len(own), AT_ONCE):
                 part = own[start : start + AT_ONCE]
-                draws = part if numbers is None else [numbers[n] for n in part]
-                found = run_to_end(asked([decisions[n] for n in part], chat, self._generate[policy], numbers=draws))
+                found = run_to_end(asked([decisions[n] for n in part], chat, self._generate[policy], numbers=part))
                 answers |= dict(zip(part, found, strict=True))
         return [answers[n] for n in range(len(decisions))]
 

@@ -56,7 +56,7 @@ class TicTacToeChances:
 
     def __call__(self, game: GameConfig, policies: AskedPolicies) -> Mapping[str, float]:
         asked = decisions(game.env_config)
-        answers = policies.ask_for_samples(asked, self.samples) if policies.reasoning else policies.ask(asked)
+        answers = policies.ask(asked, self.samples)
         player = player_of([answer.odds for answer in answers])
         numbers: dict[str, float] = {}
         for seat, mark in (("first", "X"), ("second", "O")):

@@ -19,11 +19,11 @@ from rllib_lmgame.evaluation.players.language_model import files_digest
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.policies.mapping import MappingFn, SharedMapping, VersusMapping
 from rllib_lmgame.policies.model.files import model_directory
-from rllib_lmgame.rollouts.plans import EpisodePlan, LineUp, SeatAssignment
+from rllib_lmgame.rollouts.plans import AgentAssignment, AgentAssignments, EpisodePlan
 from rllib_lmgame.rollouts.play import Sessions
 from rllib_lmgame.rollouts.players import Player, Scripted
 from rllib_lmgame.rollouts.records import GameConfig, PlaySettings
-from rllib_lmgame.rollouts.sources import LineUps, Roles
+from rllib_lmgame.rollouts.sources import AgentMapper, Roles
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 if TYPE_CHECKING:
@@ -61,14 +61,14 @@ class OnePlayer:
         """Of its replies in a game, which may have one of its own; of what is scripted none."""
         return None if isinstance(self._player, Scripted) else game.sampled_at(self.temperature)
 
-    def line_up(self, plan: EpisodePlan, roles: Roles) -> LineUp:
+    def assignments(self, plan: EpisodePlan, roles: Roles) -> AgentAssignments:
         """Who sits where. The same for the same plan."""
         seats = {agent: self._mapping(agent, agent_ids=tuple(roles), number=plan.number) for agent in roles}
         own = replace(self._player.assignment, trained=True, member=None)
         return {agent: own if who == self.name else self._opponents[who].assignment for agent, who in seats.items()}
 
-    def player(self, assignment: SeatAssignment, game: GameConfig) -> Player:
-        """Who takes a seat of one of its line-ups in a game."""
+    def player(self, assignment: AgentAssignment, game: GameConfig) -> Player:
+        """Who takes a seat of one of its assignments in a game."""
         who = self._player if assignment.module_id == self.name else self._opponents[assignment.module_id]
         return who.in_game(game)
 
@@ -109,7 +109,7 @@ class PoliciesOfRun:
         self._opponents = opponents
         self._asked = asked
         self._connect = connect
-        self._line_ups = LineUps(config, guests={name: player.assignment for name, player in opponents.items()})
+        self._agent_mapper = AgentMapper(config, guests={name: player.assignment for name, player in opponents.items()})
         self._stack = AsyncExitStack()
         self._loaded: LoadedPolicies | None = None
 
@@ -128,10 +128,10 @@ class PoliciesOfRun:
     def counts(self) -> dict[str, int]:
         return {}
 
-    def line_up(self, plan: EpisodePlan, roles: Roles) -> LineUp:
-        return self._line_ups.line_up(plan, roles)
+    def assignments(self, plan: EpisodePlan, roles: Roles) -> AgentAssignments:
+        return self._agent_mapper.assignments(plan, roles)
 
-    def player(self, assignment: SeatAssignment, game: GameConfig) -> Player:
+    def player(self, assignment: AgentAssignment, game: GameConfig) -> Player:
         assert self._loaded is not None
         settings = PlaySettings((), temperature=self._asked, seeded=True)
         if assignment.module_id in self._opponents:
@@ -172,7 +172,7 @@ def policies_of_checkpoint(
     Raises: CheckpointError: not one of this package, damaged or not to be trusted; ConfigError: wrong settings.
     """
     place = find_checkpoint(source)
-    config = saved_policies(place, trust=settings.trust, games=settings.names, last=last)
+    config = saved_policies(place, trust=settings.trust, last=last)
     weights = {"checkpoint": file_hash(Path(place) / MANIFEST), "last_iterate": last}
     return PoliciesOfRun(name, config, weights, opponents, settings.temperature, connect)
 

@@ -12,8 +12,7 @@ from rllib_lmgame.evaluation.comparison.contenders import Contender
 from rllib_lmgame.evaluation.comparison.files import Place
 from rllib_lmgame.evaluation.comparison.run import Evaluation, Results
 from rllib_lmgame.evaluation.evaluate import game_numbers
-from rllib_lmgame.measures.samples import interval_over_levels, mean_pass_at_k
-from rllib_lmgame.measures.statistics import mean_interval, paired_by_level
+from rllib_lmgame.measures.statistics import mean_interval, mean_pass_at_k, paired_by_level
 from rllib_lmgame.rollouts.episodes import level_name, own_return
 from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig
 
@@ -83,10 +82,6 @@ def _scores(own: Mapping[Place, EpisodeSummary], samples: int) -> dict[str, Any]
     scores: dict[str, Any] = {"best_return_mean": fmean(best)}
     judged = _judged(own)
     if judged:
-        success = [*map(own_success, judged.values())]
-        interval = interval_over_levels(success, [level_name(summary) for summary in judged.values()])
-        if interval is not None:
-            scores["success_interval"] = list(interval)
         passed = [[summary.success == 1 for summary in level] for level in _by_level(judged).values()]
         at = {k: mean_pass_at_k(passed, k) for k in range(1, samples + 1)}
         scores["pass_at_k"] = {str(k): value for k, value in at.items() if value is not None}

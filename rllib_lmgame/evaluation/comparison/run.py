@@ -137,7 +137,7 @@ async def play_evaluation(
                 await stack.enter_async_context(opponent)
         for contender in sorted(evaluation.contenders, key=lambda contender: contender.turn):
             own = {
-                place: dataclasses.replace(plan, line_up=contender.line_up(plan, roles[plan.game]))
+                place: dataclasses.replace(plan, assignments=contender.assignments(plan, roles[plan.game]))
                 for place, (whose, plan) in left.items()
                 if whose is contender
             }

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.base.threads import AUTO, FEW_PARAMETERS, threads_here
-from rllib_lmgame.inference.registry import VLLM
 from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
 from rllib_lmgame.policies.model.files import weight_files
 
@@ -27,7 +26,7 @@ _BYTES_PER_PARAMETER = 4
 def replies_by_vllm(directory: str, options: InferenceOptions) -> bool:
     """Whether the model in ``directory`` replies by vLLM."""
     place = Path(directory)
-    if options.engine != VLLM.name or is_small(directory) or (place / VALUES_FILE).exists():
+    if options.engine.type != "vllm" or is_small(directory) or (place / VALUES_FILE).exists():
         return False
     return importlib.util.find_spec("vllm") is not None
 

@@ -41,7 +41,7 @@ from rllib_lmgame.policies.model.files import (
     tokenizer_source,
 )
 from rllib_lmgame.policies.scripted import HUGGING_FACE
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan
 from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies, sampled_in
 from rllib_lmgame.rollouts.seats import EngineReplies, Seat
 from rllib_lmgame.settings.sections.inference import InferenceOptions
@@ -153,9 +153,7 @@ class LocalModel(LanguageModel):
         if self.by_vllm:
             self._engine = VLLMReplies(self.directory, inference, **more)
         else:
-            alone = inference.model_copy(
-                update={"engine": "transformers", "tensor_parallel_size": 1, "engine_kwargs": {}}
-            )
+            alone = inference.model_copy(update={"tensor_parallel_size": 1, "engine_kwargs": {}})
             self._engine = TransformersEngine(self.directory, alone, **more)
         place = Path(self.directory)
         try:
@@ -265,9 +263,9 @@ def checkpoint_player(name: str, source: str, directory: str, policy: str | None
     place = find_checkpoint(directory)
     if not is_own_checkpoint(place):
         raise CheckpointError(f"{place} is no checkpoint with a language model; a model's directory is written hf:DIR")
-    checkpoint, config = open_checkpoint(place, trust=settings.trust, games=settings.names)
+    checkpoint, config = open_checkpoint(place, trust=settings.trust)
     trained = config.trained_policies()
-    mapping = config.seat_mapping()
+    mapping = config.agent_to_module_mapping()
     if policy is None and len(trained) > 1 and settings.games and isinstance(mapping, SeatMapping | RoleMapping):
         own = {each: policy_player(name, source, checkpoint, config, each, settings) for each in config.player_options}
         return PoliciesOfSeats(name, source, own, mapping)
@@ -287,8 +285,8 @@ class PoliciesOfSeats(Player):
         self._entered = AsyncExitStack()
 
     @property
-    def assignment(self) -> SeatAssignment:
-        return SeatAssignment(self.name, LANGUAGE_MODEL, member=self.source)
+    def assignment(self) -> AgentAssignment:
+        return AgentAssignment(self.name, LANGUAGE_MODEL, member=self.source)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:

@@ -21,7 +21,7 @@ class PlayerSettings:
         models: Language models that reply at the same time; they share the cores.
         time_limit_s: Of one move of a foreign player, and of one request to an endpoint.
         trust: Take from any checkpoint what could run code.
-        games: Games the user named; their names go before those of a checkpoint.
+        games: Games that the user named.
         sections: ``language_model``, ``inference``, ``text_rollouts`` and ``endpoint`` of models without a run.
         flag: Where the players are named, for messages.
     """
@@ -35,7 +35,3 @@ class PlayerSettings:
     games: tuple[GameConfig, ...] = ()
     sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     flag: str = "--players"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(game.env for game in self.games)

@@ -63,12 +63,12 @@ def _score(first: str | None, second: str | None) -> float | None:
 
 def result_of(record: Mapping[str, Any]) -> GameResult:
     """The result in a record of the episode log. Raises: KeyError, TypeError, ValueError, AttributeError if not."""
-    infos, line_up, trajectories = record["infos"], record["line_up"], record["trajectories"]
+    infos, assignments, trajectories = record["infos"], record["assignments"], record["trajectories"]
     payoffs = payoffs_of(record)
     seats = tuple(
         SeatResult(
             agent_id=seat["agent_id"],
-            player=str(line_up[seat["agent_id"]]["module_id"]),
+            player=str(assignments[seat["agent_id"]]["module_id"]),
             payoff=_payoff(payoffs[seat["agent_id"]]),
             outcome=seat["outcome"],
             success=seat["success"],

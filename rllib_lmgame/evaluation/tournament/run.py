@@ -52,6 +52,7 @@ class Tournament:
             "players": {name: player.identity() for name, player in self.players.items()},
             "games_each": self.games_each,
             "seed": self.seed,
+            "order": [[game.env for game in self.games], [*self.players]],  # It says who meets whom.
         }
 
 
@@ -82,14 +83,14 @@ async def play_tournament(
         sessions = Sessions()
         stack.callback(sessions.close)
         tables = [await _seats(game, sessions, tournament.options.env_step_timeout_s) for game in tournament.games]
-        line_up = {name: player.assignment for name, player in tournament.players.items()}
-        plans = schedule(tables, line_up, tournament.games_each, tournament.seed)
+        assignments = {name: player.assignment for name, player in tournament.players.items()}
+        plans = schedule(tables, assignments, tournament.games_each, tournament.seed)
         settings = {} if directory is None else tournament.settings()
         done = {} if directory is None else directory.played(settings)
         outcome = Outcome(tuple([] for _ in tournament.games), planned=len(plans))
         for plan in plans:
             if plan.episode_id in done:
-                outcome.results[plan.game].append(_as_planned(done[plan.episode_id], plan, tournament.games[plan.game]))
+                outcome.results[plan.game].append(done[plan.episode_id])
         left = [plan for plan in plans if plan.episode_id not in done]
         if left:
             for player in tournament.players.values():
@@ -110,18 +111,6 @@ async def play_tournament(
         return outcome
 
 
-def _as_planned(result: GameResult, plan: EpisodePlan, game: GameConfig) -> GameResult:
-    """What a directory holds of a game, if it is that game on that level and the players sat there who were to."""
-    if (result.game, result.seed) != (game.env, plan.seed):
-        was = f"of {result.game} with the seed {result.seed!r}, not of {game.env} with the seed {plan.seed}"
-        raise ConfigError("--out", f"game {result.episode_id} is one {was}")
-    sat = {seat.agent_id: seat.player for seat in result.seats}
-    planned = {agent: assignment.module_id for agent, assignment in plan.line_up.items()}
-    if len(sat) < len(result.seats) or sat != planned:
-        raise ConfigError("--out", f"game {result.episode_id} was played by others than it should be: {sat}")
-    return result
-
-
 class _Games(RecordedGames[str]):
     """The games of a tournament, by episode id."""
 
@@ -140,7 +129,7 @@ class _Games(RecordedGames[str]):
             "episode_id": key,
             "game": self._games[failure.plan.game].env,
             "seed": failure.plan.seed,
-            "players": {agent: assignment.module_id for agent, assignment in failure.plan.line_up.items()},
+            "players": {agent: assignment.module_id for agent, assignment in failure.plan.assignments.items()},
             "failed": players,
             "reason": failure.reason,
             "message": failure.message,
@@ -174,7 +163,7 @@ async def _rehearse(tournament: Tournament, plans: Sequence[EpisodePlan], sessio
                     await call("reset", session.reset, plan.seed)
                     agent = (await call("to_act", session.to_act))[0]
                     alone = EpisodePlan(
-                        f"rehearsal-{player.name}", number, plan.seed, "", 0, line_up={agent: player.assignment}
+                        f"rehearsal-{player.name}", number, plan.seed, "", 0, assignments={agent: player.assignment}
                     )
                     view = await call("observe", session.observe, agent)
                     seat = player.seat(session, alone, agent, seat_seed(alone, agent))

@@ -16,7 +16,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
+from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, stable_seed
 
 PURPOSE = "tournament"
 LISTED_ORDERS = 5040
@@ -58,7 +58,7 @@ def rounds_for(games: int, seats: int) -> int:
 
 
 def schedule(
-    tables: Sequence[Sequence[str]], players: Mapping[str, SeatAssignment], games: int, seed: int
+    tables: Sequence[Sequence[str]], players: Mapping[str, AgentAssignment], games: int, seed: int
 ) -> list[EpisodePlan]:
     """The plans of a tournament, round by round, so that a part of it is a fair tournament too.
 
@@ -80,7 +80,7 @@ def schedule(
             )
             for match_up, orders in enumerate(dealt[number]):
                 for turn in range(round_number * len(seats), min((round_number + 1) * len(seats), len(orders))):
-                    line_up = {agent: players[name] for agent, name in zip(seats, orders[turn], strict=True)}
+                    assignments = {agent: players[name] for agent, name in zip(seats, orders[turn], strict=True)}
                     episode_id = f"{PURPOSE}-{number}-{match_up}-{turn}"
-                    plans.append(replace(level, episode_id=episode_id, index=len(plans), line_up=line_up))
+                    plans.append(replace(level, episode_id=episode_id, index=len(plans), assignments=assignments))
     return plans

@@ -1,16 +1,101 @@
-"""The checks: what each needs, and why one cannot run on a machine."""
+"""The checks: what each needs and is given, what it gives back, and why one cannot run on a machine."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
+from pathlib import Path
+from typing import Any
 
-from rllib_lmgame.experiments.acceptance.measured import Measured, Setting
 from rllib_lmgame.experiments.checks.machine import Gpu, gpus
+
+TINY = {"hidden_size": 64, "num_layers": 2, "num_heads": 2, "intermediate_size": 128}
+LARGER = {"hidden_size": 896, "num_layers": 24, "num_heads": 14, "num_kv_heads": 2, "intermediate_size": 4864}
+"""Qwen2.5-0.5B but for its vocabulary."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a check runs, and on what.
+
+    Attributes:
+        gpus: GPUs of this machine that it may use; 0: the CPU form.
+        card_gib: Memory of the smallest of them.
+        model: What ``language_model.model`` takes; ``None``: one with random weights, larger on GPUs.
+        directory: For whatever it writes.
+        shared: For what later checks find there, as a model with random weights; ``None``: as ``directory``.
+    """
+
+    gpus: int
+    card_gib: float
+    model: str | None
+    directory: Path
+    shared: Path | None = None
+
+    @property
+    def language_model(self) -> dict[str, Any]:
+        """The model as a ``language_model`` section names it."""
+        if self.model is not None:
+            return {"model": self.model}
+        return {"model": "tiny", "tiny": LARGER if self.gpus else TINY}
+
+    @property
+    def half(self) -> bool:
+        """Whether engines and passes are in bfloat16."""
+        return self.gpus > 0
+
+    @property
+    def gap(self) -> float:
+        """What sampler and learner may differ by, in nats per token on average: rounding, and nothing more.
+
+        On a CPU float32 and bfloat16 are 0.04 apart for :data:`LARGER` with random weights; trained ones differ less.
+        """
+        return (0.1 if self.model is None else 0.05) if self.half else 1e-4
+
+    @property
+    def far(self) -> float:
+        """What weights must differ by at least, so that old ones are seen in place of new ones."""
+        return 5 * self.gap
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One number.
+
+    Attributes:
+        low, high: What it must lie between, both included; ``None``: no bound. Without any it is only told.
+    """
+
+    name: str
+    value: float
+    unit: str = ""
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it lies within its bounds; what is no finite number never does."""
+        if self.low is None and self.high is None:
+            return True
+        above = self.low is None or self.value >= self.low
+        return math.isfinite(self.value) and above and (self.high is None or self.value <= self.high)
+
+    @property
+    def bounds(self) -> str:
+        """What it has to be, in words."""
+        parts = [f"at least {self.low:g}"] if self.low is not None else []
+        return " and ".join(parts + ([f"at most {self.high:g}"] if self.high is not None else []))
+
+    def as_dict(self) -> dict[str, Any]:
+        """What JSON can hold; a number that is not finite becomes ``null``."""
+        value = self.value if math.isfinite(self.value) else None
+        return {**asdict(self), "value": value, "bounds": self.bounds, "ok": self.ok}
+
 
 GPU, CPU = "gpu", "cpu"
 LIMIT_S = {GPU: 300.0, CPU: 600.0}
@@ -49,7 +134,7 @@ class Check:
 CHECKS = (
     Check(
         "attention",
-        "attention:sdpa",
+        "learner_side:sdpa",
         "SDPA in bfloat16 beside float32: packed rows, shared prompts",
         "SDPA beside attention that is written out: packed rows, shared prompts",
         packages=((), ()),
@@ -57,7 +142,7 @@ CHECKS = (
     ),
     Check(
         "flash",
-        "attention:flash",
+        "learner_side:flash",
         "one kernel for rows of all lengths in bfloat16 beside float32: packed rows, shared prompts",
         packages=((), ()),
     ),
@@ -158,16 +243,9 @@ class Here:
 
 
 def visible(variable: str | None, count: int) -> tuple[str, ...]:
-    """The names of the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves of ``count``; as CUDA, up to the first unknown one."""
-    if variable is None:
-        return tuple(map(str, range(count)))
-    names: list[str] = []
-    for name in (part.strip() for part in variable.split(",")):
-        known = int(name) < count if name.isdigit() else name.startswith(("GPU-", "MIG-"))
-        if not known or len(names) == count:
-            break
-        names.append(name)
-    return tuple(names)
+    """The names of the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves of ``count``."""
+    names = map(str, range(count)) if variable is None else map(str.strip, variable.split(","))
+    return tuple(n for n in names if (int(n) < count if n.isdigit() else n.startswith(("GPU-", "MIG-"))))
 
 
 def named(names: Sequence[str]) -> list[Check]:

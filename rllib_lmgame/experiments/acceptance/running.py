@@ -1,4 +1,4 @@
-"""A process and a time limit for each check: one that fails, dies or hangs costs only itself."""
+"""A process (``python -m ...running NAME SETTING``) and a time limit for each check: a failing one affects no other."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.base.json_files import parse
-from rllib_lmgame.experiments.acceptance.checks import LIMIT_S, Check, Here
+from rllib_lmgame.base.json_files import parse, write_json
+from rllib_lmgame.base.text import in_words
+from rllib_lmgame.experiments.acceptance.checks import LIMIT_S, Check, Here, Setting, named
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
-MODULE = "rllib_lmgame.experiments.acceptance"
+MODULE = f"{__package__}.running"
 LOG_TAIL = 4000
 """Characters of a failed check's output that are kept."""
 FOUND = "found.json"
@@ -131,3 +133,25 @@ def _tail(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 4 * LOG_TAIL))
         return file.read().decode("utf-8", "replace")[-LOG_TAIL:]
+
+
+def main(name: str, text: str) -> int:
+    """Run a check and write what it measured; 1 if it could not be ended."""
+    told = json.loads(text)
+    setting = Setting(**told | {name: Path(told[name]) for name in ("directory", "shared")})
+    error, measured = "", []
+    try:
+        (check,) = named([name])
+        measured = [each.as_dict() for each in check(setting)]
+    except Exception as raised:
+        traceback.print_exc()
+        error = in_words(raised)
+    write_json(setting.directory / FOUND, {"measured": measured, "error": error})
+    return 1 if error else 0
+
+
+if __name__ == "__main__":
+    status = main(*sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # Nothing that a check left behind is waited for.

@@ -11,8 +11,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.experiments.acceptance.checks import Measured, Setting
 from rllib_lmgame.experiments.acceptance.engines import SHARE, used_gib
-from rllib_lmgame.experiments.acceptance.measured import Measured, Setting
 
 NAME = "acceptance"
 ITERATIONS = 3

@@ -12,28 +12,8 @@ from rllib_lmgame.settings.algorithms import (
     announced,
     entry_of,
     known_entry,
-    known_names,
     unknown_algorithm,
 )
-
-_OLD_STACK_ONLY = {
-    "A2C",
-    "A3C",
-    "ARS",
-    "ES",
-    "DDPG",
-    "TD3",
-    "PG",
-    "R2D2",
-    "MADDPG",
-    "QMIX",
-    "SlateQ",
-    "SimpleQ",
-    "ApexDQN",
-    "ApexDDPG",
-    "CRR",
-    "DT",
-}
 
 
 @dataclass(frozen=True)
@@ -78,8 +58,6 @@ def resolve_algorithm(name: str, given: type | None = None) -> ResolvedAlgorithm
     found = import_path(name, "run") if ":" in name else known_entry(name)
     if found is None and name in stock:
         return ResolvedAlgorithm(name, stock[name]())
-    if found is None and name in _OLD_STACK_ONLY:
-        raise ConfigError("run", f"{name} is no longer part of RLlib; available: {', '.join([*known_names(), *stock])}")
     if found is None:
         raise unknown_algorithm(name, list(stock))
     if isinstance(found, AlgorithmEntry):

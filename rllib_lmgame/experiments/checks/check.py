@@ -10,36 +10,28 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
-from rllib_lmgame.algorithms.checkpoints.unpickling import check_unpickling
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.base.schedule import ENV_STEPS, NUMBERS
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, resolve_algorithm
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
-from rllib_lmgame.experiments.checks.taught import check_data, check_taught
-from rllib_lmgame.experiments.checks.told import notices_of
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file
-from rllib_lmgame.experiments.results.outcome import load_report
-from rllib_lmgame.experiments.search.mutations import MUTATIONS, mutated_key, mutated_points
-from rllib_lmgame.experiments.search.schedulers import check_scheduler, split_scheduler
-from rllib_lmgame.experiments.search.searchers import make_searcher
+from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_searcher, split_scheduler
 from rllib_lmgame.experiments.search.spaces import (
     GRID,
+    MUTATIONS,
     check_search_space,
     find_search_spaces,
     grid_size,
     misspelt_space,
+    mutated_key,
+    mutated_points,
     sample_points,
 )
-from rllib_lmgame.experiments.search.stopping import check_stopping_number
-from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, dotted, make_specs
-from rllib_lmgame.experiments.stock.keys import check_stock_config
-from rllib_lmgame.policies.model.files import check_model
-from rllib_lmgame.policies.model.tiny import check_shape
+from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, check_stopping_number, dotted, make_specs
+from rllib_lmgame.experiments.stock import check_stock_config
 from rllib_lmgame.settings.algorithms import PREFERENCES, SUPERVISED, AlgorithmEntry, entry_of, known_entry
 from rllib_lmgame.settings.names import check_keys, check_top_level
 from rllib_lmgame.settings.plugins import REPORTS
@@ -53,10 +45,6 @@ MOST_WRONG_KEYS = 50
 UNKNOWN = ("unknown key", "has no effect")
 """How messages about keys begin."""
 _SCHEDULER_METRIC = "scheduler.metric"
-
-
-FALLING = ("evaluation/exploitability", "evaluation/best_response_gap")
-"""What metrics begin with that are the better the smaller they are."""
 
 
 @dataclass
@@ -75,8 +63,6 @@ class CheckedExperiment:
     """What was found of the servers that games are played on."""
     missing: dict[str, str] = field(default_factory=dict)
     """Keys of games whose server is not there, and how it is started."""
-    taught: dict[str, Any] = field(default_factory=dict)
-    """What was read for supervised learning, until prompts are checked."""
 
 
 def check_experiment(spec: ExperimentSpec) -> CheckedExperiment:
@@ -163,8 +149,10 @@ def _known(spec: ExperimentSpec) -> AlgorithmEntry | None:
 
 
 def _check(spec: ExperimentSpec) -> CheckedExperiment:
+    from rllib_lmgame.experiments.results.outcome import load_report
+
     num_trials = grid_size(spec.config) * spec.options.num_samples
-    check_scheduler(spec.options.scheduler, num_trials)
+    check_scheduler(spec.options.scheduler, num_trials, spec.checkpoint)
     make_searcher(spec)
     check_callbacks(spec.options.callbacks)
     if spec.options.report is not None:
@@ -174,21 +162,11 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
         _check_stop(spec, algorithm.entry)
     configs = [build_config(algorithm, point) for point in sample_points(spec.config)]
     _check_mutations(spec, algorithm)
-    taught = check_data(configs) if algorithm.own else {}
     if algorithm.own:
         for config in configs:
             _check_report(spec, config)
             _check_evaluated(spec, config)
-            _check_restored(spec, config)
-        for notice in notices_of(configs):
-            _notice(spec, notice)
-    return CheckedExperiment(spec, algorithm, configs, num_trials, taught=taught)
-
-
-def _notice(spec: ExperimentSpec, notice: str | None) -> None:
-    """Add a notice that is not there yet."""
-    if notice is not None and notice not in spec.notices:
-        spec.notices.append(notice)
+    return CheckedExperiment(spec, algorithm, configs, num_trials)
 
 
 def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None:
@@ -233,23 +211,6 @@ def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
             )
 
 
-def _check_restored(spec: ExperimentSpec, config: Any) -> None:
-    """Refuse a checkpoint with models of other shapes, other tokenizers, or a league of other policies."""
-    if spec.options.restore is None:
-        return
-    from rllib_lmgame.algorithms.checkpoints.models import check_league, check_models
-    from rllib_lmgame.algorithms.models import prepare_models
-
-    prepared = config.copy(copy_frozen=False)
-    prepared.model_files = prepare_models(prepared)
-    try:
-        checkpoint = Path(find_checkpoint(spec.options.restore))
-        check_models(checkpoint, prepared, local_files_only=True)
-        check_league(checkpoint, prepared)
-    except CheckpointError as error:
-        raise ConfigError("restore", str(error)) from None
-
-
 def named_metrics(spec: ExperimentSpec) -> dict[str, str]:
     """Key -> the metric that it names."""
     kept, metric = spec.checkpoint.checkpoint_score_attribute, split_scheduler(spec.options.scheduler)[1].get("metric")
@@ -264,6 +225,7 @@ def named_metrics(spec: ExperimentSpec) -> dict[str, str]:
 def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any:
     """The algorithm's validated configuration for one point. Raises: ConfigError: keys start with ``config.``."""
     from rllib_lmgame.envs.contract.base import GameError
+    from rllib_lmgame.experiments.checks.datasets import check_dataset
 
     try:
         config = algorithm.default_config()
@@ -275,7 +237,7 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
             from rllib_lmgame.algorithms.games import check_games_can_be_made
 
             check_games_can_be_made(config)
-            check_taught(config)
+            check_dataset(config)
     except ConfigError as error:
         path = error.path if error.path.startswith("config.") else f"config.{error.path}".rstrip(".")
         raise ConfigError(path, error.message, error.source) from None
@@ -305,13 +267,6 @@ def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
             f"{options.num_samples:,} times a grid of {grid_size(spec.config):,} points are more than {MAX_TRIALS:,} "
             "trials",
         )
-    if options.num_samples > 1 and nodes and all(n.kind == GRID for n in nodes):
-        spec.notices.append(f"num_samples: {options.num_samples} repeats the whole grid that many times")
-    if options.resources_per_trial is not None:
-        raise ConfigError(
-            "resources_per_trial",
-            "an algorithm asks for what its configuration needs; remove this key and set num_env_runners, ...",
-        )
     entry = _known(spec)
     if entry is not None:
         _check_stop(spec, entry)
@@ -340,8 +295,12 @@ _OF_MODELS = ("model", "tiny", "tokenizer")
 def _check_model(options: LanguageModelOptions, written: Collection[str], key: str) -> None:
     """Check a model and its tokenizer; only what is written in this place is looked at."""
     if options.model == TINY_MODEL and "tiny" in written:
+        from rllib_lmgame.policies.model.tiny import check_shape
+
         check_shape(options.tiny, f"{key}.tiny")
     if options.model != TINY_MODEL and "model" in written:
+        from rllib_lmgame.policies.model.files import check_model
+
         check_model(options.model, f"{key}.model")
     place = options.tokenizer if "tokenizer" in written else None
     if place is not None and place.startswith((".", "/", "~")) and not expanded(place).is_dir():
@@ -354,11 +313,6 @@ def _check_stop(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
         if key == "stop_below" and metric in spec.options.stop:
             raise ConfigError(f"{key}.{metric}", "stands below `stop` too; keep one")
         check_stopping_number(key, metric, getattr(spec.options, key)[metric])
-        if key == "stop" and metric.startswith(FALLING):
-            spec.notices.append(
-                f"stop.{metric}: ends the trial once it is at least {spec.options.stop[metric]:g}; `stop_below` ends "
-                "it once it has fallen to that"
-            )
         if entry is not None and metric == ENV_STEPS:
             raise ConfigError(f"{key}.{metric}", f"did you mean {NUMBERS[metric]!r}?")
         head = metric.split("/")[0]
@@ -395,6 +349,9 @@ def _check_storage(path: str | None) -> None:
 
 
 def _check_restore(path: str, trust: bool) -> None:
+    from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
+    from rllib_lmgame.algorithms.checkpoints.unpickling import check_unpickling
+
     if is_uri(path):
         raise ConfigError("restore", f"Tune restores from directories only; copy {path} to one that all nodes see")
     try:

@@ -11,11 +11,6 @@ from rllib_lmgame.algorithms.cluster import memory
 from rllib_lmgame.algorithms.cluster.engines import engine_bundles
 from rllib_lmgame.algorithms.cluster.footprint import (
     ENGINE,
-    HELD,
-    LEARNER,
-    MERGING,
-    OFFLOADED,
-    TEACHER,
     USABLE,
     Footprint,
     Processes,
@@ -24,16 +19,16 @@ from rllib_lmgame.algorithms.cluster.footprint import (
     machine_mib,
     sequences_at_once,
 )
-from rllib_lmgame.algorithms.cluster.threads import is_small, places_here, thread_words, threads_of
+from rllib_lmgame.algorithms.cluster.threads import places_here, thread_words, threads_of
 from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.base.group import as_mapping
-from rllib_lmgame.base.threads import AUTO, cores_of_trial, openmp_threads, usable_cores
-from rllib_lmgame.experiments.checks.cards import gpu_lines
+from rllib_lmgame.base.threads import cores_of_trial, usable_cores
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.outside import dry_run_outside
 from rllib_lmgame.experiments.checks.resources import (
     asked_by,
     footprints_here,
+    gpu_lines,
     gpus_here,
     own_node,
     request_of,
@@ -41,49 +36,12 @@ from rllib_lmgame.experiments.checks.resources import (
 )
 from rllib_lmgame.experiments.files.reading import dump_text
 from rllib_lmgame.experiments.results.outcome import experiment_directory
-from rllib_lmgame.experiments.search.spaces import describe_space, find_search_spaces
-from rllib_lmgame.experiments.spec import STOPS
-from rllib_lmgame.inference.registry import find_engine
-from rllib_lmgame.learners.data.batching import MOST_FILLERS
+from rllib_lmgame.experiments.search.spaces import find_search_spaces
+from rllib_lmgame.experiments.spec import STOPS, dotted
 from rllib_lmgame.policies.model.files import local_config, model_directory
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 from rllib_lmgame.settings.sections.rllib import FIELDS
 
-LARGE_MIB = 1024
-"""From here on the dry run says what lowers a part of a process's memory."""
-_STAGE = "config.deepspeed.zero_optimization.stage: {stage} with "
-_RECOMPUTED = "config.language_model.gradient_checkpointing: true"
-_HALVED = "config.inference.dtype: bfloat16"
-_SMALLER = "a smaller model"
-
-
-def _sharded(stage: int) -> tuple[str, ...]:
-    return f"{_STAGE.format(stage=stage)}more config.num_learners", _SMALLER
-
-
-LOWERED_BY: dict[str, dict[str, tuple[str, ...]]] = {
-    LEARNER: {
-        "weights": _sharded(3),
-        "gradients": _sharded(2),
-        "optimizer": _sharded(1),
-        OFFLOADED: _sharded(1),
-        "activations": ("config.token_ppo.max_tokens_per_microbatch", _RECOMPUTED),
-        "logits": ("config.token_ppo.head_chunk_tokens",),
-        memory.WHOLE: (_SMALLER,),
-        memory.ZERO_BUFFERS: ("config.deepspeed.zero_optimization.reduce_bucket_size",),
-        "sum of gradients": _sharded(2),
-        TEACHER: ("config.teacher.model (a smaller one)",),
-    },
-    ENGINE: {
-        "weights": (_HALVED, "config.inference.tensor_parallel_size", _SMALLER),
-        "kv cache": ("config.inference.kv_cache_memory_mb",),
-        "logits": ("config.inference.max_num_seqs",),
-        MERGING: ("config.inference.adapters: true", _SMALLER),
-        "adapters": ("config.language_model.lora.r", "config.league.opponent_engines"),
-        HELD: ("config.language_model.lora.r", "config.league.opponent_engines"),
-    },
-}
-"""What lowers the memory of a process, by the beginning of its name and what takes it."""
 _INTERNAL = {"simple_optimizer", "policies_to_train", "policies"}
 
 
@@ -96,18 +54,9 @@ def print_dry_run(checked: Sequence[CheckedExperiment]) -> None:
 def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
     """The text for one experiment: what it needs and what is missing first, the whole configuration last."""
     spec = experiment.spec
-    spaces = describe_space(find_search_spaces(spec.config))
+    spaces = [f"{dotted(n.path)}: {n.kind} {n.argument}" for n in find_search_spaces(spec.config)]
     return [
-        (
-            f"# {spec.name}: {experiment.algorithm.name}, {experiment.num_trials} "
-            f"trial{'s' if experiment.num_trials > 1 else ''}"
-        ),
-        *dry_run_outside(experiment),
-        "# resources of one trial",
-        *[f"#   {line}" for line in request_of(experiment).lines()],
-        *_gpu_warning(experiment),
-        *_thread_lines(experiment),
-        *_memory_lines(experiment),
+        *needs_lines(experiment),
         *_prompt_lines(experiment.first_prompt),
         *_yaml(
             {
@@ -120,6 +69,20 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
         f"# configuration{' (first point of the search space)' if spaces else ''}",
         *_yaml({"config": resolved_config(experiment)}),
         "",
+    ]
+
+
+def needs_lines(experiment: CheckedExperiment) -> list[str]:
+    """What a trial takes, and what is missing for it."""
+    plural = "s" if experiment.num_trials > 1 else ""
+    return [
+        f"# {experiment.spec.name}: {experiment.algorithm.name}, {experiment.num_trials} trial{plural}",
+        *dry_run_outside(experiment),
+        "# resources of one trial",
+        *[f"#   {line}" for line in request_of(experiment).lines()],
+        *_gpu_warning(experiment),
+        *_thread_lines(experiment),
+        *_memory_lines(experiment),
     ]
 
 
@@ -143,34 +106,15 @@ def _gpu_warning(experiment: CheckedExperiment) -> list[str]:
 
 
 def _thread_lines(experiment: CheckedExperiment) -> list[str]:
-    """How many threads there are, and whether cores of this machine have nothing to do meanwhile."""
+    """How many threads engines and learners have."""
     if not experiment.algorithm.own:
         return []
     config, node, usable = experiment.configs[0], own_node(experiment), usable_cores()
     trials, reserved = trials_at_once(experiment, node), request_of(experiment).total.get("CPU", 0)
-    engines = len(engine_bundles(config))
-    found = places_here(config, engines, cores_of_trial(usable, node["CPU"], reserved, trials), os.environ)
-    engine, learner = threads_of(config, found)
-    phases = {
-        "while games are played": engine and engine * engines + config.num_env_runners,
-        "during an update": learner and learner * max(1, config.num_learners),
-    }
-    idle = {phase: usable - trials * busy for phase, busy in phases.items() if busy and trials * busy < usable}
-    words = ", ".join(thread_words(engine, learner))
-    lines = [f"#   {words}; this machine has {usable} cores"] if words else []
-    cores = ", ".join(f"{count} {phase}" for phase, count in idle.items())
-    return [*lines, *([f"#   idle cores: {cores}; {_why_idle(config)}"] if idle else [])]
-
-
-def _why_idle(config: Any) -> str:
-    """What keeps ``num_threads: auto`` from more threads, or that it is not set."""
-    if is_small(config):
-        return "models this small, or of unknown size, have one thread with auto"
-    if openmp_threads(os.environ):
-        return "auto is no more than OMP_NUM_THREADS"
-    if {config.inference_options.num_threads, config.token_ppo_options.num_threads} == {AUTO}:
-        return "processes of a phase have as many threads each"
-    return "config.inference.num_threads and config.token_ppo.num_threads: auto take all"
+    cores = cores_of_trial(usable, node["CPU"], reserved, trials)
+    places = places_here(config, len(engine_bundles(config)), cores, os.environ)
+    words = ", ".join(thread_words(*threads_of(config, places)))
+    return [f"#   {words}; this machine has {usable} cores"] if words else []
 
 
 def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
@@ -256,13 +200,11 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
                 lines += layout_lines(config, policy)
             if any(processes.name.startswith(ENGINE) for processes in taken.processes):
                 lines += _cache_lines(config, policy, shape)
-    for processes in taken.processes:
-        lines += [_line(processes), *_lowering_lines(config, processes)]
-    return [*lines, *_host_lines(taken), *gpu_lines(config, taken)]
+    return [*lines, *map(_line, taken.processes), *_host_lines(taken), *gpu_lines(config, taken)]
 
 
 def layout_lines(config: Any, policy: str) -> list[str]:
-    """What it costs where rows of a policy's model cannot be packed."""
+    """Why rows of a policy's model cannot be packed, if so."""
     options = config.language_model_of(policy)
     local = None if options.model == TINY_MODEL else local_config(model_directory(options.model))
     if local is None:
@@ -271,14 +213,8 @@ def layout_lines(config: Any, policy: str) -> list[str]:
     from rllib_lmgame.policies.model.layout import Layout
 
     packing = packing_of(local)
-    cost = {
-        Layout.PACKED: "",
-        Layout.BATCHED: f"as many as differ little in length; fillers are at most {MOST_FILLERS:.1%} of their tokens",
-        Layout.ALONE: (
-            f"{config.text_rollout_options.episodes_per_iteration} passes or more for all rows of an iteration"
-        ),
-    }[packing.layout]
-    return [f"#     {packing.layout.value}: {cost} (not packed: {packing.reason})"] if cost else []
+    packed = packing.layout is Layout.PACKED
+    return [] if packed else [f"#     {packing.layout.value}, which is slower: not packed: {packing.reason}"]
 
 
 def _microbatch(config: Any, policy: str, taken: Footprint) -> str:
@@ -304,14 +240,12 @@ def _cache_lines(config: Any, policy: str, shape: memory.ModelShape) -> list[str
     options, context = config.inference_options, config.language_model_of(policy).context_length
     per_token = memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=options.tensor_parallel_size)
     if cache is None:
-        if find_engine(options.engine).reserves_cache:
+        if options.engine.reserves_cache:
             return [
                 f"#     the rest of {options.gpu_memory_utilization:.0%} of each GPU is the engine's key-value cache"
             ]
         most = per_token * context * sequences_at_once(config)
-        keys = "config.inference.max_num_seqs or config.language_model.context_length"
-        lower = f": lower by {keys}" if most >= LARGE_MIB else ""
-        return [f"#     keys and values of the replies being written take up to {_size(most)} more{lower}"] * (most > 0)
+        return [f"#     keys and values of the replies being written take up to {_size(most)} more"] * (most > 0)
     tokens = int(cache / per_token) if per_token else None
     return (
         [f"#     the key-value cache holds {tokens:,} tokens, {tokens // context} sequences of {context}"]
@@ -343,31 +277,6 @@ def _line(processes: Processes) -> str:
     return f"#     {processes.name} x {processes.count}: {total}{where}" + (
         f" ({detail}, process {_size(processes.process)})" if detail else ""
     )
-
-
-def _lowering_lines(config: Any, processes: Processes) -> list[str]:
-    """What lowers each large part of a process."""
-    keys = next((parts for kind, parts in LOWERED_BY.items() if processes.name.startswith(kind)), {})
-    return [
-        f"#       {part} {_size(mib)}: lower by {lowered_by(keys[part], config, processes.name)}"
-        for part, mib in processes.parts.items()
-        if mib >= LARGE_MIB and part in keys
-    ]
-
-
-def lowered_by(keys: Sequence[str], config: Any, process: str) -> str:
-    """Those of the keys that do not have their value already."""
-    stage = ((config.deepspeed_config or {}).get("zero_optimization") or {}).get("stage", 0)
-    done = [_STAGE.format(stage=lower) for lower in range(1, stage + 1)]
-    if process.startswith(LEARNER):
-        policy = process.removeprefix(f"{LEARNER} ")
-        done += [_RECOMPUTED] * config.language_model_of(policy).gradient_checkpointing
-    elif engine_numerics(config)[0] != "float32":
-        done.append(_HALVED)
-    for set_already in done:
-        keys = [key.removeprefix(set_already) for key in keys]
-    *first, last = filter(None, keys)
-    return f"{', '.join(first)}, or {last}" if first else last
 
 
 def _size(mib: float) -> str:

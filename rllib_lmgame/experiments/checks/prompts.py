@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.admission import check_teacher
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
-from rllib_lmgame.experiments.checks.taught import begins_with_expert, check_written, data_of
+from rllib_lmgame.experiments.checks.datasets import begins_with_expert, check_data, data_of
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 
@@ -23,80 +22,46 @@ BUDGET_S = 60.0
 
 
 def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
-    """Check that the first prompts of each game fit, in every seat whose tokenizer is on this machine.
+    """Check that the first prompts of each game fit, in every seat whose tokenizer is on this machine; and the data.
 
     A tiny model's tokenizer is made from texts of quick games. The shortest legal action, an expert's first reply and
-    what ``constrained_decoding`` allows are written as replies too. Games that there was no time for become a notice.
-    Raises: ConfigError: if a prompt leaves no room for a reply.
+    what ``constrained_decoding`` allows are written as replies too. Games that there is no time for are left out.
+    Raises: ConfigError: if a prompt leaves no room for a reply, or data cannot be learnt.
     """
-    deadline, seen, written = time.monotonic() + BUDGET_S, set[str](), set[str]()
+    deadline, seen = time.monotonic() + BUDGET_S, set[str]()
     for experiment in checked:
         if not experiment.algorithm.own:
             continue
-        left_out: set[str] = set()
         with experiment.spec.source.attached():
             for config in experiment.configs:
-                games = (
-                    *config.training_games(),
-                    *(config.games_for_evaluation() if config.evaluation_interval else ()),
-                )
-                options = {policy: config.language_model_of(policy) for policy in config.language_model_policies()}
-                legal = config.text_rollout_options.constrained_decoding
-                of_game = (games, options, config.supervised_options, config.teacher_options, legal)
-                what = repr((*of_game, data_of(config), config.seat_mapping_spec))
-                if what not in seen:
-                    seen.add(what)
-                    chats = _Chats(config, deadline)
-                    there = [game for game in games if game.key not in experiment.missing]
-                    different = {f"{game.key}|{game.language_model!r}": game for game in there}
-                    left_out.update(_check_config(chats, different.values()))
-                    data = repr((games, options, config.row_limits(), data_of(config)))
-                    if data not in written:  # A grid over learning rates reads it once.
-                        written.add(data)
-                        check_written(config, chats.of, experiment.taught)
-                    experiment.first_prompt = experiment.first_prompt or chats.first_prompt
-                    # Restored, it has the vocabulary of its checkpoint.
-                    if config.teacher_options is not None and not experiment.spec.options.restore:
-                        _check_tiny_teacher(config, chats)
-        experiment.taught.clear()
-        if left_out:
-            experiment.spec.notices.append(
-                f"first prompts of {', '.join(sorted(left_out))} were not checked: it takes over {BUDGET_S:g} s. "
-                "The run continues without this check"
-            )
+                played = config.games_for_evaluation() if config.evaluation_interval else ()
+                games = (*config.training_games(), *played)
+                models = [config.language_model_of(policy) for policy in config.language_model_policies()]
+                limits = (config.row_limits(), config.text_rollout_options.constrained_decoding)
+                expert = config.supervised_options and config.supervised_options.expert
+                what = repr((games, models, limits, expert, data_of(config), config.seat_mapping_spec))
+                if what in seen:  # A grid over learning rates is looked at once.
+                    continue
+                seen.add(what)
+                chats = _Chats(config, deadline)
+                there = [game for game in games if game.key not in experiment.missing]
+                for game in {f"{game.key}|{game.language_model!r}": game for game in there}.values():
+                    _check_in_time(game, chats)
+                check_data(config, chats.of)
+                experiment.first_prompt = experiment.first_prompt or chats.first_prompt
 
 
-def _check_tiny_teacher(config: Any, chats: _Chats) -> None:
-    """Compare the vocabularies that are made for tiny models with their teacher's, if that is a directory here."""
-    made = {}
-    with tempfile.TemporaryDirectory() as directory:
-        for policy in config.trained_policies():
-            if config.language_model_of(policy).model == TINY_MODEL and chats.of(policy) is not None:
-                made[policy] = str(Path(directory, TINY_MODEL, policy))
-                chats.of(policy).tokenizer.save_pretrained(made[policy])
-        check_teacher(config, made)
-
-
-def _check_config(chats: _Chats, games: Iterable[GameConfig]) -> Iterator[str]:
-    """Look at the games of one configuration; the ids of those that time ran out for."""
+def _check_in_time(game: GameConfig, chats: _Chats) -> None:
     from rllib_lmgame.rollouts.game_calls import run_to_end
     from rllib_lmgame.rollouts.seats import EpisodeFailed
 
-    for game in games:
-        try:
-            if chats.any():
-                run_to_end(_check_game_in_time(game, chats))
-        except EpisodeFailed:  # Of a game that fails at times its episodes are dropped, and counted.
-            continue
-        except TimeoutError:
-            yield game.env
+    async def check() -> None:
+        async with asyncio.timeout(chats.deadline - time.monotonic()):
+            await _check_game(game, chats)
 
-
-async def _check_game_in_time(game: GameConfig, chats: _Chats) -> None:
-    if chats.is_late():
-        raise TimeoutError
-    async with asyncio.timeout(chats.deadline - time.monotonic()):
-        await _check_game(game, chats)
+    with suppress(EpisodeFailed, TimeoutError):  # Episodes of a game that fails at times are dropped, and counted.
+        if chats.any() and not chats.is_late():
+            run_to_end(check())
 
 
 class _Chats:
@@ -170,7 +135,7 @@ def _is_quick(game: GameConfig) -> bool:
 
 def _check_sayable(chat: Any, game: str, actions: Sequence[str]) -> None:
     """Refuse a form of replies in which no legal action can be written."""
-    name = chat.options.reply_format
+    name = chat.options.reply_format.type
     if name != "tags" and actions and not any(chat.choice_ids(action) for action in actions):
         raise ConfigError(
             "config.language_model.reply_format",
@@ -198,7 +163,7 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
     from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
     from rllib_lmgame.rollouts.plans import plan_episodes
     from rllib_lmgame.rollouts.seats import ExpertReplies, LanguageModelSeat
-    from rllib_lmgame.rollouts.sources import LineUps
+    from rllib_lmgame.rollouts.sources import AgentMapper
     from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 
     config, timeout_s = chats.config, chats.config.text_rollout_options.env_step_timeout_s
@@ -206,7 +171,7 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
     if session.program is not None:  # What it asks is for it to say.
         abandon(session)
         return
-    line_ups = LineUps(config)
+    agent_mapper = AgentMapper(config)
     call = GameCalls(session.game_id, session.trusted, timeout_s)
     stage = config.supervised_options
     taught = stage is not None and stage.data is None and game in config.training_games()
@@ -214,11 +179,11 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
     expert = ExpertReplies(make_scripted_player(stage.expert), random.Random(0)) if taught else None
     try:
         for plan in plan_episodes(1, run_seed=config.seed or 0, purpose="train", iteration=0):
-            line_up = line_ups.line_up(plan, session.roles)
+            assignments = agent_mapper.assignments(plan, session.roles)
             await call("reset", session.reset, plan.seed)
             for agent in await call("to_act", session.to_act):
-                policy = line_up[agent].module_id
-                if line_up[agent].player != LANGUAGE_MODEL or (chat := chats.of(policy, game)) is None:
+                policy = assignments[agent].module_id
+                if assignments[agent].player != LANGUAGE_MODEL or (chat := chats.of(policy, game)) is None:
                     continue
                 chat = chat.for_game(session.functions)
                 seat = LanguageModelSeat(

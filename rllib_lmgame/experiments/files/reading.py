@@ -181,10 +181,6 @@ class _Builder:
             if key in lines:
                 raise self._error(key_node, own, f"this key stands here twice, first on line {lines[key]}")
             lines[key] = key_node.start_mark.line + 1
-            plain = node.flow_style and key_node.style is None
-            if plain and value_node.value == "" and re.search(r"\w:\S", str(key)):
-                name, _, said = str(key).partition(":")
-                raise self._error(key_node, own, f"a blank is missing behind the colon: write `{name}: {said}`")
             if not _is_merge(key_node):
                 self.source.record(own, self._place(key_node))
                 values[key] = self.build(value_node, own)

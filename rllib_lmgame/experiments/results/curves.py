@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import sys
@@ -20,7 +19,7 @@ from rllib_lmgame.algorithms.checkpoints.paths import newest_checkpoint
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.json_files import read_mapping
 from rllib_lmgame.base.storage import expanded
-from rllib_lmgame.experiments.results.files import ITERATION, PROGRESS_FILE, RESULT_FILE, json_lines
+from rllib_lmgame.experiments.results.files import ITERATION, RESULT_FILE, json_lines
 from rllib_lmgame.measures.statistics import mean_interval, rate_over_levels
 from rllib_lmgame.rollouts.episodes import seed_and_level
 from rllib_lmgame.telemetry.metrics import OVER_LEVELS, flatten
@@ -114,17 +113,12 @@ def _default_metric(results: Sequence[Sequence[Mapping[str, float]]]) -> str:
     """The sum of returns that never changes, as in self-play of a zero-sum game, is no curve."""
     often = Counter(name for rows in results for name in set(_measured(rows)))
     returns = [name for name in METRICS if name.endswith("episode_return_mean")]
-    constant = {
-        name for name in returns if len({row[name] for rows in results for row in rows if _is_number(row, name)}) == 1
-    }
+    seen = [(name, row[name]) for rows in results for row in rows for name in returns if name in row]
+    constant = {name for name in returns if len({x for each, x in seen if each == name and not math.isnan(x)}) == 1}
     several = len({row.get(ITERATION) for rows in results for row in rows}) > 1
     found = [name for pattern in _OTHERS for name in sorted(often) if fnmatchcase(name, pattern)]
     names = [name for name in (*METRICS, *found) if not (several and name in constant)]
     return max(names, key=lambda name: often[name]) if any(often[name] for name in names) else METRICS[0]
-
-
-def _is_number(row: Mapping[str, float], name: str) -> bool:
-    return not math.isnan(row.get(name, math.nan))
 
 
 def read_curve(directory: Path, metric: str, rows: Sequence[Mapping[str, float]] | None = None) -> Curve:
@@ -136,8 +130,8 @@ def read_curve(directory: Path, metric: str, rows: Sequence[Mapping[str, float]]
     experiment = directory.absolute().parent.name
     curve = Curve(directory.absolute().name, experiment, heldout=read_heldout(directory))
     curve.settings, curve.seed = read_settings(directory)
+    curve.last = last_measured(rows)
     for row in rows:
-        curve.last |= {key: value for key, value in row.items() if not math.isnan(value)}
         value = row.get(metric)
         if row.get("phase", 1.0) != 1.0 or value is None or math.isnan(value):
             continue
@@ -165,15 +159,9 @@ def read_results(directory: Path) -> list[dict[str, float]]:
 
     A line that is cut off ends them. Raises: ConfigError: there are none.
     """
-    if (directory / RESULT_FILE).is_file():
-        rows = [dict(_flat(result)) for result in json_lines(directory / RESULT_FILE)]
-    elif (directory / PROGRESS_FILE).is_file():
-        with (directory / PROGRESS_FILE).open(encoding="utf-8", errors="replace", newline="") as file:
-            rows = [dict(_numbers(row)) for row in csv.DictReader(file)]
-    else:
-        raise ConfigError(
-            "", f"{directory}: holds neither {RESULT_FILE} nor {PROGRESS_FILE}; name the directory of a trial"
-        )
+    if not (directory / RESULT_FILE).is_file():
+        raise ConfigError("", f"{directory}: holds no {RESULT_FILE}; name the directory of a trial")
+    rows = [numbers_of(result) for result in json_lines(directory / RESULT_FILE)]
     if not rows:
         raise ConfigError("", f"{directory}: its file of results has no whole line")
     last = {row.get(ITERATION, float(i)): row for i, row in enumerate(rows)}
@@ -184,14 +172,9 @@ def read_heldout(directory: Path) -> dict[str, list[tuple[str, float]]]:
     """Milestone -> level and success of each held-out episode, from ``report.json`` or the newest checkpoint's
     ``milestones.json``. Raises: ConfigError: the file is damaged.
     """
-    file = heldout_file(directory)
-    return {} if file is None else read_milestones(file)
-
-
-def heldout_file(directory: Path) -> Path | None:
-    """The file that has what a trial reached on held-out levels, if there is one."""
     saved = [*sorted(directory.glob(f"checkpoint_*/{MILESTONES_FILE}")), directory / REPORT_FILE]
-    return next((path for path in reversed(saved) if path.is_file()), None)
+    file = next((path for path in reversed(saved) if path.is_file()), None)
+    return {} if file is None else read_milestones(file)
 
 
 def read_milestones(file: Path) -> dict[str, list[tuple[str, float]]]:
@@ -266,7 +249,7 @@ def best_of_sweep(path: str) -> str:
     last: dict[Path, dict[str, float]] = {}
     for trial in trials:
         with suppress(ConfigError):
-            last[trial] = {k: v for row in read_results(trial) for k, v in row.items() if not math.isnan(v)}
+            last[trial] = last_measured(read_results(trial))
     metric = next((name for name in RANKED_BY if any(name in numbers for numbers in last.values())), None)
     if len(trials) < 2 or metric is None:
         return path
@@ -277,7 +260,7 @@ def best_of_sweep(path: str) -> str:
 
 
 def _has_results(directory: Path) -> bool:
-    return any((directory / name).is_file() for name in (RESULT_FILE, PROGRESS_FILE))
+    return (directory / RESULT_FILE).is_file()
 
 
 def smoothed(values: Sequence[float], window: int = SMOOTHING) -> list[float]:
@@ -388,16 +371,16 @@ def figure_text(figure: Figure) -> str:
     return f"{value:.4g}" + ("" if low is None or high is None else f" ({low:.3g} - {high:.3g})")
 
 
-def _flat(result: Mapping[str, Any]) -> Iterable[tuple[str, float]]:
+def numbers_of(result: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of one result, keys joined by ``/``."""
+    numbers = {}
     for path, value in flatten({key: value for key, value in result.items() if key != "config"}):
         if isinstance(value, int | float) and not isinstance(value, bool):
             with suppress(OverflowError):  # A whole number beyond all floats.
-                yield "/".join(path), float(value)
+                numbers["/".join(path)] = float(value)
+    return numbers
 
 
-def _numbers(row: Mapping[str, str]) -> Iterable[tuple[str, float]]:
-    for key, text in row.items():
-        try:
-            yield key, float(text)
-        except (TypeError, ValueError):
-            continue
+def last_measured(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Metric -> its last number; NaN stands where an iteration did not measure it."""
+    return {key: value for row in rows for key, value in row.items() if not math.isnan(value)}

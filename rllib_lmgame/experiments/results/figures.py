@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,42 +27,30 @@ def write_tables(curves: Sequence[Curve], out: Path, metric: str) -> list[Path]:
     """Write the CSV files; returns their paths. Each row has the run, the seed, the trial's directory, and the settings
     in which the runs differ. Trials of several experiments are named ``EXPERIMENT/TRIAL``.
     """
-    written = [out.with_name(out.name + ".csv")]
+    import pandas as pd
+
     several = len({curve.experiment for curve in curves}) > 1
     runs = seeds_of_runs(curves)
     varied = differing({str(i): run[0].settings for i, run in enumerate(runs)})
-    head = ["run", "seed", "trial", *varied]
-    trials = [
-        (
-            [
-                name,
-                "" if curve.seed is None else curve.seed,
-                f"{curve.experiment}/{curve.name}" if several else curve.name,
-                *(each.get(str(i), "") for each in varied.values()),
-            ],
-            curve,
-        )
-        for i, (name, run) in enumerate(zip(names_of_runs(runs), runs, strict=True))
-        for curve in run
-    ]
-    with written[0].open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow([*head, "iteration", "time_s", metric])
-        for which, curve in trials:
+    points, heldout = list[dict[str, Any]](), list[dict[str, Any]]()
+    for i, (name, run) in enumerate(zip(names_of_runs(runs), runs, strict=True)):
+        for curve in run:
+            trial = f"{curve.experiment}/{curve.name}" if several else curve.name
+            head = {"run": name, "seed": curve.seed, "trial": trial}
+            head |= {key: each.get(str(i), "") for key, each in varied.items()}
             for iteration, seconds, value in zip(curve.iterations, curve.seconds, curve.values, strict=True):
-                writer.writerow(
-                    [*which, f"{iteration:g}", "" if math.isnan(seconds) else f"{seconds:.1f}", f"{value:.6g}"]
+                points.append({**head, "iteration": int(iteration), "time_s": round(seconds, 1), metric: value})
+            for milestone, verdicts in curve.heldout.items():
+                levels, low, rate, high = success_over_levels(verdicts)
+                heldout.append(
+                    {**head, "milestone": milestone, "levels": levels, "success": rate, "low": low, "high": high}
                 )
-    if any(curve.heldout for curve in curves):
-        written.append(out.with_name(out.name + "-heldout.csv"))
-        with written[1].open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow([*head, "milestone", "levels", "success", "low", "high"])
-            for which, curve in trials:
-                for milestone, verdicts in curve.heldout.items():
-                    levels, low, rate, high = success_over_levels(verdicts)
-                    writer.writerow([*which, milestone, levels, f"{rate:.4f}", f"{low:.4f}", f"{high:.4f}"])
-    return written
+    tables = {out.with_name(out.name + ".csv"): points}
+    if heldout:
+        tables[out.with_name(out.name + "-heldout.csv")] = heldout
+    for path, rows in tables.items():
+        pd.DataFrame(rows).to_csv(path, index=False, float_format="%.6g")
+    return list(tables)
 
 
 def draw(curves: Sequence[Curve], out: Path, metric: str, title: str) -> Path:

@@ -1,8 +1,7 @@
-"""Reading ``result.json`` and ``progress.csv``, and ending them at an iteration."""
+"""Reading ``result.json``, and ending it at an iteration."""
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from rllib_lmgame.base.json_files import parse
 
-RESULT_FILE, PROGRESS_FILE = "result.json", "progress.csv"
+RESULT_FILE = "result.json"
 ITERATION = "training_iteration"
 
 
@@ -20,14 +19,9 @@ def cut(path: Path, last: int | None) -> None:
         return
     kept = 0
     with path.open("rb") as file:
-        column = _iteration_column(file.readline()) if path.suffix == ".csv" else None
-        kept = file.tell() if column is not None else 0
-        file.seek(kept)
         for line in file:
-            iteration = _iteration_of(line, column)
-            if not line.endswith(b"\n") or (iteration is None and column is None):
-                break
-            if last is not None and iteration is not None and iteration > last:
+            iteration = _iteration_of(line)
+            if not line.endswith(b"\n") or iteration is None or (last is not None and iteration > last):
                 break
             kept += len(line)
     if kept < path.stat().st_size:
@@ -48,15 +42,8 @@ def json_lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield result
 
 
-def _iteration_column(header: bytes) -> int | None:
-    names = next(csv.reader([header.decode("utf-8", "replace")]), [])
-    return names.index(ITERATION) if ITERATION in names and header.endswith(b"\n") else None
-
-
-def _iteration_of(line: bytes, column: int | None) -> int | None:
-    """Iteration of a line of CSV, or of JSON where ``column`` is ``None``."""
+def _iteration_of(line: bytes) -> int | None:
     try:
-        text = line.decode("utf-8")
-        return int(parse(text)[ITERATION] if column is None else next(csv.reader([text]))[column])
-    except (ValueError, OverflowError, KeyError, TypeError, IndexError, StopIteration):
+        return int(parse(line)[ITERATION])
+    except (ValueError, OverflowError, KeyError, TypeError):
         return None

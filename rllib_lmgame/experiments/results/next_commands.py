@@ -1,15 +1,18 @@
-"""What to type when a run has ended, as it can be typed where it was started."""
+"""The end of a run: the evaluation of its final policy, and what to type next."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints.unpickling import TRUST_FLAG
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.storage import is_uri
 from rllib_lmgame.experiments.results.outcome import TrialSummary
+from rllib_lmgame.telemetry.progress import evaluation_line, played
 
 _EVALUATED = "--episodes 512 --split test"
 
@@ -30,7 +33,7 @@ def next_commands(best: TrialSummary, *, own: bool, plays: bool = True, stopped:
         lines += [f"Watch it play:  {_program('rllib')} play {game}--checkpoint {checkpoint}{trust}"] if own else []
     return [
         *lines,
-        *([f"Train on:       raise {_stops()} {resume_command()}"] if stopped else []),
+        *([f"Train on:       raise `stop`, then {resume_command()}"] if stopped else []),
         f"TensorBoard:    {_program('tensorboard')} --logdir {shlex.quote(str(Path(best.path).parent))}",
     ]
 
@@ -48,14 +51,6 @@ def _names_code(checkpoint: str) -> bool:
     return False
 
 
-def _stops() -> str:
-    """Where it says when a run stops: on this command line, which goes before the file, or in the file."""
-    given = sys.argv[1:]
-    flags = [f"{flag} {value}" for flag, value in pairwise(given) if flag in ("--stop", "-s")]
-    flags += [f"--set {value}" for flag, value in pairwise(given) if flag == "--set" and value.startswith("stop")]
-    return f"`{'`, `'.join(flags)}` in" if flags else "its `stop`, then"
-
-
 def resume_command() -> str:
     """This program's command with ``--resume``."""
     given = sys.argv[1:]
@@ -68,3 +63,34 @@ def _program(name: str) -> str:
     own = Path(sys.argv[0])
     beside = own.with_name(name)
     return str(beside) if own.name == "rllib" and len(own.parts) > 1 and beside.exists() else name
+
+
+def wants_final_evaluation(config: Any, summaries: Sequence[TrialSummary]) -> bool:
+    """Whether to evaluate at the end: it is configured, the last iteration did not, and one local checkpoint exists."""
+    if len(summaries) != 1 or not config.evaluation_interval:
+        return False
+    checkpoint, last_result = summaries[0].checkpoint, summaries[0].last_result
+    return checkpoint is not None and not is_uri(checkpoint) and not evaluation_line(last_result)
+
+
+def print_final_evaluation(summary: TrialSummary) -> None:
+    """Play the evaluation of the configuration with the last checkpoint's policy, and print a line per game."""
+    from rllib_lmgame.evaluation.evaluate import evaluate_as_in_training
+    from rllib_lmgame.rollouts.seats import EpisodeFailed
+
+    print("evaluating the final policy ...", flush=True)
+    try:
+        numbers = evaluate_as_in_training(summary.checkpoint or "")
+    except (EpisodeFailed, CheckpointError, ConfigError) as error:
+        print(f"the final policy could not be evaluated: {error}", file=sys.stderr)
+        return
+    policies = [name for name in summary.last_result.get("learners", {}) if name != "__all_modules__"]
+    for game in numbers["evaluated"]:
+        print(final_line(game, policies), flush=True)
+
+
+def final_line(game: Mapping[str, Any], policies: Sequence[str]) -> str:
+    interval = dict(zip(("success_low", "success_high"), game.get("success_interval", ()), strict=False))
+    split = f", {game['split']}" if game.get("split") else ""
+    head = f"final policy, {game['num_episodes']} episodes of {game['game']}{split}:"
+    return "  ".join([head, *played({**game, **interval}, policies)])

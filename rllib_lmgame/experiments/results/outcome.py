@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import functools
-import math
 import os
 import re
 import shutil
@@ -17,12 +16,12 @@ from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.storage import absolute
-from rllib_lmgame.experiments.results.curves import RANKED_BY, bounds, figure_text
+from rllib_lmgame.experiments.results.curves import RANKED_BY, bounds, figure_text, last_measured, numbers_of
+from rllib_lmgame.experiments.results.files import RESULT_FILE, json_lines
 from rllib_lmgame.experiments.spec import ExperimentSpec
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
 from rllib_lmgame.inference.serving.out_of_memory import memory_line
 from rllib_lmgame.settings.plugins import REPORTS, check_arguments
-from rllib_lmgame.telemetry.metrics import flatten
 from rllib_lmgame.telemetry.trial_names import trial_names, trial_settings
 
 _OF_RAY = "\x1b[36mray::"
@@ -159,9 +158,8 @@ def print_ranking(spec: ExperimentSpec, summaries: Sequence[TrialSummary]) -> Tr
     """Print the trials of a sweep, best first; nothing for a single trial. Returns the best, if there is any."""
     if len(summaries) < 2:
         return next(iter(summaries), None)
-    histories = {summary.trial_id: _history(summary) for summary in summaries}
-    metric, mode = ranked_by(spec, histories.values())
-    measured = {trial: last_measured(results) for trial, results in histories.items()}
+    measured = {summary.trial_id: _measured(summary) for summary in summaries}
+    metric, mode = ranked_by(spec, measured.values())
     values = {trial: numbers[metric] for trial, numbers in measured.items() if metric in numbers}
     sign = -1.0 if mode == "max" else 1.0
     best = sorted(summaries, key=lambda s: (s.trial_id not in values, sign * values.get(s.trial_id, 0.0)))
@@ -189,7 +187,7 @@ def _value(numbers: Mapping[str, float], metric: str) -> str:
     return figure_text((numbers[metric], *bounds(numbers, metric)))
 
 
-def ranked_by(spec: ExperimentSpec, histories: Iterable[Sequence[Mapping[str, Any]]]) -> tuple[str, str]:
+def ranked_by(spec: ExperimentSpec, measured: Iterable[Mapping[str, float]]) -> tuple[str, str]:
     """Metric and mode to compare trials by: the scheduler's, the kept checkpoints', or first of :data:`RANKED_BY`."""
     scheduler = spec.options.scheduler
     if isinstance(scheduler, Mapping) and isinstance(scheduler.get("metric"), str):
@@ -197,25 +195,14 @@ def ranked_by(spec: ExperimentSpec, histories: Iterable[Sequence[Mapping[str, An
     kept = spec.checkpoint
     if kept.checkpoint_score_attribute is not None:
         return kept.checkpoint_score_attribute, kept.checkpoint_score_order
-    measured = {key for results in histories for key in last_measured(results)}
-    return next((metric for metric in RANKED_BY if metric in measured), RANKED_BY[-1]), "max"
+    names = {name for numbers in measured for name in numbers}
+    return next((metric for metric in RANKED_BY if metric in names), RANKED_BY[-1]), "max"
 
 
-def last_measured(results: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Flat metric -> its last value that is a number; NaN stands where an iteration did not measure it."""
-    numbers: dict[str, float] = {}
-    for result in results:
-        for path, value in flatten({key: value for key, value in result.items() if key != "config"}):
-            if isinstance(value, int | float) and not math.isnan(value):
-                numbers["/".join(path)] = float(value)
-    return numbers
-
-
-def _history(summary: TrialSummary) -> list[Mapping[str, Any]]:
-    """The results of a trial, oldest first; only the last one where its files cannot be read here."""
-    from rllib_lmgame.experiments.results.files import RESULT_FILE, json_lines
-
-    return list(json_lines(Path(summary.path) / RESULT_FILE)) or [summary.last_result]
+def _measured(summary: TrialSummary) -> dict[str, float]:
+    """The last number of each metric; of the last result alone where a trial's files cannot be read here."""
+    results = json_lines(Path(summary.path) / RESULT_FILE)
+    return last_measured(map(numbers_of, results)) or last_measured([numbers_of(summary.last_result)])
 
 
 def load_report(setting: str | Mapping[str, Any]) -> Callable[[Sequence[TrialSummary]], None]:

@@ -15,10 +15,9 @@ from rllib_lmgame.base.text import first_line
 from rllib_lmgame.data_sets import hub
 from rllib_lmgame.experiments.results.curves import read_curves, saved_milestones
 from rllib_lmgame.experiments.results.figures import draw
-from rllib_lmgame.policies.model.card import CARD_FILE, front_matter
+from rllib_lmgame.policies.model.card import CARD_FILE
 from rllib_lmgame.policies.model.files import INDEX_FILE
 
-OPEN_LICENCES = ("apache-2.0", "mit", "bsd-3-clause", "bsd-2-clause")
 CURVE_FILE = "learning-curve.png"
 _WEIGHTS = re.compile(rf"model(-\d+-of-\d+)?\.safetensors|{re.escape(INDEX_FILE)}")
 """Files that loaders take a model's weights from: one of them that is left over stands for the new ones."""
@@ -36,21 +35,6 @@ def files_to_push(model: Path, checkpoint: Path) -> dict[str, Path | bytes]:
     if card:
         files[CARD_FILE] = _card(card, checkpoint, with_curve=curve is not None).encode()
     return files
-
-
-def terms_lines(files: Mapping[str, Path | bytes]) -> list[str]:
-    """On which terms a model may be passed on, as far as its card says; nothing of one without a base model."""
-    card = files.get(CARD_FILE, b"")
-    said = front_matter(card if isinstance(card, Path) else card.decode())
-    if "base_model" not in said:
-        return []
-    base, license_id, link = said["base_model"], said.get("license"), said.get("license_link")
-    if license_id is None:
-        return [f"trained from {base}; its licence is not known here: add `license:` to the card"]
-    where = f" ({link})" if link else ""
-    if license_id in OPEN_LICENCES:
-        return [f"trained from {base}, {license_id}{where}"]
-    return [f"trained from {base}: its terms, {license_id}{where}, bind you and whoever gets this model from you"]
 
 
 def _card(card: str, checkpoint: Path, with_curve: bool) -> str:

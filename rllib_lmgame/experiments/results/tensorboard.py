@@ -1,4 +1,4 @@
-"""TensorBoard's file of a trial: numbers in groups for people, games as text.
+"""TensorBoard's file of a trial: its numbers, those to look at first in a group of their own, and games as text.
 
 TensorBoard groups by the first part of a tag: with Tune's tags all numbers would be one group, ``ray``.
 """
@@ -15,17 +15,11 @@ from ray.tune.logger import TBXLoggerCallback
 
 from rllib_lmgame.algorithms.checkpoints.cards import game_text
 from rllib_lmgame.experiments.results.files import ITERATION
-from rllib_lmgame.settings.algorithms import OWN
-from rllib_lmgame.telemetry.metrics import (
-    EPISODE_NAMES,
-    RLLIB_EVALUATION,
-    VINE_NAMES,
-)
 
 logger = logging.getLogger(__name__)
 
 FIRST = "1_first"
-"""Groups are sorted: this one, of numbers that stand in their own group too, is on top."""
+"""Groups are sorted: this one is on top. Its numbers are in their own groups too."""
 _LOOKED_AT = (
     (r"env_runners/(success_rate|format_error_rate)", r"\1"),
     (r"evaluation/env_runners/success_rate", "evaluation_success_rate"),
@@ -36,61 +30,13 @@ _LOOKED_AT = (
 """Success, returns, replies that cannot be read, entropy, the gap between sampler and learner; and names there."""
 
 
-def _any(*names: str) -> str:
-    return f"(?=(?:{'|'.join(names)})(?:/|$))"
-
-
-_POLICY = "learners/(?!__all_modules__/)"
-_REPORTED = sorted({name for entry in OWN.values() for name in entry.metrics})
-_GROUPS = [
-    (re.compile(pattern), group)
-    for pattern, group in (
-        ("env_runners/games/", "each_game"),
-        (
-            "env_runners/"
-            + _any("success_rate", ".*returns?_(?:mean|min|max)", "win_rate", "draw_rate", "loss_rate", "measures"),
-            "2_success_and_return",
-        ),
-        (
-            "env_runners/" + _any(".*_per_s", "engine_busy_fraction", "(?:prompt|response)_tokens.*"),
-            "7_speed_and_size",
-        ),
-        ("env_runners/" + _any(*EPISODE_NAMES, *VINE_NAMES), "3_play"),
-        ("evaluation/" + _any(*RLLIB_EVALUATION), "rllib/evaluation"),
-        ("evaluation/(?:env_runners/)?", "4_evaluation"),
-        (
-            _POLICY
-            + "(?=[^/]+/(?:logprob_diff.*|first_minibatch_ratio_error|ratio"
-            + "|staleness.*|stale_fraction|importance_.*)$)",
-            "6_sampler_and_learner",
-        ),
-        (
-            _POLICY + "(?=[^/]+/(?:num_.*|padding_waste|trained_tokens.*|update_s|truncated_sequences)$)",
-            "7_speed_and_size",
-        ),
-        (_POLICY, "5_update"),
-        ("timers/(?=[^/]+_s$)", "7_speed_and_size"),
-        ("(?=overlap/)", "7_speed_and_size"),
-        ("(?=validation_loss|conversations_left_out)", "5_update"),
-        (_any(*_REPORTED, "num_env_steps_sampled_lifetime", "time_total_s"), "8_progress"),
-        (_any("done", "time_.*", "num_.*", "iterations_since_restore", "timers", "perf", "fault_tolerance"), "rllib"),
-        (_any("env_runners", "learners", "env_runner_group", "counters", "info", "custom_metrics", "config"), "rllib"),
-    )
-]
-"""Beginning of a number's name -> group; the first that fits counts, and what stands behind it is the name there."""
-_TUNES = "ray/tune/"
-
-
 def tags_of(name: str) -> list[str]:
-    """Tags of a number (``ray/tune/env_runners/success_rate``): in its group, and in the one to look at first."""
-    path = name.removeprefix(_TUNES)
-    tags = [path if "/" in path else f"others/{path}"]
-    for pattern, group in _GROUPS:
-        if found := pattern.match(path):
-            tags = [f"{group}/{path[found.end() :]}"]
-            break
-    tags += [f"{FIRST}/{found.expand(short)}" for full, short in _LOOKED_AT if (found := re.fullmatch(full, path))]
-    return tags
+    """Tags of a number (``ray/tune/env_runners/success_rate``): without Tune's prefix, and in the group to look at
+    first.
+    """
+    path = name.removeprefix("ray/tune/")
+    first = [f"{FIRST}/{found.expand(short)}" for full, short in _LOOKED_AT if (found := re.fullmatch(full, path))]
+    return [path if "/" in path else f"trial/{path}", *first]
 
 
 class TensorBoardFile(TBXLoggerCallback):  # type: ignore[misc]

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
-from collections.abc import Iterator, Sequence
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.algorithms.cluster.footprint import machine_mib
 from rllib_lmgame.algorithms.cluster.ray_cluster import (
-    check_temporary_directory,
-    init_ray,
     join,
     join_existing,
-    own_session,
-    patience,
     shut_down,
     start_local,
 )
 from rllib_lmgame.algorithms.cluster.trials import tell_trials_at_once
+from rllib_lmgame.base.errors import MissingDependencyError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.resources import (
     check_memory,
@@ -28,8 +29,6 @@ from rllib_lmgame.experiments.checks.resources import (
     node_here,
     trials_at_once,
 )
-from rllib_lmgame.experiments.run.dashboard import dashboard_line, include_dashboard, metrics_line, wants_dashboard
-from rllib_lmgame.experiments.run.options import RunOptions
 from rllib_lmgame.policies.model.carried_files import remove_unused
 
 
@@ -60,16 +59,9 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
         "logging_level": quieten_ray(options.verbosity),
         "runtime_env": options.runtime_env or None,
     }
-    cluster = None
     try:
-        if options.num_nodes:
-            cluster = _local_cluster(checked, options)
-            init_ray(address=cluster.address, **common)
-            started = True
-        else:
-            joined = options.address is None and join_existing(**common)
-            started = not joined and _start_or_join(checked, options, common)
-        if started:
+        joined = options.address is None and join_existing(**common)
+        if not joined and _start_or_join(checked, options, common):
             nodes = [node["Resources"] for node in ray.nodes()]
             check_placeable(checked, nodes)
             if options.memory_check:
@@ -82,16 +74,7 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
         yield
     finally:
         shut_down()
-        if cluster is not None:
-            cluster.shutdown()
         remove_unused()
-
-
-def head_address() -> str:
-    """Where the cluster's head listens; empty behind a Ray client."""
-    import ray
-
-    return "" if ray.util.client.ray.is_connected() else str(ray.get_runtime_context().gcs_address)
 
 
 def join_or_start(address: str | None, verbosity: int) -> None:
@@ -107,7 +90,7 @@ def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, co
     if options.address and options.address != "local":
         join(options.address, f"--ray-address {options.address}", **common)
         return False
-    num_cpus = _declared_cpus(checked, options)
+    num_cpus = cpus_to_declare(checked) if options.num_cpus is None else options.num_cpus
     # Ray would take its time to start before it is refused.
     check_placeable(checked, [node_here(num_cpus, options.num_gpus)])
     start_local(
@@ -120,24 +103,66 @@ def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, co
     return True
 
 
-def _declared_cpus(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
-    """CPUs to declare on one's own machine."""
-    return cpus_to_declare(checked) if options.num_cpus is None else options.num_cpus
+@dataclass(frozen=True)
+class RunOptions:
+    """What the user says of a run beside its experiments.
+
+    Attributes:
+        trust_checkpoint: Resume also an experiment that others can have written.
+        verbosity: 0: one line per iteration; 1: Tune's own output and what workers print; 2: debug output.
+        address: Ray cluster to join; ``None``: this machine's, else a new one.
+        num_cpus, num_gpus, object_store_memory: To declare in a new cluster (memory in bytes);
+            the machine's by default, or a trial's.
+        dashboard: Start Ray's dashboard; ``None``: on a terminal, where it is installed.
+        memory_check: Refuse a run that would not fit into the memory of this machine alone.
+        started: ``time.monotonic()`` when the command was given.
+    """
+
+    resume: bool = False
+    trust_checkpoint: bool = False
+    verbosity: int = 0
+    address: str | None = None
+    num_cpus: int | None = None
+    num_gpus: int | None = None
+    object_store_memory: int | None = None
+    dashboard: bool | None = None
+    memory_check: bool = True
+    runtime_env: dict[str, Any] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)
 
 
-def _local_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -> Any:
-    from ray.cluster_utils import Cluster
+def wants_dashboard(asked: bool | None) -> bool:
+    """Whether the dashboard is wanted; unless somebody said so (``asked``), where a person watches: on a terminal."""
+    return sys.stdout.isatty() if asked is None else asked
 
-    dashboard = include_dashboard(options.dashboard)
-    node = {"num_cpus": _declared_cpus(checked, options), "num_gpus": options.num_gpus or 0}
-    if options.object_store_memory is not None:
-        node["object_store_memory"] = options.object_store_memory
-    check_placeable(checked, [node_here(node["num_cpus"], node["num_gpus"])] * (options.num_nodes or 1))
-    check_temporary_directory()
-    cluster = Cluster()
-    with own_session(), patience():
-        cluster.add_node(**node, include_dashboard=dashboard)
-        for _ in range((options.num_nodes or 1) - 1):
-            cluster.add_node(**node)
-    cluster.wait_for_nodes()
-    return cluster
+
+def include_dashboard(asked: bool | None) -> bool | None:
+    """Whether a cluster started here gets a dashboard; ``None``: it does, and goes on without one that does not start.
+
+    Raises: MissingDependencyError: asked for, not installed.
+    """
+    installed = importlib.util.find_spec("aiohttp_cors") is not None
+    if asked and not installed:
+        raise MissingDependencyError(
+            "Ray's dashboard needs ray[default], which is not installed (pip install 'ray[default]')"
+        )
+    if not (installed and wants_dashboard(asked)):
+        return False
+    return asked
+
+
+def dashboard_line(url: str | None) -> str:
+    """What to say of the dashboard at ``url`` (host and port; empty without one)."""
+    if not url:
+        return "Ray dashboard: the cluster runs without it"
+    from ray._private.authentication.authentication_utils import is_token_auth_enabled
+
+    token = " (it asks for a token, which this prints: ray get-auth-token)" if is_token_auth_enabled() else ""
+    return f"Ray dashboard: http://{url}{token}"
+
+
+def metrics_line(nodes: Sequence[Mapping[str, Any]]) -> str:
+    """Where the nodes (of ``ray.nodes()``) show their Prometheus metrics; empty if nowhere."""
+    there = [(node.get("NodeManagerAddress"), node.get("MetricsExportPort")) for node in nodes if node.get("Alive")]
+    places = [f"http://{host}:{port}/metrics" for host, port in there if isinstance(port, int) and port > 0]
+    return f"Metrics for Prometheus: {', '.join(places)}" if places else ""

@@ -10,11 +10,11 @@
 
 from __future__ import annotations
 
-import functools
+import math
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -101,11 +101,24 @@ def handled_signals() -> Iterator[Interruption]:
             signal.signal(number, handler)
 
 
-class _Interruptible:
-    """Mix-in of a trial scheduler that pauses trials, which saves them, once the run is to stop."""
+class _Watched:
+    """Mix-in of a trial scheduler that passes over results without its metric (NaN), and pauses trials, which saves
+    them, once the run is to stop. Every trial that Tune adds is given to ``take``.
+    """
+
+    take: Callable[[Any], None] | None = None
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        if self.take is not None:
+            self.take(trial)
+        super().on_trial_add(tune_controller, trial)  # type: ignore[misc]
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        decision = super().on_trial_result(tune_controller, trial, result)  # type: ignore[misc]
+        value = result.get(self.metric)  # type: ignore[attr-defined]
+        if isinstance(value, float) and math.isnan(value):
+            decision = "CONTINUE"
+        else:
+            decision = super().on_trial_result(tune_controller, trial, result)  # type: ignore[misc]
         return "PAUSE" if INTERRUPTION.ending and decision == "CONTINUE" else decision
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
@@ -124,6 +137,7 @@ class _Interruptible:
         return None
 
 
-@functools.cache
-def interruptible(scheduler: type) -> type:
-    return type(f"Interruptible{scheduler.__name__}", (_Interruptible, scheduler), {"__module__": __name__})
+def watched(scheduler: type, take: Callable[[Any], None] | None = None) -> type:
+    """A trial scheduler like ``scheduler`` that does what this module promises."""
+    more = {"__module__": __name__} if take is None else {"__module__": __name__, "take": staticmethod(take)}
+    return type(scheduler.__name__, (_Watched, scheduler), more)

@@ -9,8 +9,7 @@ from typing import Any
 
 from rllib_lmgame.base.results import number_at
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, build_config
-from rllib_lmgame.experiments.run.cluster import running_cluster
-from rllib_lmgame.experiments.run.options import RunOptions
+from rllib_lmgame.experiments.run.cluster import RunOptions, running_cluster
 from rllib_lmgame.experiments.search.spaces import sample_points
 from rllib_lmgame.experiments.spec import ExperimentSpec
 from rllib_lmgame.telemetry.progress import duration, progress_line

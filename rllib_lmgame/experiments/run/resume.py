@@ -1,26 +1,35 @@
-"""``--resume``: going on with an experiment's saved trials.
+"""Runs of one experiment: ``--resume`` goes on with its saved trials, a second run has a directory of its own.
 
-Tune gives saved trials the settings they started with, whatever the file says now. Therefore:
-1. ``stop`` and ``max_failures`` of the file hold for saved trials too; those that the old ``stop`` ended go on.
-2. ``callbacks`` and ``report`` are made anew by every run.
-3. Any other change is refused before Ray starts, if the old settings can be read.
-4. If the saved trials cannot be loaded, the run ends and says why; Tune would start over.
+1. Tune gives saved trials the settings they started with, whatever the file says now. ``stop`` and ``max_failures`` of
+   the file hold for saved trials too; those that the old ``stop`` ended go on. ``callbacks`` and ``report`` are made
+   anew. Any other change is refused before Ray starts, if the old settings can be read.
+2. A trial goes on from its newest whole checkpoint, also one that Tune's state does not know yet.
+3. If the saved trials cannot be loaded, the run ends and says why; Tune would start over. The message names checkpoints
+   and the command to start from.
+4. Without ``--resume`` a run goes to ``NAME-2``, ``NAME-3``, ...; with it the last of these goes on. The lock of a
+   directory refuses a second run while the first still goes.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ray.tune import Callback
 
+from rllib_lmgame.algorithms.checkpoints.manifest import iteration_of, manifest_problem
+from rllib_lmgame.algorithms.checkpoints.paths import is_checkpoint
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.group import values_of
 from rllib_lmgame.base.json_files import write_json_to
+from rllib_lmgame.base.lock import is_running
+from rllib_lmgame.base.storage import is_uri
+from rllib_lmgame.experiments.results.files import ITERATION, RESULT_FILE, json_lines
 from rllib_lmgame.experiments.results.outcome import experiment_directory
-from rllib_lmgame.experiments.search.stopping import stopping_criteria
-from rllib_lmgame.experiments.spec import STOPS, ExperimentOptions, ExperimentSpec, dotted
+from rllib_lmgame.experiments.spec import STOPS, ExperimentOptions, ExperimentSpec, dotted, stopping_criteria
 
 SETTINGS_FILE = "settings.json"
 _MAY_CHANGE = {*STOPS, "max_failures", "callbacks", "report", "storage_path"}
@@ -105,17 +114,6 @@ class Resumption(Callback):
             raise CheckpointError("; ".join(filter(None, (refusal, self._ways_on()))))
 
 
-def with_settings_of(resumption: Resumption, scheduler: type) -> type:
-    """A trial scheduler like ``scheduler`` that shows every trial Tune adds to ``resumption``."""
-
-    class Resuming(scheduler):  # type: ignore[misc]
-        def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-            resumption.take(trial)
-            super().on_trial_add(tune_controller, trial)
-
-    return Resuming
-
-
 def _update(trial: Any, options: ExperimentOptions) -> None:
     criteria, last = stopping_criteria(options), trial.last_result
     ended = trial.status == "TERMINATED" and reached(trial.stopping_criterion, last)
@@ -150,3 +148,112 @@ def _difference(before: Any, now: Any, path: tuple[str, ...] = ()) -> tuple[str,
     return next(
         (d for key in {**before, **now} if (d := _difference(before.get(key), now.get(key), (*path, key)))), None
     )
+
+
+def is_started(directory: Path) -> bool:
+    """Whether there is a state to go on from, whole or not; a run killed before its first trial leaves none."""
+    return any(map(_has_trials, directory.glob("experiment_state-*.json")))
+
+
+def _has_trials(state: Path) -> bool:
+    """Whether a file of Tune's holds trials, or is damaged."""
+    try:
+        return bool(json.loads(state.read_bytes())["trial_data"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return True
+
+
+def ways_on(directory: Path, command: str) -> str:
+    """For a message: the newest whole checkpoints of an experiment without a state, each after ``command``."""
+    newest = [newest_whole(trial) for trial in sorted(directory.iterdir()) if trial.is_dir()]
+    commands = [f"{command} {checkpoint}" for checkpoint in newest if checkpoint is not None]
+    if not commands:
+        return "there is no whole checkpoint either"
+    return "\n  ".join(["start a new experiment from a checkpoint:", *commands])
+
+
+def newest_whole(trial: Path) -> Path | None:
+    """The newest whole and unaltered checkpoint in a trial's directory, of this package's algorithms only."""
+    found = sorted(trial.glob("checkpoint_*"), reverse=True)
+    return next((path for path in found if is_checkpoint(path) and manifest_problem(path) is None), None)
+
+
+def adopt_newest(trial: Any) -> None:
+    """Let a restored trial go on from its newest whole checkpoint, even one its state does not know.
+
+    A trial that took over another one's checkpoint (population-based training) stays with that.
+
+    Raises: CheckpointError: if it had checkpoints and none of them is whole.
+    """
+    directory = Path(trial.storage.trial_fs_path)
+    manager = trial.run_metadata.checkpoint_manager
+    registered = manager.latest_checkpoint_result
+    if registered is not None and Path(registered.checkpoint.path).parent != directory:
+        return
+    newest = newest_whole(directory)
+    if newest is None and registered is not None:
+        raise CheckpointError(
+            f"trial {trial.trial_id} has no whole checkpoint to go on from: "
+            f"{manifest_problem(Path(registered.checkpoint.path))}"
+        )
+    if newest is None or (registered is not None and Path(registered.checkpoint.path) == newest):
+        return
+    manager._checkpoint_results = [r for r in manager._checkpoint_results if Path(r.checkpoint.path).is_dir()]
+    known = {Path(r.checkpoint.path): r for r in manager._checkpoint_results}
+    if newest not in known:
+        known[newest] = _result_of(trial, newest)
+        manager.register_checkpoint(known[newest])
+    manager._latest_checkpoint_result = known[newest]
+    trial.storage.current_checkpoint_index = int(newest.name.rpartition("_")[2])
+    trial.run_metadata.invalidate_cache()
+    trial.invalidate_json_state()
+
+
+def _result_of(trial: Any, checkpoint: Path) -> Any:
+    from ray.train._internal.session import _TrainingResult
+    from ray.tune import Checkpoint
+
+    iteration = iteration_of(checkpoint)
+    lines = json_lines(checkpoint.parent / RESULT_FILE)
+    metrics = next((result for result in lines if result.get(ITERATION) == iteration), {ITERATION: iteration or 0})
+    return _TrainingResult(
+        checkpoint=Checkpoint(str(checkpoint), filesystem=trial.storage.storage_filesystem), metrics=metrics
+    )
+
+
+def place_runs(specs: Iterable[ExperimentSpec], *, resume: bool) -> None:
+    """Name this run of every experiment, with a notice if the name changes; for remote storage Tune does it itself."""
+    specs = list(specs)
+    taken = {spec.name for spec in specs}
+    for spec in specs:
+        if is_uri(experiment_directory(spec)):
+            continue
+        root = Path(experiment_directory(spec)).parent
+        has, runs = ((lambda name, of=of, root=root: of(root / name)) for of in (has_run, is_running))
+        name = run_name(spec.name, has, runs, resume=resume)
+        while name != spec.name and name in taken:
+            name += "-2"
+        if name != spec.name and resume:
+            spec.notices.append(f"{spec.name} was run several times; going on with the last one, {root / name}")
+        elif name != spec.name:
+            spec.notices.append(
+                f"{spec.name} has been run before: its results stay where they are, this run's go to {root / name}"
+            )
+        spec.name = name
+
+
+def run_name(name: str, has_run: Callable[[str], bool], is_running: Callable[[str], bool], *, resume: bool) -> str:
+    """The name of this run among the runs of ``name``: the last one's with ``resume``, else a new one."""
+    last = None
+    for number in itertools.count(1):
+        candidate = name if number == 1 else f"{name}-{number}"
+        if not has_run(candidate):
+            return candidate if last is None or not (resume or is_running(last)) else last
+        last = candidate
+    raise AssertionError("unreachable")
+
+
+def has_run(directory: Path) -> bool:
+    """Whether a directory holds the trials of a run, also of one whose state was lost."""
+    patterns = ("*experiment_state*", "*/result.json")
+    return any(next(directory.glob(pattern), None) for pattern in patterns) or is_running(directory)

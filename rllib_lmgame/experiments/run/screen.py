@@ -1,8 +1,8 @@
 """The live screen of a run on a terminal: lines of progress go by, below them stands how each trial does just now.
 
 Of each trial: its phase by name, with a bar where it is known how much there is to do. From the first result on its
-curve, how busy its engines were, what took its time, and the time left. Of one trial alone also a game: one that is
-being played, else the end of the last one in its log. Where output is no terminal there are plain lines alone.
+curve and the time left. Of one trial alone also a game that is being played. Where output is no terminal there are
+plain lines alone.
 """
 
 from __future__ import annotations
@@ -12,15 +12,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints.cards import Curve, newest_record
-from rllib_lmgame.base.results import number_at
+from rllib_lmgame.algorithms.checkpoints.cards import Curve
 from rllib_lmgame.base.text import printable, sparkline
-from rllib_lmgame.rollouts.log.text import episode_text
-from rllib_lmgame.telemetry.metrics import PHASES
-from rllib_lmgame.telemetry.phases import START, STARTING, Share, phase_of, shares_of
+from rllib_lmgame.telemetry.phases import STARTING, Share, phase_of, shares_of
 from rllib_lmgame.telemetry.progress import ProgressCallback
 from rllib_lmgame.telemetry.trial_names import names_of
 
@@ -39,10 +35,8 @@ class _Shown:
     phase: str = STARTING
     shares: dict[str, Share] = field(default_factory=dict)
     in_play: str = ""
-    result: dict[str, Any] = field(default_factory=dict)
     curve: Curve = field(default_factory=Curve)
     eta_s: float | None = None
-    game: str = ""
 
 
 def wanted() -> bool:
@@ -116,10 +110,7 @@ class LiveScreen(ProgressCallback):
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        shown = self._of(trial)
-        shown.result = dict(result)
-        shown.curve.add(result)
-        shown.game = _last_game(trial)
+        self._of(trial).curve.add(result)
         super().on_trial_result(iteration, trials, trial, result, **info)
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
@@ -146,46 +137,21 @@ class LiveScreen(ProgressCallback):
             lines += [f"[{self._names.get(name, name)}]"] * (len(shown) > 1) + trial_lines(trial)
         if len(shown) > MOST_TRIALS:
             lines.append(f"and {len(shown) - MOST_TRIALS} more")
-        if len(shown) == 1 and (game := shown[0][1].in_play or shown[0][1].game):
-            lines += ["", *game.splitlines()[-GAME_LINES:]]
+        if len(shown) == 1 and shown[0][1].in_play:
+            lines += ["", *shown[0][1].in_play.splitlines()[-GAME_LINES:]]
         return Text("\n".join(printable(line) for line in lines), no_wrap=True, overflow="ellipsis")
 
 
 def trial_lines(shown: _Shown) -> list[str]:
     """A trial in a few lines."""
     lines = [f"  {shown.phase}"]
-    if shown.phase in START:
-        over = START.index(shown.phase)
-        lines.append(f"  {'start':8} {bar(over / len(START))} {over} of {len(START)}")
     for what, share in shown.shares.items():
-        lines.append(f"  {what:8} {bar(share.done / max(1, share.of))} {share.done} of {share.of}")
+        full = round(min(1.0, share.done / max(1, share.of)) * BAR)
+        lines.append(f"  {what:8} {'█' * full}{'░' * (BAR - full)} {share.done} of {share.of}")
     if shown.curve.values:
         what = shown.curve.metric.rpartition("/")[2].replace("_", " ")
         lines.append(f"  {sparkline(shown.curve.values)}  {what} {shown.curve.values[-1]:.3f}")
-    busy = number_at(shown.result, "env_runners/engine_busy_fraction")
-    if busy is not None:
-        lines.append(f"  engines  {bar(busy)} {busy:.0%} busy")
-    spent = {phase.name: number_at(shown.result, f"timers/{key}") for key, phase in PHASES.items()}
-    whole = sum(seconds for seconds in spent.values() if seconds)
-    for name, seconds in spent.items():
-        if seconds and whole:
-            lines.append(f"  {name:8} {bar(seconds / whole)} {seconds:.2f} s")
     if shown.eta_s is not None:
         minutes, seconds = divmod(round(shown.eta_s), 60)
         lines.append(f"  {minutes}:{seconds:02d} left")
     return lines
-
-
-def bar(share: float) -> str:
-    """A share as a bar of :data:`BAR` characters."""
-    full = round(min(1.0, max(0.0, share)) * BAR)
-    return "█" * full + "░" * (BAR - full)
-
-
-def _last_game(trial: Any) -> str:
-    """The end of the last game in a trial's log, where there is one."""
-    try:
-        record = newest_record(Path(str(trial.path)) / "episodes")
-        return "" if record is None else episode_text(record)
-    except (KeyError, TypeError, AttributeError, ValueError):  # A log of another version.
-        return ""

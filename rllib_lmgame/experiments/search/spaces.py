@@ -1,6 +1,8 @@
 """Search spaces written in YAML: ``lr: {loguniform: [1e-6, 1e-4]}``, at any depth.
 
 The single key names a distribution. All values of ``grid_search`` are tried; others are drawn once per sample.
+``hyperparam_mutations``, which population-based training writes into the configurations of its trials, are nested like
+the configuration, with lists or search spaces as values. Tune checks them during the run; this does before.
 """
 
 from __future__ import annotations
@@ -8,9 +10,8 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,26 +26,17 @@ GRID = "grid_search"
 MAX_GRID_POINTS = 256
 
 
-@dataclass(frozen=True)
-class Distribution:
-    """One kind of search space, with numbers as arguments: bounds above zero, whole, the first less than the second."""
-
-    arguments: tuple[str, ...]
-    positive: bool = False
-    whole: bool = False
-    ordered: bool = True
-
-
-DISTRIBUTIONS: dict[str, Distribution] = {
-    "uniform": Distribution(("low", "high")),
-    "quniform": Distribution(("low", "high", "step")),
-    "loguniform": Distribution(("low", "high"), positive=True),
-    "qloguniform": Distribution(("low", "high", "step"), positive=True),
-    "randn": Distribution(("mean", "deviation"), ordered=False),
-    "randint": Distribution(("low", "high"), whole=True),
-    "qrandint": Distribution(("low", "high", "step"), whole=True),
-    "lograndint": Distribution(("low", "high"), positive=True, whole=True),
+DISTRIBUTIONS = {
+    "uniform": ("low", "high"),
+    "quniform": ("low", "high", "step"),
+    "loguniform": ("low", "high"),
+    "qloguniform": ("low", "high", "step"),
+    "randn": ("mean", "deviation"),
+    "randint": ("low", "high"),
+    "qrandint": ("low", "high", "step"),
+    "lograndint": ("low", "high"),
 }
+"""Ray Tune's, with their arguments."""
 _VALUES = ("choice", GRID)
 SEARCH_KEYS = (*DISTRIBUTIONS, *_VALUES, "sample_from")
 
@@ -99,28 +91,32 @@ def check_search_space(node: SearchNode, prefix: str = "config") -> None:
             raise ConfigError(where, f"expected package.module:function, got {describe(node.argument)}")
         import_path(node.argument, where)
     else:
-        _check_numbers(node, DISTRIBUTIONS[node.kind], where)
+        _check_numbers(node, where)
 
 
-def _check_numbers(node: SearchNode, distribution: Distribution, where: str) -> None:
-    values, last = node.argument, distribution.arguments[-1]
-    if not isinstance(values, list) or len(values) != len(distribution.arguments):
-        raise ConfigError(where, f"expected [{', '.join(distribution.arguments)}], got {describe(values)}")
-    for name, value in zip(distribution.arguments, values, strict=True):
+def _check_numbers(node: SearchNode, where: str) -> None:
+    names, values = DISTRIBUTIONS[node.kind], node.argument
+    if not isinstance(values, list) or len(values) != len(names):
+        raise ConfigError(where, f"expected [{', '.join(names)}], got {describe(values)}")
+    for name, value in zip(names, values, strict=True):
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
             raise ConfigError(where, f"{name} must be a number, got {describe(value)}")
-        if distribution.whole and int(value) != value:
+        if _is_whole(node) and int(value) != value:
             raise ConfigError(where, f"{name} must be a whole number, got {value}")
-    if distribution.ordered and not values[0] < values[1]:
+        if name in ("step", "deviation") and value <= 0:
+            raise ConfigError(where, f"{name} must be greater than 0, got {value}")
+        if name == "low" and "log" in node.kind and value <= 0:
+            raise ConfigError(where, f"low must be greater than 0, got {value}")
+    if names[0] == "low" and not values[0] < values[1]:
         raise ConfigError(where, f"low must be less than high, got {values}")
-    if distribution.positive and values[0] <= 0:
-        raise ConfigError(where, f"low must be greater than 0, got {values[0]}")
-    if last in {"step", "deviation"} and values[-1] <= 0:
-        raise ConfigError(where, f"{last} must be greater than 0, got {values[-1]}")
-    for name, value in zip(distribution.arguments[:-1], values, strict=False) if last == "step" else ():
+    for name, value in zip(names[:-1], values, strict=False) if names[-1] == "step" else ():
         steps = value / values[-1]
         if not (math.isfinite(steps) and math.isclose(steps, round(steps))):
             raise ConfigError(where, f"{name} must be a multiple of step, {values[-1]}; got {value}")
+
+
+def _is_whole(node: SearchNode) -> bool:
+    return "int" in node.kind
 
 
 def to_tune(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,8 +132,7 @@ def _tune_space(node: SearchNode) -> Any:
         return tune.choice(node.argument)
     if node.kind == "sample_from":
         return tune.sample_from(import_path(node.argument, dotted(node.path)))
-    values = [int(v) for v in node.argument] if DISTRIBUTIONS[node.kind].whole else [float(v) for v in node.argument]
-    return getattr(tune, node.kind)(*values)
+    return getattr(tune, node.kind)(*map(int if _is_whole(node) else float, node.argument))
 
 
 def substitute(config: Mapping[str, Any], values: Mapping[Path, Any]) -> dict[str, Any]:
@@ -150,64 +145,110 @@ def substitute(config: Mapping[str, Any], values: Mapping[Path, Any]) -> dict[st
     return result
 
 
-def sample_points(config: Mapping[str, Any], *, random_points: int = 4, seed: int = 0) -> Iterator[dict[str, Any]]:
+def sample_points(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Concrete configurations of a search space, for checking.
 
-    Grid points come first, at most :data:`MAX_GRID_POINTS`. Distributions give their extremes, then random values,
-    ``choice`` each value. ``sample_from`` is called as by Tune. Raises: ConfigError: if its function fails.
+    Every value of ``choice`` and both ends of a distribution occur, and the points of a grid, at most
+    :data:`MAX_GRID_POINTS`. ``sample_from`` is called as by Tune. Raises: ConfigError: if its function fails.
     """
     nodes = find_search_spaces(config)
-    if not nodes:
-        yield copy.deepcopy(dict(config))
-        return
-    rng = random.Random(seed)
     grids = [n for n in nodes if n.kind == GRID]
     functions = [n for n in nodes if n.kind == "sample_from"]
-    others = [n for n in nodes if n.kind not in {GRID, "sample_from"}]
-    rounds = max([random_points if others else 1, *(len(n.argument) if n.kind == "choice" else 2 for n in others)])
+    others = {n.path: _values(n) for n in nodes if n not in grids and n not in functions}
     points = list(itertools.islice(itertools.product(*(n.argument for n in grids)), MAX_GRID_POINTS))
-    for i in range(max(rounds, len(points))):
-        grid_values = points[i % len(points)]
-        point = substitute(config, {n.path: v for n, v in zip(grids, grid_values, strict=True)})
-        drawn = {n.path: _draw(n, i, rng) for n in others}
-        yield _call(functions, point, drawn) if functions else substitute(point, drawn)
+    for i in range(max(len(points), *map(len, others.values()), 1)):
+        drawn = {n.path: value for n, value in zip(grids, points[i % len(points)], strict=True)}
+        point = substitute(config, drawn | {path: values[i % len(values)] for path, values in others.items()})
+        for node in functions:
+            point = substitute(point, {node.path: _called(node, point)})
+        yield point
 
 
 def grid_size(config: Mapping[str, Any]) -> int:
     return math.prod(len(n.argument) for n in find_search_spaces(config) if n.kind == GRID)
 
 
-def _call(functions: Sequence[SearchNode], config: Mapping[str, Any], drawn: Mapping[Path, Any]) -> dict[str, Any]:
-    """The point with the values ``drawn``; Tune itself calls the functions, so they see what they see in a run."""
-    from ray import tune
-    from ray.tune.search.variant_generator import RecursiveDependencyError, generate_variants
-
-    spaces: dict[Path, Any] = {path: tune.choice([value]) for path, value in drawn.items()}
-    with asking(" or ".join(n.argument for n in functions), dotted(("config", *functions[0].path))):
-        try:
-            spaces.update({n.path: _tune_space(n) for n in functions})
-            ((_, point),) = generate_variants(substitute(config, spaces))
-        except (ValueError, RecursiveDependencyError) as error:
-            cause = error if error.__cause__ else error.__context__ or error
-            failed = next((n for n in functions if str(n.path) in str(error)), functions[0])
-            message = f"{failed.argument} fails: {type(cause).__name__}: {cause}"
-            raise ConfigError(dotted(("config", *failed.path)), message) from cause
-    return point
+def _called(node: SearchNode, point: Mapping[str, Any]) -> Any:
+    """What the function returns for the point, called as Tune calls it."""
+    with asking(node.argument, dotted(("config", *node.path))):
+        return _tune_space(node).sample(point)
 
 
-def _draw(node: SearchNode, i: int, rng: random.Random) -> Any:
-    """Value number ``i`` of one space: its extremes first, then random ones."""
+def _values(node: SearchNode) -> list[Any]:
+    """The values of a ``choice``, the ends of a distribution."""
     if node.kind == "choice":
-        return node.argument[i % len(node.argument)]
-    low, high = node.argument[0], node.argument[1]
+        return list(node.argument)
+    low, high = node.argument[:2]
     if node.kind == "randn":
-        return rng.gauss(low, high)
-    last = high - 1 if node.kind in {"randint", "lograndint"} else high
-    drawn = low if i == 0 else last if i == 1 else rng.uniform(low, last)
-    if "step" in DISTRIBUTIONS[node.kind].arguments:
-        drawn = round(drawn / node.argument[-1]) * node.argument[-1]
-    return round(drawn) if DISTRIBUTIONS[node.kind].whole else float(drawn)
+        return [float(low - high), float(low + high)]
+    if node.kind in ("randint", "lograndint"):  # Without the upper end.
+        high -= 1
+    return [int(low), int(high)] if _is_whole(node) else [float(low), float(high)]
 
 
-def describe_space(nodes: Sequence[SearchNode]) -> list[str]:
-    return [f"{dotted(n.path)}: {n.kind} {n.argument}" for n in nodes]
+MUTATIONS = "hyperparam_mutations"
+WHERE = f"scheduler.{MUTATIONS}"
+
+
+def tune_mutations(mutations: Any) -> dict[str, Any]:
+    """The mutations with Tune's own search spaces; a ``choice`` becomes a list. Raises: ConfigError: not drawable."""
+    space = _mutation_space(mutations)
+    choices = {node.path: list(node.argument) for node in find_search_spaces(space) if node.kind == "choice"}
+    return to_tune(substitute(space, choices))
+
+
+def mutated_points(config: Mapping[str, Any], mutations: Any) -> Iterator[dict[str, Any]]:
+    """Configurations that mutations can lead to: each value of a list, the ends of a search space.
+
+    Raises: ConfigError: if a nested key has no value to start from; Tune gives one to top-level keys only.
+    """
+    return sample_points(_mutated(config, _mutation_space(mutations)))
+
+
+def mutated_key(path: str, mutations: Any) -> str:
+    """Where a wrong value was written: ``path`` (``config.lr``) itself, or among the mutations."""
+    own = f"{WHERE}.{path.removeprefix('config.')}"
+    spaces = find_search_spaces(_mutation_space(mutations))
+    return own if own in {dotted((WHERE, *node.path)) for node in spaces} else path
+
+
+def _mutation_space(mutations: Any) -> dict[str, Any]:
+    """The mutations as a search space, checked: each list is a ``choice``."""
+    for node in find_search_spaces(mutations):
+        check_search_space(node, WHERE)
+        if node.kind in (GRID, "sample_from"):
+            why = "values are drawn again and again; write a list of values, or a distribution"
+            raise ConfigError(f"{dotted((WHERE, *node.path))}.{node.kind}", why)
+
+    def as_space(value: Any, where: str) -> Any:
+        if isinstance(value, list) and value:
+            if find_search_spaces(value):
+                raise ConfigError(where, "a list holds values, not search spaces")
+            return {"choice": value}
+        if not isinstance(value, Mapping) or not value:
+            spaces = ", ".join((*DISTRIBUTIONS, "choice"))
+            raise ConfigError(where, f"expected a list of values or one of {spaces}, got {describe(value)}")
+        return value if _is_space(value) else {key: as_space(item, f"{where}.{key}") for key, item in value.items()}
+
+    if not isinstance(mutations, Mapping) or not mutations:
+        raise ConfigError(WHERE, f"expected key -> list of values or search space, got {describe(mutations)}")
+    return {key: as_space(value, f"{WHERE}.{key}") for key, value in mutations.items()}
+
+
+def _is_space(value: Any) -> bool:
+    return any(not node.path for node in find_search_spaces(value))
+
+
+def _mutated(config: Mapping[str, Any], space: Mapping[str, Any], path: Path = ()) -> dict[str, Any]:
+    """The configuration with search spaces in the place of mutated values."""
+    result = dict(config)
+    for key, value in space.items():
+        own = (*path, key)
+        if path and key not in config:
+            why = f"there is no value to start from; set {dotted(('config', *own))} too"
+            raise ConfigError(dotted((WHERE, *own)), why)
+        if _is_space(value) or key not in config:
+            result[key] = value
+        else:
+            result[key] = _mutated(config[key] if isinstance(config[key], Mapping) else {}, value, own)
+    return result

@@ -82,22 +82,25 @@ class Core(ABC):
         prompt, sampling = request.prompt_ids, request.sampling
         if request.adapter not in self.adapters:
             return "the engine was given no adapter" + ("" if request.adapter is None else f" {request.adapter}")
-        if not prompt:
-            return "the prompt is empty"
-        if min(prompt) < 0 or max(prompt) >= self.vocab_size:
-            token = max(prompt) if min(prompt) >= 0 else min(prompt)
-            return f"prompt token {token} is outside the vocabulary of {self.vocab_size}"
-        if len(prompt) >= self.context_length:
-            return f"the prompt has {len(prompt)} tokens; with a reply the context holds {self.context_length}"
+        replies = request.choices if request.scored is None else (request.scored,)
+        if not prompt or (replies is not None and not (replies and all(replies))):
+            return "the prompt, a choice or the reply to be scored is empty"
+        parts = (prompt, *(replies or ()))
+        lowest, highest = min(map(min, parts)), max(map(max, parts))
+        if lowest < 0 or highest >= self.vocab_size:
+            token = highest if lowest >= 0 else lowest
+            return f"token {token} is outside the vocabulary of {self.vocab_size}"
+        longest = max(map(len, replies)) if replies else 1
+        room = self.context_length - (request.scored is not None)  # vLLM needs one more behind what it scores.
+        if len(prompt) + longest > room:
+            return f"the prompt has {len(prompt)} tokens, the reply {longest}; the context holds {room}"
         if sampling.max_tokens < 1:
             return f"max_tokens must be at least 1, got {sampling.max_tokens}"
         if sampling.temperature < 0 or not 0 < sampling.top_p <= 1 or sampling.top_k < 0:
             return f"impossible sampling: {sampling}"
         if sampling.stop_texts and (problem := self.ends.problem()):
             return problem
-        return choices_error(request, self.vocab_size, self.context_length) or scored_error(
-            request, self.vocab_size, self.context_length
-        )
+        return choices_error(request)
 
 
 def tied_embeddings(config: Mapping[str, Any]) -> bool:
@@ -106,46 +109,14 @@ def tied_embeddings(config: Mapping[str, Any]) -> bool:
     return bool(config.get("tie_word_embeddings", (text or {}).get("tie_word_embeddings", False)))
 
 
-def choices_error(request: GenerationRequest, vocab_size: int, context_length: int) -> str | None:
+def choices_error(request: GenerationRequest) -> str | None:
     """What is wrong with the choices, or ``None``. Each must end with a stop token, its only one, or a stop text."""
-    choices = request.choices
-    if choices is None:
-        return None
-    if not choices:
-        return "no choices to choose from; leave `choices` out or give at least one"
     stops = set(request.sampling.stop_token_ids)
-    for choice in choices:
-        if not choice or (choice[-1] not in stops and not request.sampling.stop_texts):
+    for choice in request.choices or ():
+        if choice[-1] not in stops and not request.sampling.stop_texts:
             return f"choice {tuple(choice)} does not end with one of the stop tokens {tuple(sorted(stops))}"
         if stops.intersection(choice[:-1]):
             return f"choice {tuple(choice)} holds a stop token before its end"
-        if not all(0 <= token < vocab_size for token in choice):
-            return f"choice {tuple(choice)} holds a token outside the vocabulary of {vocab_size}"
-    longest = max(map(len, choices))
-    if longest > request.sampling.max_tokens:
-        return f"the longest choice has {longest} tokens, max_tokens is {request.sampling.max_tokens}"
-    if len(request.prompt_ids) + longest > context_length:
-        return (
-            f"prompt of {len(request.prompt_ids)} tokens and choice of {longest} do not fit the context of "
-            f"{context_length}"
-        )
-    return None
-
-
-def scored_error(request: GenerationRequest, vocab_size: int, context_length: int) -> str | None:
-    """What is wrong with the reply to be scored, or ``None``. vLLM needs room for one more token behind it."""
-    scored = request.scored
-    if scored is None:
-        return None
-    if request.choices is not None:
-        return "a reply to be scored is not chosen: leave `choices` out"
-    if not scored:
-        return "the reply to be scored is empty"
-    if not all(0 <= token < vocab_size for token in scored):
-        return f"the reply to be scored holds a token outside the vocabulary of {vocab_size}"
-    if len(request.prompt_ids) + len(scored) >= context_length:
-        return (
-            f"prompt of {len(request.prompt_ids)} tokens and reply of {len(scored)} to be scored, and one more, do not "
-            f"fit the context of {context_length}"
-        )
+        if len(choice) > request.sampling.max_tokens:
+            return f"choice {tuple(choice)} has {len(choice)} tokens, max_tokens is {request.sampling.max_tokens}"
     return None

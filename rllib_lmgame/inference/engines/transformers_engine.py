@@ -22,7 +22,6 @@ from rllib_lmgame.inference.engines.sampling import draw, processed_logprobs
 from rllib_lmgame.inference.engines.slot_cache import SlotCache
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.protocol import ChoiceCursor, EngineStats, Generation, GenerationRequest, StopReason
-from rllib_lmgame.inference.registry import TRANSFORMERS
 from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
 from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
 from rllib_lmgame.policies.model.action_values import PlayedValues, load_values, split_values
@@ -345,4 +344,3 @@ def _load_model(model_dir: str, arguments: Mapping[str, Any]) -> Any:
 
 class TransformersEngine(ThreadedEngine):
     core_class = TransformersCore
-    entry = TRANSFORMERS

@@ -64,29 +64,13 @@ NOT_WEIGHTS = (".inv_freq", ".masked_bias")
 """How buffers end that old checkpoints hold beside the weights."""
 
 
-def environment(options: InferenceOptions) -> dict[str, str]:
-    """Environment of the engine's process, set before torch and vLLM are imported."""
-    values = {
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_USE_V2_MODEL_RUNNER": "0",  # the second runner has another interface for logits processors
-        "VLLM_NO_USAGE_STATS": "1",
-        "DO_NOT_TRACK": "1",
-        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
-    }
-    if not options.on_gpu:
-        values |= {"OMP_NUM_THREADS": str(options.threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-        if options.enforce_eager is not False:
-            values["TORCHDYNAMO_DISABLE"] = "1"  # the sampler compiles a helper (5 s) even with enforce_eager
-    return values
-
-
 class VLLMCore(Core):
     """One vLLM engine core. Constructing it loads the model."""
 
     def __init__(
         self, model_dir: str, options: InferenceOptions, context_length: int, seed: int, trust_remote_code: bool
     ) -> None:
-        os.environ.update(environment(options))
+        os.environ.update(VLLM().variables(options))
         self._on_cpu = not options.on_gpu
         _check_installed(self._on_cpu)
         from vllm.v1.engine.core_client import InprocClient
@@ -278,7 +262,6 @@ class VLLMCore(Core):
 
 class VLLMEngine(ThreadedEngine):
     core_class = VLLMCore
-    entry = VLLM
 
 
 def load_into_worker(worker: Any, source: Mapping[str, Any] | str) -> None:

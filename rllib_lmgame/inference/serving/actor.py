@@ -42,7 +42,6 @@ from rllib_lmgame.inference.protocol import (
     encode_generations,
     failed,
 )
-from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.inference.weights import AdapterBundle, WeightBundle, unpack_state
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
@@ -72,7 +71,7 @@ class EngineSpec:
 
 def make_engine(spec: EngineSpec) -> InferenceEngine:
     """The engine ``spec`` describes, not started."""
-    cls = find_engine(spec.options.engine).engine_class()
+    cls = spec.options.engine.engine_class()
     model = spec.model if isinstance(spec.model, str) else str(spec.model.directory())
     settings = {name: getattr(spec, name) for name in ("context_length", "seed", "version", "trust_remote_code")}
     if spec.tokenizer is not None and "tokenizer" in inspect.signature(cls).parameters:

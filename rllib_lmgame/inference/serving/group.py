@@ -15,7 +15,6 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rllib_lmgame.base.threads import AUTO, threads_here
 from rllib_lmgame.inference.protocol import EngineDeadError, EngineStats
-from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
 from rllib_lmgame.inference.serving.client import address
 from rllib_lmgame.inference.serving.interruption import StopRequest
@@ -434,7 +433,7 @@ def _actor_options(
         "max_task_retries": 0,
         "max_concurrency": MAX_CONCURRENCY,
     }
-    environment = find_engine(options.engine).variables(options)
+    environment = options.engine.variables(options)
     if environment:
         values["runtime_env"] = {"env_vars": environment}
     if placement_group is not None:

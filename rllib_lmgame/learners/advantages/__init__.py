@@ -4,12 +4,9 @@ from rllib_lmgame.learners.advantages.inputs import (
     AdvantageInputs,
     Estimator,
     advantage_inputs,
-    estimator_state,
     monte_carlo_returns,
     normalize,
     normalize_compared,
-    resolve_estimator,
-    restore_estimator,
     token_gae,
 )
 
@@ -17,11 +14,8 @@ __all__ = [
     "AdvantageInputs",
     "Estimator",
     "advantage_inputs",
-    "estimator_state",
     "monte_carlo_returns",
     "normalize",
     "normalize_compared",
-    "resolve_estimator",
-    "restore_estimator",
     "token_gae",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rllib_lmgame.base.group import Group, option
+from rllib_lmgame.base.group import option, tag
 from rllib_lmgame.learners.advantages.inputs import (
     AdvantageInputs,
     Estimator,
@@ -15,13 +15,14 @@ from rllib_lmgame.learners.advantages.inputs import (
 )
 
 
-class GAE(Group, Estimator):
+class GAE(Estimator):
     """``A_t = r_t + gamma V_{t+1} - V_t + gamma lambda A_{t+1}``, from token to token (arXiv 1506.02438).
 
     VAPO's lambda (arXiv 2504.05118) grows with the ``l`` tokens of a trajectory: ``max(0, 1 - 1 / (alpha l))``.
     The value function's target keeps the configured lambda (VC-PPO, arXiv 2503.01491).
     """
 
+    type: str = tag("gae", "Its name.")
     length_adaptive: float | None = option(
         None,
         "alpha of VAPO (2504.05118): lambda of a trajectory of l tokens is 1 - 1 / (alpha l), at least 0. Null takes "
@@ -46,6 +47,8 @@ class TurnGAE(Estimator):
     turn has the turn's advantage. ``V`` after the last turn is ``bootstrap``.
     """
 
+    type: str = tag("turn_gae", "Its name.")
+
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
         return inputs.turn_per_token(_turn_advantages(inputs, inputs.lam)).astype(np.float32)
 
@@ -65,7 +68,7 @@ def _turn_advantages(inputs: AdvantageInputs, lam: float) -> np.ndarray:
     return discounted_sums(deltas, inputs.gamma * lam, ranges)
 
 
-class BilevelGAE(Group, Estimator):
+class BilevelGAE(Estimator):
     """At the last token of a turn GAE from turn end to turn end; before it GAE inside the turn, from token to token
     (RAGEN, arXiv 2504.20073; VAGEN, arXiv 2510.16907).
 
@@ -76,6 +79,7 @@ class BilevelGAE(Group, Estimator):
     reply does not dilute what comes after it.
     """
 
+    type: str = tag("bilevel_gae", "Its name.")
     turn_gamma: float | None = option(None, "Discount per turn; null takes `gamma`, which then is both.", ge=0, le=1)
     turn_lambda: float | None = option(None, "Lambda per turn; null takes `lambda`.", ge=0, le=1)
 

@@ -6,11 +6,9 @@ out; one that is alone in its group has advantage 0.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
-from rllib_lmgame.base.group import Group, option
+from rllib_lmgame.base.group import option, tag
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, Estimator, discounted_sums
 
 ROUNDING = 1e-6
@@ -37,11 +35,12 @@ class GroupRelative(Estimator):
         raise NotImplementedError
 
 
-class GRPO(Group, GroupRelative):
+class GRPO(GroupRelative):
     """``(R - mean) / (std + epsilon)`` of the group; ``std`` over its number less one, as TRL and verl have it
     (DeepSeekMath, arXiv 2402.03300, sec. 4.1.2).
     """
 
+    type: str = tag("grpo", "Its name.")
     std_epsilon: float = option(1e-6, "Added to the deviation.", gt=0)
 
     def of_trajectories(self, returns: np.ndarray, groups: np.ndarray, episodes: np.ndarray) -> np.ndarray:
@@ -52,6 +51,8 @@ class GRPO(Group, GroupRelative):
 class DrGRPO(GroupRelative):
     """``R - mean`` of the group (Dr. GRPO, arXiv 2503.20783): a level won by half counts no more than another."""
 
+    type: str = tag("dr_grpo", "Its name.")
+
     def of_trajectories(self, returns: np.ndarray, groups: np.ndarray, episodes: np.ndarray) -> np.ndarray:
         return returns - group_means(returns, groups)
 
@@ -61,6 +62,8 @@ class RLOO(GroupRelative):
 
     Two seats of one role in one episode depend on each other, so neither is a baseline for the other.
     """
+
+    type: str = tag("rloo", "Its name.")
 
     def of_trajectories(self, returns: np.ndarray, groups: np.ndarray, episodes: np.ndarray) -> np.ndarray:
         _, number = np.unique(episodes.astype(str), return_inverse=True)
@@ -78,6 +81,8 @@ class MaxRL(GroupRelative):
     returns' size is a rounding error and counts as 0.
     """
 
+    type: str = tag("max_rl", "Its name.")
+
     def of_trajectories(self, returns: np.ndarray, groups: np.ndarray, episodes: np.ndarray) -> np.ndarray:
         means = group_means(returns, groups)
         positive = means > ROUNDING * group_means(np.abs(returns), groups)
@@ -87,7 +92,7 @@ class MaxRL(GroupRelative):
 EPISODES, STEPS = AVERAGES = ("episodes", "steps")
 
 
-class GiGPO(Group, Estimator):
+class GiGPO(Estimator):
     """``A_episode + w A_step``: ``grpo``'s, and the return from a turn on (``gamma`` per turn) against that of the
     group's turns before which the player saw the same text (GiGPO, arXiv 2505.10978).
 
@@ -95,6 +100,7 @@ class GiGPO(Group, Estimator):
     which nobody else saw that text has 0. ``F`` is the deviation (over the number less one) plus ``std_epsilon``, or 1.
     """
 
+    type: str = tag("gigpo", "Its name.")
     step_weight: float = option(1.0, "`w`.", ge=0)
     average: str = option(
         EPISODES,
@@ -105,9 +111,9 @@ class GiGPO(Group, Estimator):
     divide_by_std: bool = option(True, "Whether `F` is the deviation; else 1.")
     std_epsilon: float = option(1e-6, "Added to the deviation.", gt=0)
 
-    needs_groups: ClassVar[bool] = True
-    needs_critic: ClassVar[bool] = False
-    own_scale: ClassVar[bool] = True
+    needs_groups = True
+    needs_critic = False
+    own_scale = True
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
         of_turns = self._of_episodes(inputs) + self.step_weight * self._of_steps(inputs)

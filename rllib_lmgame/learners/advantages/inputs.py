@@ -1,20 +1,16 @@
-"""Advantage estimators: what they are given, what they share, what one is, and how one is made from a setting."""
+"""Advantage estimators: what they are given, what they share, and what one is."""
 
 from __future__ import annotations
 
-import inspect
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from rllib_lmgame.base.errors import CheckpointError, ConfigError
-from rllib_lmgame.base.group import describe
-from rllib_lmgame.base.plugin import asking
-from rllib_lmgame.settings.plugins import ESTIMATORS, check_call, made
-from rllib_lmgame.settings.sections.token_ppo import BASELINE_DECAY, GROUP, NORMALIZE_MODES
+from rllib_lmgame.base.group import Group, tag
+from rllib_lmgame.base.plugin import import_path
+from rllib_lmgame.settings.sections.token_ppo import GROUP, NORMALIZE_MODES
 
 if TYPE_CHECKING:
     from rllib_lmgame.learners.data.batching import TokenBatch
@@ -58,9 +54,10 @@ class AdvantageInputs:
         old_logprobs, rollout_logprobs: float32 ``[A]``; of the learner before the update, and of the sampler.
         ref_logprobs: float32 ``[A]``; of the reference model, with ``token_ppo.kl`` or where the estimator asks for it.
         gamma, lam: Discount and lambda of GAE, per action token or per turn, as the estimator takes them.
-        baseline_decay: Decay of a running baseline, per batch.
         reward_scale: What the game's own rewards were multiplied by; it may change on resume.
         reward_scales: The same of games that have one of their own, by name.
+        memory: Of the estimator, which may change it: JSON, the same on all learners. Later updates and checkpoints
+            have it.
         all_reduce: Sum over all learners; all must call it alike, also those without tokens.
     """
 
@@ -83,9 +80,9 @@ class AdvantageInputs:
     turn_values: np.ndarray | None = None
     gamma: float = 1.0
     lam: float = 1.0
-    baseline_decay: float = BASELINE_DECAY
     reward_scale: float = 1.0
     reward_scales: Mapping[str, float] = field(default_factory=dict)
+    memory: dict[str, Any] = field(default_factory=dict)
     all_reduce: AllReduce = alone
 
     @property
@@ -122,9 +119,9 @@ def advantage_inputs(
     lam: float,
     ranks: Ranks,
     with_reference: bool = False,
-    baseline_decay: float = BASELINE_DECAY,
     reward_scale: float = 1.0,
     reward_scales: Mapping[str, float] | None = None,
+    memory: dict[str, Any] | None = None,
 ) -> AdvantageInputs:
     """Inputs of a batch whose ``values``, ``old_logprobs`` and ``bootstrap_values`` are filled. All learners must call.
 
@@ -152,9 +149,9 @@ def advantage_inputs(
         ref_logprobs=_read_only(batch.ref_logprobs) if with_reference else None,
         gamma=gamma,
         lam=lam,
-        baseline_decay=baseline_decay,
         reward_scale=reward_scale,
         reward_scales=reward_scales or {},
+        memory={} if memory is None else memory,
         all_reduce=ranks.sum,
     )
 
@@ -296,16 +293,13 @@ def discounted_sums(terms: np.ndarray, factor: float | np.ndarray, offsets: np.n
     return sums
 
 
-_TAKES = "an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.inputs)"
+class Estimator(Group):
+    """From what is known of an update to the advantage of each of its action tokens; its fields are its options.
 
-
-class Estimator:
-    """From what is known of an update to the advantage of each of its action tokens.
-
-    A user's own may be a function, or an object or class with those attributes below that it needs. Of a class every
-    policy gets an object of its own; the options of a class that is a :class:`~rllib_lmgame.base.group.Group`, or its
-    arguments, are checked by their annotations.
+    An estimator of your own derives from this, or is a function of :class:`AdvantageInputs`.
     """
+
+    type: str = tag("", "Its name, or `package.module:Class`.")
 
     needs_critic: ClassVar[bool] = True
     """It reads ``values`` or ``bootstrap``: there is a value function."""
@@ -335,70 +329,13 @@ class Estimator:
         """
         return monte_carlo_returns(inputs) if monte_carlo else token_gae(inputs) + inputs.values
 
-    def get_state(self) -> Any:
-        """What the checkpoint keeps of it: JSON, equal on all learners; ``None`` for nothing."""
-        return None
-
-    def set_state(self, state: Any) -> None:
-        """Undo :meth:`get_state`."""
-
     def normalize_mode(self, chosen: str | None) -> str:
         """How its advantages are normalised: as ``normalize_advantages`` says, or as suits them."""
         return chosen or ("none" if self.own_scale else "batch")
 
 
-class Foreign(Estimator):
-    """A function or an object that does not derive from :class:`Estimator`: what it does not say is as there."""
-
-    def __init__(self, found: Any) -> None:
-        self._found = found
-        for name in (*Estimator.__annotations__, "value_targets", "get_state", "set_state"):
-            if hasattr(found, name):
-                setattr(self, name, getattr(found, name))
+class FunctionEstimator(Estimator):
+    """A function of :class:`AdvantageInputs` at an import path; it has a value function."""
 
     def __call__(self, inputs: AdvantageInputs, /) -> np.ndarray:
-        advantages: np.ndarray = self._found(inputs)
-        return advantages
-
-
-def resolve_estimator(choice: str | Mapping[str, Any]) -> Estimator:
-    """The estimator of a name or ``package.module:name``, or of a mapping with it as ``type`` and its options.
-
-    Raises: ConfigError: No such estimator, unknown options, or it does not take :class:`AdvantageInputs`.
-    """
-    key = ESTIMATORS.key
-    name, options = ESTIMATORS.split(choice)
-    found = ESTIMATORS.find(name)
-    if inspect.isclass(found):
-        found = made(found, name, key, options)
-    elif options:
-        raise ConfigError(f"{key}.{next(iter(options))}", f"`{name}` takes no options")
-    check_call(found, name, key, _TAKES, None)
-    with asking(f"asking `{name}`", key):
-        estimator = found if isinstance(found, Estimator) else Foreign(found)
-        says: dict[str, Any] = {attribute: getattr(estimator, attribute) for attribute in Estimator.__annotations__}
-        wanted = says["state_rollouts"]
-        if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 0:
-            raise ConfigError(key, f"its state_rollouts must be a whole number of at least 0, got {describe(wanted)}")
-    return estimator
-
-
-def estimator_state(name: str, estimator: Estimator) -> Any:
-    """What the estimator of this name remembers, or ``None``. Raises: ConfigError: JSON cannot hold it."""
-    try:
-        return json.loads(json.dumps(estimator.get_state()))
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            ESTIMATORS.key, f"what `{name}`.get_state() gives cannot be saved as JSON: {error}"
-        ) from error
-
-
-def restore_estimator(estimator: Estimator, state: Any) -> None:
-    """Give an estimator back what it remembered. Raises: CheckpointError: It cannot read it."""
-    try:
-        estimator.set_state(state)
-    except Exception as error:
-        raise CheckpointError(
-            f"what {ESTIMATORS.key} remembers cannot be restored, the checkpoint is damaged: "
-            f"{type(error).__name__}: {error}"
-        ) from error
+        return import_path(self.type, "token_ppo.advantage_estimator")(inputs)  # type: ignore[no-any-return]

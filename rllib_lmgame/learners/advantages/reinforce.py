@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from rllib_lmgame.base.group import tag
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, Estimator, normalize, rewards_to_go
 
 
 class Reinforce(Estimator):
     """``G_t = r_t + gamma G_{t+1}``, nothing after a cut and without a baseline (Williams 1992)."""
+
+    type: str = tag("reinforce", "Its name.")
 
     needs_critic = False
     own_scale = True
@@ -25,6 +28,8 @@ class ReinforcePP(Estimator):
 
     The paper's return counts a KL penalty on each token; here it does where the rewards of the update do.
     """
+
+    type: str = tag("reinforce_pp", "Its name.")
 
     needs_critic = False
     own_scale = True

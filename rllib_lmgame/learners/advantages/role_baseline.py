@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
+from rllib_lmgame.base.errors import CheckpointError
+from rllib_lmgame.base.group import Scheduled, option, tag
 from rllib_lmgame.base.json_files import number_of
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, Estimator, rewards_to_go
+
+Baselines = dict[tuple[str, str], float]
+"""By game and role, in scaled rewards."""
 
 
 class RoleBaseline(Estimator):
@@ -20,56 +22,49 @@ class RoleBaseline(Estimator):
     episode: the same with a reward at the end alone and ``gamma: 1``.
     """
 
+    type: str = tag("rae", "Its name.")
+    baseline_decay: Scheduled[float] = option(
+        0.95, "With every batch `baseline = decay * baseline + (1 - decay) * the batch's mean return`.", ge=0, le=1
+    )
+
     needs_critic = False
     keeps_baseline = True
 
-    def __init__(self) -> None:
-        self.baselines: dict[tuple[str, str], float] = {}
-        """By game and role; in rewards scaled by :attr:`reward_scales`."""
-        self.reward_scales: dict[str, float] = {}
-        """By game, of the last batch; none before any."""
-
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
-        self._follow_scales(inputs)
+        baselines = remembered_baselines(inputs)
         returns = rewards_to_go(inputs)
         names = [(game, role) for game in inputs.game_names for role in inputs.role_names]
         seats = inputs.games * len(inputs.role_names) + inputs.roles
         played = np.diff(inputs.offsets) > 0
-        self._take_in(names, seats[played], returns[inputs.offsets[:-1][played]], inputs)
-        baselines = np.array([self.baselines.get(name, 0.0) for name in names])
-        return (returns - inputs.per_token(baselines[seats])).astype(np.float32)
-
-    def _take_in(
-        self, names: list[tuple[str, str]], seats: np.ndarray, returns: np.ndarray, inputs: AdvantageInputs
-    ) -> None:
-        """A batch's returns, of all learners: ``seats`` says whose each is, as a place in ``names``."""
+        firsts = returns[inputs.offsets[:-1][played]]
         counts, sums = inputs.all_reduce(
-            np.stack([np.bincount(seats, weights=weights, minlength=len(names)) for weights in (None, returns)])
+            np.stack([np.bincount(seats[played], weights=w, minlength=len(names)) for w in (None, firsts)])
         )
         for place in np.flatnonzero(counts).tolist():
             name, mean = names[place], float(sums[place] / counts[place])
-            before = self.baselines.get(name, mean)
-            self.baselines[name] = inputs.baseline_decay * before + (1.0 - inputs.baseline_decay) * mean
+            before = baselines.get(name, mean)
+            baselines[name] = self.baseline_decay * before + (1.0 - self.baseline_decay) * mean
+        games = {*inputs.game_names, *(game for game, _ in baselines)}
+        inputs.memory["baselines"] = [[*name, value] for name, value in sorted(baselines.items())]
+        inputs.memory["reward_scales"] = {game: inputs.scale_in(game) for game in sorted(games)}
+        of_names = np.array([baselines.get(name, 0.0) for name in names])
+        return (returns - inputs.per_token(of_names[seats])).astype(np.float32)
 
-    def _follow_scales(self, inputs: AdvantageInputs) -> None:
-        """With another ``reward_scale`` after a resume, baselines are those of the same rewards."""
-        scales = {game: inputs.scale_in(game) for game in (*inputs.game_names, *(game for game, _ in self.baselines))}
-        for (game, role), value in self.baselines.items():
-            before = self.reward_scales.get(game, scales[game])
-            if scales[game] != before:
-                self.baselines[game, role] = value * scales[game] / before
-        self.reward_scales = scales
 
-    def get_state(self) -> dict[str, Any]:
-        baselines = [[*name, value] for name, value in sorted(self.baselines.items())]
-        return {"baselines": baselines, "reward_scales": dict(self.reward_scales)}
+def remembered_baselines(inputs: AdvantageInputs) -> Baselines:
+    """What was kept, in rewards of the present scale: a run may go on with another one.
 
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        self.baselines = {
-            (str(game), str(role)): number_of(value, f"the baseline of {role} in {game}")
-            for game, role, value in state["baselines"]
-        }
-        self.reward_scales = {
-            str(game): number_of(scale, f"reward_scales of {game}", above=0)
-            for game, scale in state.get("reward_scales", {}).items()
-        }
+    Raises: CheckpointError: it is none.
+    """
+    baselines: Baselines = {}
+    try:
+        scales = inputs.memory.get("reward_scales", {})
+        for game, role, value in inputs.memory.get("baselines", ()):
+            number, now = number_of(value, f"the baseline of {role} in {game}"), inputs.scale_in(game)
+            before = number_of(scales.get(game, now), f"reward_scales of {game}", above=0)
+            baselines[str(game), str(role)] = number if before == now else number * now / before
+    except (AttributeError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"what token_ppo.advantage_estimator remembers cannot be restored, the checkpoint is damaged: {error}"
+        ) from error
+    return baselines

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
-from rllib_lmgame.base.group import Group, option
+from rllib_lmgame.base.group import option, tag
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, Estimator, next_values
 
 
-class Vine(Group, Estimator):
+class Vine(Estimator):
     """``A_u = R_u + gamma V_{u+1} - V_u`` of turn ``u``, ``gamma`` per turn (VinePPO, arXiv 2410.01679).
 
     ``V`` is the mean return of rollouts from the state before the turn, by the policy that played it. After the last
     turn it is 0, also where the trajectory was cut short: rollouts from earlier states end there too.
     """
 
+    type: str = tag("vine", "Its name.")
     rollouts: int = option(9, "Rollouts from each state; the paper's number.", ge=1)
 
-    needs_critic: ClassVar[bool] = False
+    needs_critic = False
 
     @property
     def state_rollouts(self) -> int:  # type: ignore[override]

@@ -11,7 +11,7 @@ import torch
 from rllib_lmgame.learners.engines.torch_engine import UpdateEngine
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.policies.model.network import PolicyNetwork
-from rllib_lmgame.settings.sections.token_ppo import EMA, REFRESH, ReferenceOptions
+from rllib_lmgame.settings.sections.token_ppo import EMAReference, InitialReference
 
 
 class Reference:
@@ -24,7 +24,7 @@ class Reference:
     def __init__(
         self,
         module: PolicyNetwork,
-        options: ReferenceOptions,
+        options: InitialReference,
         ranks: Ranks,
         weights: Mapping[str, torch.Tensor],
     ) -> None:
@@ -33,7 +33,7 @@ class Reference:
         self._ranks = ranks
         self._rounds = any(tensor.dtype != torch.float32 for tensor in self._parameters().values())
         self._exact: WeightAverage | None = None
-        if options.type == EMA and self._rounds and ranks.rank == 0:
+        if isinstance(options, EMAReference) and self._rounds and ranks.rank == 0:
             self._exact = WeightAverage(options.decay)
             self._exact.update(weights)
 
@@ -57,14 +57,14 @@ class Reference:
 
     def moves_after(self, updates: int) -> bool:
         """Whether it changes after the policy's update of this number, the first being 1."""
-        return self._options.type == EMA or (self._options.type == REFRESH and updates % self._options.every == 0)
+        return self._options.moves_after(updates)
 
     @torch.no_grad()
     def follow(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Take in the policy's complete tensors after an update. All learners must call."""
         with self._whole():
             own = self._parameters()
-            if self._options.type == REFRESH:
+            if not isinstance(self._options, EMAReference):
                 self._set(weights)
             elif not self._rounds:
                 for name, tensor in own.items():
@@ -84,7 +84,7 @@ class AdapterReference(Reference):
     """The reference of a policy with adapters: adapters of its own on the policy's frozen weights."""
 
     def __init__(
-        self, engine: UpdateEngine, options: ReferenceOptions, ranks: Ranks, weights: Mapping[str, torch.Tensor]
+        self, engine: UpdateEngine, options: InitialReference, ranks: Ranks, weights: Mapping[str, torch.Tensor]
     ) -> None:
         self._engine = engine
         assert engine.module.adapters is not None

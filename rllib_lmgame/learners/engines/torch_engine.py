@@ -17,7 +17,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.storage import follow_umask
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.settings.sections.token_ppo import LEAST_VALUE_LR, TokenPPOOptions
+from rllib_lmgame.settings.sections.token_ppo import LEAST_VALUE_LR, GradientWarmup, TokenPPOOptions
 
 if TYPE_CHECKING:
     from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
@@ -132,7 +132,8 @@ def learning_rates(
     With ``critic_alone`` the iteration belongs to the critic's warm-up.
     """
     critic, warmup = options.critic, options.critic.warmup
-    head = warmup.lr if critic_alone and warmup is not None and warmup.lr is not None else critic.lr
+    of_warmup = warmup.lr if critic_alone and isinstance(warmup, GradientWarmup) else None
+    head = critic.lr if of_warmup is None else of_warmup
     if head is None:
         head = max(lr, LEAST_VALUE_LR) if lr > 0 else 0.0
     own = {POLICY: None, VALUE_HEAD: head, VALUE_BACKBONE: critic.backbone_lr}

@@ -1,13 +1,13 @@
 """Token-level PPO, and which action tokens of an update count how much.
 
-Aggregation makes one number of the losses of tokens. Its weights are divided by what a minibatch has on all learners,
-so the loss does not depend on how rows are packed or dealt to learners. Importance weights correct for the sampler's
+Importance weights correct for the sampler's
 numerics and its age. Both log-probabilities are known before the first step, so these weights are made once for the
 batch; a turn or a trajectory counts as a whole, however it is packed.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.learners import advantages as adv
-from rllib_lmgame.learners.data.batching import MinibatchSize, PackedBatch, TokenBatch
+from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
 from rllib_lmgame.learners.losses.policy import MAX_LOG_RATIO, PolicyTerms, token_losses
 from rllib_lmgame.learners.metrics import explained_variance, moments
@@ -27,47 +28,13 @@ from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import ESTIMATORS, POLICY_LOSSES
 from rllib_lmgame.settings.sections.teacher import TeacherOptions
 from rllib_lmgame.settings.sections.token_ppo import (
-    CONSTANT_LENGTH,
     GROUP,
     LOSS,
     MONTE_CARLO,
     POPART,
     REWARD,
-    SEQUENCE_MEAN,
-    TOKEN_MEAN,
-    TURN_MEAN,
-    ImportanceOptions,
+    ImportanceSamplingOptions,
 )
-
-
-def token_weights(batch: TokenBatch, how: str, length: int | None = None) -> np.ndarray:
-    """Weight of each action token within what it is averaged with, float32 ``[A]``.
-
-    ``token_mean``: 1. ``sequence_mean``: 1 over the tokens of its trajectory (GRPO, 2402.03300, eq. 3). ``turn_mean``:
-    1 over those of its turn. ``constant_length``: 1 over ``length`` (Dr. GRPO, 2503.20783).
-    """
-    if how == TOKEN_MEAN:
-        return np.ones(batch.num_actions, np.float32)
-    if how == CONSTANT_LENGTH:
-        if length is None:
-            raise ValueError("constant_length needs a length")
-        return np.full(batch.num_actions, 1.0 / length, np.float32)
-    unit = {SEQUENCE_MEAN: batch.trajectory, TURN_MEAN: batch.turn}[how]
-    sizes = np.bincount(unit, weights=batch.kept)
-    return (1.0 / np.maximum(sizes, 1.0)[unit]).astype(np.float32)
-
-
-def per_token(how: str, minibatch: MinibatchSize | None) -> float:
-    """Factor on the weights in a sum that is divided by the number of tokens of the minibatch on all learners.
-
-    The mean over trajectories (or turns) of sums of weighted tokens is that factor times such a sum.
-    """
-    if how == TOKEN_MEAN:
-        return 1.0
-    if minibatch is None:
-        raise ValueError(f"{how} needs to know what the minibatch has on all learners")
-    return minibatch.tokens / max(1.0, minibatch.turns if how == TURN_MEAN else minibatch.trajectories)
-
 
 ALL = slice(None)
 NAMES = ("importance_weight", "importance_capped_fraction", "importance_masked_fraction", "logprob_diff_mean")
@@ -84,12 +51,12 @@ class ImportanceWeights:
 
 def importance_weights(
     batch: TokenBatch,
-    options: ImportanceOptions | None,
+    options: ImportanceSamplingOptions | None,
     *,
     to_sampler: bool = False,
     tokens: np.ndarray | slice = ALL,
 ) -> ImportanceWeights:
-    """``min(p_old / p_rollout, cap)``, and 0 where that ratio lies outside a band; without ``options`` all are 1.
+    """``min(p_old / p_rollout, cap)``, and 0 where ``mask`` leaves the ratio out; without ``options`` all are 1.
 
     Truncated importance sampling (Ionides 2008) of tokens or sequences; the masks are those of IcePop (2510.18855),
     where tokens outside ``[low, high]`` leave the loss and keep their place in its denominator. An unknown ratio (NaN)
@@ -97,15 +64,15 @@ def importance_weights(
     alone, where each counts for itself.
     """
     gap = batch.old_logprobs[tokens].astype(np.float64) - batch.rollout_logprobs[tokens]
-    options = options or ImportanceOptions(cap=None)
-    cap, band = options.cap, options.band
+    options = options or ImportanceSamplingOptions(cap=None)
+    cap, mask = options.cap, options.mask
     weights, capped, masked = np.ones_like(gap), np.zeros(len(gap), bool), np.zeros(len(gap), bool)
     if cap is not None and not to_sampler:
         ratio = ratio_of(gap, batch, options.level)
         weights, capped = np.minimum(ratio, cap), ratio > cap
-    if band is not None:
-        compared = ratio_of(gap, batch, band.level)
-        masked = (compared < band.low) | (compared > band.high)
+    if mask is not None:
+        compared = ratio_of(gap, batch, mask.level)
+        masked = (compared < mask.low) | (compared > mask.high)
     return ImportanceWeights(np.where(masked, 0.0, weights), capped, masked)
 
 
@@ -137,7 +104,7 @@ def weigh_tokens(update: ModuleUpdate) -> None:
     """Fill ``sequence`` and ``loss_weights`` of a batch."""
     ppo, batch = update.settings.ppo, update.batch
     batch.sequence = batch.stretches(ppo.policy_loss.sequence)
-    batch.loss_weights = token_weights(batch, ppo.aggregation.type, ppo.aggregation.length)
+    batch.loss_weights = ppo.aggregation.weights(batch)
 
 
 def correct_for_sampler(update: ModuleUpdate, pack: PackedBatch | None = None) -> None:
@@ -146,7 +113,7 @@ def correct_for_sampler(update: ModuleUpdate, pack: PackedBatch | None = None) -
     Of the whole batch with their figures; then all learners call.
     """
     ppo, batch, tokens = update.settings.ppo, update.batch, ALL if pack is None else pack.token_slot
-    found = importance_weights(batch, ppo.importance, to_sampler=ppo.policy_loss.to_sampler, tokens=tokens)
+    found = importance_weights(batch, ppo.importance_sampling, to_sampler=ppo.policy_loss.to_sampler, tokens=tokens)
     batch.importance_weights[tokens] = found.weights
     if pack is None:
         update.meter.before |= importance_metrics(found, batch, update.ranks)
@@ -188,14 +155,13 @@ class PPOObjective(Objective):
     learns_observations = True
 
     def __init__(self) -> None:
-        self._estimators: dict[str, adv.Estimator] = {}
-        self._restored: dict[str, Any] = {}
+        self._memories: dict[str, dict[str, Any]] = {}
 
     def needs_groups(self, settings: LearnerSettings) -> bool:
-        return settings.ppo.normalize_advantages == GROUP or self._estimator(settings).needs_groups
+        return settings.ppo.normalize_advantages == GROUP or bool(settings.ppo.advantage_estimator.needs_groups)
 
     def needs_critic(self, settings: LearnerSettings) -> bool:
-        return self._estimator(settings).needs_critic
+        return bool(settings.ppo.advantage_estimator.needs_critic)
 
     @torch.no_grad()
     def record(
@@ -222,14 +188,14 @@ class PPOObjective(Objective):
 
         A class derived from this one may read what is recorded, and so may an estimator of somebody's own.
         """
-        ppo, importance = settings.ppo, settings.ppo.importance or ImportanceOptions(cap=None)
+        ppo, importance = settings.ppo, settings.ppo.importance_sampling or ImportanceSamplingOptions(cap=None)
         levels = {importance.level} if importance.cap is not None else set()
-        levels |= {importance.band.level} if importance.band is not None else set()
+        levels |= {importance.mask.level} if importance.mask is not None else set()
         return (
             type(self) is PPOObjective
             and ppo.advantage_estimator.type in ESTIMATORS
             and not self.needs_critic(settings)
-            and (ppo.kl is None or ppo.kl.in_ == LOSS)
+            and (ppo.kl is None or ppo.kl.as_ == LOSS)
             and settings.teacher is None
             and levels <= {"token"}
         )
@@ -240,11 +206,12 @@ class PPOObjective(Objective):
     def prepare(self, update: ModuleUpdate) -> None:
         """Fill ``advantages`` and, for a critic, ``returns``."""
         settings, ranks, meter = update.settings, update.ranks, update.meter
-        inputs, estimator, critic = self._inputs(update), self._estimator(settings), self.needs_critic(settings)
+        inputs, critic = self._inputs(update), self.needs_critic(settings)
+        estimator: adv.Estimator = settings.ppo.advantage_estimator
         if critic and update.critic is not None:
             normalize = settings.ppo.critic.normalization == POPART
             update.critic.prepare(update.batch, inputs, estimator, normalize=normalize)
-        raw = self._advantages(inputs, settings)
+        raw = checked_advantages(estimator, inputs)
         monte_carlo = not critic or settings.ppo.critic.target == MONTE_CARLO
         returns = estimator.value_targets(inputs, monte_carlo=monte_carlo)
         mode = estimator.normalize_mode(settings.ppo.normalize_advantages)
@@ -275,7 +242,8 @@ class PPOObjective(Objective):
 
     def critic_targets(self, update: ModuleUpdate) -> np.ndarray:
         """The returns that the estimator and the value loss are about, float32 ``[A]``, behind :meth:`prepare`."""
-        return self._estimator(update.settings).value_targets(self._inputs(update), monte_carlo=True)
+        estimator: adv.Estimator = update.settings.ppo.advantage_estimator
+        return estimator.value_targets(self._inputs(update), monte_carlo=True)
 
     def forward_flags(self, update: ModuleUpdate) -> dict[str, Any]:
         """No gradient reaches the backbone while only the critic learns."""
@@ -295,7 +263,7 @@ class PPOObjective(Objective):
             batch.put(pack, entropies=out["entropy"].detach().float().cpu().numpy())
         old = update.column(pack, "old_logprobs", logprobs)
         policy, sums = self._policy_loss(update, pack, logprobs, old)
-        shares = update.column(pack, "loss_weights", logprobs) * per_token(ppo.aggregation.type, update.minibatch)
+        shares = update.column(pack, "loss_weights", logprobs) * ppo.aggregation.per_token(update.minibatch)
         total = logprobs.new_zeros(())
         if self.needs_critic(settings):
             value, value_sums = self._value_loss(update, pack, out)
@@ -310,8 +278,8 @@ class PPOObjective(Objective):
         }
         if ppo.kl is not None:
             ref = update.column(pack, "ref_logprobs", logprobs)
-            kl, kl_sums = kl_penalty(logprobs, ref, ppo.kl.value, ppo.kl.gradient)
-            if not update.critic_warms_up and ppo.kl.in_ == LOSS:
+            kl, kl_sums = kl_penalty(logprobs, ref, ppo.kl.value, ppo.kl.loss_estimator)
+            if not update.critic_warms_up and ppo.kl.as_ == LOSS:
                 total = total + update.kl_coefficient * (shares * kl).sum()
             sums |= {"mean_kl_loss": kl_sums["kl"], "total_loss": total}
         if meter.first_minibatch:
@@ -344,24 +312,14 @@ class PPOObjective(Objective):
         return [part for part in PARTS if part != POLICY or not update.critic_warms_up]
 
     def get_state(self) -> dict[str, Any]:
-        states = {name: adv.estimator_state(name, estimator) for name, estimator in self._estimators.items()}
-        return {"estimators": self._restored | {name: state for name, state in states.items() if state is not None}}
+        """What estimators have put into ``memory``, by their names. Raises: ConfigError: JSON cannot hold it."""
+        try:
+            return {"estimators": json.loads(json.dumps(self._memories))}
+        except (TypeError, ValueError) as error:
+            raise ConfigError(ESTIMATORS.key, f"what it puts into `memory` cannot be saved as JSON: {error}") from error
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        self._estimators.clear()
-        self._restored = {ESTIMATORS.label(ESTIMATORS.choice(name)): kept for name, kept in state["estimators"].items()}
-
-    def _estimator(self, settings: LearnerSettings) -> adv.Estimator:
-        """The configured estimator, always the same object, so that it may remember something.
-
-        One for each name: an objective given to an update serves policies that may be configured differently.
-        """
-        name = ESTIMATORS.label(settings.ppo.advantage_estimator.choice)
-        if name not in self._estimators:
-            self._estimators[name] = adv.resolve_estimator(settings.ppo.advantage_estimator.choice)
-            if name in self._restored:
-                adv.restore_estimator(self._estimators[name], self._restored.pop(name))
-        return self._estimators[name]
+        self._memories = {name: dict(kept) for name, kept in state["estimators"].items()}
 
     def _inputs(self, update: ModuleUpdate) -> adv.AdvantageInputs:
         """What is recorded of the batch, with a penalty in the rewards if that is its place. All learners take part."""
@@ -372,26 +330,26 @@ class PPOObjective(Objective):
             lam=settings.lam,
             ranks=update.ranks,
             with_reference=self._wants_reference(settings),
-            baseline_decay=settings.ppo.advantage_estimator.baseline_decay,
             reward_scale=settings.reward_scale,
             reward_scales=settings.reward_scales,
+            memory=self._memories.setdefault(settings.ppo.advantage_estimator.type, {}),
         )
         kl = settings.ppo.kl
-        if kl is not None and kl.in_ == REWARD:
+        if kl is not None and kl.as_ == REWARD:
             inputs = penalised(inputs, update.kl_coefficient, kl.value)
         return inputs
 
     def _wants_reference(self, settings: LearnerSettings) -> bool:
-        return settings.ppo.kl is not None or self._estimator(settings).needs_reference
+        return settings.ppo.kl is not None or bool(settings.ppo.advantage_estimator.needs_reference)
 
-    def _advantages(self, inputs: adv.AdvantageInputs, settings: LearnerSettings) -> np.ndarray:
-        """Float32 ``[A]``. Raises: ValueError: another shape, or numbers that are not finite."""
-        advantages = np.asarray(self._estimator(settings)(inputs), np.float32)
-        name, count = ESTIMATORS.label(settings.ppo.advantage_estimator.choice), len(inputs.rewards)
-        if advantages.shape != inputs.rewards.shape:
-            raise ValueError(
-                f"advantage estimator `{name}` gave an array of shape {advantages.shape} for {count} action tokens"
-            )
-        if not np.isfinite(advantages).all():
-            raise ValueError(f"advantage estimator `{name}` gave numbers that are not finite")
-        return advantages
+
+def checked_advantages(estimator: adv.Estimator, inputs: adv.AdvantageInputs) -> np.ndarray:
+    """Float32 ``[A]``. Raises: ValueError: another shape, or numbers that are not finite."""
+    advantages, name, count = np.asarray(estimator(inputs), np.float32), estimator.type, len(inputs.rewards)
+    if advantages.shape != inputs.rewards.shape:
+        raise ValueError(
+            f"advantage estimator `{name}` gave an array of shape {advantages.shape} for {count} action tokens"
+        )
+    if not np.isfinite(advantages).all():
+        raise ValueError(f"advantage estimator `{name}` gave numbers that are not finite")
+    return advantages

@@ -9,67 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.engines.torch_engine import POLICY
+from rllib_lmgame.learners.losses.preferences import PreferenceLoss, Sides
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective
 from rllib_lmgame.learners.settings import LearnerSettings
-from rllib_lmgame.settings.sections.preferences import HINGE, IPO, SIGMOID, SIMPO, PreferenceLossOptions
 from rllib_lmgame.telemetry.metrics import PREFERENCE_NAMES
-
-
-class Sides(NamedTuple):
-    """``N`` trajectories: sums of log-probabilities of policy and reference, and tokens, all float64 ``[N]``."""
-
-    policy: torch.Tensor
-    reference: torch.Tensor
-    tokens: torch.Tensor
-
-    @property
-    def gain(self) -> torch.Tensor:
-        return self.policy - self.reference
-
-    def at(self, index: torch.Tensor) -> Sides:
-        return Sides(*(each[index] for each in self))
-
-
-def pair_losses(options: PreferenceLossOptions, beta: float, chosen: Sides, rejected: Sides) -> torch.Tensor:
-    """The loss of each pair, float64 ``[pairs]``.
-
-    Here ``s`` is the sum over tokens of ``log pi - log pi_ref``, and ``d = s_w - s_l``.
-
-    - ``sigmoid``: ``-(1 - e) log sigmoid(beta d) - e log sigmoid(-beta d)`` (DPO, 2305.18290; ``e`` as in cDPO).
-    - ``hinge``: ``max(0, 1 - beta d)`` (SLiC, 2305.10425; 2309.06657).
-    - ``ipo``: ``(s_w / |w| - s_l / |l| - 1 / (2 beta))^2`` (2310.12036; with means over tokens, as in TRL).
-    - ``simpo``: ``-log sigmoid(beta (log pi_w / |w| - log pi_l / |l|) - gamma)`` (2405.14734).
-    """
-    if options.type == SIGMOID:
-        logits, wrong = beta * (chosen.gain - rejected.gain), options.label_smoothing
-        return -(1 - wrong) * F.logsigmoid(logits) - wrong * F.logsigmoid(-logits)
-    if options.type == HINGE:
-        return torch.relu(1 - beta * (chosen.gain - rejected.gain))
-    if options.type == IPO:
-        return (chosen.gain / chosen.tokens - rejected.gain / rejected.tokens - 1 / (2 * beta)) ** 2
-    means = chosen.policy / chosen.tokens - rejected.policy / rejected.tokens
-    return -F.logsigmoid(beta * means - options.margin)
-
-
-def kto_losses(
-    options: PreferenceLossOptions, beta: float, sides: Sides, chosen: torch.Tensor, divergence: float
-) -> torch.Tensor:
-    """``w (1 - sigmoid(+-beta (s - z)))`` of each trajectory, float64 ``[N]``: KTO (2402.01306).
-
-    ``chosen`` is bool ``[N]``. ``z`` is ``divergence``: no less than 0, the mean ``s`` of the minibatch, whose replies
-    stand for those that the paper draws from the policy.
-    """
-    sign = torch.where(chosen, 1.0, -1.0).double()
-    weight = torch.where(chosen, options.chosen_weight, options.rejected_weight).double()
-    return weight * (1 - torch.sigmoid(beta * sign * (sides.gain - divergence)))
 
 
 @dataclass(eq=False)
@@ -82,7 +32,7 @@ class PreferenceObjective(Objective):
     are not compared with the policy's.
     """
 
-    loss_options: PreferenceLossOptions
+    of_sides: PreferenceLoss
     beta: float = 0.1
     sft_weight: float = 0.0
     of_files: bool = False
@@ -93,14 +43,14 @@ class PreferenceObjective(Objective):
         return replace(settings.of_another_loss(), temperature=1.0)
 
     def needs_groups(self, settings: LearnerSettings) -> bool:
-        return self.loss_options.pairs
+        return self.of_sides.pairs
 
     def needs_critic(self, settings: LearnerSettings) -> bool:
         return False
 
     def needs_reference(self, update: ModuleUpdate) -> bool:
         """Whether the reference has to be asked: not where what it says of every trajectory is remembered."""
-        if not self.loss_options.asks_reference:
+        if not self.of_sides.asks_reference:
             return False
         known = update.reference_known if self.of_files else {}
         batch, missing = update.batch, 0
@@ -141,15 +91,13 @@ class PreferenceObjective(Objective):
         policy = sides.policy.requires_grad_()
         gains = sides.gain.detach()
         total, count = (float(each) for each in update.ranks.sum([float(gains.sum()), len(gains)]))
-        if self.loss_options.pairs:
-            first, second = _in_pairs(chosen, batch.group[numbers])
-            losses = pair_losses(self.loss_options, self.beta, sides.at(first), sides.at(second))
-            good, bad = first, second
+        if self.of_sides.pairs:
+            good, bad = _in_pairs(chosen, batch.group[numbers])
             units = count / 2
         else:
-            mean = max(0.0, total / max(count, 1.0))
-            losses = kto_losses(self.loss_options, self.beta, sides, chosen, mean)
             good, bad, units = chosen.nonzero().squeeze(-1), (~chosen).nonzero().squeeze(-1), count
+        divergence = max(0.0, total / max(count, 1.0))
+        losses = self.of_sides(self.beta, sides.at(good), sides.at(bad), divergence)
         loss = losses.sum() / max(units, 1.0)
         if self.sft_weight:
             w = sides.at(good)
@@ -168,7 +116,7 @@ class PreferenceObjective(Objective):
             return torch.from_numpy(np.bincount(which, values)).double()  # Of nothing it gives whole numbers.
 
         policy, tokens = summed(logprobs), summed(np.ones(len(slots)))
-        asks = self.loss_options.asks_reference
+        asks = self.of_sides.asks_reference
         reference = summed(batch.ref_logprobs[slots]) if asks else torch.zeros_like(policy)
         chosen = summed(batch.rewards[slots]) > 0
         return Sides(policy, reference, tokens), chosen
@@ -180,8 +128,7 @@ class PreferenceObjective(Objective):
         """
         size = 1.0 if update.minibatch is None else update.minibatch.tokens
         better, worse = sides.at(good), sides.at(bad)
-        by_token = self.loss_options.type in (IPO, SIMPO)
-        gained = [side.gain / side.tokens if by_token else side.gain for side in (better, worse)]
+        gained = [side.gain / side.tokens if self.of_sides.by_token else side.gain for side in (better, worse)]
         own = [float(self.beta * each.sum()) for each in gained]
         own += [float((side.policy / side.tokens).sum()) for side in (better, worse)]
         own += [len(good), len(bad)]
@@ -191,7 +138,7 @@ class PreferenceObjective(Objective):
         names["reward_margin"] = means[0] - means[1]
         share = size / update.ranks.world
         found = {name: share * value for name, value in names.items()}
-        if self.loss_options.pairs:
+        if self.of_sides.pairs:
             right = float((0.5 * (1 + torch.sign(gained[0] - gained[1]))).sum())
             found["reward_accuracy"] = size * right / max(goods, 1)
         update.meter.add(found | {"policy_loss": size * loss, "total_loss": size * loss})

@@ -20,12 +20,12 @@ def game_corpus(
     seed: int = 0,
     call: Call = lambda what, function, *args: function(*args),
     tolerated: type[Exception] | tuple[()] = (),
-    after: Callable[[Any], GameSession | None] | None = None,
+    goes_on: Callable[[Any], bool] = lambda failure: True,
 ) -> list[str]:
     """Observations, legal and expert actions of episodes, half played by the expert, half at random, as ``seed`` says.
 
     ``call`` makes each call into the game. An episode that fails with ``tolerated`` is left out; raised if all fail.
-    ``after`` such a failure gives the session to play on with, or ``None`` where no more are to be played.
+    ``goes_on`` says of such a failure whether more are played.
     """
     rng = random.Random(seed)
     texts = [session.instructions]
@@ -36,10 +36,8 @@ def game_corpus(
             played += 1
         except tolerated as error:
             failure = error
-            on = session if after is None else after(error)
-            if on is None:
+            if not goes_on(error):
                 break
-            session = on
     if failure is not None and not played:
         raise failure
     return [text for text in texts if text]

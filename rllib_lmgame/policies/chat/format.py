@@ -32,6 +32,7 @@ from rllib_lmgame.policies.chat.replies import (
     reply_format,
     system_parts,
 )
+from rllib_lmgame.policies.chat.reply_formats import Whole
 from rllib_lmgame.policies.chat.template import (
     PLAIN_CHAT_TEMPLATE,
     REASONING_MARKS,
@@ -52,7 +53,7 @@ MAX_REPLIES_CACHED = 4096
 
 PLAIN: dict[str, Any] = {
     "system_prompt": None,
-    "reply_format": "whole",
+    "reply_format": Whole(),
     "format_instructions": False,
     "turn_suffix": "",
     "reply_prefill": "",
@@ -286,7 +287,7 @@ class ChatFormat:
         return self._closed(text)
 
     def _unsaid(self, action: str) -> ConfigError:
-        key, prefill, name = "config.language_model", self.options.reply_prefill, self.options.reply_format
+        key, prefill, name = "config.language_model", self.options.reply_prefill, self.options.reply_format.type
         if prefill:
             said = f"a reply that begins with {prefill!r} cannot say {action!r}"
             where = "between answer tags" if name == "tags" else f"as `{name}`"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Sequence
 from typing import Any
 
+from rllib_lmgame.base.group import tag
 from rllib_lmgame.envs.contract.functions import GameFunction
 from rllib_lmgame.policies.chat.replies import ParsedReply, ReplyFormat
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 ACT = GameFunction(
     "act",
@@ -29,24 +28,23 @@ class FunctionCalling(ReplyFormat):
     `<tool_call>{"name": "act", "arguments": {...}}</tool_call>` is read, too.
     """
 
+    type: str = tag("function_calling", "Its name.")
     tags = (OPENING, CLOSING)
     marks = (CALLED,)
     stops = (CLOSING,)
     has_thought = True
     thought_form = '"thought"'
 
-    def __init__(self, options: LanguageModelOptions) -> None:
-        super().__init__(options)
-        self.functions = {ACT.name: ACT}
+    _functions: dict[str, GameFunction] = {ACT.name: ACT}
 
     def for_game(self, functions: Sequence[GameFunction]) -> FunctionCalling:
-        other = copy.copy(self)
-        other.functions = {function.name: function for function in (*functions, ACT)}
+        other = self.model_copy()
+        other._functions = {function.name: function for function in (*functions, ACT)}
         return other
 
     def form(self) -> str:
         thought = "" if self.options.think == "off" else '"thought": "your reasoning", '
-        functions = "\n".join(function.signature for function in self.functions.values())
+        functions = "\n".join(function.signature for function in self._functions.values())
         return (
             f'Reply with one JSON object: {{{thought}{CALLED}: "name", "arguments": {{"argument": "value"}}}}. '
             f"Functions:\n{functions}"
@@ -73,9 +71,9 @@ class FunctionCalling(ReplyFormat):
         """What a call plays; ``key``: where it names the function."""
         said, arguments = call.get("thought"), call.get("arguments", {})
         thought = said.strip() if isinstance(said, str) else thought
-        function = self.functions.get(name) if isinstance(name := call.get(key), str) else None
+        function = self._functions.get(name) if isinstance(name := call.get(key), str) else None
         if function is None:
-            return ParsedReply(None, thought, f'"{key}" must be one of {", ".join(self.functions)}')
+            return ParsedReply(None, thought, f'"{key}" must be one of {", ".join(self._functions)}')
         if not isinstance(arguments, dict):
             return ParsedReply(None, thought, '"arguments" must be a JSON object')
         try:
@@ -84,7 +82,7 @@ class FunctionCalling(ReplyFormat):
             return ParsedReply(None, thought, str(error))
 
     def say(self, action: str, thought: str | None) -> str:
-        calls = ((each.name, each.arguments(action)) for each in self.functions.values())
+        calls = ((each.name, each.arguments(action)) for each in self._functions.values())
         name, arguments = next(call for call in calls if call[1] is not None)
         said: dict[str, Any] = {} if thought is None else {"thought": thought}
         return json.dumps({**said, "function_name": name, "arguments": arguments}, ensure_ascii=False)

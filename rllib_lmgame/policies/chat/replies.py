@@ -6,14 +6,18 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import Group, tag
 from rllib_lmgame.base.plugin import asking
-from rllib_lmgame.envs.contract.functions import GameFunction
-from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.settings.placeholders import fill_placeholders
-from rllib_lmgame.settings.plugins import REPLY_FORMATS, check_methods
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.settings.plugins import REPLY_FORMATS
+
+if TYPE_CHECKING:
+    from rllib_lmgame.envs.contract.functions import GameFunction
+    from rllib_lmgame.envs.contract.session import Observation
+    from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 PAIR = "..."
 """Between the two marks of a pair."""
@@ -79,12 +83,11 @@ class ParsedReply:
     error: str | None = None
 
 
-class ReplyFormat:
-    """How a policy's replies are written and read. Derive from it for one of your own, and say :meth:`form`,
-    :meth:`read` and :meth:`say`.
+class ReplyFormat(Group):
+    """How a policy's replies are written and read. A format of your own derives from it: its fields are the options
+    beside ``type``, and it defines :meth:`form`, :meth:`read` and :meth:`say`.
 
-    It is made with the ``language_model`` options and serves all conversations. The reasoning of a model that marks it
-    (``think_tag``) is taken off before a reply is read, whatever the format.
+    The reasoning of a model that marks it (``think_tag``) is taken off before a reply is read, whatever the format.
 
     Attributes:
         tags: What marks the action, as tags: a game's text never gives their ids.
@@ -92,17 +95,38 @@ class ReplyFormat:
         begins: Where the action begins, for `history: strip_think`, if the reasoning before it has no marks.
         stops: Texts of ASCII at which a reply is over (``stop_on_answer``); a written reply ends with one or with none.
         has_thought: The format has a place for the reasoning; otherwise that stands between the marks of ``think_tag``.
+        thought_form: What a reply without reasoning lacks: ``None``: those marks; empty: nothing that can be read.
     """
 
-    tags: tuple[str, ...] = ()
-    marks: tuple[str, ...] = ()
-    begins: str = ""
-    stops: tuple[str, ...] = ()
-    has_thought: bool = False
+    type: str = tag("", "Its name, or `package.module:Class`.")
 
-    def __init__(self, options: LanguageModelOptions) -> None:
-        self.options = options
-        self.think_opening, self.think_closing = marks_of(options.think_tag)
+    tags: ClassVar[tuple[str, ...]] = ()
+    marks: ClassVar[tuple[str, ...]] = ()
+    begins: ClassVar[str] = ""
+    stops: ClassVar[tuple[str, ...]] = ()
+    has_thought: ClassVar[bool] = False
+    thought_form: ClassVar[str | None] = None
+
+    _options: Any = None
+
+    def of_model(self, options: LanguageModelOptions) -> Self:
+        """The format for a model with these options, which it reads ``think`` and the tags of."""
+        other = self.model_copy()
+        other._options = options
+        return other
+
+    @property
+    def options(self) -> LanguageModelOptions:
+        """The ``language_model`` options."""
+        return self._options  # type: ignore[no-any-return]
+
+    @property
+    def think_opening(self) -> str:
+        return marks_of(self.options.think_tag)[0]
+
+    @property
+    def think_closing(self) -> str:
+        return marks_of(self.options.think_tag)[1]
 
     def form(self) -> str:
         """Lines of a user message that ask for this form."""
@@ -121,8 +145,9 @@ class ReplyFormat:
         think, rest = self.split(reply)
         found = self.read(rest)
         think = found.think if think is None else think
-        if self.options.think == "required" and think is None and self.thought_form:
-            return ParsedReply(None, None, f"the reply has no {self.thought_form}")
+        if self.options.think == "required" and think is None and self.thought_form != "":
+            lacking = self.thought_form or f"{self.think_opening}...{self.think_closing} part"
+            return ParsedReply(None, None, f"the reply has no {lacking}")
         return replace(found, think=think)
 
     def parts(self, action: str, thought: str | None) -> tuple[str, str]:
@@ -134,11 +159,6 @@ class ReplyFormat:
     def write(self, thought: str | None, action: str) -> str:
         """The whole reply that an expert writes. Whether it is read as ``action`` :meth:`parse` says."""
         return "".join(self.parts(action, thought))
-
-    @property
-    def thought_form(self) -> str:
-        """What a reply lacks that has no reasoning; empty where that has no marks, so that none is ever lacking."""
-        return f"{self.think_opening}...{self.think_closing} part"
 
     def think_end(self, reply: str) -> int | None:
         """Where the text after the reasoning begins; ``None`` unless the reply opens with reasoning and closes it."""
@@ -171,16 +191,14 @@ class ReplyFormat:
 
 
 def reply_format(options: LanguageModelOptions) -> ReplyFormat:
-    """The format that the options name. Raises: ConfigError: there is none, or it lacks what it is asked for."""
-    key, name = REPLY_FORMATS.key, options.reply_format
-    found = REPLY_FORMATS.find(name)
-    if name not in REPLY_FORMATS:
-        check_methods(found, ReplyFormat, name, key, "derive from it")
-    with asking(f"making `{name}`", key):
-        made: ReplyFormat = found(options)
-    if not all(stop and stop.isascii() for stop in made.stops):
-        raise ConfigError(key, f"`{name}` has stops {made.stops!r}; a stop is a text of ASCII")
-    return made
+    """The format of the options. Raises: ConfigError: somebody's own fails, or has stops that no engine finds."""
+    key, found = REPLY_FORMATS.key, options.reply_format.of_model(options)
+    if ":" in found.type:
+        with asking(f"trying `{found.type}`", key):
+            found.form(), found.parse(found.write(None, "up"))
+    if not all(stop and stop.isascii() for stop in found.stops):
+        raise ConfigError(key, f"`{found.type}` has stops {found.stops!r}; a stop is a text of ASCII")
+    return found  # type: ignore[no-any-return]
 
 
 _IN_PROMPT = re.compile(r"\{(rules|max_turns|max_tokens)\}")

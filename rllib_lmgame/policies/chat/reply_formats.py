@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
+from typing import ClassVar, Self
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import tag
 from rllib_lmgame.policies.chat.replies import ParsedReply, ReplyFormat, is_name, marks_of
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
@@ -16,18 +19,37 @@ class Tags(ReplyFormat):
     which the game is told: the action keeps its tags.
     """
 
-    def __init__(self, options: LanguageModelOptions) -> None:
-        super().__init__(options)
-        names = options.answer_tag
-        self.keeps = not isinstance(names, str)
-        if not names:
+    type: str = tag("tags", "Its name.")
+
+    def of_model(self, options: LanguageModelOptions) -> Self:
+        if not options.answer_tag:
             raise ConfigError("config.language_model.answer_tag", "must name a tag")
-        named = (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
-        self.closings = {f"<{name}>": f"</{name}>" for name in named}
-        self.stops = tuple(self.closings.values())
-        self.tags = (*self.closings, *self.stops)
-        self._opening = re.compile("|".join(map(re.escape, self.closings)))
-        self._pairs = " or ".join(f"{opening}...{closing}" for opening, closing in self.closings.items())
+        return super().of_model(options)
+
+    @cached_property
+    def closings(self) -> dict[str, str]:
+        names = self.options.answer_tag
+        return {f"<{name}>": f"</{name}>" for name in ([names] if isinstance(names, str) else names)}
+
+    @property
+    def stops(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(self.closings.values())
+
+    @property
+    def tags(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (*self.closings, *self.stops)
+
+    @property
+    def keeps(self) -> bool:
+        return not isinstance(self.options.answer_tag, str)
+
+    @cached_property
+    def _opening(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, self.closings)))
+
+    @property
+    def _pairs(self) -> str:
+        return " or ".join(f"{opening}...{closing}" for opening, closing in self.closings.items())
 
     def form(self) -> str:
         reply = self._pairs.replace("...", "your reply")
@@ -66,7 +88,8 @@ class Tags(ReplyFormat):
 class Boxed(ReplyFormat):
     r"""`\boxed{up}`: the action is what the last box holds; what stands before it is the reasoning."""
 
-    MARK = "\\boxed{"
+    type: str = tag("boxed", "Its name.")
+    MARK: ClassVar[str] = "\\boxed{"
     marks = (MARK,)
     begins = MARK
     has_thought = True
@@ -98,13 +121,14 @@ class Fence(ReplyFormat):
     A block that names a language is the action with its backticks: games that ask for programs want it so.
     """
 
-    MARK = "```"
+    type: str = tag("fence", "Its name.")
+    MARK: ClassVar[str] = "```"
     marks = (MARK,)
     begins = MARK
     has_thought = True
     thought_form = ""
-    SENTENCE = "In summary, the next action I will perform is"
-    _PROGRAM = re.compile(r"[\w+#.-]+[^\S\n]*\n.*\S", re.DOTALL)
+    SENTENCE: ClassVar[str] = "In summary, the next action I will perform is"
+    PROGRAM: ClassVar[re.Pattern[str]] = re.compile(r"[\w+#.-]+[^\S\n]*\n.*\S", re.DOTALL)
 
     def form(self) -> str:
         if self.options.think == "off":
@@ -121,7 +145,7 @@ class Fence(ReplyFormat):
         if len(parts) % 2:
             return ParsedReply(None, None, f"{self.MARK} is not closed by {self.MARK}")
         thought = self.MARK.join(parts[:-1]).strip().removesuffix(self.SENTENCE).strip()
-        action = f"{self.MARK}{parts[-1]}{self.MARK}" if self._PROGRAM.match(parts[-1]) else parts[-1].strip()
+        action = f"{self.MARK}{parts[-1]}{self.MARK}" if self.PROGRAM.match(parts[-1]) else parts[-1].strip()
         return ParsedReply(action, thought or None)
 
     def say(self, action: str, thought: str | None) -> str:
@@ -135,9 +159,10 @@ class Fence(ReplyFormat):
 class LastNumber(ReplyFormat):
     """`29 - 14 = 15`: the action is the last number of the reply, without the commas of its thousands."""
 
+    type: str = tag("last_number", "Its name.")
     has_thought = True
     thought_form = ""
-    _NUMBER = re.compile(
+    NUMBER: ClassVar[re.Pattern[str]] = re.compile(
         r"(?:(?<![\w).])[-+\u2212])?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
         r"(?:[eE][-+]?[0-9]+)?(?:/[0-9]+)?"
     )
@@ -148,7 +173,7 @@ class LastNumber(ReplyFormat):
         return "Reason first, then write a number as your reply. The last number alone is played."
 
     def read(self, text: str) -> ParsedReply:
-        *_, last = (None, *self._NUMBER.finditer(text))
+        *_, last = (None, *self.NUMBER.finditer(text))
         if last is None:
             return ParsedReply(None, None, "the reply has no number")
         return ParsedReply(last[0].replace(",", "").replace("\u2212", "-"), text[: last.start()].strip() or None)
@@ -159,6 +184,8 @@ class LastNumber(ReplyFormat):
 
 class Whole(ReplyFormat):
     """`up`: the whole reply, but for the reasoning between its marks, is the action."""
+
+    type: str = tag("whole", "Its name.")
 
     def form(self) -> str:
         if self.options.think == "off":
@@ -182,7 +209,10 @@ class React(ReplyFormat):
     The action is what stands behind the only `Action:`, up to a line that begins with `Observation:`.
     """
 
-    THOUGHT, ACTION, OBSERVATION = "Thought:", "Action:", "Observation:"
+    type: str = tag("react", "Its name.")
+    THOUGHT: ClassVar[str] = "Thought:"
+    ACTION: ClassVar[str] = "Action:"
+    OBSERVATION: ClassVar[str] = "Observation:"
     marks = (THOUGHT, ACTION, OBSERVATION)
     begins = ACTION
     stops = (f"\n{OBSERVATION}",)

@@ -25,11 +25,11 @@ from torch import nn
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.base.group import build, given
-from rllib_lmgame.base.json_files import mapping_of, read_mapping
+from rllib_lmgame.base.json_files import read_mapping
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of, unique_state
-from rllib_lmgame.policies.model.files import ADAPTER_DIRECTORY, ADAPTER_FILES, weight_files
+from rllib_lmgame.policies.model.files import ADAPTER_DIRECTORY, ADAPTER_FILES
 from rllib_lmgame.policies.model.loading import IncompleteModelError, whole_model
 from rllib_lmgame.settings.sections.language_model import ALL_LINEAR, LoraOptions
 
@@ -49,10 +49,8 @@ _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _SAMPLED = 16
 """Numbers of each adapted weight that tell one base from another."""
 _MAX_CONFIG_BYTES = 1 << 20
-_FLOATS = ("F64", "F32", "F16", "BF16")
-"""Types of an adapter's numbers, as safetensors names them."""
 _MISSING = f"{KEY}: needs the package peft; install the extra `rllib-lmgame[lora]` (pip install 'rllib-lmgame[lora]')"
-_READ = (*IN_PEFT, "target_modules", "modules_to_save", "rank_pattern", "alpha_pattern")
+_READ = (*IN_PEFT, "target_modules", "modules_to_save")
 _IDLE = (
     *("peft_type", "peft_version", "task_type", "base_model_name_or_path", "revision", "auto_mapping"),
     *("runtime_config", "inference_mode", "lora_dropout", "fan_in_fan_out", "init_lora_weights", "eva_config"),
@@ -60,7 +58,6 @@ _IDLE = (
 """Fields of PEFT's configuration that say what an adapter is, and those that it does not depend on."""
 _BEGUN = (True, False, None, "gaussian", "orthogonal", "eva", "mica")
 """Values of ``init_lora_weights`` that leave the base weights as they are."""
-_NAME = re.compile(r"\^?[\w.]+")
 
 
 def check_peft() -> None:
@@ -249,10 +246,6 @@ class Adapters:
         from safetensors.torch import load_file
 
         tensors = load_file(directory / WEIGHTS_FILE)
-        for name in _bases_in(tensors):
-            there, here = tensors[name], self._model.get_parameter(name.removeprefix(_PEFT_PREFIX))
-            if not any(a.shape == b.shape and torch.equal(a.to(b.dtype), b) for a, b in ((here, there), (there, here))):
-                raise ConfigError(f"{KEY}.init", f"{directory} is an adapter for other weights: {name} is not the same")
         for name, parameter in self.state().items():
             parameter.copy_(tensors[_in_file(name)])
 
@@ -274,7 +267,7 @@ def _inject(model: Any, options: LoraOptions, adapters: Sequence[str]) -> tuple[
 
     Raises: ConfigError: no such modules, or not in this kind of model; as :func:`as_begun`; MissingDependencyError.
     """
-    begun, patterns = as_begun(options)
+    begun = as_begun(options)
     from peft import LoraConfig, inject_adapter_in_model
 
     with _said_by(options):
@@ -286,7 +279,6 @@ def _inject(model: Any, options: LoraOptions, adapters: Sequence[str]) -> tuple[
         modules_to_save=list(begun.modules_to_save) or None,
         use_rslora=begun.use_rslora,
         task_type="CAUSAL_LM",
-        **patterns,
     )
     without = dataclasses.replace(config, target_modules=[])
     named = dict.fromkeys(f"{name}.lora_A.weight" for name in targets.adapted)
@@ -398,15 +390,15 @@ def _there(names: Iterable[str]) -> str:
     return f"there are {', '.join(sorted(name for name in last_parts(names) if not name.isdigit()))}"
 
 
-def as_begun(options: LoraOptions) -> tuple[LoraOptions, dict[str, Any]]:
-    """The options with what the files to begin with say, and ranks and scales of single modules.
+def as_begun(options: LoraOptions) -> LoraOptions:
+    """The options with what the files to begin with say.
 
     Raises: ConfigError: it is damaged, more than ``scale * B A``, or says otherwise than an option;
     MissingDependencyError.
     """
     check_peft()
     if options.init is None:
-        return options, {}
+        return options
     from peft import LoraConfig
 
     key, file = f"{KEY}.init", expanded(options.init) / CONFIG_FILE
@@ -426,28 +418,18 @@ def as_begun(options: LoraOptions) -> tuple[LoraOptions, dict[str, Any]]:
         idle = value in _BEGUN if name == "init_lora_weights" else name in _READ or name in _IDLE
         if not idle and value and value != plain.get(name):
             raise ConfigError(key, f"{options.init} has {name}: {value!r}, which is not known here")
-    numbers = {own: content[name] for name, own in IN_PEFT.items()}
-    modules = {"target_modules": content.get("target_modules"), "modules_to_save": content.get("modules_to_save") or []}
-    patterns = {name: content.get(name) or {} for name in ("rank_pattern", "alpha_pattern")}
+    says = {own: content[name] for name, own in IN_PEFT.items()}
+    says |= {"target_modules": content.get("target_modules"), "modules_to_save": content.get("modules_to_save") or []}
     try:
-        begun = build(LoraOptions, numbers | modules)
-        for own, (name, pattern) in zip(("r", "alpha"), patterns.items(), strict=True):
-            for module, number in mapping_of(pattern, name).items():
-                if not _NAME.fullmatch(module):  # PEFT takes it for a regular expression, which may search for ever.
-                    raise ConfigError(name, f"{module!r} is no name of a module")
-                build(LoraOptions, {own: number}, f"{name}.{module}")
-    except ValueError as error:
+        begun = build(LoraOptions, says)
+    except ConfigError as error:
         raise ConfigError(key, f"{file}: {first_line(error)}") from error
-    for own, number in numbers.items():
-        if own in given(options) and getattr(options, own) != number:
-            raise ConfigError(
-                f"{KEY}.{own}",
-                f"is {getattr(options, own)}, but {number} in {options.init}; leave it out, or begin anew",
-            )
-    for name in modules:
-        if name in given(options):
-            raise ConfigError(f"{KEY}.{name}", "is what lora.init says; leave it out, or begin anew")
-    return begun, patterns
+    for own in says.keys() & given(options):
+        here, there = getattr(options, own), getattr(begun, own)
+        if here != there:
+            message = f"is {here!r}, but {there!r} in {options.init}; leave it out, or begin anew"
+            raise ConfigError(f"{KEY}.{own}", message)
+    return begun
 
 
 SERVED_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
@@ -459,14 +441,10 @@ def served_rank(options: LoraOptions) -> int:
 
     Raises: ConfigError: engines cannot hold them so; as :func:`as_begun`; MissingDependencyError.
     """
-    begun, patterns = as_begun(options)
+    begun = as_begun(options)
     with _said_by(options):
         if begun.modules_to_save:
             raise ConfigError(f"{KEY}.modules_to_save", "are trained whole, which inference.adapters does not go with")
-        for name, pattern in patterns.items():
-            if pattern:
-                message = "ranks or scales of single modules do not go with inference.adapters"
-                raise ConfigError(f"{KEY}.{name}", message)
         if "lm_head" in last_parts(begun.target_modules):  # vLLM 0.32 then scores no two replies at once.
             raise ConfigError(f"{KEY}.target_modules", "lm_head is no layer that inference.adapters goes with")
         if begun.r > SERVED_RANKS[-1]:
@@ -491,17 +469,17 @@ def last_parts(names: Iterable[str]) -> set[str]:
     return {name.rpartition(".")[2] for name in names}
 
 
-def check_lora(options: LoraOptions, config: Any | None, directory: Path | None) -> None:
-    """Check adapters for a model of a ``transformers`` configuration, whose weights may be in a ``directory``.
+def check_lora(options: LoraOptions, config: Any | None) -> None:
+    """Check adapters for a model of a ``transformers`` configuration, whose weights are not looked at.
 
     Raises: ConfigError: as :class:`Adapters`, at the option; MissingDependencyError.
     """
     if config is None:
         as_begun(options)
         return
-    model, targets = _without_numbers(options, config)
+    model, _ = _without_numbers(options, config)
     if options.init is not None:
-        _check_fit(expanded(options.init), model, _on_disk(directory, targets.adapted))
+        _check_fit(expanded(options.init), model, None)
 
 
 def _without_numbers(options: LoraOptions, config: Any, *, trust_remote_code: bool = False) -> tuple[Any, Targets]:
@@ -551,40 +529,9 @@ def _check_fit(directory: Path, model: nn.Module, base: str | None) -> None:
     """Raises: ConfigError: an adapter's file is damaged, or for other adapters or another ``base`` than a model's."""
     trained_on, there, _ = adapter_header(directory)
     own = {_in_file(name): tuple(parameter.shape) for name, parameter in _trained(model).items()}
-    problem = _misfit(directory, own, there) or wrong_base(directory, trained_on, base) or _no_numbers(directory)
+    problem = _misfit(directory, own, there) or wrong_base(directory, trained_on, base)
     if problem is not None:
         raise ConfigError(f"{KEY}.init", problem)
-
-
-def _no_numbers(directory: Path) -> str | None:
-    """Which tensor of an adapter cannot be trained on: it is of no type for that, or holds NaN or infinity."""
-    from safetensors import safe_open
-
-    file = directory / WEIGHTS_FILE
-    with safe_open(str(file), framework="pt") as tensors:
-        for name in sorted(tensors.keys()):
-            kind = tensors.get_slice(name).get_dtype()
-            if kind not in _FLOATS:
-                return f"{file} has {name} as {kind}; one of {', '.join(_FLOATS)} is needed"
-            if not tensors.get_tensor(name).float().isfinite().all():
-                return f"{file} is damaged: {name} holds NaN or infinity"
-    return None
-
-
-def _on_disk(directory: Path | None, names: Sequence[str]) -> str | None:
-    """:func:`fingerprint` of weights in a directory; ``None`` if they are not there as matrices under these names."""
-    from safetensors import safe_open
-
-    left, found = {f"{name}.weight": name for name in names}, []
-    for file in () if directory is None else weight_files(directory):
-        with safe_open(str(file), framework="pt") as tensors:
-            for weight in left.keys() & set(tensors.keys()):
-                part = tensors.get_slice(weight)
-                shape = tuple(part.get_shape())
-                if len(shape) != 2 or not all(shape):
-                    return None
-                found.append((left.pop(weight), shape, part[0, :_SAMPLED]))
-    return None if left else fingerprint(found)
 
 
 class AdapterHeader(NamedTuple):

@@ -11,8 +11,6 @@ from typing import Any
 
 from rllib_lmgame.base.group import as_mapping, declared
 from rllib_lmgame.base.storage import expanded
-from rllib_lmgame.envs.contract.session import Observation
-from rllib_lmgame.policies.chat.messages import MessageConversation
 from rllib_lmgame.policies.model.pretrained import PRETRAINED
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
@@ -75,21 +73,6 @@ while seats := game.to_act():
 print(dict(step.rewards))
 ```
 """
-_SHORT = """
-With Transformers alone, one reply. What stands in capitals in the messages is the game's text:
-
-```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-MESSAGES = {messages}
-tokenizer, model = AutoTokenizer.from_pretrained("."), AutoModelForCausalLM.from_pretrained(".")
-prompt = tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=True, tokenize=False, **{template})
-inputs = tokenizer(prompt + {prefill}, add_special_tokens=False, return_tensors="pt")
-ids = model.generate(**inputs, max_new_tokens={most}, **{sampling})
-print(tokenizer.decode(ids[0, inputs["input_ids"].shape[1] :]))
-```
-"""
-RULES, OBSERVATION = "THE RULES OF THE GAME", "WHAT THE PLAYER SEES"
 LICENCE = ("license", "license_name", "license_link")
 """Keys of a card's front matter that say on which terms the model may be passed on."""
 _PLAIN = re.compile(r"[A-Za-z0-9][\w./:@-]{0,199}", re.ASCII)
@@ -125,21 +108,6 @@ def model_card(options: LanguageModelOptions, played: Played) -> str:
         constrained=_CONSTRAINED if played.constrained_decoding else "",
         games=", ".join(literal([env, dict(env_config)]) for env, env_config in played.games),
         settings="\n".join(f"    {literal(key)}: {literal(value)}," for key, value in said.items()),
-        sampling=literal(played.sampling),
-    ) + _short_program(options, played)
-
-
-def _short_program(options: LanguageModelOptions, played: Played) -> str:
-    """The program with Transformers alone; nothing where a reply needs more, as calls of a game's functions do."""
-    to_be_made = isinstance(options.demonstrations, int) and options.demonstrations
-    if options.reply_format != "tags" or to_be_made:
-        return ""
-    asked = MessageConversation(options, RULES, game=played.games[0][0] if played.games else "")
-    return _SHORT.format(
-        messages=literal(asked.prompt(Observation(OBSERVATION))),
-        template=literal(dict(options.chat_template_kwargs)),
-        prefill=literal(options.reply_prefill),
-        most=options.max_tokens_per_turn,
         sampling=literal(played.sampling),
     )
 

@@ -102,9 +102,7 @@ def check_model(source: str, key: str = "config.language_model.model") -> None:
     if (path / ADAPTER_FILE).exists() and not (path / "config.json").exists():
         problem: str | None = f"{source} is an adapter, and no model; language_model.lora.init takes adapters"
     elif not (path / "config.json").is_file():
-        newest = _newest_model(path)
-        cure = "a Hugging Face model directory is needed" if newest is None else f"its newest checkpoint has {newest}"
-        problem = f"{source} has no config.json; {cure}"
+        problem = f"{source} has no config.json; a Hugging Face model directory or a checkpoint is needed"
     elif not any(path.glob("*.safetensors")):
         problem = f"{source} has no *.safetensors weights"
     else:
@@ -112,17 +110,6 @@ def check_model(source: str, key: str = "config.language_model.model") -> None:
     if problem is not None:
         cure = f"; remove {path}, and it is converted again" if path.parent == cache_directory() else ""
         raise ConfigError(key, f"{problem}{cure}")
-
-
-def _newest_model(path: Path) -> Path | None:
-    """The model of the newest checkpoint in the directory of a trial or an experiment, if there is one."""
-    found = [
-        file
-        for trial in ("", "*/")
-        for policy in ("", "*/")
-        for file in path.glob(f"{trial}checkpoint_*/{HF_DIRECTORY}/{policy}config.json")
-    ]
-    return max(found, key=lambda file: (file.stat().st_mtime, str(file))).parent if found else None
 
 
 def model_directory(source: str, key: str = "config.language_model.model") -> str:
@@ -247,27 +234,20 @@ def _vocabulary(tokenizer: Path, changed_ns: int) -> tuple[dict[int, str], int]:
         return {}, -1  # Damaged: who loads the tokenizer says so.
 
 
+def read_config(directory: str) -> tuple[Any | None, str | None]:
+    """A local model's configuration by Transformers, and why it cannot be read; nothing of either if there is none."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False), None
+    except Exception as error:  # A damaged file fails in many ways; the second line says more of some.
+        why = one_line(" ".join(str(error).splitlines()[:2])) or type(error).__name__
+        return None, why if os.path.isfile(os.path.join(directory, "config.json")) else None
+
+
 def local_config(directory: str) -> Any | None:
     """A local model's configuration by Transformers; ``None`` if missing, with its own code, or unreadable."""
-    from transformers import AutoConfig
-
-    try:
-        return AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
-    except Exception:  # A damaged file fails in many ways.
-        return None
-
-
-def config_problem(directory: str) -> str | None:
-    """Why Transformers cannot read the ``config.json`` of a directory, or ``None``: it can, or there is none."""
-    from transformers import AutoConfig
-
-    if not os.path.isfile(os.path.join(directory, "config.json")):
-        return None
-    try:
-        AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # A damaged file fails in many ways; the second line says more of some.
-        return one_line(" ".join(str(error).splitlines()[:2])) or type(error).__name__
-    return None
+    return read_config(directory)[0]
 
 
 def tokenizer_source(options: LanguageModelOptions, directory: str) -> str:

@@ -15,14 +15,13 @@ import hashlib
 import importlib.util
 import io
 import logging
-import math
 import os
 import shutil
 import stat
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,7 +156,7 @@ def convert(file: Path, directory: Path) -> None:
     if free < needed:
         raise OSError(0, f"{needed / 2**30:.1f} GiB are needed, {free / 2**30:.1f} GiB are free")
     print(f"note: {file.name} is converted once into {directory.parent.parent}", file=sys.stderr)
-    with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):  # Transformers' progress bars.
+    with redirect_stderr(io.StringIO()):  # Transformers' progress bars.
         _save_tokenizer(file, directory, facts)
         _save_model(file, directory, facts)
 
@@ -167,7 +166,7 @@ class _Facts:
     """What the header of a GGUF file says.
 
     ``rows`` are those of its embedding, ``tokens`` those of its tokenizer. ``split``: how that cuts texts beforehand,
-    ``begins``: whether it puts its first token before a text. ``stretch``: of positions, as Llama 3 does.
+    ``begins``: whether it puts its first token before a text.
     """
 
     weights: int
@@ -175,7 +174,6 @@ class _Facts:
     tokens: int
     split: str
     begins: bool
-    stretch: float | None
 
 
 def _read(file: Path) -> _Facts:
@@ -211,14 +209,9 @@ def _read(file: Path) -> _Facts:
     layers = int(said(f"{architecture}.block_count", 0))
     if layers > len(shapes):
         raise ValueError(f"it has {len(shapes)} tensors for {layers} layers")
-    scaled = next((tensor.data.tolist() for tensor in reader.tensors if tensor.name == "rope_freqs.weight"), None)
-    kind = str(said(f"{architecture}.rope.scaling.type", "none"))
-    if scaled is not None and not _is_llama3(scaled, float(said(f"{architecture}.rope.freq_base", 10_000.0))):
-        kind = "rope_freqs of another kind than Llama 3's"
-    elif float(said(f"{architecture}.rope.scaling.factor", 1.0)) == 1.0 or architecture == "gpt-oss":
-        kind = "none"
-    if kind != "none" or any(name.startswith("rope_factors") for name in shapes):
-        raise ValueError(f"it stretches positions ({kind}) in a way that is not read from such files")
+    scaled = float(said(f"{architecture}.rope.scaling.factor", 1.0)) != 1.0 and architecture != "gpt-oss"
+    if scaled or any(name.startswith(("rope_freqs", "rope_factors")) for name in shapes):
+        raise ValueError("it stretches positions, which is not read from such files")
     tokens = reader.fields.get("tokenizer.ggml.tokens")
     count, rows = len(tokens.data) if tokens else 0, shapes.get("token_embd.weight", [0])[-1]
     if count > rows:
@@ -229,25 +222,11 @@ def _read(file: Path) -> _Facts:
         tokens=count,
         split=str(said("tokenizer.ggml.pre")),
         begins=bool(said("tokenizer.ggml.add_bos_token", False)),
-        stretch=None if scaled is None else max(scaled),
     )
 
 
 _SPELT = ("qwen2moe", "qwen3moe", "t5encoder")
 """Architectures that GGUF files spell in another way than Transformers' table, beside dashes."""
-_LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-"""How Llama 3.1 and later scale rotary positions, beside the factor, which is 8 or 32."""
-
-
-def _is_llama3(factors: list[float], base: float) -> bool:
-    """Whether frequencies are divided by ``factors`` as Transformers' ``rope_type: llama3`` does it."""
-    low, high, length = _LLAMA3.values()
-    for number, factor in enumerate(factors):
-        turns = length * base ** (-number / len(factors)) / (2 * math.pi)
-        share = min(1.0, max(0.0, (turns - low) / (high - low)))
-        if not math.isclose(factor, 1 / ((1 - share) / max(factors) + share), rel_tol=1e-4):
-            return False
-    return True
 
 
 def _save_tokenizer(file: Path, directory: Path, facts: _Facts) -> None:
@@ -288,8 +267,6 @@ def _save_model(file: Path, directory: Path, facts: _Facts) -> None:
     config = AutoConfig.from_pretrained(file.parent, **from_file)
     # Transformers counts the tokens of the file's tokenizer, if there is one; the embedding may have more rows.
     config.vocab_size = facts.rows
-    if facts.stretch is not None:  # Transformers reads past it.
-        config.rope_parameters = {**config.rope_parameters, "rope_type": "llama3", "factor": facts.stretch, **_LLAMA3}
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # Never quantized: it may be saved.
     if model.num_parameters() > 2 * facts.weights:  # Transformers makes room for those that are missing.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any
 
 import torch
@@ -33,24 +32,18 @@ class UnfitModelError(ValueError):
     """Rows of a model cannot be computed as the model itself computes them."""
 
 
-class Apart(Enum):
-    YES = "packed"
-    NO = "rows of a pack would reach each other"
-    LESS = "its attention needs more than packed rows have"
-    NOT_EXCHANGED = "its attention cannot be exchanged"
-    NOT_TRIED = "whether rows stay apart could not be tried"
-
-
 @dataclass(frozen=True)
 class Packing:
-    """How rows go through a model: what trying it gave, and what was raised.
+    """How rows go through a model.
 
     Attributes:
+        reason: Why they do not lie end to end in a pack.
         shares: Rows may continue others in a pack, so that a prompt of several is computed once.
+        error: Why they may not.
         repeats: Attention then repeats the keys and values of what is shared.
     """
 
-    apart: Apart
+    reason: str = ""
     error: str = ""
     layout: Layout = Layout.ALONE
     shares: bool = False
@@ -60,10 +53,6 @@ class Packing:
     def fits(self) -> bool:
         """Several end to end in a pack."""
         return self.layout is Layout.PACKED
-
-    @property
-    def reason(self) -> str:
-        return "" if self.fits else f"{self.apart.value}: {self.error}" if self.error else self.apart.value
 
 
 def packing_of(config: Any) -> Packing:
@@ -95,7 +84,7 @@ def _tried(config: Any) -> Packing:
         try:
             model = miniature(config)
         except Exception as error:  # A configuration of others fails in many ways.
-            return Packing(Apart.NOT_TRIED, first_line(error))
+            return Packing(f"whether rows stay apart could not be tried: {first_line(error)}")
         return _compared(model)
 
 
@@ -124,12 +113,12 @@ def _packed(model: nn.Module, rows: Sequence[torch.Tensor], expected: Sequence[t
         before = _through_backbone(packed, rows, Layout.PACKED)
         after = _through_backbone(packed, [(rows[0] + 1) % VOCABULARY, *rows[1:]], Layout.PACKED)
     except Exception as error:
-        return Packing(Apart.NOT_EXCHANGED, first_line(error))
+        return Packing(f"its attention cannot be exchanged: {first_line(error)}")
     if not _same(before[1:], after[1:]):
-        return Packing(Apart.NO)
+        return Packing("rows of a pack would reach each other")
     if not _same(before, expected):
-        return Packing(Apart.LESS)
-    return Packing(Apart.YES, layout=Layout.PACKED, **_shared(model, packed))
+        return Packing("its attention needs more than packed rows have")
+    return Packing(layout=Layout.PACKED, **_shared(model, packed))
 
 
 def _shared(model: Any, packed: Any) -> dict[str, Any]:

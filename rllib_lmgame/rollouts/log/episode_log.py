@@ -1,4 +1,4 @@
-"""The episode log: one JSON object per line and episode, with everything needed to look at it or train on it again."""
+"""The episode log: one JSON object per episode and line, with all that is needed to view it or to train on it."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from rllib_lmgame.rollouts.records import SeatSummary, Turn
 from rllib_lmgame.rollouts.seats import LanguageModelSeat
 
 MOST_MOVES = 64
-"""Of a turn, whose probabilities are written."""
+"""Moves of a turn whose probabilities are written."""
 TOKENS = ".tokens"
-"""Ending of the files beside a log with what updates knew of its tokens (``learners/data/token_log.py``)."""
+"""Ending of files with token data of updates (``learners/data/token_log.py``)."""
 TOKEN_COLUMNS = ("old_logprobs", "advantages", "entropies", "values", "ref_logprobs", "importance_weights")
 ALWAYS_THERE = TOKEN_COLUMNS[:3]
-"""Of their columns those that no update goes without."""
+"""Columns that each update has."""
 
 
 def episode_record(played: PlayedEpisode) -> dict[str, Any]:
     """A JSON-ready record of ``played``.
 
-    ``name`` is that of the game's entry, where it has one. ``success`` and ``return`` are those that metrics are made
-    of. ``line_up`` says per agent the policy (``module_id``), who
-    played (``player``, ``member``) and whether the policy learns from it. ``trajectories[*].turns[*]`` holds
+    ``name`` is that of the game's entry, if it has one. ``success`` and ``return`` are the values in metrics.
+    ``assignments`` has for each agent the policy (``module_id``), who played (``player``, ``member``) and whether the
+    policy learns from it (``trained``). ``trajectories[*].turns[*]`` holds
     ``prompt_ids`` (a delta unless ``new_row``), ``response_ids``, ``rollout_logprobs``, ``reward``, ``policy_version``
     and ``stop_reason``; ``text_lengths`` are the characters of ``text`` that each id of the reply adds. The loss mask
-    is 0 on prompt ids and 1 on response ids. ``trajectories[*]`` says how the player's own game ended (``terminated``
-    or ``truncated``, ``stop_reason``, ``ended_at``: steps played by then) and how it did (``success``, ``outcome``).
+    is 0 on prompt ids and 1 on response ids. ``trajectories[*]`` has the end of the player's own game (``terminated``
+    or ``truncated``, ``stop_reason``, ``ended_at``: steps until then) and its result (``success``, ``outcome``).
     ``final_prompt_ids`` (only where the learner bootstraps) shows its last state. Nine digits keep a float32 exactly.
-    With constrained decoding, ``allowed_counts`` gives how many ids were possible for each response id (1: forced, loss
-    mask 0), and ``allowed_ids`` lists them end to end. ``moves`` are the probabilities of the legal moves, of what was
-    played first (:func:`move_odds`).
+    With constrained decoding, ``allowed_counts`` has the number of possible ids for each response id (1: forced, loss
+    mask 0), and ``allowed_ids`` lists them end to end. ``moves`` are the probabilities of the legal moves, that of the
+    played one first (:func:`move_odds`).
 
-    A prompt that begins a row leaves out its first ``shared_prefix`` ids, which are those of the row before (mostly the
-    rules); :func:`whole_prompts` puts them back. ``prompt`` is the text of ``prompt_ids``. Lists of legal actions
-    follow from level and actions and are left out.
+    A prompt that begins a row omits its first ``shared_prefix`` ids, which are those of the row before (mostly the
+    rules); :func:`whole_prompts` restores them. ``prompt`` is the text of ``prompt_ids``. Legal actions follow from
+    level and actions and are omitted.
     """
     summary = summarize(played)
     return {
@@ -55,7 +55,7 @@ def episode_record(played: PlayedEpisode) -> dict[str, Any]:
         **({"name": played.called} if played.called != played.game_id else {}),
         "seed": played.plan.seed,
         "group": played.plan.group,
-        "line_up": {agent: dataclasses.asdict(assignment) for agent, assignment in played.plan.line_up.items()},
+        "assignments": {agent: dataclasses.asdict(assignment) for agent, assignment in played.plan.assignments.items()},
         "instructions": played.instructions,
         "terminated": played.terminated,
         "stop_reason": played.stop_reason.value,
@@ -121,7 +121,7 @@ def _trajectory_record(played: PlayedEpisode, numbers: SeatSummary) -> dict[str,
 
 
 def _without_shared_prefixes(prompts: Iterable[tuple[bool, list[int]]]) -> Iterator[dict[str, Any]]:
-    """Per prompt what is written of it; see :func:`whole_prompts`."""
+    """The written part of each prompt; see :func:`whole_prompts`."""
     before: list[int] = []
     for new_row, ids in prompts:
         if not new_row:
@@ -135,7 +135,7 @@ def _without_shared_prefixes(prompts: Iterable[tuple[bool, list[int]]]) -> Itera
 
 
 def whole_prompts(trajectory: Mapping[str, Any]) -> list[list[int]]:
-    """The prompts of an entry of ``trajectories``: a delta, or all ids where a row begins; the final prompt is last."""
+    """The prompts of an entry of ``trajectories``: deltas, or all ids where a row begins; the final prompt is last."""
     entries = list(trajectory.get("turns", ()))
     if "final_prompt_ids" in trajectory:
         entries.append(
@@ -161,11 +161,10 @@ def _moves_record(turn: Turn, spelled: Callable[[str], tuple[int, ...] | None]) 
 
 
 def move_odds(turn: Turn, replies: Mapping[str, Sequence[int]]) -> list[tuple[list[str], float]]:
-    """Legal moves with their probabilities under constrained decoding: what was played, then the likeliest first.
+    """Legal moves with their probabilities under constrained decoding: the played one, then the likeliest first.
 
-    ``replies`` are the tokens of each move. Moves that go another way than the reply by the same token are told
-    together: no more of them was computed than this token. Those whose probability the engine did not give are left
-    out.
+    ``replies`` are the tokens of each move. Moves that leave the reply at the same token are one group, since only the
+    probability of this token is known. Moves without a probability of the engine are omitted.
     """
     allowed, logprobs = turn.allowed, turn.choice_logprobs
     if allowed is None or logprobs is None or len(logprobs) != len(allowed.ids):
@@ -188,18 +187,15 @@ def move_odds(turn: Turn, replies: Mapping[str, Sequence[int]]) -> list[tuple[li
 
 
 class EpisodeLog:
-    """Appends episode records to a JSONL file; each runner and purpose has a file of its own."""
+    """Appends episode records to a JSONL file; each runner and purpose has its own file."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
 
     def write(self, records: Sequence[dict[str, Any]]) -> None:
-        """Append ``records``, all of them or none.
-
-        Raises: OSError if they could not be written (full disk); ValueError if JSON cannot hold them.
-        """
-        # A lone surrogate, which UTF-8 cannot carry, is escaped: the line is still JSON.
+        """Append all ``records`` or none. Raises: OSError: a full disk; ValueError: JSON cannot hold them."""
+        # A lone surrogate, which UTF-8 cannot encode, is escaped: the line is still JSON.
         text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
         content = self._after_a_cut_line() + text.encode("utf-8", "backslashreplace")
         with self.path.open("ab", buffering=0) as file:
@@ -213,7 +209,7 @@ class EpisodeLog:
                 raise
 
     def _after_a_cut_line(self) -> bytes:
-        """A line end where the file has none: whoever wrote it was killed, and the next record is not to suffer."""
+        """A line end if the file lacks one, as after a killed process: the next record begins on its own line."""
         if not self.path.is_file() or not self.path.stat().st_size:
             return b""
         with self.path.open("rb") as file:
@@ -222,7 +218,7 @@ class EpisodeLog:
 
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:
-    """The records of an episode log; raises ConfigError if it is missing or a line is no JSON object."""
+    """The records of an episode log. Raises: ConfigError: it is missing, or a line is no JSON object."""
     return [record for _, record in numbered_records(Path(path))]
 
 
@@ -247,3 +243,20 @@ def _record_of(line: bytes, where: str) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise ConfigError("data", f"{where}: not an episode record")
     return record
+
+
+def episode_text(record: Mapping[str, Any]) -> str:
+    """A record as text: observations, replies and rewards in the order of play, and the end."""
+    lines = []
+    for step in record["steps"]:
+        for agent, text in step["observations"].items():
+            lines += [text, f"{agent}> {step['actions'][agent]!r}   reward {step['rewards'].get(agent, 0.0):+.1f}", ""]
+    lines += list(dict.fromkeys(record["final_observations"].values()))
+    lines.append(f"ended: {record['stop_reason'].replace('_', ' ')}")
+    lines += [f"{seat['agent_id']}: {_result_of(seat)}" for seat in record["trajectories"]]
+    return "\n".join(lines)
+
+
+def _result_of(seat: Mapping[str, Any]) -> str:
+    verdict = seat["outcome"] or {True: "success", False: "no success", None: ""}[seat["success"]]
+    return f"{verdict}, return {seat['return']:+.2f}".removeprefix(", ")

@@ -1,4 +1,4 @@
-"""Which of the played episodes a log keeps: some of each iteration, few enough to stay small, each of them once."""
+"""Selects the episodes that a log keeps, and keeps the log small."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.settings.sections.text_rollouts import EPISODES_OF_SAMPLE
 
 SAMPLE_BYTES = 500_000_000
-"""Most bytes of the episodes of a trial's sample, and of what its updates knew of their tokens."""
+"""Most bytes of a trial's sample of episodes, and of the token data of its updates."""
 _OF_ITERATION = re.compile(rb'\{"episode_id": "[a-z0-9-]*?(\d+)-\d+(?:\+\d+)?"')
 
 
 def log_of_training(episode_log: str) -> dict[str, Any]:
-    """What ``text_rollouts.episode_log`` is in :class:`~rllib_lmgame.rollouts.records.PlaySettings`."""
+    """``text_rollouts.episode_log`` as fields of :class:`~rllib_lmgame.rollouts.records.PlaySettings`."""
     return {
         "log": None if episode_log == "off" else "train",
         "log_most": EPISODES_OF_SAMPLE if episode_log == "sample" else None,
@@ -30,9 +30,9 @@ def log_of_training(episode_log: str) -> dict[str, Any]:
 
 
 def chosen(played: Sequence[PlayedEpisode], most: int) -> list[PlayedEpisode]:
-    """At most ``most`` of ``played``, in their order: of each game as many, the best and the worst by turns.
+    """At most ``most`` episodes, in their order: the same number of each game, the best and the worst in turn.
 
-    Among equals chance decides, by their ids.
+    Ties are broken at random, by id.
     """
     games: dict[str, list[int]] = {}
     for place, one in enumerate(played):
@@ -52,10 +52,10 @@ def _by_turns(ranked: Sequence[int]) -> list[int]:
 
 
 def thin(path: Path, most: int) -> None:
-    """Take whole iterations out of a log that has more than ``most`` bytes, until it has half of them.
+    """Remove whole iterations from a log of more than ``most`` bytes, until it has half of them.
 
-    Every second one stays, or every fourth, ..., and the last: those that files of different sizes have are the same.
-    A file that cannot be written anew stays as it is.
+    Every second iteration stays, or every fourth, ..., and the last, so that logs of several runners keep the same
+    ones. A file that cannot be rewritten stays as it is.
     """
     with suppress(OSError):
         if path.stat().st_size <= most:
@@ -71,9 +71,9 @@ def thin(path: Path, most: int) -> None:
 
 
 def end_before(directory: str | None, iteration: int) -> None:
-    """Take what ``iteration`` and later ones left out of a run's logs of training: they are played again.
+    """Remove ``iteration`` and later ones, which are played again, from the logs of training.
 
-    A file that cannot be written anew stays as it is.
+    A file that cannot be rewritten stays as it is.
     """
     endings = [] if directory is None else ["train-*.jsonl", f"*{TOKENS}"]
     for path in (path for ending in endings for path in Path(str(directory)).glob(ending)):
@@ -85,7 +85,7 @@ def end_before(directory: str | None, iteration: int) -> None:
 
 
 def _keep(path: Path, wanted: Callable[[int], bool]) -> None:
-    """Leave the records of some iterations in a file, in one step. Raises: OSError: it stays as it is."""
+    """Keep the records of some iterations in a file, in one step. Raises: OSError: it stays as it is."""
     new = path.with_name(f".{path.name}.new")
     try:
         with path.open("rb") as file, new.open("wb") as kept:
@@ -98,6 +98,6 @@ def _keep(path: Path, wanted: Callable[[int], bool]) -> None:
 
 
 def _iteration(line: bytes) -> int:
-    """That of a record; -1 of a line that is none."""
+    """The iteration of a record; -1 for other lines."""
     found = _OF_ITERATION.match(line)
     return -1 if found is None else int(found[1])

@@ -22,7 +22,7 @@ class SqlPool:
         self._idle: list[SqlWorker] = []
 
     def query(self, database: Database, sql: str, limits: QueryLimits | None = None) -> QueryResult:
-        """As :meth:`SqlWorker.query`. Raises: SandboxBusyError: the machine was busy too long."""
+        """Run a query as :meth:`SqlWorker.query`. Raises: SandboxBusyError: the machine was busy too long."""
         with machine_gate().admitted(memory_of(WORKER_LIMITS)):
             worker = self._take(database)
             try:

@@ -8,7 +8,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import REQUIRED, Group, Holds, Scheduled, build, declared, given, option, value_at
+from rllib_lmgame.base.group import (
+    REQUIRED,
+    Group,
+    Holds,
+    Scheduled,
+    as_mapping,
+    build,
+    declared,
+    given,
+    option,
+    value_at,
+)
 from rllib_lmgame.base.schedule import ScheduleOptions, without_schedules
 from rllib_lmgame.settings.placeholders import check_placeholders
 from rllib_lmgame.settings.sections.language_model import TALK, LanguageModelOptions, TalkOptions
@@ -134,7 +145,8 @@ def _built(fields: Mapping[str, Any], where: str) -> GameConfig:
     talk = build(TalkOptions, game.language_model, f"{where}.language_model")
     if "turn_suffix" in game.language_model:
         check_placeholders(value_at(talk, "turn_suffix"), ("turns_left",), f"{where}.language_model.turn_suffix")
-    checked = {key: value_at(talk, key) for key in game.language_model}
+    values = as_mapping(talk)
+    checked = {key: values[key] for key in game.language_model}
     return build(GameConfig, {"language_model": checked}, where, game)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from rllib_lmgame.base.group import Group, Scheduled, option
 from rllib_lmgame.base.threads import AUTO, MOST_THREADS, threads_here
 from rllib_lmgame.settings.plugins import ENGINES
-from rllib_lmgame.settings.trust import is_name
 
 CPU_KV_CACHE_MIB = 256
 """Size of an engine's key-value cache on CPU unless ``kv_cache_memory_mb`` says otherwise."""
@@ -18,7 +17,7 @@ ADAPTER_ARGUMENTS = ("enable_lora", "max_loras", "max_cpu_loras", "max_lora_rank
 class InferenceOptions(Group):
     """The ``inference`` section. The same keys serve CPU and GPU."""
 
-    engine: str = option("vllm", f"{ENGINES.listed()} of a class or an `EngineEntry`.", stranger=is_name)
+    engine: Annotated[Any, ENGINES] = option("vllm", f"{ENGINES.listed()} of a class.")
     num_engines: int = option(1, "Engine replicas per trained language model.", ge=1, le=10_000)
     num_cpus_per_engine: float = option(1, "CPUs reserved per engine.", ge=0)
     num_gpus_per_engine: float = option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import create_model, model_validator
 
@@ -167,8 +167,8 @@ class LanguageModelOptions(Group):
     chat_template_kwargs: dict[str, Any] = option(
         {}, "Arguments passed to the chat template, e.g. `{enable_thinking: false}`.", stranger=True
     )
-    reply_format: str = option(
-        "tags", f"[Form of a reply](parts.md#reply-formats): {REPLY_FORMATS.listed()}.", stranger=is_name
+    reply_format: Annotated[Any, REPLY_FORMATS] = option(
+        "tags", f"[Form of a reply](parts.md#reply-formats): {REPLY_FORMATS.listed()}, with its own options."
     )
     answer_tag: str | list[str] = option(
         "answer",

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from rllib_lmgame.base.group import NAMED, Group, Holds, option, tag
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import NAMED, REQUIRED, Group, Holds, build, describe, option
 from rllib_lmgame.settings.plugins import MATCHMAKERS
-from rllib_lmgame.settings.sections.exploiters import ExploiterOptions, check_exploiters
 from rllib_lmgame.settings.trust import is_name
 
 LEAGUE = "league"
-"""The ``policy_mapping_fn`` whose line-ups the league deals."""
+"""The ``policy_mapping_fn`` whose assignments the league deals."""
 
 
 def is_league(seats: Any) -> bool:
     """Whether ``policy_mapping_fn`` asks for a league."""
     return LEAGUE in (seats, seats.get("type") if isinstance(seats, Mapping) else None)
-
-
-class MatchmakingOptions(Group):
-    """``league.matchmaking``: which members are met."""
-
-    type: str = tag(
-        "pfsp_var", f"[Matchmaker](parts.md#matchmakers-of-a-league): {MATCHMAKERS.listed()}.", stranger=is_name
-    )
-    power: float = option(2.0, "The exponent.", ge=0, of=("pfsp_hard",))
 
 
 class ForgottenOptions(Group):
@@ -37,6 +28,40 @@ class ForgottenOptions(Group):
     below: float = option(0.7, "Win rate from which a member counts as beaten.", ge=0, le=1)
 
 
+class ExploiterOptions(Group):
+    """An entry of ``league.exploiters``: a policy that learns to beat another one, becomes a member, and begins again.
+
+    It is the main exploiter of Vinyals et al., Nature 575, 2019.
+    """
+
+    of: str = option(
+        REQUIRED,
+        "The learning policy that it is to beat: it plays against the weights that policy has at the time, and only "
+        "its own seats are trained in these matches.",
+        stranger=is_name,
+    )
+    win_rate: float | None = option(
+        0.7,
+        "It is done when it wins more than this of its games against the present weights (draws counting half, "
+        "`snapshot_min_games` games at least); null: never for that reason.",
+        ge=0,
+        le=1,
+    )
+    reset_every: int | None = option(
+        50,
+        "It is done after so many PPO iterations in any case; null: `win_rate` alone decides, which must be within "
+        "reach of the games that are played.",
+        ge=1,
+    )
+    past_share: float = option(
+        0.0,
+        "Share of its matches against past versions of the policy, those that are as strong as it; these need an "
+        "opponent engine.",
+        ge=0,
+        le=1,
+    )
+
+
 class LeagueOptions(Group):
     """The ``league`` section of ``LMGamePPO``: past versions of the learning policies as opponents.
 
@@ -45,7 +70,9 @@ class LeagueOptions(Group):
     All policies have as many matches.
     """
 
-    matchmaking: MatchmakingOptions = option(MatchmakingOptions(), "Which members are met.")
+    matchmaking: Annotated[Any, MATCHMAKERS] = option(
+        "pfsp_var", f"[Matchmaker](parts.md#matchmakers-of-a-league): {MATCHMAKERS.listed()}."
+    )
     self_play_share: float = option(0.35, "Share of the matches of a policy against itself.", ge=0, le=1)
     forgotten: ForgottenOptions | None = option(
         ForgottenOptions(),
@@ -98,5 +125,20 @@ class LeagueOptions(Group):
 
     @property
     def exploiter_options(self) -> dict[str, ExploiterOptions]:
-        """The exploiters' options by their names."""
-        return check_exploiters(self.exploiters)
+        """The options of each exploiter. Raises: ConfigError: for a wrong name or value, no target, or no end."""
+        path = "config.league.exploiters"
+        for name in self.exploiters:
+            if not isinstance(name, str):
+                raise ConfigError(f"{path}.{name}", f"the name of a policy is a text, got {describe(name)}")
+        found = {name: build(ExploiterOptions, values, f"{path}.{name}") for name, values in self.exploiters.items()}
+        for name, options in found.items():
+            if options.reset_every is None and options.win_rate is None:
+                raise ConfigError(f"{path}.{name}.reset_every", "null needs a win_rate: it is never done")
+            if options.reset_every is None and options.past_share == 1:
+                raise ConfigError(f"{path}.{name}.past_share", "1 leaves no games for win_rate: it is never done")
+        return found
+
+    def share_without_members(self, policy: str) -> float:
+        """Share of a policy's matches against present weights: an exploiter's against its policy, or in self-play."""
+        exploiter = self.exploiter_options.get(policy)
+        return self.self_play_share if exploiter is None else 1 - exploiter.past_share

@@ -3,43 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated, Any
 
-from rllib_lmgame.base.group import Group, Scheduled, option, tag
+from rllib_lmgame.base.group import Group, Scheduled, option
+from rllib_lmgame.settings.plugins import PREFERENCE_LOSSES
 from rllib_lmgame.settings.sections.supervised import MESSAGES
 from rllib_lmgame.settings.trust import is_data_set, is_number
-
-SIGMOID, IPO, HINGE, SIMPO, KTO = LOSSES = ("sigmoid", "ipo", "hinge", "simpo", "kto")
-
-
-class PreferenceLossOptions(Group):
-    """``dpo.loss``."""
-
-    type: str = tag(
-        SIGMOID,
-        "[What is made of a pair](algorithms.md#lmgamedpo): `sigmoid` (DPO), `ipo`, `hinge` (SLiC), `simpo` (means "
-        "over tokens, no reference). `kto` takes trajectories one by one, good or bad.",
-        choices=LOSSES,
-    )
-    label_smoothing: float = option(
-        0.0, "Share of pairs that are taken to be the wrong way round.", ge=0, lt=0.5, of=(SIGMOID,)
-    )
-    reference_free: bool = option(False, "Compare with nothing instead of the reference.", of=(SIGMOID, IPO, HINGE))
-    margin: float = option(
-        0.5, "Distance `gamma` that the chosen one is to have, in what `beta` makes of it.", ge=0, of=(SIMPO,)
-    )
-    chosen_weight: float = option(1.0, "What a good trajectory counts.", ge=0, of=(KTO,))
-    rejected_weight: float = option(1.0, "What a bad trajectory counts.", ge=0, of=(KTO,))
-
-    @property
-    def pairs(self) -> bool:
-        """Whether two trajectories are compared."""
-        return self.type != KTO
-
-    @property
-    def asks_reference(self) -> bool:
-        """Whether trajectories are compared with what the reference gives them."""
-        return self.type != SIMPO and not self.reference_free
-
 
 OF_PAIRS = ("format", "rejected", "on_overlong", "shuffle_seed", "epochs", "pairs_per_iteration")
 """Options that are about what is read of ``data``."""
@@ -48,7 +17,11 @@ OF_PAIRS = ("format", "rejected", "on_overlong", "shuffle_seed", "epochs", "pair
 class DPOOptions(Group):
     """The ``dpo`` section: what is compared, and how."""
 
-    loss: PreferenceLossOptions = option(PreferenceLossOptions(), "What is made of a comparison.")
+    loss: Annotated[Any, PREFERENCE_LOSSES] = option(
+        "sigmoid",
+        "[What is made of a pair](algorithms.md#lmgamedpo): `sigmoid` (DPO), `ipo`, `hinge` (SLiC), `simpo` (means "
+        "over tokens, no reference). `kto` takes trajectories one by one, good or bad.",
+    )
     beta: Scheduled[float] = option(0.1, "How much a difference to the reference counts.", gt=0)
     sft_weight: Scheduled[float] = option(
         0.0, "Weight of the chosen trajectory's own mean cross-entropy beside it (RPO).", ge=0

@@ -98,7 +98,7 @@ class RLlibOptions(Group):
     entropy_coeff: Scheduled[float | list[list[float]]] = option(
         0.001, "Weight of the entropy bonus, or a schedule.", ge=0
     )
-    kl_coeff: Scheduled[float] = option(
+    kl_coeff: float = option(
         0.001, "Initial weight of the penalty `token_ppo.kl`; RLlib adapts it to `kl_target`.", ge=0
     )
     kl_target: float = option(
@@ -323,8 +323,8 @@ OTHER_NAMES = {
     "gae_lambda": "lambda",
     "ent_coef": "entropy_coeff",
     "vf_coef": "vf_loss_coeff",
-    "kl_coef": "kl_coeff",
-    "beta": "kl_coeff",
+    "kl_coef": "token_ppo.kl.coef",
+    "beta": "token_ppo.kl.coef",
     "ppo_epochs": "num_epochs",
     "num_ppo_epochs": "num_epochs",
     "num_train_epochs": "num_epochs",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated, Any
 
 from rllib_lmgame.base.group import REQUIRED, Group, Scheduled, given, option, tag
+from rllib_lmgame.settings.plugins import Registry
 from rllib_lmgame.settings.trust import is_data_set, is_name, is_number
 
 
@@ -136,14 +138,18 @@ def spare_groups(groups: int, oversample: float) -> int:
     return max(0, math.ceil(oversample * groups - 1e-9) - groups)
 
 
-class ConstantGroupsOptions(Group):
-    """``data_selection.zero_variance_groups``."""
+class KeptGroups(Group):
+    """They are trained on as others."""
+
+    type: str = tag("keep", "They are trained on as others.")
+
+
+class DroppedGroups(KeptGroups):
+    """They are left out."""
 
     type: str = tag(
-        "keep",
-        "`drop`: they are left out, as there is nothing to compare in them. As many as the learners need stay in any "
-        "case.",
-        choices=("keep", "drop"),
+        "drop",
+        "They are left out, as there is nothing to compare in them. As many as the learners need stay in any case.",
     )
     max_refill: Scheduled[int] = option(
         0,
@@ -151,8 +157,10 @@ class ConstantGroupsOptions(Group):
         "iteration has groups.",
         ge=0,
         le=1_000,
-        of=("drop",),
     )
+
+
+ZERO_VARIANCE_GROUPS = Registry.of("data_selection.zero_variance_groups", "choice", KeptGroups, DroppedGroups)
 
 
 class OverlongOptions(Group):
@@ -163,19 +171,16 @@ class OverlongOptions(Group):
     penalty: Scheduled[float] = option(1.0, "The penalty, in points of the game before `reward_scale`.", gt=0)
 
 
-COMPARED = ("group", "batch", "game", "role")
-
-
 class NormalizeRewardsOptions(Group):
     """``data_selection.normalize_rewards``."""
 
     type: str = tag(
-        "none",
+        REQUIRED,
         "What is compared: the returns of a `group` (one level and role), of the `batch`, a `game`, or a `role` of a "
         "game.",
-        choices=("none", *COMPARED),
+        choices=("group", "batch", "game", "role"),
     )
-    deviation: bool = option(True, "Divide by the deviation; else only centre.", of=COMPARED)
+    deviation: bool = option(True, "Divide by the deviation; else only centre.")
 
 
 class DataSelectionOptions(Group):
@@ -187,13 +192,13 @@ class DataSelectionOptions(Group):
         gt=0,
         le=1,
     )
-    zero_variance_groups: ConstantGroupsOptions = option(
-        ConstantGroupsOptions(), "What becomes of groups whose episodes all have the same return."
+    zero_variance_groups: Annotated[Any, ZERO_VARIANCE_GROUPS] = option(
+        "keep", "What becomes of groups whose episodes all have the same return."
     )
     overlong: OverlongOptions | None = option(None, "Long replies lose some of their reward; null: none does.")
-    normalize_rewards: NormalizeRewardsOptions = option(
-        NormalizeRewardsOptions(),
-        "Give returns mean 0 and deviation 1 before advantages are estimated, of each policy for itself.",
+    normalize_rewards: NormalizeRewardsOptions | None = option(
+        None,
+        "Give returns mean 0 and deviation 1 before advantages are estimated, of each policy for itself; null: do not.",
     )
     oversample: Scheduled[float] = option(
         1.0,

@@ -58,7 +58,7 @@ class TextRolloutOptions(Group):
         AUTO,
         "Per-request seeds, a fixed order and fixed numbers of threads, so that a run, also a resumed one, repeats bit "
         "for bit on machines of one kind. `auto`: where all is on CPUs, without `data_selection.oversample` and "
-        "`overlap`.",
+        "`async_rollouts`.",
     )
     episode_log: str = option(
         "sample",

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from rllib_lmgame.base.group import REQUIRED, Group, Scheduled, option, tag
 from rllib_lmgame.base.threads import AUTO, MOST_THREADS
-from rllib_lmgame.settings.plugins import OBJECTIVES, POLICY_LOSSES
+from rllib_lmgame.settings.plugins import AGGREGATIONS, ESTIMATORS, OBJECTIVES, POLICY_LOSSES, Registry
 from rllib_lmgame.settings.trust import is_name
 
 WARMUP_STEPS_AFTER_SUPERVISION = 20
@@ -20,18 +20,9 @@ Adam's steps move a value of 896 features of size one by no more than 0.18."""
 LEAST_TOKENS, MOST_TOKENS = 16, 8192
 """Of a micro-batch that is not set."""
 
-BASELINE_DECAY = 0.95
-"""Of the running mean per game and role (SPIRAL)."""
-
 IMPORTANCE_LEVELS = ("token", "turn", "turn_geometric", "trajectory", "trajectory_geometric")
 """What a ratio between sampler and learner is of: a token, or the product or the geometric mean over tokens."""
 
-TOKEN_MEAN, SEQUENCE_MEAN, TURN_MEAN, CONSTANT_LENGTH = AGGREGATIONS = (
-    "token_mean",
-    "sequence_mean",
-    "turn_mean",
-    "constant_length",
-)
 GROUP = "group"
 NORMALIZE_MODES = ("batch", GROUP, "game", "role", "center_role", "none")
 MONTE_CARLO = "monte_carlo"
@@ -40,50 +31,36 @@ KL_ESTIMATORS = ("k1", "k2", "k3")
 """Estimates of a divergence (:func:`~rllib_lmgame.learners.losses.policy.kl_estimate`)."""
 KL_GRADIENTS = ("k2", "k3")
 """Those whose gradient the penalty in the loss may have; that of ``k1`` is zero in expectation."""
-INITIAL, EMA, REFRESH = REFERENCE_TYPES = ("initial", "ema", "refresh")
-FIT, GRADIENT = WARMUP_TYPES = ("fit", "gradient")
 POPART, NONE = "popart", "none"
 
 
-class EstimatorOptions(Group, extra="allow"):
-    """``token_ppo.advantage_estimator``: a name, or one with options of its own."""
-
-    type: str = tag(
-        "gae",
-        "[Advantage estimator](parts.md#advantage-estimators) by name, or `package.module:Name`. Options of its own "
-        "stand beside it: `{type: gae, length_adaptive: 0.05}`.",
-        stranger=is_name,
-    )
-    baseline_decay: Scheduled[float] = option(
-        BASELINE_DECAY,
-        "With every batch `baseline = decay * baseline + (1 - decay) * the batch's mean return`.",
-        ge=0,
-        le=1,
-        of=("rae", "role_baseline"),
-    )
-
-    @property
-    def choice(self) -> str | dict[str, Any]:
-        """The name, or a mapping of it and the arguments of the estimator's class."""
-        return {"type": self.type, **self.model_extra} if self.model_extra else self.type
-
-
-class WarmupOptions(Group):
+class Warmup(Group):
     """``token_ppo.critic.warmup``."""
 
-    type: str = tag(
-        FIT,
-        "`fit`: the last layer of the value head becomes the ridge regression of Monte-Carlo returns "
-        "([how](algorithms.md#the-critic)), nothing else changes. `gradient`: optimizer steps, on all of it.",
-        choices=WARMUP_TYPES,
-    )
+    type: str = tag("", "How the value function learns.")
     iterations: int = option(REQUIRED, "Iterations in which only the value function is trained.", ge=1)
-    lr: Scheduled[float | None] = option(
-        None,
-        "Learning rate of the value head in these iterations; null takes `critic.lr`.",
-        gt=0,
-        of=(GRADIENT,),
+
+
+class FitWarmup(Warmup):
+    """The last layer of the value head becomes the ridge regression of Monte-Carlo returns; nothing else changes."""
+
+    type: str = tag(
+        "fit",
+        "The last layer of the value head becomes the ridge regression of Monte-Carlo returns "
+        "([how](algorithms.md#the-critic)), nothing else changes.",
     )
+
+
+class GradientWarmup(Warmup):
+    """Optimizer steps, on all of the value function."""
+
+    type: str = tag("gradient", "Optimizer steps, on all of the value function.")
+    lr: Scheduled[float | None] = option(
+        None, "Learning rate of the value head in these iterations; null takes `critic.lr`.", gt=0
+    )
+
+
+WARMUPS = Registry.of("token_ppo.critic.warmup", "warm-up", FitWarmup, GradientWarmup)
 
 
 class CriticOptions(Group):
@@ -95,7 +72,7 @@ class CriticOptions(Group):
         "`gae` (that of `lambda`).",
         choices=("gae", MONTE_CARLO),
     )
-    warmup: WarmupOptions | None = option(None, "First iterations, in which it learns alone; null: none.")
+    warmup: Annotated[Any | None, WARMUPS] = option(None, "First iterations, in which it learns alone; null: none.")
     normalization: str = option(
         NONE,
         "`popart`: trained on returns less their running mean, over their running deviation, per policy and game. "
@@ -120,34 +97,16 @@ class CriticOptions(Group):
     )
 
 
-class AggregationOptions(Group):
-    """``token_ppo.aggregation``."""
-
-    type: str = tag(
-        TOKEN_MEAN,
-        "How the policy's losses of tokens are [averaged over a minibatch](algorithms.md#averaging). The value loss "
-        "is always the mean over tokens.",
-        choices=AGGREGATIONS,
-    )
-    length: Scheduled[int | None] = option(
-        None,
-        "Tokens of the longest trajectory, or another constant in their place.",
-        ge=1,
-        of=(CONSTANT_LENGTH,),
-        needed=True,
-    )
-
-
-class BandOptions(Group):
-    """``token_ppo.importance.band``: `{low: 0.5, high: 5}` with `cap: 5` is IcePop."""
+class MaskOptions(Group):
+    """``token_ppo.importance_sampling.mask``: `{low: 0.5, high: 5}` with `cap: 5` is IcePop."""
 
     low: float = option(REQUIRED, "Tokens whose ratio of learner to sampler is less are left out.", ge=0, le=1)
     high: float = option(REQUIRED, "Tokens whose ratio is more are left out.", ge=1)
-    level: str = option("token", "What the ratio is of, as `importance.level`.", choices=IMPORTANCE_LEVELS)
+    level: str = option("token", "What the ratio is of, as `importance_sampling.level`.", choices=IMPORTANCE_LEVELS)
 
 
-class ImportanceOptions(Group):
-    """``token_ppo.importance``: weights between sampler and learner."""
+class ImportanceSamplingOptions(Group):
+    """``token_ppo.importance_sampling``: weights between sampler and learner."""
 
     cap: Scheduled[float | None] = option(
         2.0,
@@ -160,7 +119,7 @@ class ImportanceOptions(Group):
         "(`_geometric`) its geometric mean.",
         choices=IMPORTANCE_LEVELS,
     )
-    band: BandOptions | None = option(None, "Tokens outside are left out of the policy loss; null is off.")
+    mask: MaskOptions | None = option(None, "Tokens outside are left out of the policy loss; null is off.")
 
 
 class EntropyOptions(Group):
@@ -175,23 +134,43 @@ class EntropyOptions(Group):
     rate: Scheduled[float] = option(0.005, "How fast the coefficient follows.", gt=0)
 
 
-class ReferenceOptions(Group):
-    """``token_ppo.kl.reference``."""
+class InitialReference(Group):
+    """The weights at the start of PPO, for good."""
 
-    type: str = tag(
-        INITIAL,
-        "`initial`: the weights at the start of PPO, for good. `ema`: an exponential average of the policy's weights, "
-        "which begins as these. `refresh`: replaced by the policy now and then.",
-        choices=REFERENCE_TYPES,
-    )
+    type: str = tag("initial", "The weights at the start of PPO, for good.")
+
+    def moves_after(self, updates: int) -> bool:
+        """Whether it changes after the policy's update of this number, the first being 1."""
+        return False
+
+
+class EMAReference(InitialReference):
+    """An exponential average of the policy's weights, which begins as these."""
+
+    type: str = tag("ema", "An exponential average of the policy's weights, which begins as these.")
     decay: float = option(
-        0.99, "After every update `reference = decay * reference + (1 - decay) * weights`.", gt=0, lt=1, of=(EMA,)
+        0.99, "After every update `reference = decay * reference + (1 - decay) * weights`.", gt=0, lt=1
     )
-    every: int = option(100, "Updates after which the reference is the present policy again.", ge=1, of=(REFRESH,))
+
+    def moves_after(self, updates: int) -> bool:
+        return True
+
+
+class RefreshedReference(InitialReference):
+    """Replaced by the policy now and then."""
+
+    type: str = tag("refresh", "Replaced by the policy now and then.")
+    every: int = option(100, "Updates after which the reference is the present policy again.", ge=1)
+
+    def moves_after(self, updates: int) -> bool:
+        return updates % self.every == 0
+
+
+REFERENCES = Registry.of("token_ppo.kl.reference", "reference", InitialReference, EMAReference, RefreshedReference)
 
 
 class KLOptions(Group):
-    """``token_ppo.kl``: the penalty to a reference model, weighted by `kl_coeff`.
+    """``token_ppo.kl``: the penalty to a reference model.
 
     The coefficient `c` is in the unit of the advantages. Where these are not divided by their deviation
     (`normalize_advantages: center_role` or `none`), its strength in the game's own points is
@@ -199,7 +178,10 @@ class KLOptions(Group):
     `reference * exp(q / alpha)`, normalised, `q` in points.
     """
 
-    in_: str = tag(
+    coef: Scheduled[float | None] = option(
+        None, "Coefficient; null is RLlib's adaptive one, from `kl_coeff` to `kl_target`.", ge=0
+    )
+    as_: str = tag(
         LOSS,
         "Where it is: a part of the `loss`, or taken off the `reward` of every token before advantages are estimated.",
         choices=KL_PLACES,
@@ -210,33 +192,33 @@ class KLOptions(Group):
         "is the penalty in the reward. Null: `k3` (at most 10 a token) in the loss, else `k1`.",
         choices=KL_ESTIMATORS,
     )
-    gradient: str = option(
+    loss_estimator: str = option(
         "k2",
         "What the penalty adds to the loss: `k2` has the gradient of KL(policy || reference), `k3` that of "
         "KL(reference || policy). That of `k1` is zero in expectation.",
         choices=KL_GRADIENTS,
-        of=(LOSS,),
     )
     coeff_range: Scheduled[float] = option(
         100.0,
         "The adaptive coefficient stays between `kl_coeff` divided by this and `kl_coeff` times this.",
         ge=1,
     )
-    schedule: list[list[float]] | None = option(
-        None, "Coefficient as `[[iteration, value], ...]`, linear in between, instead of RLlib's adaptive one."
-    )
-    reference: ReferenceOptions = option(ReferenceOptions(), "The model that the policy is kept near.")
+    reference: Annotated[Any, REFERENCES] = option("initial", "The model that the policy is kept near.")
 
     @property
     def value(self) -> str:
         """The estimate of the divergence in use."""
-        return self.estimator or ("k3" if self.in_ == LOSS else "k1")
+        return self.estimator or ("k3" if self.as_ == LOSS else "k1")
 
 
 class TokenPPOOptions(Group):
     """The ``token_ppo`` section."""
 
-    advantage_estimator: EstimatorOptions = option(EstimatorOptions(), "What a reply was worth.")
+    advantage_estimator: Annotated[Any, ESTIMATORS] = option(
+        "gae",
+        "[Advantage estimator](parts.md#advantage-estimators), what a reply was worth; options of its own stand beside "
+        "it: `{type: gae, length_adaptive: 0.05}`.",
+    )
     objective: str = option("ppo", f"Objective: {OBJECTIVES.listed()}.", stranger=is_name)
     critic: CriticOptions = option(CriticOptions(), "The value function, where the estimator asks one.")
     normalize_advantages: str | None = option(
@@ -254,9 +236,13 @@ class TokenPPOOptions(Group):
     policy_loss: Annotated[Any, POLICY_LOSSES] = option(
         "clip", f"[Policy loss](parts.md#policy-losses): {POLICY_LOSSES.listed()}; options of its own stand beside it."
     )
-    aggregation: AggregationOptions = option(AggregationOptions(), "How losses of tokens are averaged.")
-    importance: ImportanceOptions | None = option(
-        ImportanceOptions(), "Weights between sampler and learner; null: none."
+    aggregation: Annotated[Any, AGGREGATIONS] = option(
+        "token_mean",
+        "How the policy's losses of tokens are [averaged over a minibatch](algorithms.md#averaging). The value loss is "
+        "always the mean over tokens.",
+    )
+    importance_sampling: ImportanceSamplingOptions | None = option(
+        ImportanceSamplingOptions(), "Weights between sampler and learner; null: none."
     )
     entropy: EntropyOptions | None = option(
         None, "The entropy bonus follows a target; null keeps `entropy_coeff`, a number or a schedule."

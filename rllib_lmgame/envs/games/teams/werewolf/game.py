@@ -42,7 +42,7 @@ class Werewolf(TextAECGame):
     Horizon: three replies per day, 8 days; most games last 2 or 3.
     Measures: ``village_win`` and ``werewolf_win`` (both 0 in a draw), ``days``.
     Agents and roles: an agent is the seat of a role (``werewolf_0``, ``werewolf_1``, ``seer``, ``doctor``,
-        ``villager_0`` ...; roles ``werewolf``, ``seer``, ``doctor``, ``villager``), so that line-ups, baselines and win
+        ``villager_0`` ...; roles ``werewolf``, ``seer``, ``doctor``, ``villager``), so that mappings, baselines and win
         rates may go by role. Players never see these ids: the seed decides who sits where at the table and who has
         which of the names Ada, Ben, ..., and every player is known to the others by name alone. There are no levels to
         keep apart; ``split`` changes nothing.

@@ -1,0 +1,235 @@
+"""Asynchronous rollouts: a thread of the driver plays the next iterations while the driver updates.
+
+Each update makes one new version of the weights. Guarantees (each has a test):
+
+1. Iterations are trained on in order and once, played ahead or not.
+2. An iteration begins at most ``max_staleness`` updates before the one that trains on it: none of its tokens is older.
+3. An iteration that was played with other values of schedules than its own is played again.
+4. A league's opponents change only while nothing is played, and a due snapshot is taken before its iteration begins.
+   At most one iteration of a league is played ahead.
+5. A checkpoint has no iterations that were played ahead: a resumed run plays the same levels again, so each level of a
+   list is trained on once.
+6. An error while playing is raised when the iteration is due.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import ray
+
+from rllib_lmgame.algorithms.selection import Selected
+from rllib_lmgame.rollouts.sources import RolloutError
+from rllib_lmgame.telemetry.metrics import ASYNC_ROLLOUT_NAMES
+
+if TYPE_CHECKING:
+    from ray.rllib.env.env_runner_group import EnvRunnerGroup
+
+    from rllib_lmgame.settings.tree import Settings
+
+ASYNC_ROLLOUTS = "async_rollouts"
+T = TypeVar("T")
+
+
+class Iterations(Protocol):
+    """The part of :class:`~rllib_lmgame.algorithms.ppo.LMGamePPO` that is used here."""
+
+    env_runner_group: EnvRunnerGroup | None
+
+    @property
+    def policy_version(self) -> int: ...
+
+    @property
+    def ppo_iteration(self) -> int: ...
+
+    def may_begin(self, iteration: int) -> bool: ...
+
+    def expected(self, iteration: int) -> Settings: ...
+
+    def played_by(self, present: Settings) -> Any: ...
+
+    def play_and_select(self, present: Settings, iteration: int, oldest: int | None = None) -> Selected: ...
+
+    def items_dealt(self) -> dict[str, int]: ...
+
+    def deal_items_after(self, items: Mapping[str, int]) -> None: ...
+
+    def unlog(self, iteration: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Played:
+    """A played iteration: items of lists dealt until then, and times in seconds."""
+
+    selected: Selected
+    items: Mapping[str, int]
+    began: float
+    ended: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """An iteration that is played or waits, with the values of its schedules (``by``)."""
+
+    by: Any
+    future: Future[Played] = field(default_factory=Future)
+
+
+class Ahead(Generic[T]):
+    """Iterations that have begun and are not trained on yet, oldest first, with an object for each; no I/O."""
+
+    def __init__(self, max_staleness: int) -> None:
+        self.max_staleness = max_staleness
+        self._begun: deque[tuple[int, T]] = deque()
+
+    @property
+    def begun(self) -> list[T]:
+        """The objects of the iterations, in order."""
+        return [what for _, what in self._begun]
+
+    def room(self, trained: int) -> range:
+        """Iterations that may begin while the iteration ``trained`` is trained on."""
+        first = self._begun[-1][0] + 1 if self._begun else trained + 1
+        return range(first, trained + self.max_staleness + 1)
+
+    def begin(self, iteration: int, what: T) -> None:
+        """``iteration`` begins, the next one of :meth:`room`."""
+        if self._begun and iteration != self._begun[-1][0] + 1:
+            raise ValueError(f"iteration {iteration} does not follow on {self._begun[-1][0]}")
+        self._begun.append((iteration, what))
+
+    def take(self, iteration: int) -> T | None:
+        """Remove and return the object of ``iteration``; ``None`` if it has not begun."""
+        if not self._begun:
+            return None
+        first, what = self._begun[0]
+        if first != iteration:
+            raise ValueError(f"iteration {first} comes out before iteration {iteration}")
+        self._begun.popleft()
+        return what
+
+    def forget(self) -> list[T]:
+        """Remove and return all objects."""
+        forgotten = self.begun
+        self._begun.clear()
+        return forgotten
+
+    def oldest(self, version: int, trained: int, iteration: int) -> int:
+        """Oldest weights that may play ``iteration`` while ``trained`` is trained on with weights of ``version``."""
+        return version + iteration - trained - self.max_staleness
+
+
+class AsyncRollouts:
+    """Plays iterations of an algorithm in a thread, one after the other.
+
+    ``items`` are the items of lists that were dealt for iterations that were trained on.
+    """
+
+    def __init__(self, algorithm: Iterations, max_staleness: int) -> None:
+        self._algorithm = algorithm
+        self._ahead: Ahead[Job] = Ahead(max_staleness)
+        self._jobs: queue.SimpleQueue[tuple[Job, Callable[[], Played]] | None] = queue.SimpleQueue()
+        self._closed = False
+        self._ended: float | None = None
+        self._awaited: Job | None = None
+        self._taken: int | None = None
+        self._numbers = dict.fromkeys(ASYNC_ROLLOUT_NAMES, 0.0)
+        self.items: Mapping[str, int] = algorithm.items_dealt()
+        # A daemon, since a game may take an hour and the process must be able to end.
+        threading.Thread(target=self._run, name="lmgame-ahead", daemon=True).start()
+
+    def take(self, iteration: int, present: Settings) -> Selected:
+        """The played ``iteration``, which begins now if it has not; waits for it.
+
+        If it is taken again, since it or its update failed, it is played again. Raises: RolloutError: see
+        :meth:`check_open`; errors while playing.
+        """
+        self.check_open()
+        if iteration == self._taken:
+            self.forget()
+            self._algorithm.unlog(iteration)
+        self._taken = iteration
+        job = self._ahead.take(iteration)
+        again = job is not None and job.by != self._algorithm.played_by(present)
+        if job is not None and again:
+            self.forget(job)
+            self._algorithm.unlog(iteration)
+        if job is None or again:
+            job = self._job(iteration, present)
+        began, self._awaited = time.perf_counter(), job
+        played = job.future.result()
+        self.items, self._awaited = played.items, None
+        idle = 0.0 if self._ended is None else max(0.0, played.began - self._ended)
+        numbers = (idle, time.perf_counter() - began, float(again))
+        self._numbers = dict(zip(ASYNC_ROLLOUT_NAMES, numbers, strict=True))
+        self._ended = played.ended
+        return played.selected
+
+    def begin(self) -> None:
+        """Begin the iterations that may be played while the present one is trained on."""
+        algorithm = self._algorithm
+        for iteration in self._ahead.room(algorithm.ppo_iteration):
+            if not algorithm.may_begin(iteration):
+                break
+            self._ahead.begin(iteration, self._job(iteration, algorithm.expected(iteration)))
+
+    def numbers(self) -> dict[str, float]:
+        """``async_rollouts/<name>`` of the last iteration."""
+        return self._numbers
+
+    def drain(self) -> None:
+        """Wait until nothing is played; results are kept."""
+        wait([job.future for job in self._ahead.begun])
+
+    def forget(self, *more: Job) -> None:
+        """Drop all iterations that have begun, and ``more``; their items are dealt again."""
+        jobs = [*more, *self._ahead.forget()]
+        for job in jobs:
+            job.future.cancel()
+        wait([job.future for job in jobs])
+        self._algorithm.deal_items_after(self.items)
+
+    def close(self) -> None:
+        """Stop at once; env runners that still play are killed."""
+        self._closed = True
+        self._jobs.put(None)
+        jobs = [*self._ahead.forget(), *([] if self._awaited is None else [self._awaited])]
+        if not all(job.future.cancel() or job.future.done() for job in jobs):
+            runners: Any = self._algorithm.env_runner_group
+            for runner in runners._worker_manager.actors().values():
+                ray.kill(runner)
+
+    def check_open(self) -> None:
+        """Raises: RolloutError: after :meth:`close`."""
+        if self._closed:
+            raise RolloutError("the run has ended")
+
+    def _job(self, iteration: int, present: Settings) -> Job:
+        algorithm, job = self._algorithm, Job(self._algorithm.played_by(present))
+        oldest = self._ahead.oldest(algorithm.policy_version, algorithm.ppo_iteration, iteration)
+        self._jobs.put((job, partial(self._play, iteration, present, oldest)))
+        return job
+
+    def _play(self, iteration: int, present: Settings, oldest: int) -> Played:
+        began = time.perf_counter()
+        self.check_open()
+        selected = self._algorithm.play_and_select(present, iteration, oldest)
+        return Played(selected, self._algorithm.items_dealt(), began, time.perf_counter())
+
+    def _run(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            job, play = item
+            if not job.future.set_running_or_notify_cancel():
+                continue
+            try:
+                job.future.set_result(play())
+            except BaseException as error:
+                job.future.set_exception(error)

@@ -1,0 +1,222 @@
+"""Preference data: records that are pairs, or conversations and logs that are compared by level and return.
+
+A pair's record has ``chosen`` and ``rejected``, each a text or a list of messages, and mostly a ``prompt``, likewise;
+without it the prompt is what both begin with. Messages may have any format of conversations. A record of a single
+trajectory (``kto``) has ``label``: whether it is good.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.text import shown
+from rllib_lmgame.datasets.pairs import Candidate, choose_pairs, has_choice, parted, side_of
+from rllib_lmgame.datasets.readers.chat import ChatExample, read_pair
+from rllib_lmgame.datasets.replay import Table, replay
+from rllib_lmgame.datasets.sft import (
+    Conversation,
+    Conversations,
+    conversation,
+    episode_of,
+    facts_of,
+    numbered,
+)
+from rllib_lmgame.policies.chat.transcripts import LearntTurn
+from rllib_lmgame.rollouts.records import played_parts
+from rllib_lmgame.settings.sections.preferences import DPOOptions
+
+if TYPE_CHECKING:
+    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+
+ENOUGH = 64
+"""If none of so many pairs can be used, the run ends, even if there are more."""
+
+
+class Side(NamedTuple):
+    """One side of a pair: a conversation, or the seat of ``agent`` in an episode of a log."""
+
+    source: Conversation
+    chosen: bool
+    agent: str | None = None
+
+    @property
+    def where(self) -> str:
+        return self.source.where if isinstance(self.source, ChatExample) else self.source[0]
+
+
+class PreferenceDataset(Conversations):
+    """The pairs of ``options.data``, shuffled; with ``kto`` its good and bad trajectories.
+
+    ``limits`` are the most tokens in a row of each trained policy.
+
+    Raises: ConfigError: names file and line of what cannot be read or compared, or the option that leaves nothing.
+    """
+
+    def __init__(self, options: DPOOptions, limits: Mapping[str, int]) -> None:
+        super().__init__(options.on_overlong, options.shuffle_seed, limits)
+        self._pairs = options.loss.pairs
+        self.units = list(_units(options))
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    @property
+    def conversations(self) -> list[Conversation]:
+        """The conversations that are compared, each once."""
+        found = [side.source for unit in self.units for side in unit]
+        return list({id(source): source for source in found}.values())
+
+    def episodes(self, start: int, count: int, table: Table) -> list[MultiAgentEpisode]:
+        """The sides of ``count`` pairs from position ``start`` on, in pass after pass, as episodes.
+
+        A pair is left out and counted if a side is too long, cannot be written, or is in no trained seat.
+
+        Raises: ConfigError: all pairs so far (:data:`ENOUGH`, or all there are) are left out, or one is too long for
+            ``on_overlong: error``.
+        """
+        places = self.places(start, count, len(self.units))
+        sides = [side for place in places for side in self.units[place]]
+        written = self.written([side.source for side in sides if isinstance(side.source, ChatExample)], table.chat)
+        episodes: list[MultiAgentEpisode] = []
+        why = ""
+        for position, place in enumerate(places, start):
+            made, problem, seen = [], "", []
+            for side in self.units[place]:
+                name = f"pair-{place}-{'chosen' if side.chosen else 'rejected'}"
+                turns, wrong = next(written) if isinstance(side.source, ChatExample) else ({}, None)
+                seen.append(_ids(turns))
+                if wrong is not None:
+                    problem = f"{side.where}: {wrong}"
+                elif not problem:
+                    found = self._side(side, turns, f"pair@{position}" if self._pairs else "", name, table)
+                    made += found
+                    problem = "" if found else f"{side.where}: {side.agent} is in no seat whose policy learns"
+            if not problem and len(seen) == 2 and seen[0] and seen[0] == seen[1]:
+                problem = f"{self.units[place][0].where}: chosen and rejected are the same tokens"
+            if problem:
+                why = problem
+                self.leave_out(why)
+                self.passed_over += 1
+            else:
+                episodes += made
+        taken = start + count
+        if why and min(ENOUGH, len(self.units)) <= taken <= self.passed_over:
+            raise ConfigError("data", f"all {taken} pairs so far are left out; {why}")
+        return episodes
+
+    def _side(
+        self, side: Side, turns: dict[str, list[LearntTurn]], group: str, name: str, table: Table
+    ) -> list[MultiAgentEpisode]:
+        if isinstance(side.source, ChatExample):
+            episode = episode_of(side.source, turns, 1.0, name)
+        else:
+            episode = replay(side.source[1], table, name)
+        return [
+            side_of(part, group, name, side.chosen)
+            for part in played_parts(episode, self.limits)
+            if side.agent in (None, part.agent_id) and has_choice(part)
+        ]
+
+
+def _ids(turns: Mapping[str, Sequence[LearntTurn]]) -> list[Any]:
+    """The trained tokens of a conversation, for comparison."""
+    return [
+        (policy, [(np.asarray(turn.prompt_ids).tolist(), np.asarray(turn.reply_ids).tolist()) for turn in some])
+        for policy, some in turns.items()
+    ]
+
+
+def _units(options: DPOOptions) -> Iterator[tuple[Side, ...]]:
+    compared: list[Conversation] = []
+    found = 0
+    for where, record in numbered(options.data or []):
+        for unit in _of_record(where, record, options):
+            found += 1
+            yield unit
+        if not _says_itself(record):
+            compared.append(conversation(where, record, options.format))
+    if options.rejected is not None:
+        worse = [conversation(where, record, options.format) for where, record in numbered(options.rejected)]
+        pairs = choose_pairs(_candidates(compared, math.inf), _candidates(worse, -math.inf), options)
+        both = f"no level of {len(compared)} conversations is in {len(worse)} of dpo.rejected"
+    elif options.loss.pairs:
+        candidates = _candidates(compared)
+        pairs = choose_pairs(candidates, candidates, options)
+        both = f"no two of {len(compared)} conversations are of one level"
+    else:
+        for (source, agent), good in parted(_candidates(compared), options):
+            found += 1
+            yield (Side(source, good, agent),)
+        pairs, both = [], "none of them is good or bad"
+    for (chosen, agent), (rejected, _) in pairs:
+        _check_beginnings(chosen, rejected)
+        sides = (Side(chosen, True, agent), Side(rejected, False, agent))
+        yield from ((side,) for side in sides) if not options.loss.pairs else (sides,)
+    if not pairs and not found:
+        asked = f"reward_gap: {options.reward_gap:g}" + ("" if options.chosen_min is None else " and chosen_min")
+        raise ConfigError("data", f"leaves no pair: {both} with returns as far apart as {asked} asks")
+
+
+def _says_itself(record: Mapping[str, Any]) -> bool:
+    return not {"chosen", "rejected", "label"}.isdisjoint(record)
+
+
+def _of_record(where: str, record: Mapping[str, Any], options: DPOOptions) -> Iterator[tuple[Side, ...]]:
+    """The pair or labelled side in a record."""
+    if not _says_itself(record):
+        return
+    if options.rejected is not None:
+        raise ConfigError("rejected", f"has no effect on {where}, which says itself what is chosen; leave it out")
+    if "label" in record and "chosen" not in record:
+        if options.loss.pairs:
+            raise ConfigError("loss", f"{options.loss.type} compares two, but {where} has one; take kto")
+        if not isinstance(record["label"], bool):
+            raise ConfigError("data", f"{where}: label is {shown(record['label'])}; it must be true or false")
+        yield (Side(conversation(where, record, options.format), record["label"]),)
+        return
+    sides = tuple(Side(example, good) for example, good in zip(read_pair(record, where), (True, False), strict=True))
+    yield from (sides,) if options.loss.pairs else ((side,) for side in sides)
+
+
+def _candidates(sources: Sequence[Conversation], unknown: float | None = None) -> list[Candidate]:
+    """Candidates for pairs; ``unknown`` replaces missing returns. Raises: ConfigError: a level or return is missing."""
+    found = []
+    for source in sources:
+        facts = facts_of(source)
+        if not facts.level:
+            raise ConfigError("data", f"{facts.where}: is no pair, and says no level (`item_id` or `level`) to join by")
+        if isinstance(source, ChatExample):
+            value = facts.episode_return if facts.episode_return is not None else unknown
+            if value is None:
+                raise ConfigError("data", f"{facts.where}: is no pair, and says no return (`reward` or `return`)")
+            found.append(Candidate((facts.game, facts.level, ""), value, (source, None)))
+        else:
+            for agent, value in source[1].returns.items():
+                found.append(Candidate((facts.game, facts.level, agent), value, (source, agent)))
+    return found
+
+
+def _check_beginnings(chosen: Conversation, rejected: Conversation) -> None:
+    """Raises: ConfigError: the sides of a pair begin differently."""
+    if isinstance(chosen, ChatExample) != isinstance(rejected, ChatExample) or _beginning(chosen) == _beginning(
+        rejected
+    ):
+        return
+    first, second = facts_of(chosen), facts_of(rejected)
+    raise ConfigError(
+        "data",
+        f"{first.where}: begins otherwise than {second.where}, though both say level {first.level}; a pair is of one "
+        "level",
+    )
+
+
+def _beginning(source: Conversation) -> Any:
+    if not isinstance(source, ChatExample):
+        return source[1].instructions, source[1].beginning
+    first = source.transcript.learnt[0]
+    return [(said.role, said.text.strip()) for said in source.transcript.messages[:first]]

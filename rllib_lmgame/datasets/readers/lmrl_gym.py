@@ -1,0 +1,260 @@
+"""Readers of the formats of LMRL-Gym and TextArena.
+
+Texts of the game become messages of the user, actions replies of the assistant. The game's last text is dropped, since
+no reply follows it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rllib_lmgame.base.text import shown
+from rllib_lmgame.datasets.readers.fields import list_of, number_of, sum_of, text_of, unpacked
+from rllib_lmgame.envs.games.words.car_dealer.market import sale_value
+from rllib_lmgame.policies.chat.transcripts import ASSISTANT, USER, Said
+
+STEP_KEYS = {"state", "action", "reward", "done"}
+"""Keys of each step in LMRL-Gym's files of mazes and chess."""
+STEPS = "steps"
+"""Column of a line that is a list of such steps."""
+
+
+class Parsed(NamedTuple):
+    """The conversation in a record, with return, success, game and level if the record has them.
+
+    ``rewards`` are those of the trained replies, if known. ``whole``: the record is not one step of an episode.
+    ``ended``: it was not truncated. ``apart``: a reply sees only the message directly before it.
+    """
+
+    messages: Sequence[Said]
+    episode_return: float | None = None
+    success: bool | None = None
+    game: str = ""
+    level: str = ""
+    rewards: tuple[float, ...] | None = None
+    whole: bool = True
+    ended: bool = True
+    apart: bool = False
+
+
+def _steps(record: Mapping[str, Any]) -> Parsed:
+    """``steps``, each with ``state``, ``action``, ``reward``, ``done``: mazes and chess. A state is complete, so
+    LMRL-Gym's policies see only the last one.
+    """
+    said, rewards = list[tuple[str, bool]](), list[float]()
+    steps = list_of(record, STEPS, "steps")
+    for place, step in enumerate(steps, 1):
+        if not isinstance(step, Mapping) or not step.keys() >= STEP_KEYS:
+            raise ValueError(f"step {place} is {shown(step)}, not one with {', '.join(sorted(STEP_KEYS))}")
+        said += [(text_of(step[key], f"step {place}: {key}"), key == "action") for key in ("state", "action")]
+        rewards.append(0.0 if step["reward"] is None else number_of(step["reward"], f"step {place}: reward"))
+    ended = steps[-1]["done"] is not False
+    return Parsed(_joined(said), sum(rewards), rewards=tuple(rewards), ended=ended, apart=True)
+
+
+def _sequence(record: Mapping[str, Any]) -> Parsed:
+    """``sequence`` of ``[text, is_action]``, ``reward`` (of all but the first text), ``done``: Wordle's, and any."""
+    said = []
+    for place, pair in enumerate(list_of(record, "sequence", "pairs"), 1):
+        if not isinstance(pair, list) or len(pair) != 2 or pair[1] not in (0, 1):
+            raise ValueError(f"entry {place} of sequence is {shown(pair)}, not [text, is_action]")
+        said.append((text_of(pair[0], f"entry {place} of sequence"), bool(pair[1])))
+    rewards = _by_reply(said, record.get("reward"))
+    return Parsed(_joined(said), _sum(record, "reward"), rewards=rewards, ended=record.get("done") is not False)
+
+
+def _text_history(record: Mapping[str, Any]) -> Parsed:
+    """``text_history``, in which actions have the odd places, and ``rewards``: TextNav's, and of half-seen mazes."""
+    history = list_of(record, "text_history", "texts")
+    said = [(text_of(each, f"entry {place + 1} of text_history"), place % 2 == 1) for place, each in enumerate(history)]
+    rewards, dones = _by_reply(said, record.get("rewards")), record.get("dones")
+    ended = not (isinstance(dones, list) and dones) or bool(dones[-1])
+    return Parsed(_joined(said), _sum(record, "rewards"), rewards=rewards, ended=ended)
+
+
+def _pair(prompt: str, reply: str) -> Callable[[Mapping[str, Any]], Parsed]:
+    """A reader of records with one reply; ``return`` is that of the episode."""
+
+    def read(record: Mapping[str, Any]) -> Parsed:
+        said = [(text_of(record[key], key), key == reply) for key in (prompt, reply)]
+        rewarded = next((key for key in ("return", "reward") if record.get(key) is not None), None)
+        value = None if rewarded is None else number_of(record[rewarded], f"its {rewarded}")
+        return Parsed(_joined(said), value, whole=not record.keys() >= STEP_KEYS)
+
+    return read
+
+
+def _lines(record: Mapping[str, Any]) -> Parsed:
+    """``lines``: questions with answers, or a talk of seller and buyer."""
+    lines = list_of(record, "lines", "lines")
+    return _sale(record, lines) if "buyer_info" in record else _questions(record, lines)
+
+
+def _questions(record: Mapping[str, Any], lines: Sequence[Any]) -> Parsed:
+    """Twenty questions and cities: -1 for each question, 0 for the last if it was right."""
+    said = [("Questions:\n", False)]
+    for place, line in enumerate(lines, 1):
+        question, mark, answer = text_of(line, f"line {place}").rpartition("? ")
+        if not mark:
+            raise ValueError(f"line {place} is {shown(line)}, not a question with its answer")
+        said += [(question + "?", True), (answer, False)]
+    correct, word = record.get("correct"), record.get("word")
+    if not isinstance(correct, bool):
+        raise ValueError(f"correct is {shown(correct)}, not true or false")
+    level = str(word[0] if isinstance(word, list) and word else word or "")
+    rewards = (*[-1.0] * (len(lines) - 1), float(correct) - 1.0)
+    return Parsed(_joined(said), float(correct - len(lines)), correct, level=level, rewards=rewards)
+
+
+def _sale(record: Mapping[str, Any], lines: Sequence[Any]) -> Parsed:
+    """Car dealer; the seller is trained."""
+    said = [("Start\n", False)]
+    for place, line in enumerate(lines, 1):
+        if not isinstance(line, Mapping) or line.get("role") not in ("Seller", "Buyer"):
+            raise ValueError(f"line {place} is {shown(line)}, not what a Seller or a Buyer says")
+        said.append((text_of(line.get("text"), f"line {place}") + "\n", line["role"] == "Seller"))
+    output, buyer = record.get("output"), record["buyer_info"]
+    if output is None:
+        return Parsed(_joined(said))
+    if not isinstance(output, Mapping) or not isinstance(buyer, Mapping):
+        raise ValueError(f"output and buyer_info must be mappings, not {shown(output)} and {shown(buyer)}")
+    sold, price = output.get("car_bought") is True, output.get("buy_price")
+    list_price, budget = number_of(output.get("msrp"), "msrp"), number_of(buyer.get("budget"), "budget")
+    if list_price <= 0 or budget < 0 or (sold and price is None):
+        return Parsed(_joined(said), 0.0, sold)  # As LMRL-Gym takes what was not written down.
+    return Parsed(_joined(said), sale_value(number_of(price, "buy_price") if sold else None, list_price, budget), sold)
+
+
+def _sum(record: Mapping[str, Any], key: str) -> float | None:
+    """The return: ``return``, else the sum of rewards."""
+    if record.get("return") is not None:
+        return number_of(record["return"], "its return")
+    if record.get(key) is None:
+        return None
+    return sum_of(list_of(record, key, "numbers"), f"a {key.removesuffix('s')}")
+
+
+def _by_reply(said: Sequence[tuple[str, bool]], rewards: Any) -> tuple[float, ...] | None:
+    """Rewards of all texts, or all but the first, as rewards of the replies that :func:`_joined` makes.
+
+    The reward of a game's text belongs to the reply before it. ``None``: there are none.
+    """
+    if not isinstance(rewards, list) or len(said) - len(rewards) not in (0, 1):
+        return None
+    numbers = [0.0] * (len(said) - len(rewards)) + [number_of(each, "a reward") for each in rewards]
+    found, before, early = list[float](), False, 0.0
+    for (_, is_action), reward in zip(said, numbers, strict=True):
+        if is_action and not before:
+            found.append(0.0)
+        if found:
+            found[-1] += reward
+        else:
+            early += reward
+        before = is_action
+    return (found[0] + early, *found[1:]) if found else None
+
+
+def _joined(said: Iterable[tuple[str, bool]], between: str = "") -> list[Said]:
+    """Messages from texts and whether they are actions; consecutive texts of one kind are one message."""
+    messages: list[Said] = []
+    for words, is_action in said:
+        before = messages.pop().text + between if messages and messages[-1].learnt == is_action else ""
+        messages.append(Said(ASSISTANT if is_action else USER, before + words, float(is_action)))
+    for message in messages:
+        if message.learnt and not message.text.strip():
+            raise ValueError("an action is empty, and a reply that says nothing is not learnt")
+    return messages[:-1] if messages and not messages[-1].learnt else messages
+
+
+_LMRL: Mapping[tuple[str, ...], Callable[[Mapping[str, Any]], Parsed]] = {
+    ("sequence",): _sequence,
+    ("text_history",): _text_history,
+    ("in_text", "out_text"): _pair("in_text", "out_text"),
+    ("from_state", "action"): _pair("from_state", "action"),
+    ("state", "action"): _pair("state", "action"),
+    ("lines",): _lines,
+    (STEPS,): _steps,
+}
+"""Distinctive columns -> reader."""
+
+
+def is_lmrl(record: Mapping[str, Any]) -> bool:
+    """Whether a record has the columns of one of LMRL-Gym's formats."""
+    return any(all(key in record for key in keys) for keys in _LMRL)
+
+
+def lmrl(record: Mapping[str, Any]) -> Parsed:
+    """Read a record of LMRL-Gym. Raises: ValueError: what is wrong."""
+    for keys, read in _LMRL.items():
+        if all(key in record for key in keys):
+            return read(record)
+    known = "; ".join(" and ".join(keys) for keys in _LMRL)
+    raise ValueError(f"it has none of LMRL-Gym's columns ({known}); it has {', '.join(map(str, record)) or 'none'}")
+
+
+def is_textarena(record: Mapping[str, Any]) -> bool:
+    """Whether a record has the columns of TextArena's traces or of one reply."""
+    return "observations" in record or ("observation" in record and ("answer" in record or "action" in record))
+
+
+def textarena(record: Mapping[str, Any]) -> Parsed:
+    """One player's part of a game (``observations``, in order, each with its ``action``), or one reply
+    (``observation``, ``answer`` or ``action``, perhaps ``reasoning``).
+
+    Raises: ValueError: it is neither, with what is wrong.
+    """
+    if "observations" in record:
+        return _trace(record)
+    if not is_textarena(record):
+        raise ValueError(f"it has no observation with its answer; it has {', '.join(map(str, record)) or 'none'}")
+    key = "answer" if "answer" in record else "action"
+    reply, reasoning = text_of(record[key], key), record.get("reasoning")
+    if reasoning:
+        reply = f"<think>\n{text_of(reasoning, 'reasoning').strip()}\n</think>\n\n{reply}"
+    shown_first = _new(_spoken(record["observation"], "observation"), [], None)
+    return Parsed(_joined([(shown_first, False), (reply, True)]), game=str(record.get("env_id") or ""))
+
+
+def _trace(record: Mapping[str, Any]) -> Parsed:
+    player = str(record.get("player_id", ""))
+    before, said = list[tuple[str, str]](), list[tuple[str, bool]]()
+    turns = unpacked(record["observations"], "observations")
+    turns = list(turns.values()) if isinstance(turns, Mapping) else turns
+    for place, turn in enumerate(list_of({"observations": turns}, "observations", "turns"), 1):
+        if not isinstance(turn, Mapping) or "observation" not in turn or "action" not in turn:
+            raise ValueError(f"turn {place} is {shown(turn)}, not an observation with its action")
+        spoken = _spoken(turn["observation"], f"turn {place}: observation")
+        said.append((_new(spoken, before, player), False))
+        before, reply = spoken, text_of(turn["action"], f"turn {place}: action")
+        if reply.strip():  # Else nothing was said in time.
+            said.append((reply, True))
+    rewards = unpacked(record.get("rewards"), "rewards")
+    own = rewards.get(player) if isinstance(rewards, Mapping) else rewards
+    reached = None if own is None else number_of(own, f"the reward of player {player}")
+    game, level = (str(record.get(key) or "") for key in ("env_name", "game_id"))
+    return Parsed(_joined(said, "\n"), reached, None if reached is None else reached > 0, game, level)
+
+
+def _spoken(observation: Any, name: str) -> list[tuple[str, str]]:
+    """Pairs of sender and text; the game sends a plain text."""
+    if isinstance(observation, str) and observation.lstrip().startswith("[["):
+        with contextlib.suppress(ValueError):  # A board may begin so too.
+            observation = unpacked(observation, name)
+    if isinstance(observation, str):
+        return [("-1", text_of(observation, name))]
+    found = []
+    for each in list_of({name: observation}, name):
+        if not isinstance(each, list) or len(each) < 2:
+            raise ValueError(f"{name} holds {shown(each)}, not [sender, text]")
+        found.append((str(each[0]), text_of(each[1], name)))
+    return found
+
+
+def _new(spoken: list[tuple[str, str]], before: list[tuple[str, str]], player: str | None) -> str:
+    """The new part of an observation that may repeat the game so far, without the player's own texts."""
+    fresh = (spoken[len(before) :] if spoken[: len(before)] == before else []) or spoken
+    return "\n".join(
+        words if sender == "-1" else f"[Player {sender}] {words}" for sender, words in fresh if sender != player
+    )

@@ -1,0 +1,299 @@
+"""Supervised data: conversations of files as episodes."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.datasets.files import Numbered, files_of, records_of
+from rllib_lmgame.datasets.readers.chat import AUTO, LOG, ChatExample, form_of, read_record
+from rllib_lmgame.datasets.replay import RecordedSession, Table, recorded_session, replay
+from rllib_lmgame.datasets.selection import Facts, choose
+from rllib_lmgame.policies.chat.format import ChatFormat
+from rllib_lmgame.policies.chat.template import TemplateError
+from rllib_lmgame.policies.chat.transcripts import LearntTurn, TranscriptWriter
+from rllib_lmgame.rollouts.episodes import episode_of_texts
+from rllib_lmgame.rollouts.records import Trajectory, Turn
+from rllib_lmgame.settings.sections.supervised import SupervisedOptions
+
+if TYPE_CHECKING:
+    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+
+logger = logging.getLogger(__name__)
+
+MOST_KINDS, AT_ONCE = 64, 256
+"""Kinds of conversations that are checked before a run, and batch size of writing."""
+MOST_KEPT = 2_000
+"""Replayed episodes of logs that are kept for later passes."""
+ChatOf = Callable[[str], ChatFormat]
+"""A policy's chat format."""
+AGENT = "assistant"
+"""Agent id in conversations."""
+
+
+class Conversations:
+    """Writes conversations for the trained policies, and gives their order.
+
+    ``limits`` are the most tokens in a row of each trained policy. ``passed_over`` counts conversations that were too
+    long so far, or that a chat template cannot write; a resumed run sets it.
+    """
+
+    def __init__(self, on_overlong: str, shuffle_seed: int | None, limits: Mapping[str, int]) -> None:
+        self.limits = dict(limits)
+        self.passed_over = 0
+        self._on_overlong, self._shuffle_seed = on_overlong, shuffle_seed
+        self._told = False
+        self._writers: dict[str, TranscriptWriter] = {}
+
+    @property
+    def conversations(self) -> Sequence[Conversation]:
+        """All conversations, trained on or held out."""
+        raise NotImplementedError
+
+    def check(self, chat_of: ChatOf) -> None:
+        """Write one conversation of each kind, or all with ``on_overlong: error``.
+
+        Raises: ConfigError: names file and line of one that the chat template cannot write, or that is too long.
+        """
+        everything = [each for each in self.conversations if isinstance(each, ChatExample)]
+        if self._on_overlong != "error":
+            everything = list({each.transcript.kind: each for each in reversed(everything)}.values())[:MOST_KINDS]
+        for start in range(0, len(everything), AT_ONCE):
+            some = everything[start : start + AT_ONCE]
+            for source, (_, problem) in zip(some, self.written(some, chat_of), strict=True):
+                if isinstance(problem, TemplateError):
+                    raise ConfigError("data", f"{source.where}: the chat template cannot write it: {problem}")
+
+    def places(self, start: int, count: int, size: int) -> list[int]:
+        """Indices below ``size`` of ``count`` positions from ``start`` on, in pass after pass."""
+        orders = {epoch: self._order(epoch, size) for epoch in range(start // size, -(-(start + count) // size))}
+        return [orders[at // size][at % size] for at in range(start, start + count)]
+
+    def _order(self, epoch: int, size: int) -> Sequence[int]:
+        seed = self._shuffle_seed
+        return range(size) if seed is None else np.random.default_rng([seed, epoch]).permutation(size).tolist()
+
+    def leave_out(self, why: str) -> None:
+        """Log the first conversation that is left out."""
+        if not self._told:
+            self._told = True
+            logger.warning("A conversation is left out, and others like it are counted: %s", why)
+
+    def written(
+        self, sources: Sequence[ChatExample], chat_of: ChatOf
+    ) -> Iterator[tuple[dict[str, list[LearntTurn]], Exception | None]]:
+        """For each conversation the turns of each policy, and the error if it is left out."""
+        transcripts = [source.transcript for source in sources]
+        per_policy = {policy: self._writer(policy, chat_of).write(transcripts) for policy in self.limits}
+        for number, source in enumerate(sources):
+            turns: dict[str, list[LearntTurn]] = {}
+            problem: Exception | None = None
+            for policy, written in per_policy.items():
+                found = written[number]
+                if isinstance(found, TemplateError):
+                    problem = found
+                    continue
+                turns[policy] = found
+                if self._on_overlong != "cut_left" and (tokens := longest_row(found)) > self.limits[policy]:
+                    said = f"it makes {tokens} tokens of a row, which may have {self.limits[policy]}"
+                    if self._on_overlong == "error":
+                        raise ConfigError("on_overlong", f"{source.where}: {said}")
+                    problem = ValueError(said)
+            yield turns, problem
+
+    def _writer(self, policy: str, chat_of: ChatOf) -> TranscriptWriter:
+        if policy not in self._writers:
+            self._writers[policy] = TranscriptWriter(chat_of(policy))
+        return self._writers[policy]
+
+
+class SFTDataset(Conversations):
+    """The conversations of ``options.data``, selected, shuffled, and some of them held out.
+
+    Raises: ConfigError: naming file and line of what cannot be read, or the option that leaves nothing.
+    """
+
+    def __init__(self, options: SupervisedOptions, limits: Mapping[str, int]) -> None:
+        super().__init__(options.on_overlong, options.shuffle_seed, limits)
+        everything = list(read_all(options.data or [], options.format))
+        chosen = choose([facts_of(each) for each in everything], options)
+        self.training = [everything[place] for place in chosen.training]
+        self.weights = chosen.weights
+        self.validation = [everything[place] for place in chosen.validation]
+        self._held_out: list[MultiAgentEpisode] | None = None
+        self._replayed: dict[str, MultiAgentEpisode] = {}
+
+    def episodes(self, start: int, count: int, table: Table) -> list[MultiAgentEpisode]:
+        """``count`` conversations from position ``start`` on, in pass after pass, as episodes.
+
+        Raises: ConfigError: all are left out, or one is too long for ``on_overlong: error``.
+        """
+        places = self.places(start, count, len(self.training))
+        names = [f"sft-{at}" for at in range(start, start + count)]
+        weights = [self.weights[place] for place in places]
+        made = self._made([self.training[place] for place in places], weights, names, table)
+        self.passed_over += count - len(made)
+        return made
+
+    @property
+    def left_out(self) -> int:
+        """:attr:`passed_over`, and held-out conversations that are dropped for the same reasons."""
+        return self.passed_over + (0 if self._held_out is None else len(self.validation) - len(self._held_out))
+
+    def held_out(self, table: Table) -> list[MultiAgentEpisode]:
+        """The held-out conversations, made once. Raises: as :meth:`episodes`."""
+        if self._held_out is None:
+            names = [f"held-out-{at}" for at in range(len(self.validation))]
+            self._held_out = self._made(self.validation, [1.0] * len(names), names, table)
+        return self._held_out
+
+    def check_rewarded(self) -> None:
+        """Raises: ConfigError: a conversation has no rewards, or all rewards are 0."""
+        rewarded = False
+        for each in self.training:
+            if not isinstance(each, ChatExample):
+                rewarded |= any(each[1].returns.values())
+                continue
+            if each.rewards is None:
+                raise ConfigError(
+                    "data",
+                    f"{each.where}: values need rewards of whole episodes, and it has none (`reward` or `return`); an "
+                    "episode log of `rllib collect` has them",
+                )
+            rewarded |= any(each.rewards)
+        if not rewarded:
+            raise ConfigError("data", f"all rewards of {len(self.training)} episodes are 0")
+
+    @property
+    def conversations(self) -> list[Conversation]:
+        return [*self.training, *self.validation]
+
+    def _made(
+        self, sources: Sequence[Conversation], weights: Sequence[float], names: Sequence[str], table: Table
+    ) -> list[MultiAgentEpisode]:
+        written = self.written([each for each in sources if isinstance(each, ChatExample)], table.chat)
+        episodes, why = [], ""
+        for source, weight, name in zip(sources, weights, names, strict=True):
+            if not isinstance(source, ChatExample):
+                episodes.append(self._played_again(*source, weight, name, table))
+                continue
+            turns, problem = next(written)
+            if problem is None:
+                episodes.append(episode_of(source, turns, weight, name))
+                continue
+            why = f"{source.where}: {problem}"
+            self.leave_out(why)
+        if why and not episodes:
+            raise ConfigError("data", f"all {len(names)} conversations are left out; {why}")
+        return episodes
+
+    def _played_again(
+        self, where: str, session: RecordedSession, weight: float, name: str, table: Table
+    ) -> MultiAgentEpisode:
+        """A logged episode; the first :data:`MOST_KEPT` are replayed once and only renamed in later passes."""
+        if where in self._replayed:
+            again = copy.copy(self._replayed[where])
+            again.id_ = name
+            return again
+        episode = replay(session, table, name, weight)
+        if len(self._replayed) < MOST_KEPT:
+            self._replayed[where] = episode
+        return episode
+
+
+Conversation = ChatExample | tuple[str, RecordedSession]
+"""A conversation of a file, or the place and episode of a log."""
+
+
+def read_all(data: str | Sequence[str], form: str) -> Iterator[Conversation]:
+    """The conversations in the files of ``data``, one at a time.
+
+    Raises: ConfigError: names file and line of what cannot be read, or a file without conversations.
+    """
+    for where, record in numbered(data):
+        yield conversation(where, record, form)
+
+
+def numbered(data: str | Sequence[str]) -> Iterator[Numbered]:
+    """The records of the files with their places. Raises: ConfigError: as :func:`read_all`."""
+    for path in files_of(data):
+        empty = True
+        for where, record in records_of(path):
+            empty = False
+            if any(key.endswith("input_ids") for key in map(str, record)):
+                raise ConfigError("data", f"{where}: holds token ids, maybe of another tokenizer; it must hold texts")
+            yield where, record
+        if empty:
+            raise ConfigError("data", f"{path} holds no episodes or conversations")
+
+
+def conversation(where: str, record: Mapping[str, Any], form: str) -> Conversation:
+    """The conversation of a record. Raises: ConfigError: names ``where`` and what is wrong."""
+    if form == AUTO:
+        try:
+            form = form_of(record)
+        except ValueError as error:
+            raise ConfigError("data", f"{where}: {error}") from None
+    return (where, recorded_session(record, where)) if form == LOG else read_record(record, form, where)
+
+
+def texts_of(conversations: Iterable[Conversation], most: int) -> list[str]:
+    """The texts of the first ``most`` conversations that are no logs."""
+    some = islice((each.transcript for each in conversations if isinstance(each, ChatExample)), most)
+    return [said.text for transcript in some for said in transcript.messages]
+
+
+def facts_of(source: Conversation) -> Facts:
+    if isinstance(source, ChatExample):
+        said = "\n".join(said.text for said in source.transcript.messages).encode()
+        digest = hashlib.blake2b(said, digest_size=16).hexdigest()
+        return Facts(source.where, source.game, source.level, source.episode_return, digest, source.success)
+    where, session = source
+    return Facts(where, session.game_id, session.level_name, session.mean_return, success=session.success)
+
+
+def longest_row(turns: Sequence[LearntTurn]) -> int:
+    """Tokens of the longest row of ``turns``."""
+    longest = tokens = 0
+    for turn in turns:
+        tokens = (0 if turn.new_row else tokens) + len(turn.prompt_ids) + len(turn.reply_ids)
+        longest = max(longest, tokens)
+    return longest
+
+
+def episode_of(source: ChatExample, turns: dict[str, list[LearntTurn]], weight: float, name: str) -> MultiAgentEpisode:
+    """A conversation as an episode with one player per policy; all learn the same."""
+    messages = source.transcript.messages
+    replies = [messages[place].text for place in source.transcript.learnt]
+    seen = [messages[place - 1].text for place in source.transcript.learnt]
+    rewards = source.rewards or (0.0,) * len(replies)
+    trajectories = {
+        AGENT if len(turns) == 1 else policy: Trajectory(
+            [
+                Turn(
+                    prompt_ids=turn.prompt_ids,
+                    response_ids=turn.reply_ids,
+                    rollout_logprobs=np.zeros(len(turn.reply_ids), np.float32),
+                    reward=reward,
+                    new_row=turn.new_row,
+                    weight=weight * turn.weight,
+                    observed=turn.observed,
+                )
+                for turn, reward in zip(some, rewards, strict=True)
+            ],
+            terminated=source.ended,
+            role=AGENT,
+            module_id=policy,
+            episode_id=name,
+            game=source.game,
+        )
+        for policy, some in turns.items()
+    }
+    return episode_of_texts(trajectories, [*seen, ""], replies, name)

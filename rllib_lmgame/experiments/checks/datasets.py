@@ -1,0 +1,121 @@
+"""What supervised learning learns from: a scripted player that is known, or files whose conversations can be learnt."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.storage import expanded
+from rllib_lmgame.envs.registry import is_program
+from rllib_lmgame.settings.algorithms import ACTION_VALUES
+from rllib_lmgame.settings.sections.supervised import OF_DATA, SupervisedOptions
+
+
+def check_dataset(config: Any) -> None:
+    """Check that the expert, or its files, exist. Raises: ConfigError: if not; keys do not start with ``config.``."""
+    from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, make_scripted_player
+
+    for section, options in _learnt(config):
+        for key in ("data", "rejected"):
+            value = getattr(options, key, None) or []
+            for name in [value] if isinstance(value, str) else value:
+                # Unlike Path's: False for a name that is too long.
+                if not (":" in name or set("*?[") & set(name) or os.path.exists(expanded(name))):
+                    raise ConfigError(f"{section}.{key}", f"no such file: {name}")
+        if options.data is None and isinstance(options, SupervisedOptions):
+            try:
+                make_scripted_player(options.expert)
+            except ConfigError as error:
+                raise ConfigError(f"{section}.expert", error.message) from None
+            programs = [game.env for game in config.training_games() if is_program(game.env)]
+            if programs and options.expert in SCRIPTED_PLAYERS and begins_with_expert(config):
+                known = f"{programs[0]} is a program, which `{options.expert}` cannot answer"
+                raise ConfigError(f"{section}.expert", f"{known}; set {section}.data, or leave {section} out")
+
+
+def begins_with_expert(config: Any) -> bool:
+    """Whether the expert plays at all: exploring can begin without it."""
+    evolution = getattr(config, "evolution_options", None)
+    return evolution is None or evolution.original_episodes > 0
+
+
+def _learnt(config: Any) -> Iterator[tuple[str, Any]]:
+    """Sections of what is learnt by imitation or comparison, with their options."""
+    for attribute in ("supervised_options", "dpo_options"):
+        options = getattr(config, attribute, None)
+        if options is not None:
+            yield config.section_of(attribute), options
+
+
+def check_data(config: Any, chat_of: Callable[[str], Any]) -> None:
+    """Check that files hold what can be learnt: whole conversations, or episodes of the trained games in seats that
+    have policies; and that the chat template of each policy writes conversations of all kinds in them.
+
+    ``chat_of`` gives a policy's chat format, ``None`` where its tokenizer is not here yet: then nothing is written.
+    Raises: ConfigError: naming the wrong line.
+    """
+    from rllib_lmgame.datasets.preferences import PreferenceDataset
+    from rllib_lmgame.datasets.sft import SFTDataset
+
+    for section, options in _learnt(config):
+        if options.data is None:
+            continue
+        kind: Any = SFTDataset if isinstance(options, SupervisedOptions) else PreferenceDataset
+        with _of_section(section):
+            data = kind(options, config.row_limits())
+            _check_sessions([each for each in data.conversations if isinstance(each, tuple)], config)
+            if ACTION_VALUES in config.entry.sections:
+                data.check_rewarded()
+            if all(map(chat_of, config.trained_policies())):
+                data.check(chat_of)
+
+
+def data_of(config: Any) -> str:
+    """What is read and chosen of it, in words: the same for configurations that learn from the same."""
+    return repr(
+        [
+            [getattr(options, name) for name in ("data", *OF_DATA)]
+            if isinstance(options, SupervisedOptions)
+            else options
+            for _, options in _learnt(config)
+        ]
+    )
+
+
+@contextmanager
+def _of_section(section: str) -> Iterator[None]:
+    """An error gets the key of the section."""
+    try:
+        yield
+    except ConfigError as error:
+        if error.path.startswith("config."):
+            raise
+        raise ConfigError(f"config.{section}.{error.path or 'data'}", error.message) from None
+
+
+def _check_sessions(episodes: Sequence[tuple[str, Any]], config: Any) -> None:
+    from rllib_lmgame.datasets.replay import plan_of
+    from rllib_lmgame.envs.registry import game_spec
+    from rllib_lmgame.rollouts.sources import AgentMapper
+
+    games = {game_spec(game.env).game_id for game in config.training_games()}
+    agent_mapper, seatings = AgentMapper(config), set()
+    for where, session in episodes:
+        if not games:
+            raise ConfigError("", f"{where}: a log is played again in its game; set config.env: {session.game_id}")
+        if session.game_id not in games:
+            raise ConfigError(
+                "",
+                f"{where}: an episode of {session.game_id}, but {', '.join(sorted(games))} is trained on; "
+                "set config.env to the log's game, or leave its lines out",
+            )
+        seating = tuple(session.roles.items())
+        if seating not in seatings:
+            seatings.add(seating)
+            try:
+                agent_mapper.assignments(plan_of(session, ""), session.roles)
+            except ConfigError as error:
+                raise ConfigError("", f"{where}: {error.path}: {error.message}") from None

@@ -1,0 +1,229 @@
+"""What a model would reply, asked of an engine and put beside a plain forward pass and known figures."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import numpy as np
+import pytest
+
+from rllib_lmgame.algorithms.measuring import matrix_games
+from rllib_lmgame.algorithms.measuring.exploitability import _drawn_again, numbers_of
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.envs.registry import make_session
+from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopReason
+from rllib_lmgame.measures import tic_tac_toe
+from rllib_lmgame.measures.exploitability import (
+    exploitability,
+    move_probabilities,
+    nash_conv,
+    nash_conv_of_moves,
+    odds_of,
+    uniform_policy,
+)
+from rllib_lmgame.measures.game_tree import GameTree, InformationSet, game_tree
+from rllib_lmgame.policies.chat.corpus import game_corpus
+from rllib_lmgame.policies.chat.format import ChatFormat
+from rllib_lmgame.policies.model.files import load_tokenizer
+from rllib_lmgame.policies.model.tiny import build_tiny_model
+from rllib_lmgame.rollouts.batch_inference import (
+    NotAnswered,
+    ask,
+    ask_for_samples,
+    ask_for_words,
+    prompt_of,
+    prompts_of,
+    sampled_answer,
+)
+from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+
+KUHN, LEDUC, DICE = "lmgame/KuhnPoker-v0", "lmgame/LeducPoker-v0", "lmgame/LiarsDice-v0"
+SHAPE = {"hidden_size": 32, "num_layers": 1, "num_heads": 1, "intermediate_size": 32, "vocab_size": 400}
+
+
+def chat_of(directory: str, **options) -> ChatFormat:
+    chosen = LanguageModelOptions(
+        model=directory, **{"reply_prefill": "<answer>", "max_tokens_per_turn": 8, "context_length": 1024, **options}
+    )
+    return ChatFormat(load_tokenizer(directory, chosen), chosen)
+
+
+def answers(directory: str, function, decisions, chat: ChatFormat, kind: str = "transformers", **more):
+    """What an engine on the files of ``directory`` is asked."""
+
+    async def run():
+        engine = InferenceOptions(engine=kind).engine.engine_class()(
+            directory, InferenceOptions(engine=kind, kv_cache_memory_mb=64), context_length=1024, seed=0
+        )
+        await engine.start()
+        try:
+            return await function(decisions, chat, engine.generate, **more)
+        finally:
+            await engine.shutdown()
+
+    return asyncio.run(run())
+
+
+def plain_odds(directory: str, tree: GameTree, chat: ChatFormat, constrained: bool) -> list[dict[str, float]]:
+    """The same by one plain forward pass per reply, token by token."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype="float32").eval()
+    result = []
+    for decision in tree.information_sets:
+        prompt = prompt_of(decision, chat).ids
+        replies = {action: chat.reply_ids(action) for action in decision.legal_actions}
+        odds = {}
+        for action, reply in replies.items():
+            with torch.inference_mode():
+                logits = model(torch.tensor([prompt + reply])).logits[0, len(prompt) - 1 : -1].double()
+            odds[action] = 1.0
+            for n, token in enumerate(reply):
+                row = logits[n]
+                if constrained:
+                    allowed = sorted({other[n] for other in replies.values() if other[:n] == reply[:n]})
+                    row = torch.full_like(row, -torch.inf).index_put((torch.tensor(allowed),), row[allowed])
+                odds[action] *= float(row.softmax(-1)[token])
+        total = 1.0 if constrained else sum(odds.values())
+        result.append({action: p / total for action, p in odds.items()})
+    return result
+
+
+@pytest.mark.parametrize("history", ["keep", "window"])
+@pytest.mark.parametrize("constrained", [False, True])
+def test_odds_are_those_of_a_plain_forward(tiny_model_dir: str, constrained: bool, history: str) -> None:
+    tree, chat = game_tree(KUHN), chat_of(tiny_model_dir, history=history)
+    found = answers(tiny_model_dir, ask, tree.information_sets, chat, constrained_decoding=constrained)
+    expected = plain_odds(tiny_model_dir, tree, chat, constrained)
+    for decision, answer, odds in zip(tree.information_sets, found, expected, strict=True):
+        assert dict(answer.odds) == pytest.approx(odds, abs=1e-5), decision
+        assert (answer.illegal == 0) if constrained else (0 < answer.illegal < 1)
+    assert len({tuple(answer.odds.values()) for answer in found}) > 10, "the texts must matter"
+
+
+def test_what_is_asked_stands_behind_the_demonstrations_of_its_role(tiny_model_dir: str) -> None:
+    stag = "lmgame/StagHunt-v0"
+    asked = {
+        "lmgame/TicTacToe-v0": tic_tac_toe.decisions(),
+        KUHN: game_tree(KUHN).information_sets,
+        stag: matrix_games._decisions(GameConfig(env=stag)),
+    }
+    for game, decisions in asked.items():
+        roles = make_session(game, {}).roles
+        shown = [{"observation": f"shown to {role}", "action": "1", "role": role} for role in roles.values()]
+        chat = chat_of(tiny_model_dir, demonstrations=shown)
+        for agent, role in roles.items():
+            decision = next(each for each in decisions if each.agent_id == agent)
+            text = chat.tokenizer.decode(prompt_of(decision, chat).ids)
+            assert [f"shown to {each}" in text for each in roles.values()] == [each == role for each in roles.values()]
+
+
+@pytest.mark.parametrize("kind", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("game", "config", "corpus", "uniform"),
+    [
+        (KUHN, {}, (), 0.4583333),
+        (KUHN, {"players": 3}, (), 2.0625 / 3),
+        (LEDUC, {}, ("check", "call", "raise", "fold") * 40, 2.3736111),
+        # A bid has three tokens; so has `liar`, if `li` is one and the rest is not.
+        (DICE, {"sides": 4}, ("li",) * 40, 0.6550595),
+    ],
+)
+def test_uniform_play_through_texts_prompts_and_an_engine(game, config, corpus, uniform, kind, tmp_path) -> None:
+    """A model whose weights are all zero gives every token the same probability, so all actions of equally many."""
+    import safetensors.numpy
+
+    texts = corpus or game_corpus(make_session(game, config))
+    directory = str(build_tiny_model(tmp_path, texts, SHAPE))
+    file = tmp_path / "model.safetensors"
+    weights = safetensors.numpy.load_file(file)
+    safetensors.numpy.save_file({n: np.zeros_like(w) for n, w in weights.items()}, file, {"format": "pt"})
+    tree, chat = game_tree(game, config), chat_of(directory, system_prompt="", history="window")
+    assert len({len(chat.reply_ids(action)) for s in tree.information_sets for action in s.legal_actions}) == 1
+    numbers = numbers_of(tree, answers(directory, ask, tree.information_sets, chat, kind, constrained_decoding=False))
+    assert numbers["exploitability"] == pytest.approx(uniform, abs=1e-6)
+    assert numbers["exploitability"] == pytest.approx(exploitability(tree, odds_of(uniform_policy, tree)), abs=1e-9)
+
+
+def test_samples_are_read_and_counted(tiny_model_dir: str) -> None:
+    """Replies with reasoning before the answer; what is illegal or unreadable counts for no action."""
+    tree, chat = game_tree(KUHN), chat_of(tiny_model_dir, think="required", reply_prefill="")
+    decisions = [s for s in tree.information_sets if "bet" in s.legal_actions][:3]
+    turns = itertools.count()
+    said = ("check", "bet", "bet", "call", "Bet.", "nothing at all", "check", "bet")
+
+    async def generate(request: GenerationRequest) -> Generation:
+        assert request.sampling.seed is not None and request.sampling.temperature == 0.5
+        ids = np.array(chat.reply_ids(said[next(turns) % len(said)], "a bet is bold"), np.int32)
+        return Generation(request.request_id, ids, np.zeros(len(ids), np.float32), StopReason.EOS, 0)
+
+    found = asyncio.run(ask_for_samples(decisions, chat, generate, samples=len(said), temperature=0.5))
+    for answer in found:
+        assert answer.counts == {"check": 2, "bet": 4}
+        assert dict(answer.odds) == pytest.approx({"check": 1 / 3, "bet": 2 / 3}) and answer.illegal == 0.25
+    assert dict(sampled_answer({"check": 0, "bet": 0}, 8).odds) == {"check": 0.5, "bet": 0.5}
+
+
+def test_free_words_are_drawn_and_read(tiny_model_dir: str) -> None:
+    """One reply to each decision, with a seed of its own; one that cannot be read says nothing."""
+    chat = chat_of(tiny_model_dir, think="optional", reply_prefill="", max_tokens_per_turn=64)
+    decisions = [InformationSet("player_0", 0, ("Speak.", "Again.")[: n + 1], ("Aye.",) * n, ()) for n in (0, 1, 1)]
+    requests: list[GenerationRequest] = []
+
+    async def generate(request: GenerationRequest) -> Generation:
+        requests.append(request)
+        said = chat.reply_ids("we all vote", "as they wish") if len(requests) < 3 else chat.encode("<answer>we al")
+        ids = np.array(said, np.int32)
+        return Generation(request.request_id, ids, np.zeros(len(ids), np.float32), StopReason.EOS, 0)
+
+    found = asyncio.run(ask_for_words(decisions, chat, generate, temperature=0.5, seed=3))
+    assert [(dict(answer.odds), answer.illegal) for answer in found] == [
+        *[({"we all vote": 1.0}, 0.0)] * 2,
+        ({"": 1.0}, 1.0),
+    ]
+    assert [request.prompt_ids for request in requests] == [prompt.ids for prompt in prompts_of(decisions, chat)]
+    assert all(request.sampling.temperature == 0.5 and request.sampling.max_tokens == 64 for request in requests)
+    assert len({request.sampling.seed for request in requests}) == 3
+    with pytest.raises(ConfigError, match="no room"):
+        asyncio.run(ask_for_words(decisions, chat_of(tiny_model_dir, context_length=16), generate))
+
+
+def test_replies_drawn_again_make_the_policy_that_counting_them_makes() -> None:
+    """Also where none of them is legal."""
+    tree = game_tree(LEDUC)
+    sizes = np.diff(tree.starts)
+    legal = np.arange(sizes.max()) < sizes[:, None]
+    counts = np.where(np.pad(legal, ((0, 0), (0, 1)), constant_values=True), 2.0, 0.0)
+    counts[::5, :-1] = 0
+    counts[:, -1] = 10 - counts[:, :-1].sum(1)
+    chance = np.random.default_rng(3)
+    probabilities = _drawn_again(counts, 10, np.random.default_rng(3), legal)
+    drawn = chance.multinomial(10, counts / 10)
+    again = [
+        sampled_answer(dict(zip(s.legal_actions, row.tolist(), strict=False)), 10).odds
+        for s, row in zip(tree.information_sets, drawn, strict=True)
+    ]
+    assert probabilities.tolist() == pytest.approx(move_probabilities(tree, again).tolist())
+    assert nash_conv_of_moves(tree, probabilities) == pytest.approx(nash_conv(tree, again))
+
+
+def test_what_goes_wrong_is_told(tiny_model_dir: str) -> None:
+    tree, chat = game_tree(KUHN), chat_of(tiny_model_dir)
+    seen = itertools.count()
+
+    async def broken(request: GenerationRequest) -> Generation:
+        nothing = np.zeros(0, np.float32)
+        return Generation(request.request_id, nothing, nothing, StopReason.ENGINE_ERROR, 0, f"gone {next(seen)}")
+
+    async def another(request: GenerationRequest) -> Generation:
+        return Generation(request.request_id, np.array([5], np.int32), np.zeros(1, np.float32), StopReason.EOS, 0)
+
+    for generate, error, words in ((broken, NotAnswered, "gone 0"), (another, ConfigError, "does not score")):
+        with pytest.raises(error, match=words):
+            asyncio.run(ask(tree.information_sets, chat, generate, constrained_decoding=False))
+    with pytest.raises(ConfigError, match="no room"):
+        prompts_of([tree.information_sets[0]], chat_of(tiny_model_dir, context_length=16))
