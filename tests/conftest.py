@@ -102,22 +102,24 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
-@pytest.fixture(autouse=True)
-def templates_are_rendered_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def templates_are_rendered_here(request: pytest.FixtureRequest) -> Iterator[None]:
     """A process for every chat template, as everywhere else, takes a second each; ``test_rendering`` has them."""
     from rllib_lmgame.policies.chat import rendering
 
-    if request.path.name != "test_rendering.py":
-        monkeypatch.setattr(rendering, "_render", lambda job: rendering.rendered_here(*pickle.loads(job)[:3]))
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.name != "test_rendering.py":
+            patch.setattr(rendering, "_render", lambda job: rendering.rendered_here(*pickle.loads(job)[:3]))
+        yield
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def users_results_are_left_alone() -> Iterator[None]:
     """A test that reads or writes the user's directory of results fails; their processes have another home anyway."""
     yield
     touched = own_home.touched.copy()
     own_home.touched.clear()
-    assert not touched, f"the test touched the user's results: {touched[:3]}"
+    assert not touched, f"a test of this file touched the user's results: {touched[:3]}"
 
 
 @pytest.fixture(scope="session")
@@ -127,7 +129,10 @@ def ray_cluster() -> Iterator[Any]:
 
     if ray.is_initialized():  # An algorithm that a test before built without this fixture started one.
         ray.shutdown()
-    ray.init(address="local", num_cpus=16, include_dashboard=False, log_to_driver=False)
+    with pytest.MonkeyPatch.context() as patch:  # What nobody reads here is looked at seldom.
+        patch.setenv("LOG_NAME_UPDATE_INTERVAL_S", "60")
+        patch.setenv("REPORTER_UPDATE_INTERVAL_MS", "60000")
+        ray.init(address="local", num_cpus=16, include_dashboard=False, log_to_driver=False)
     yield ray
     ray.shutdown()
 

@@ -237,7 +237,7 @@ def test_the_measure_shown_is_taken_and_measures(monkeypatch: pytest.MonkeyPatch
         with nullcontext() if words is None else pytest.raises(ConfigError, match=words):
             config.validate()
 
-    def ask(decisions: Any) -> list[Answer]:
+    def ask(decisions: Any, samples: int) -> list[Answer]:
         return [Answer({"check": 0.75, "bet": 0.25}, 0.0) for _ in decisions]
 
     policies: Any = SimpleNamespace(reasoning=False, ask=ask)

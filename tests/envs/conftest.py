@@ -30,9 +30,8 @@ def missing(game: str) -> str:
     return ""
 
 
-@pytest.fixture(autouse=True)
-def engine_is_installed(request: pytest.FixtureRequest) -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip the tests of a game whose engine is missing."""
-    game = game_of(request.node)
+    game = game_of(item)
     if game and game in games() and missing(game):
         pytest.skip(missing(game))
