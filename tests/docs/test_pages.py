@@ -68,8 +68,11 @@ def test_commands_are_understood() -> None:
                 assert (ROOT / word).is_file(), (page, word)
 
 
+SET = sorted({command for _, command in commands() if re.search(" tuned_examples/.* --set ", command)})
+
+
 @pytest.mark.parametrize(
-    "command", sorted({command for _, command in commands() if re.search(" tuned_examples/.* --set ", command)})
+    "command", [*SET[::4], *(pytest.param(each, marks=pytest.mark.slow) for each in SET if each not in SET[::4])]
 )
 def test_settings_in_commands_are_taken(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
