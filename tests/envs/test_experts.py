@@ -35,7 +35,6 @@ ALONE = [
     ("WebShop", {}, 1000, 1.0),
     ("WebNavigation", {"max_turns": 10}, 1000, 1.0),
     ("CarDealer", {}, 1000, 0.9),
-    ("TextNav", {"split": "all", "max_turns": 4}, 3, 1.0),
     *(("BabyAI", {"level": name}, 30, 0.5) for name in ("GoToLocal", "PickupDist", "OpenDoor", "PutNextLocal")),
     ("BabyAI", {"level": "UnlockPickup"}, 30, 0.0),
     # The bot of minigrid finds no key here.

@@ -38,10 +38,9 @@ def no_java_left():
     simulator_module._shared.clear()
 
 
-@needs_java
-def test_the_simulators_path_earns_the_whole_score() -> None:
-    game = SciWorld(task=EASY_TASK, max_turns=150)
-    game.reset(seed=1)
+def check_the_simulators_path() -> None:
+    """It earns the whole score."""
+    game = begun(SciWorld(task=EASY_TASK, max_turns=150), seed=1)
     total, info = played_by_expert(game)
     assert info["success"] and total == pytest.approx(1.0)
     game.close()
@@ -80,8 +79,8 @@ def test_failing_a_task_ends_it_without_a_negative_score() -> None:
     game.close()
 
 
-@needs_java
-def test_what_is_no_action_is_invalid_and_changes_nothing() -> None:
+def check_what_is_no_action() -> None:
+    """It is invalid and changes nothing."""
     game = SciWorld(task=EASY_TASK, show_rules=False)
     for text in (
         *("fly to the moon", "reset task", "RESET TASK", "open door \ud800", "öffne tür", ""),
@@ -110,6 +109,8 @@ def test_games_in_one_process_do_not_disturb_each_other() -> None:
     assert texts(one, two) == alone
     assert one.simulator.java_pid == two.simulator.java_pid
     one.close()
+    check_the_simulators_path()
+    check_what_is_no_action()
     two.close()
 
 
