@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import shutil
@@ -82,6 +83,13 @@ LEFT_OUT = {
 """How a test fails that needs what `make test` leaves out without Java, a browser or a compiler; whether that is so."""
 
 
+def pytest_collection_finish() -> None:
+    """Modules and tests stay to the end: full collections, of which DeepSpeed asks for many, then pass over them."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """Skip tests (of examples, say) that got as far as what is not installed."""
@@ -94,22 +102,24 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
-@pytest.fixture(autouse=True)
-def templates_are_rendered_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def templates_are_rendered_here(request: pytest.FixtureRequest) -> Iterator[None]:
     """A process for every chat template, as everywhere else, takes a second each; ``test_rendering`` has them."""
     from rllib_lmgame.policies.chat import rendering
 
-    if request.path.name != "test_rendering.py":
-        monkeypatch.setattr(rendering, "_render", lambda job: rendering.rendered_here(*pickle.loads(job)[:3]))
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.name != "test_rendering.py":
+            patch.setattr(rendering, "_render", lambda job: rendering.rendered_here(*pickle.loads(job)[:3]))
+        yield
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def users_results_are_left_alone() -> Iterator[None]:
     """A test that reads or writes the user's directory of results fails; their processes have another home anyway."""
     yield
     touched = own_home.touched.copy()
     own_home.touched.clear()
-    assert not touched, f"the test touched the user's results: {touched[:3]}"
+    assert not touched, f"a test of this file touched the user's results: {touched[:3]}"
 
 
 @pytest.fixture(scope="session")
@@ -119,7 +129,10 @@ def ray_cluster() -> Iterator[Any]:
 
     if ray.is_initialized():  # An algorithm that a test before built without this fixture started one.
         ray.shutdown()
-    ray.init(address="local", num_cpus=16, include_dashboard=False, log_to_driver=False)
+    with pytest.MonkeyPatch.context() as patch:  # What nobody reads here is looked at seldom.
+        patch.setenv("LOG_NAME_UPDATE_INTERVAL_S", "60")
+        patch.setenv("REPORTER_UPDATE_INTERVAL_MS", "60000")
+        ray.init(address="local", num_cpus=16, include_dashboard=False, log_to_driver=False)
     yield ray
     ray.shutdown()
 
@@ -169,6 +182,16 @@ def make_config(tiny_dict: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
         return LMGamePPOConfig().update_from_dict(tiny_dict(**overrides))
 
     return make
+
+
+@pytest.fixture(scope="session")
+def tiny_algorithm(ray_cluster: Any, make_config: Callable[..., Any]) -> Iterator[Any]:
+    """An algorithm after an iteration, with its ``results``, for tests that leave its weights as they are."""
+    # A busy machine may take seconds for a sound call of a game.
+    algorithm = make_config(text_rollouts={"env_step_timeout_s": 5.0, "max_failed_rounds": 8}).build_algo()
+    algorithm.results = [algorithm.train()]
+    yield algorithm
+    algorithm.stop()
 
 
 @pytest.fixture

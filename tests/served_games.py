@@ -11,7 +11,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from types import ModuleType
 from typing import Any
 
 import aiohttp
@@ -25,7 +24,7 @@ from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedPlans, Sessions, play_many
 from rllib_lmgame.rollouts.players import Scripted, take_seats
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.servers.sessions import HeldSessions, SessionPool, open_games
+from rllib_lmgame.servers.sessions import SessionPool, open_games
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 TOKEN = "a-token-of-tests"
@@ -106,18 +105,6 @@ def running(
         finally:
             end.set()
             served.result()
-
-
-def idle_time(server: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """What to call for the time to be over in which clients have to say something, of a server that is yet to begin."""
-    made: list[HeldSessions[Any]] = []
-
-    def places(pool: SessionPool) -> HeldSessions[Any]:
-        made.append(HeldSessions(pool))
-        return made[-1]
-
-    monkeypatch.setattr(server, "HeldSessions", places)
-    return lambda: [held._expire(name) for held in made for name in list(held._holders)] and None
 
 
 def expert(game: str, seed: int, **options: Any) -> list[str]:

@@ -194,6 +194,7 @@ def test_a_model_that_an_engine_cannot_load_is_named_with_its_key(
 
     group = SimpleNamespace(wait_until_ready=fails, shutdown=lambda: None)
     monkeypatch.setattr(EngineGroup, "create", lambda *_, **__: group)
+    monkeypatch.setattr("ray.util.get_current_placement_group", lambda: None)  # It would start Ray.
     model = {"model": "org/none"}
     config = LMGamePPOConfig().environment("lmgame/Sokoban-v0")
     config.language_model(**({} if own else model)).players({"player": {"language_model": model if own else {}}})
@@ -214,6 +215,7 @@ def test_an_engine_that_died_or_is_late_is_not_blamed_on_the_model(
 
     group = SimpleNamespace(wait_until_ready=fails, shutdown=lambda: None)
     monkeypatch.setattr(EngineGroup, "create", lambda *_, **__: group)
+    monkeypatch.setattr("ray.util.get_current_placement_group", lambda: None)  # It would start Ray.
     config = LMGamePPOConfig().environment("lmgame/Sokoban-v0").language_model(model="org/none")
     config.model_files = {"player": ModelFiles("org/none")}
     with pytest.raises(type(error), match=str(error)):

@@ -262,31 +262,6 @@ def test_a_failed_installation_ends_with_one_line(tmp_path, uv_says, said):
     assert done.returncode == 1 and said in done.stderr.splitlines()[-1] and uv_says in done.stderr, done.stderr
 
 
-def test_an_environment_that_cannot_be_written_is_a_failure(tmp_path):
-    """A log of before says nothing of this time."""
-    environment = fresh(tmp_path, "uname")
-    scripts(tmp_path / "venv" / "bin", python=python_that("exit 0"), uv="exit 2")
-    (tmp_path / "venv" / "install.log").mkdir()
-    done = install("quickstart", environment)
-    assert done.returncode == 1 and "The installation failed; its output is in" in done.stderr, done.stderr
-
-
-@pytest.mark.parametrize(
-    ("index", "said"),
-    [
-        ("--default-index http://127.0.0.1:9/simple", "The package index cannot be reached"),
-        ("--no-index", "A version in constraints.txt cannot be installed"),
-    ],
-)
-def test_what_uv_says_today_is_understood(tmp_path, index, said):
-    environment = fresh(tmp_path, "uname") | {"UV_CACHE_DIR": str(tmp_path / "cache"), "UV_HTTP_RETRIES": "0"}
-    real = f'exec {Path(sys.executable).with_name("uv")} "$@" --dry-run --reinstall {index}'
-    python = f'case "$*" in "-m pip "*) ;; *) exec {sys.executable} "$@";; esac'
-    scripts(tmp_path / "venv" / "bin", python=python, uv=real)
-    done = install("quickstart", environment)
-    assert done.returncode == 1 and said in done.stderr.splitlines()[-1], done.stderr
-
-
 def test_a_small_disk_is_said_before_anything_is_made(tmp_path):
     full = "echo 'Filesystem 1024-blocks Used Available'; echo '/dev/x 9 9 2097152 1% /'"
     done = install("all", fresh(tmp_path, "uname", python3=python_that("exit 0"), df=full))

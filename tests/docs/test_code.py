@@ -237,7 +237,7 @@ def test_the_measure_shown_is_taken_and_measures(monkeypatch: pytest.MonkeyPatch
         with nullcontext() if words is None else pytest.raises(ConfigError, match=words):
             config.validate()
 
-    def ask(decisions: Any) -> list[Answer]:
+    def ask(decisions: Any, samples: int) -> list[Answer]:
         return [Answer({"check": 0.75, "bet": 0.25}, 0.0) for _ in decisions]
 
     policies: Any = SimpleNamespace(reasoning=False, ask=ask)
@@ -300,6 +300,7 @@ def test_yaml_passes_the_checks_of_a_run(
 ) -> None:
     """A fragment is put where it belongs: settings of an experiment, or of its configuration."""
     monkeypatch.setenv("JUDGE_KEY", "of a judge")
+    monkeypatch.setattr("rllib_lmgame.policies.model.asked_model.MAX_TOKENS", 1)  # Each takes a judge a second.
     if "my_loggers" in text:
         monkeypatch.setitem(sys.modules, "my_loggers", shown_loggers())
     if "my_ideas" in text:

@@ -65,8 +65,7 @@ def check_value(key: str, value: str) -> None:
         assert ":" in name or f"\n### `{name}`\n" in PARTS, name
 
 
-@pytest.mark.parametrize("row", rows())
-def test_keys_and_values_exist(row: str) -> None:
+def check_row(row: str) -> None:
     key = ""
     for code in re.findall(r"`([^`]+)`", row):
         named = re.fullmatch(r"([a-z_]+(?:\[\*\])?(?:\.[a-z_]+(?:\[\*\])?)*)(?:: (.+))?", code)
@@ -81,9 +80,12 @@ def test_keys_and_values_exist(row: str) -> None:
             check_value(key, code)
 
 
+def test_keys_and_values_exist() -> None:
+    for row in rows():
+        check_row(row)
+
+
 def test_the_page_is_read() -> None:
     assert len(rows()) > 80 and not schemas_of("token_ppo.clip_low") and not schemas_of("env_config.no_such")
-    with pytest.raises(AssertionError):
-        check_value("token_ppo.aggregation", "median")
     with pytest.raises(AssertionError):
         check_value("token_ppo.policy_loss", "clipped")

@@ -43,40 +43,36 @@ def commands() -> list[tuple[str, str]]:
     return sorted(set(found))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_relative_links_lead_somewhere(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text) + re.findall(r"^\[\w+\]: (\S+)$", text, re.MULTILINE)
-    for target in targets:
-        assert "://" in target or (page.parent / target).exists(), f"{page.name}: {target}"
+def test_links_and_names_of_files_lead_somewhere() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text) + re.findall(r"^\[\w+\]: (\S+)$", text, re.MULTILINE)
+        assert [each for each in targets if "://" not in each and not (page.parent / each).exists()] == [], page.name
+        names = re.findall(
+            r"`((?:rllib_lmgame|tests|benchmarks|tuned_examples|docs)/[\w./-]+\.(?:py|yaml|md|json))`", text
+        )
+        assert [name for name in names if not (ROOT / name).exists()] == [], page.name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_files_named_exist(page: Path) -> None:
-    names = re.findall(
-        r"`((?:rllib_lmgame|tests|benchmarks|tuned_examples|docs)/[\w./-]+\.(?:py|yaml|md|json))`",
-        page.read_text(encoding="utf-8"),
-    )
-    assert [name for name in names if not (ROOT / name).exists()] == []
+def test_commands_are_understood() -> None:
+    for page, command in commands():
+        words = shlex.split(command.split(" #")[0])[1:]
+        if not words or words[0].startswith("-"):
+            continue
+        assert words[0] in COMMANDS, (page, command)
+        if words in (["train"], ["games"], ["example"]) or words[-1] == "...":
+            continue
+        assert make_parser(words[0]).parse_args(words).run, (page, command)
+        for word in words:
+            if word.endswith(".yaml") and word.startswith(("tuned_examples/", "docs/")):
+                assert (ROOT / word).is_file(), (page, word)
 
 
-@pytest.mark.parametrize(("page", "command"), commands(), ids=lambda value: str(value)[:60])
-def test_commands_are_understood(page: str, command: str) -> None:
-    words = shlex.split(command.split(" #")[0])[1:]
-    if not words or words[0].startswith("-"):
-        return
-    assert words[0] in COMMANDS, command
-    if words in (["train"], ["games"], ["example"]) or words[-1] == "...":
-        return
-    parsed = make_parser(words[0]).parse_args(words)
-    for word in words:
-        if word.endswith(".yaml") and word.startswith(("tuned_examples/", "docs/")):
-            assert (ROOT / word).is_file(), word
-    assert parsed.run
+SET = sorted({command for _, command in commands() if re.search(" tuned_examples/.* --set ", command)})
 
 
 @pytest.mark.parametrize(
-    "command", sorted({command for _, command in commands() if re.search(" tuned_examples/.* --set ", command)})
+    "command", [*SET[::4], *(pytest.param(each, marks=pytest.mark.slow) for each in SET if each not in SET[::4])]
 )
 def test_settings_in_commands_are_taken(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -122,12 +118,10 @@ def test_ray_version_in_the_cluster_file_is_the_one_installed() -> None:
     assert job["spec"]["rayClusterSpec"]["rayVersion"] == version("ray")
 
 
-@pytest.mark.parametrize(
-    "page", [*PAGES, *sorted((ROOT / "tuned_examples").rglob("*.yaml"))], ids=lambda page: page.name
-)
-def test_no_leftovers(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert not re.search(r"\b(TODO|FIXME|XXX|lorem|TBD)\b|/work/", text), page.name
+def test_no_leftovers() -> None:
+    for page in (*PAGES, *(ROOT / "tuned_examples").rglob("*.yaml")):
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(r"\b(TODO|FIXME|XXX|lorem|TBD)\b|/work/", text), page.name
 
 
 def test_the_citation_is_of_this_version() -> None:
@@ -201,9 +195,9 @@ def test_no_module_takes_the_name_of_what_its_package_exports() -> None:
         assert not modules & set(getattr(package, "__all__", ())), info.name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_tables_are_whole(page: Path) -> None:
+def test_tables_are_whole() -> None:
     """A line that is empty ends a table: what follows it is shown as text with bars."""
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
-        assert re.match(r"\|.*\n\|[\s:|-]+\|$", block, re.MULTILINE), f"{page.name}: no head above {block[:60]!r}"
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+            assert re.match(r"\|.*\n\|[\s:|-]+\|$", table, re.MULTILINE), f"{page.name}: no head above {table[:60]!r}"

@@ -124,17 +124,6 @@ class LosesALearner(LMGamePPO):
         super().training_step()
 
 
-class DiesOnce(LMGamePPO):
-    """Kills its process before the 15th PPO iteration, once, if the file ``die`` is in the directory of the storage."""
-
-    def training_step(self) -> None:
-        order = self.trial_directory().parent.parent / "die"
-        if self._ppo_iteration == 14 and order.exists():
-            order.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
-        super().training_step()
-
-
 class TellsNodes(LMGamePPO):
     """Writes the ids of its engine's and its learner's node into the file ``$NODES_FILE`` after each iteration."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import shutil
 from pathlib import Path
@@ -163,15 +162,12 @@ def test_any_layout_resumes(start, make_config, tmp_path, overrides) -> None:
 
 
 @pytest.fixture(scope="module")
-def trained(ray_cluster, make_config, tmp_path_factory):
+def trained(tiny_algorithm, tmp_path_factory):
     """An algorithm after one iteration, and a directory with two checkpoints of it."""
-    algorithm = make_config().build_algo()
-    algorithm.train()
     directory = tmp_path_factory.mktemp("checkpoints")
     for number in range(2):
-        algorithm.save_to_path(directory / f"checkpoint_{number:06d}")
-    yield algorithm, directory
-    algorithm.stop()
+        tiny_algorithm.save_to_path(directory / f"checkpoint_{number:06d}")
+    return tiny_algorithm, directory
 
 
 def test_the_export_is_the_learners_model(trained: tuple[Any, Path]) -> None:
@@ -295,48 +291,6 @@ def test_tuner_restore_goes_on_from_the_last_checkpoint(ray_cluster, tiny_dict, 
     assert result.error is None
     assert [int(i) for i in result.metrics_dataframe["ppo_iteration"]] == [1, 2, 3]
     assert result.metrics["training_iteration"] == 3
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_a_league_of_twelve_that_tune_starts_again_ends_as_if_it_had_not_stopped(
-    ray_cluster, tiny_dict, tmp_path
-) -> None:
-    """Killed after its last checkpoint: members, weights and what is known of them are the same, file for file."""
-    from faulty_games import DiesOnce
-    from ray import tune
-
-    from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST
-
-    space = tiny_dict(
-        env="lmgame/KuhnPoker-v0",
-        env_config={},
-        seed=3,
-        league={"snapshot_every": 1, "max_members": 12, "opponent_engines": 2},
-        text_rollouts={"deterministic": True, "constrained_decoding": True},
-        token_ppo={"importance_sampling": None},
-    )
-    told, ends = "league/league.json", []
-    for name in ("whole", "killed"):
-        run = tune.RunConfig(
-            name="run",
-            storage_path=str(tmp_path / name),
-            stop={"ppo_iteration": 16},
-            failure_config=tune.FailureConfig(max_failures=int(name == "killed")),
-            checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=13, checkpoint_at_end=True),
-            verbose=0,
-        )
-        (tmp_path / name).mkdir()
-        if name == "killed":
-            (tmp_path / name / "die").touch()
-        (result,) = tune.Tuner(DiesOnce, param_space=space, run_config=run).fit()
-        assert result.error is None and result.metrics["league"]["size"] == 12
-        files = json.loads((Path(result.checkpoint.path) / MANIFEST).read_text())["files"]
-        ends.append({file: files[file] for file in files if file.endswith(".safetensors") or file == told})
-    assert not (tmp_path / "killed" / "die").exists()
-    assert len([file for file in ends[0] if file.startswith("league/") and file.endswith("model.safetensors")]) == 12
-    assert {told, "learners/player/weights.safetensors"} <= set(ends[0])
-    assert ends[1] == ends[0]
 
 
 def hide(directory: str) -> bool:

@@ -20,15 +20,6 @@ def faulty(name: str, **options):
     return {"env": f"faulty_games:{name}", "env_config": {**GAME, **options}}
 
 
-@pytest.fixture(scope="module")
-def players(ray_cluster, make_config):
-    """An algorithm whose engine plays any game."""
-    rollouts = {"env_step_timeout_s": 5.0, "max_failed_rounds": 8}  # A busy machine may take seconds for a sound call.
-    algorithm = make_config(**faulty("Countdown"), text_rollouts=rollouts).build_algo()
-    yield algorithm
-    algorithm.stop()
-
-
 def play(algorithm, game: str, episodes: int = 16):
     from rllib_lmgame.rollouts.plans import plan_episodes
     from rllib_lmgame.rollouts.records import GameConfig, PlaySettings
@@ -37,9 +28,9 @@ def play(algorithm, game: str, episodes: int = 16):
     return algorithm.play(plans, PlaySettings((GameConfig(env=f"faulty_games:{game}", env_config=GAME),)))
 
 
-def test_episodes_of_a_faulty_game_are_dropped_and_replaced(players) -> None:
+def test_episodes_of_a_faulty_game_are_dropped_and_replaced(tiny_algorithm) -> None:
     """Of other faults: ``tests/rollouts/test_faults.py``."""
-    result = play(players, "Raises")
+    result = play(tiny_algorithm, "Raises")
     assert [summary.index for summary in result.summaries] == list(range(16))
     assert len(result.episodes) == 16
     assert {failure.reason for failure in result.failures} == {"env_error"}
@@ -47,11 +38,11 @@ def test_episodes_of_a_faulty_game_are_dropped_and_replaced(players) -> None:
     assert all(abs(seat.episode_return) < 100 for summary in result.summaries for seat in summary.seats)
 
 
-def test_a_game_that_always_fails_ends_the_run_and_says_why(players) -> None:
+def test_a_game_that_always_fails_ends_the_run_and_says_why(tiny_algorithm) -> None:
     from rllib_lmgame.rollouts.sources import RolloutError
 
     with pytest.raises(RolloutError, match=r"no episode was finished.*AlwaysRaises.*KeyError.*third square"):
-        play(players, "AlwaysRaises", 4)
+        play(tiny_algorithm, "AlwaysRaises", 4)
 
 
 @pytest.mark.slow

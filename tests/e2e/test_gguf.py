@@ -17,14 +17,13 @@ from rllib_lmgame.policies.model import gguf_files
 from rllib_lmgame.policies.model.files import code_problem, model_directory
 from tests.policies.gguf_models import llama, write_gguf
 
-pytest.importorskip("gguf")
-pytest.importorskip("accelerate")
-
 
 @pytest.mark.slow
 def test_a_gguf_file_trains_and_plays(
     start, make_config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip("gguf")
+    pytest.importorskip("accelerate")
     monkeypatch.setenv(gguf_files.CACHE, str(tmp_path / "cache"))
     model = llama()
     file = write_gguf(tmp_path / "small.gguf", model)

@@ -17,13 +17,13 @@ from rllib_lmgame.league.files import read_member
 from rllib_lmgame.rollouts.records import played_parts
 from rllib_lmgame.telemetry.metrics import LEAGUE_NAMES
 
-ITERATIONS = 5
+ITERATIONS = 4
 LEAGUE = {
     "env": "lmgame/KuhnPoker-v0",
     "env_config": {},
     "league": {
         "snapshot_every": 1,
-        "max_members": 4,
+        "max_members": 3,
         "opponent_engines": 2,
         "self_play_share": 0.25,
         "matchmaking": "uniform",
@@ -58,12 +58,12 @@ def test_members_come_and_go_and_never_change(trained) -> None:
     assert {path.name for path in directory.iterdir()} == {*(member.name for member in members), "league.json"}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(before)
     assert content(directory / "player-1") == before
-    assert len({member.checksum for member in members}) == 4
+    assert len({member.checksum for member in members}) == 3
     assert [member["name"] for member in json.loads((directory / "league.json").read_text())["members"]] == [
         member.name for member in members
     ]
     numbers = results[-1]["league"]
-    assert numbers["size"] == 4 and set(numbers["win_rate"]["player"]) <= {member.name for member in members}
+    assert numbers["size"] == 3 and set(numbers["win_rate"]["player"]) <= {member.name for member in members}
     assert 2 <= numbers["swaps"] <= 2 * ITERATIONS
     assert {*numbers, "exploiters"} == set(LEAGUE_NAMES)
 
@@ -151,7 +151,7 @@ def test_a_damaged_member_is_named_and_not_played(trained) -> None:
     assert read_member(play.directory, member).checksum == member.checksum
 
 
-def test_members_are_the_same_after_fifty_more_updates(trained) -> None:
+def test_members_are_the_same_after_more_updates(trained) -> None:
     """Of the policy whose snapshots they are."""
     algorithm, _, _ = trained
     play = algorithm._league
@@ -159,7 +159,7 @@ def test_members_are_the_same_after_fifty_more_updates(trained) -> None:
     batch = algorithm.play_batch()
     before = {member.name: content(play.directory / member.name) for member in play.league.members}
     weights = hf_state(algorithm.learner_group._learner)
-    for _ in range(50):
+    for _ in range(10):
         algorithm.after_update(algorithm.update(batch))
     algorithm.push_weights()
     assert any(

@@ -53,8 +53,8 @@ def experiment(tiny_dict, tmp_path) -> Path:
         policy_mapping_fn="own_parts:matchmaker",
         inference={"engine": {"type": "own_engine:Counting", "count_in": str(tmp_path / "requests")}},
         text_rollouts={
-            "episodes_per_iteration": 32,
-            "group_size": 8,
+            "episodes_per_iteration": 16,
+            "group_size": 2,
             "reward_scale": REWARD_SCALE,
             "constrained_decoding": True,
             "episode_log": "all",
@@ -64,7 +64,7 @@ def experiment(tiny_dict, tmp_path) -> Path:
     del config["env"], config["env_config"]
     settings = {
         "run": "LMGamePPO",
-        "stop": {"ppo_iteration": 2},
+        "stop": {"ppo_iteration": 1},
         "storage_path": str(tmp_path / "results"),
         "config": config,
         "callbacks": [{"type": "own_parts:Diary", "path": str(tmp_path / "diary")}],
@@ -80,22 +80,22 @@ def test_every_kind_of_plug_in_is_brought_along(installed, ray_cluster, experime
     (trial,) = (tmp_path / "results" / "own").glob("LMGamePPO_*/")
     results = [json.loads(line) for line in (trial / "result.json").read_text().splitlines()]
     played = [record for log in sorted((trial / "episodes").glob("*.jsonl")) for record in read_log(log)]
-    assert len(results) == 2 and len(played) == 64
+    assert len(results) == 1 and len(played) == 16
 
     check_games_and_seats(played)
     check_update(results, played)
     assert all(turn["text"] in ("!!1!!", "!!2!!") for part in learners_parts(played) for turn in part["turns"])
     assert requests(tmp_path) == sum(len(part["turns"]) for part in learners_parts(played))
-    assert (tmp_path / "diary").read_text().split() == ["1", "2"]
+    assert (tmp_path / "diary").read_text().split() == ["1"]
     (checkpoint,) = json.loads((tmp_path / "report.json").read_text())
 
     before = requests(tmp_path)
     out = tmp_path / "evaluated"
     capsys.readouterr()
-    command = ["evaluate", checkpoint, "--trust-checkpoint", "--episodes", "16", "--json", "--out", str(out)]
+    command = ["evaluate", checkpoint, "--trust-checkpoint", "--episodes", "8", "--json", "--out", str(out)]
     assert main(command) == 0, capsys.readouterr().err
     evaluated = json.loads(capsys.readouterr().out)["evaluated"]
-    assert {row["game"]: row["num_episodes"] for row in evaluated} == dict.fromkeys(GAMES, 16)
+    assert {row["game"]: row["num_episodes"] for row in evaluated} == dict.fromkeys(GAMES, 8)
     log = read_log(out / "results.jsonl")
     check_games_and_seats(log)
     assert requests(tmp_path) == before + sum(len(part["turns"]) for part in learners_parts(log))
@@ -118,7 +118,8 @@ def check_games_and_seats(played) -> None:
         for step in record["steps"]:
             assert all(action == "2" for seat, action in step["actions"].items() if assignments[seat] == "greedy")
     assert all(len(agent_mapper) == 1 for agent_mapper in sat.values())
-    assert met == {("player", "greedy"), ("player", "chance"), ("greedy", "player"), ("chance", "player")}
+    possible = {("player", "greedy"), ("player", "chance"), ("greedy", "player"), ("chance", "player")}
+    assert met <= possible and len(met) > 2
 
 
 def check_update(results, played) -> None:

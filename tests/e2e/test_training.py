@@ -103,8 +103,9 @@ def test_a_warm_start_comes_before_ppo(vllm_algorithm) -> None:
     assert "success_rate" in vllm_algorithm.results[0]["evaluation"]["env_runners"]
 
 
-def test_every_ppo_iteration_trains_on_what_was_sampled(vllm_algorithm) -> None:
-    for result in vllm_algorithm.results[1:]:
+@pytest.mark.parametrize("algorithm", ["vllm_algorithm", "tiny_algorithm"])
+def test_every_ppo_iteration_trains_on_what_was_sampled(request: pytest.FixtureRequest, algorithm: str) -> None:
+    for result in request.getfixturevalue(algorithm).results[-2:]:
         check_ppo_iteration(result)
 
 
@@ -144,6 +145,7 @@ def test_evaluation_plays_the_same_levels_each_time(vllm_algorithm) -> None:
     assert numbers["num_episodes"] == 8 and "success_rate" in numbers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -151,15 +153,10 @@ def test_evaluation_plays_the_same_levels_each_time(vllm_algorithm) -> None:
         pytest.param(
             {"num_env_runners": 2, "num_learners": 2, "deepspeed": {"zero_optimization": {"stage": 2}}},
             id="two-zero2-learners",
-            marks=pytest.mark.slow,
         ),
-        pytest.param({"num_learners": 2}, id="two-plain-learners", marks=pytest.mark.slow),
-        pytest.param(
-            {"num_learners": 2, "deepspeed": {"zero_optimization": {"stage": 3}}},
-            id="two-zero3-learners",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param({"num_learners": 1, "num_env_runners": 1}, id="one-remote-learner", marks=pytest.mark.slow),
+        pytest.param({"num_learners": 2}, id="two-plain-learners"),
+        pytest.param({"num_learners": 2, "deepspeed": {"zero_optimization": {"stage": 3}}}, id="two-zero3-learners"),
+        pytest.param({"num_learners": 1, "num_env_runners": 1}, id="one-remote-learner"),
         pytest.param(
             {
                 "inference": {"num_engines": 2},
@@ -168,7 +165,6 @@ def test_evaluation_plays_the_same_levels_each_time(vllm_algorithm) -> None:
                 "evaluation_interval": 1,
             },
             id="two-engines-and-an-evaluation-runner",
-            marks=pytest.mark.slow,
         ),
     ],
 )

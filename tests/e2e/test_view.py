@@ -210,6 +210,7 @@ def test_an_exported_page_opens_from_a_file(records, tmp_path):
     _visit(f"{out.as_uri()}#e=episodes%2Ftrain-0.jsonl%3A2&t=2&by=-t&col=toString&constructor=1", deep)
 
 
+@pytest.mark.slow
 @in_browser
 def test_the_list_is_filtered_and_sorted_by_what_it_shows(tmp_path):
     games = (("lmgame/FrozenLake-v0", "solver"), ("lmgame/FrozenLake-v0", "random"), ("lmgame/TicTacToe-v0", "random"))
@@ -364,6 +365,7 @@ def test_pay_offs_of_games_that_all_ended_with_nothing_are_what_the_standings_sa
         _visit(viewer.address, look)
 
 
+@pytest.mark.slow
 @in_browser
 def test_pay_offs_open_their_games_and_curves_their_iterations(tmp_path):
     cup = tmp_path / "cup"
@@ -390,6 +392,7 @@ def test_pay_offs_open_their_games_and_curves_their_iterations(tmp_path):
         _visit(viewer.address, look)
 
 
+@pytest.mark.slow
 @in_browser
 def test_two_players_on_one_level_stand_beside_each_other_and_keys_lead_through_them(tmp_path):
     for player in ("random", "solver"):

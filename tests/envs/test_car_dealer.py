@@ -27,39 +27,39 @@ def dealer(market: Market = MARKET, **config: object) -> CarDealer:
     return begun(CarDealer(show_rules=False, **config), level=market)
 
 
-@pytest.mark.parametrize(
-    ("text", "prices"),
-    [
-        ("It is yours for $28,500.", (28_500,)),
-        ("28500", (28_500,)),
-        ("28.5k, my friend", (28_500,)),
-        ("28 grand", (28_000,)),
-        ("28 thousand dollars", (28_000,)),
-        ("28,000 USD", (28_000,)),
-        ("$28.500", (28_500,)),
-        ("$28,500.99", (28_500,)),
-        ("\u20ac28,500", (28_500,)),
-        ("$28k. Yes, $28,000!", (28_000,)),
-        ("$28,000 or $29,000?", (28_000, 29_000)),
-        ("The MSRP is $30,000, but you can have it for $28,500", (28_500,)),
-        ("List price $30,000; I ask $29,000", (29_000,)),
-        ("Your offer of $25,000 is too low. $27,500!", (27_500,)),
-        ("I can't accept $25,000. How about $28,000?", (28_000,)),
-        ("Down from $30,000 to $28,500", (28_500,)),
-        ("Not $28,000 but $29,000", (29_000,)),
-        ("I'll take $28,000", (28_000,)),
-        ("I cannot go lower than $28,000", (28_000,)),
-        ("Your price is $28,000", (28_000,)),
-        ("A 2019 model with 30,000 miles and 200 hp for $20,000", (20_000,)),
-        ("0% interest for 60 months at $400 a month or $500/month", ()),
-        ("a 2019 Toyota, 5 seats", ()),
-        ("$" + "9" * 5_000, (HIGHEST,)),
-        ("\u0663\u0663\u0663\u0663\u0663 dollars", ()),
-    ],
-)
-def test_prices(text: str, prices: tuple[int, ...]) -> None:
-    talk = read_prices(text)
-    assert talk.prices == prices and not talk.unclear
+PRICES = [
+    ("It is yours for $28,500.", (28_500,)),
+    ("28500", (28_500,)),
+    ("28.5k, my friend", (28_500,)),
+    ("28 grand", (28_000,)),
+    ("28 thousand dollars", (28_000,)),
+    ("28,000 USD", (28_000,)),
+    ("$28.500", (28_500,)),
+    ("$28,500.99", (28_500,)),
+    ("\u20ac28,500", (28_500,)),
+    ("$28k. Yes, $28,000!", (28_000,)),
+    ("$28,000 or $29,000?", (28_000, 29_000)),
+    ("The MSRP is $30,000, but you can have it for $28,500", (28_500,)),
+    ("List price $30,000; I ask $29,000", (29_000,)),
+    ("Your offer of $25,000 is too low. $27,500!", (27_500,)),
+    ("I can't accept $25,000. How about $28,000?", (28_000,)),
+    ("Down from $30,000 to $28,500", (28_500,)),
+    ("Not $28,000 but $29,000", (29_000,)),
+    ("I'll take $28,000", (28_000,)),
+    ("I cannot go lower than $28,000", (28_000,)),
+    ("Your price is $28,000", (28_000,)),
+    ("A 2019 model with 30,000 miles and 200 hp for $20,000", (20_000,)),
+    ("0% interest for 60 months at $400 a month or $500/month", ()),
+    ("a 2019 Toyota, 5 seats", ()),
+    ("$" + "9" * 5_000, (HIGHEST,)),
+    ("\u0663\u0663\u0663\u0663\u0663 dollars", ()),
+]
+
+
+def test_prices() -> None:
+    for text, prices in PRICES:
+        talk = read_prices(text)
+        assert talk.prices == prices and not talk.unclear, text
 
 
 def test_reductions_and_what_cannot_be_a_price() -> None:

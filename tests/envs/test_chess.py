@@ -268,6 +268,7 @@ def test_an_engine_that_is_not_there_is_named() -> None:
         Chess(opponent="stockfish", engine_path="no-such-fish")
 
 
+@pytest.mark.slow
 def test_the_rook_table_has_the_published_number_of_positions_of_each_depth() -> None:
     found = table("rook")
     orbits = {

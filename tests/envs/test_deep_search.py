@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.cli.main import main
 from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.games.web.deep_search.corpus import (
     Passage,
@@ -349,18 +348,6 @@ def test_search_r1s_questions_have_sets_splits_and_numbers(questions_file, corpu
     (tmp_path / "ids.json").write_text('[{"item_id": "searchqa_29192"}, "searchqa_130888", 5]')
     assert asked(split="all", ids=str(tmp_path / "ids.json")) == {"h2?", "t7?"}
     assert asked(split="all", ids="3, 29192") == {"n3?", "h2?"} and asked(split="all", ids=3) == {"n3?"}
-
-
-def test_an_evaluation_has_a_row_for_each_set_and_each_number_of_hops(questions_file, corpus_file, tmp_path) -> None:
-    options = {"data": questions_file("parquet"), "corpus": str(corpus_file), "split": "test", "max_turns": 2}
-    games = [f"wiki=lmgame/DeepSearch-v0@{json.dumps(options)}", "made=lmgame/DeepSearch-v0@{max_hops: 2}"]
-    out = str(tmp_path / "out")
-    assert main(["evaluate", "random", "--games", *games, "--episodes", "16", "--out", out]) == 0
-    rows = json.loads((tmp_path / "out" / "results.json").read_text())["evaluated"]
-    names = ["wiki", "wiki/hotpotqa", "wiki/nq", "made", "made/1 hop", "made/2 hops"]
-    assert [row["name"] for row in rows] == names
-    episodes = {row["name"]: row["num_episodes"] for row in rows}
-    assert episodes["wiki/hotpotqa"] + episodes["wiki/nq"] == episodes["made/1 hop"] + episodes["made/2 hops"] == 16
 
 
 def test_numbers_are_those_of_agentgym() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -61,20 +60,16 @@ def test_list_some(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run("games", "check", "lmgame/KuhnPoker-v0", "--env-config", '{"players": 3}') == 0
-    assert "keeps the contract" in capsys.readouterr().out
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    assert run("games", "check", "broken_games:NoRules") == 1
-    assert "broken_games:NoRules: 1 problem\n" in capsys.readouterr().out
-
-
-def test_a_terminal_shows_how_many_checks_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal shows how many checks are over."""
     shown = io.StringIO()
     shown.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setattr("sys.stderr", shown)
-    assert run("games", "check", "lmgame/KuhnPoker-v0") == 0
+    assert run("games", "check", "lmgame/KuhnPoker-v0", "--env-config", '{"players": 3}') == 0
+    assert "keeps the contract" in capsys.readouterr().out
     found = [int(over) for over in re.findall(r"(\d+)/9 \[", shown.getvalue())]
     assert found == sorted(found) and found[-1] > 0
+    assert run("games", "check", "broken_games:NoRules") == 1
+    assert "broken_games:NoRules: 1 problem\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -94,7 +89,6 @@ def test_mistakes(argv: tuple[str, ...], said: str, capsys: pytest.CaptureFixtur
 
 
 def test_check_names_warnings_and_the_call_that_hangs(capsys, monkeypatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
     assert run("games", "check", "author_games:Letters") == 0
     out = capsys.readouterr().out
     assert "- warning: author_games:Letters: it has no attribute `instructions`" in out

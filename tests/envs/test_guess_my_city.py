@@ -57,52 +57,52 @@ def test_every_city_can_be_guessed_by_every_name() -> None:
                 assert TABLE.guess(form.format(name)) == city, form.format(name)
 
 
-@pytest.mark.parametrize(
-    ("name", "question", "answer"),
-    [
-        ("Vienna", "Is it in Europe?", "Yes."),
-        ("Vienna", "Is it in Asia?", "No."),
-        ("Vienna", "Is it in Asia or Europe?", "Yes."),
-        ("Vienna", "Is it in Europe and do they speak French?", "No."),
-        ("Vienna", "Is it not in France?", "Yes."),
-        ("Vienna", "Isn't it in Austria?", "Yes."),
-        ("Vienna", "Is it in the European Union?", "Yes."),
-        ("Vienna", "Does the Danube flow through it?", "Yes."),
-        ("Vienna", "What language is spoken in this country?", "People there speak German."),
-        ("Vienna", "What is the name of the river?", "The river there is the Danube."),
-        ("Vienna", "What are some famous foods?", "People there eat schnitzel and Sachertorte."),
-        ("Vienna", "How do you spell it?", "I will not tell you its name."),
-        ("Vienna", "Is it Paris or Vienna?", "I don't know."),
-        ("Vienna", "Is it Paris?", "No."),
-        ("Vienna", "Is it Vienna, Austria?", "Yes."),
-        ("Vienna", "Is it made of cheese?", "I don't know."),
-        ("Belgrade", "Which river is there?", "The rivers there are the Danube and the Sava."),
-        ("Boston", "Is it in the US?", "Yes."),
-        ("Boston", "Is it in the U.S.A.?", "Yes."),
-        ("Boston", "Is it one of us?", "I don't know."),
-        ("Edinburgh", "Is it in England?", "No."),
-        ("London", "Is it in England?", "Yes."),
-        ("London", "Is it near the sea?", "It does not lie by the sea."),
-        ("Istanbul", "Is it in Asia?", "Yes."),
-        ("Istanbul", "Is it in Europe?", "Yes."),
-        ("Saint Petersburg", "Is it St. Petersburg?", "Yes."),
-        ("Bogota", "Is it Bogot\u00e1?", "Yes."),
-        ("Perth", "Is it south of the equator?", "Yes."),
-        ("Perth", "Is it in the southern hemisphere?", "Yes."),
-        ("Perth", "Is it not in the southern hemisphere?", "No."),
-        ("Athens", "Is it in southern Europe?", "I don't know."),
-        ("Naples", "Is it in northern Italy?", "I don't know."),
-        ("Naples", "Is it in the south of Italy?", "I don't know."),
-        ("Athens", "Is it in the southern part of the country?", "I don't know."),
-        ("Lima", "Is it in the Americas?", "Yes."),
-        ("Lima", "Is it in South America?", "Yes."),
-        ("Lima", "Is it in the United States of America?", "No."),
-        ("Athens", "Is it in America?", "No."),
-        ("Kyiv", "Is it the capital?", "It is the capital of its country."),
-    ],
-)
-def test_answers(name: str, question: str, answer: str) -> None:
-    assert ask(name, question) == answer
+ANSWERS = [
+    ("Vienna", "Is it in Europe?", "Yes."),
+    ("Vienna", "Is it in Asia?", "No."),
+    ("Vienna", "Is it in Asia or Europe?", "Yes."),
+    ("Vienna", "Is it in Europe and do they speak French?", "No."),
+    ("Vienna", "Is it not in France?", "Yes."),
+    ("Vienna", "Isn't it in Austria?", "Yes."),
+    ("Vienna", "Is it in the European Union?", "Yes."),
+    ("Vienna", "Does the Danube flow through it?", "Yes."),
+    ("Vienna", "What language is spoken in this country?", "People there speak German."),
+    ("Vienna", "What is the name of the river?", "The river there is the Danube."),
+    ("Vienna", "What are some famous foods?", "People there eat schnitzel and Sachertorte."),
+    ("Vienna", "How do you spell it?", "I will not tell you its name."),
+    ("Vienna", "Is it Paris or Vienna?", "I don't know."),
+    ("Vienna", "Is it Paris?", "No."),
+    ("Vienna", "Is it Vienna, Austria?", "Yes."),
+    ("Vienna", "Is it made of cheese?", "I don't know."),
+    ("Belgrade", "Which river is there?", "The rivers there are the Danube and the Sava."),
+    ("Boston", "Is it in the US?", "Yes."),
+    ("Boston", "Is it in the U.S.A.?", "Yes."),
+    ("Boston", "Is it one of us?", "I don't know."),
+    ("Edinburgh", "Is it in England?", "No."),
+    ("London", "Is it in England?", "Yes."),
+    ("London", "Is it near the sea?", "It does not lie by the sea."),
+    ("Istanbul", "Is it in Asia?", "Yes."),
+    ("Istanbul", "Is it in Europe?", "Yes."),
+    ("Saint Petersburg", "Is it St. Petersburg?", "Yes."),
+    ("Bogota", "Is it Bogot\u00e1?", "Yes."),
+    ("Perth", "Is it south of the equator?", "Yes."),
+    ("Perth", "Is it in the southern hemisphere?", "Yes."),
+    ("Perth", "Is it not in the southern hemisphere?", "No."),
+    ("Athens", "Is it in southern Europe?", "I don't know."),
+    ("Naples", "Is it in northern Italy?", "I don't know."),
+    ("Naples", "Is it in the south of Italy?", "I don't know."),
+    ("Athens", "Is it in the southern part of the country?", "I don't know."),
+    ("Lima", "Is it in the Americas?", "Yes."),
+    ("Lima", "Is it in South America?", "Yes."),
+    ("Lima", "Is it in the United States of America?", "No."),
+    ("Athens", "Is it in America?", "No."),
+    ("Kyiv", "Is it the capital?", "It is the capital of its country."),
+]
+
+
+def test_answers() -> None:
+    for name, question, answer in ANSWERS:
+        assert ask(name, question) == answer, (name, question)
 
 
 @pytest.mark.parametrize("reply", ["", "hello", "Europe", "Is it in Asia? Is it in Europe?", "?" * 50, "\x00 zzz ?!"])

@@ -62,20 +62,18 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("one", "other"), EQUAL)
-def test_what_is_equal(one: str, other: str) -> None:
-    assert equal(read_expression(plain_text(one), "xy"), read_expression(plain_text(other), "xy"))
+@pytest.mark.parametrize(("pairs", "are_equal"), [(EQUAL, True), (UNEQUAL, False)], ids=["equal", "not"])
+def test_what_is_equal(pairs: list[tuple[str, str]], are_equal: bool) -> None:
+    for one, other in pairs:
+        found = equal(read_expression(plain_text(one), "xy"), read_expression(plain_text(other), "xy"))
+        assert found is are_equal, (one, other)
 
 
-@pytest.mark.parametrize(("one", "other"), UNEQUAL)
-def test_what_is_not(one: str, other: str) -> None:
-    assert not equal(read_expression(plain_text(one), "xy"), read_expression(plain_text(other), "xy"))
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_and_broken_expressions_are_refused(text: str) -> None:
-    with pytest.raises(InvalidAction):
-        read_expression(plain_text(text), "xy")
+def test_hostile_and_broken_expressions_are_refused() -> None:
+    for text in HOSTILE:
+        with pytest.raises(InvalidAction):
+            read_expression(plain_text(text), "xy")
+            pytest.fail(f"{text!r} was read")
 
 
 def random_expression(rng: random.Random, depth: int) -> str:
@@ -166,22 +164,17 @@ REFUSED: list[tuple[Solution, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("solution", "reply"), [(solution, reply) for solution, replies in RIGHT for reply in replies])
-def test_right_in_whatever_form(solution: Solution, reply: str) -> None:
-    assert solution.is_right(reply)
+@pytest.mark.parametrize(("answers", "right"), [(RIGHT, True), (WRONG, False)], ids=["right", "wrong"])
+def test_answers_in_whatever_form(answers: list[tuple[Solution, list[str]]], right: bool) -> None:
+    for solution, replies in answers:
+        assert [reply for reply in replies if solution.is_right(reply) is not right] == [], solution
 
 
-@pytest.mark.parametrize(("solution", "reply"), [(solution, reply) for solution, replies in WRONG for reply in replies])
-def test_wrong(solution: Solution, reply: str) -> None:
-    assert not solution.is_right(reply)
-
-
-@pytest.mark.parametrize(
-    ("solution", "reply"), [(solution, reply) for solution, replies in REFUSED for reply in replies]
-)
-def test_no_answer_or_the_question_again(solution: Solution, reply: str) -> None:
-    with pytest.raises(InvalidAction):
-        solution.is_right(reply)
+def test_no_answer_or_the_question_again() -> None:
+    for solution, reply in ((solution, reply) for solution, replies in REFUSED for reply in replies):
+        with pytest.raises(InvalidAction):
+            solution.is_right(reply)
+            pytest.fail(f"{reply!r} was read")
 
 
 def as_sympy(text: str) -> sympy.Expr:

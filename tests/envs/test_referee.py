@@ -4,8 +4,6 @@ several make of them.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,11 +15,6 @@ from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
 from tests.envs.begun import begun
 
 REPLIES = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from((None, 0.0, -2.0, "default"))), max_size=30)
-
-
-@pytest.fixture(autouse=True)
-def several_importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
 
 
 @given(REPLIES, st.one_of(st.none(), st.integers(1, 4)), st.one_of(st.none(), st.integers(1, 20)))

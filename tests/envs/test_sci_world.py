@@ -38,13 +38,11 @@ def no_java_left():
     simulator_module._shared.clear()
 
 
-@needs_java
-def test_the_simulators_path_earns_the_whole_score() -> None:
-    game = SciWorld(task=EASY_TASK, max_turns=150)
-    for seed in range(2):
-        game.reset(seed=seed)
-        total, info = played_by_expert(game)
-        assert info["success"] and total == pytest.approx(1.0)
+def check_the_simulators_path() -> None:
+    """It earns the whole score."""
+    game = begun(SciWorld(task=EASY_TASK, max_turns=150), seed=1)
+    total, info = played_by_expert(game)
+    assert info["success"] and total == pytest.approx(1.0)
     game.close()
 
 
@@ -73,6 +71,7 @@ def test_splits_are_the_simulators_own_lists() -> None:
 
 
 @needs_java
+@pytest.mark.slow
 def test_failing_a_task_ends_it_without_a_negative_score() -> None:
     game = begun(SciWorld(task="find-living-thing", show_rules=False))
     _, reward, terminated, truncated, info = game.step("focus on air")
@@ -80,8 +79,8 @@ def test_failing_a_task_ends_it_without_a_negative_score() -> None:
     game.close()
 
 
-@needs_java
-def test_what_is_no_action_is_invalid_and_changes_nothing() -> None:
+def check_what_is_no_action() -> None:
+    """It is invalid and changes nothing."""
     game = SciWorld(task=EASY_TASK, show_rules=False)
     for text in (
         *("fly to the moon", "reset task", "RESET TASK", "open door \ud800", "öffne tür", ""),
@@ -110,6 +109,8 @@ def test_games_in_one_process_do_not_disturb_each_other() -> None:
     assert texts(one, two) == alone
     assert one.simulator.java_pid == two.simulator.java_pid
     one.close()
+    check_the_simulators_path()
+    check_what_is_no_action()
     two.close()
 
 
@@ -128,13 +129,8 @@ def test_the_last_game_to_close_ends_java_and_the_next_starts_it_again() -> None
 
 
 @needs_java
-@pytest.mark.parametrize(
-    "end",
-    [
-        *(pytest.param(end, marks=pytest.mark.slow) for end in ("sys.exit(0)", "os._exit(1)")),
-        f"os.kill(os.getpid(), {int(signal.SIGKILL)})",
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(1)", f"os.kill(os.getpid(), {int(signal.SIGKILL)})"])
 def test_java_ends_with_its_process_however_that_ends(end: str) -> None:
     code = (
         "import os, sys; from rllib_lmgame.envs.games.adapted.sci_world.simulator import Simulator\n"
@@ -161,6 +157,7 @@ def test_a_simulator_that_dies_is_an_error_of_the_game_and_the_next_episode_play
 
 
 @needs_java
+@pytest.mark.slow
 def test_tasks_by_name_and_number() -> None:
     simulator = Simulator()
     assert sorted(TASKS) == sorted(simulator._server.getTaskNames()) and len(TASKS) == 30

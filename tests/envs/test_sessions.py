@@ -22,11 +22,6 @@ from rllib_lmgame.envs.registry import ENTRY_POINT_GROUP, games, own_games
 from tests.envs.begun import begun, each_game
 
 
-@pytest.fixture(autouse=True)
-def broken_games_importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-
-
 @pytest.mark.parametrize(
     ("game", "key", "said"),
     [

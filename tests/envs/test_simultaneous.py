@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rllib_lmgame.envs import make_session
@@ -11,11 +9,6 @@ from rllib_lmgame.envs.contract.verdicts import Outcome, outcomes
 from tests.envs.begun import begun
 
 ONE, TWO = "player_0", "player_1"
-
-
-@pytest.fixture(autouse=True)
-def several_importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
 
 
 def hands(**config: object):

@@ -72,6 +72,7 @@ def test_a_family_plays_offline_by_the_seed_and_leaves_global_chance_alone(famil
     assert transcript(family, 1) == first
 
 
+@pytest.mark.slow
 def test_matches_are_the_same_in_another_process() -> None:
     families = [family for family in FAMILIES if family not in ("Sokoban", "RushHour")]
     code = "import sys; sys.path.insert(0, 'tests/envs'); import test_text_arena as t; print(t.digest(sys.argv[1:]))"

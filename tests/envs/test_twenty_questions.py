@@ -37,12 +37,12 @@ def test_objects_and_attributes() -> None:
     assert len(columns) == 158, "two objects have the same attributes"
 
 
-@pytest.mark.parametrize("number", range(len(TABLE.attributes)))
-def test_every_listed_question_asks_for_its_attribute(number: int) -> None:
-    asked = TABLE.asked(TABLE.questions[number])
-    assert asked is not None and asked.attributes == ((number, True),) and not asked.flipped
-    assert (TABLE.values[number] == 1).any() and not (TABLE.values[number] == 1).all()
-    assert np.array_equal(asked.answers(TABLE.values), TABLE.values[number])
+def test_every_listed_question_asks_for_its_attribute() -> None:
+    for number, question in enumerate(TABLE.questions):
+        asked = TABLE.asked(question)
+        assert asked is not None and asked.attributes == ((number, True),) and not asked.flipped, question
+        assert (TABLE.values[number] == 1).any() and not (TABLE.values[number] == 1).all(), question
+        assert np.array_equal(asked.answers(TABLE.values), TABLE.values[number]), question
 
 
 def test_every_object_can_be_guessed() -> None:
@@ -51,53 +51,53 @@ def test_every_object_can_be_guessed() -> None:
             assert TABLE.guess(form.format(with_article(name))) == number, form.format(name)
 
 
-@pytest.mark.parametrize(
-    ("name", "question", "answer"),
-    [
-        ("dog", "Is it alive?", "Yes."),
-        ("dog", "So, is it a living thing?", "Yes."),
-        ("dog", "Is it an animal or a plant?", "Yes."),
-        ("dog", "Is it both an animal and a plant?", "No."),
-        ("dog", "Is it not alive?", "No."),
-        ("dog", "Isn't it alive?", "Yes."),
-        ("dog", "Is it something that can't fly?", "Yes."),
-        ("dog", "Is it an inanimate object?", "No."),
-        ("dog", "Does it hunt other animals, or eat meat?", "Yes."),
-        ("dog", "Is it a puppy?", "Yes."),
-        ("dog", "Is it black?", "It depends."),
-        ("dog", "Is it not black?", "It depends."),
-        ("dog", "Is it black and is it a vehicle?", "No."),
-        ("dog", "Is it black or an animal?", "Yes."),
-        ("dog", "Is it smaller than a car?", "Yes."),
-        ("dog", "Is it made of antimatter?", "I don't know."),
-        ("dog", "Is it a unicorn?", "I don't know."),
-        ("orange", "Is it orange?", "Yes."),
-        ("carrot", "Is it orange?", "Yes."),
-        ("carrot", "Is it an orange?", "No."),
-        ("orange", "Is it an orange?", "Yes."),
-        ("fork", "Do you eat with it?", "Yes."),
-        ("fork", "Can you eat it?", "No."),
-        ("fork", "Do you use it to eat?", "I don't know."),
-        ("apple", "Is it something to eat?", "Yes."),
-        ("apple", "Do people eat it?", "Yes."),
-        ("dog", "Does it eat?", "I don't know."),
-        ("dog", "Can it eat people?", "I don't know."),
-        ("dog", "Does it eat meat?", "Yes."),
-        ("dog", "Does it grow?", "I don't know."),
-        ("car", "Is it bigger than a house?", "I don't know."),
-        ("fork", "Is it found in the kitchen?", "Yes."),
-        ("apple", "Is it a kitchen utensil?", "No."),
-        ("apple", "Is it found in the kitchen?", "Yes."),
-        ("chair", "Is it commonly found in a house?", "Yes."),
-        ("watch", "Is it a wrist watch?", "Yes."),
-        ("bus", "Would you say it's bigger than a person?", "Yes."),
-        ("bus", "Is it a bus or a dog or a cat?", "I don't know."),
-        ("moon", "Let me think. It glows: Is it in the sky? I hope so", "Yes."),
-        ("scissors", "IS IT USED TO CUT THINGS", "Yes."),
-    ],
-)
-def test_answers(name: str, question: str, answer: str) -> None:
-    assert ask(name, question) == answer
+ANSWERS = [
+    ("dog", "Is it alive?", "Yes."),
+    ("dog", "So, is it a living thing?", "Yes."),
+    ("dog", "Is it an animal or a plant?", "Yes."),
+    ("dog", "Is it both an animal and a plant?", "No."),
+    ("dog", "Is it not alive?", "No."),
+    ("dog", "Isn't it alive?", "Yes."),
+    ("dog", "Is it something that can't fly?", "Yes."),
+    ("dog", "Is it an inanimate object?", "No."),
+    ("dog", "Does it hunt other animals, or eat meat?", "Yes."),
+    ("dog", "Is it a puppy?", "Yes."),
+    ("dog", "Is it black?", "It depends."),
+    ("dog", "Is it not black?", "It depends."),
+    ("dog", "Is it black and is it a vehicle?", "No."),
+    ("dog", "Is it black or an animal?", "Yes."),
+    ("dog", "Is it smaller than a car?", "Yes."),
+    ("dog", "Is it made of antimatter?", "I don't know."),
+    ("dog", "Is it a unicorn?", "I don't know."),
+    ("orange", "Is it orange?", "Yes."),
+    ("carrot", "Is it orange?", "Yes."),
+    ("carrot", "Is it an orange?", "No."),
+    ("orange", "Is it an orange?", "Yes."),
+    ("fork", "Do you eat with it?", "Yes."),
+    ("fork", "Can you eat it?", "No."),
+    ("fork", "Do you use it to eat?", "I don't know."),
+    ("apple", "Is it something to eat?", "Yes."),
+    ("apple", "Do people eat it?", "Yes."),
+    ("dog", "Does it eat?", "I don't know."),
+    ("dog", "Can it eat people?", "I don't know."),
+    ("dog", "Does it eat meat?", "Yes."),
+    ("dog", "Does it grow?", "I don't know."),
+    ("car", "Is it bigger than a house?", "I don't know."),
+    ("fork", "Is it found in the kitchen?", "Yes."),
+    ("apple", "Is it a kitchen utensil?", "No."),
+    ("apple", "Is it found in the kitchen?", "Yes."),
+    ("chair", "Is it commonly found in a house?", "Yes."),
+    ("watch", "Is it a wrist watch?", "Yes."),
+    ("bus", "Would you say it's bigger than a person?", "Yes."),
+    ("bus", "Is it a bus or a dog or a cat?", "I don't know."),
+    ("moon", "Let me think. It glows: Is it in the sky? I hope so", "Yes."),
+    ("scissors", "IS IT USED TO CUT THINGS", "Yes."),
+]
+
+
+def test_answers() -> None:
+    for name, question, answer in ANSWERS:
+        assert ask(name, question) == answer, (name, question)
 
 
 @pytest.mark.parametrize(

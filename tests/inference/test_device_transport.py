@@ -64,6 +64,7 @@ def test_the_group_is_formed_again_when_an_engine_was_started_again(make_group: 
     assert [g.policy_version for g in served(group)] == [3, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pytest.param("hangs", marks=pytest.mark.slow), "raises"])
 def test_a_push_that_fails_ends_and_the_next_one_works(make_group: Any, tmp_path, kind: str) -> None:
     group, never = make_group(), threading.Event()

@@ -38,6 +38,7 @@ def wait_until(condition) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_an_engine_that_did_not_load_again_is_tried_until_it_does(make_group: Any, tmp_path) -> None:
     group = make_group()
     (tmp_path / "broken").touch()

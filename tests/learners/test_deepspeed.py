@@ -309,7 +309,7 @@ def assert_same_critic(found: list[np.ndarray], expected: list[np.ndarray], tole
         np.testing.assert_allclose(array, exact, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("stage", [0, 2, 3])
+@pytest.mark.parametrize("stage", [0, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_value_head_is_fitted_and_rescaled_as_in_a_plain_learner(
     stage: int, make_learner: Any, make_episodes: Any
 ) -> None:
@@ -335,7 +335,7 @@ def test_two_learners_fit_the_same_value_head_as_one(
             assert_same_critic(result.get(), value_outputs(alone), 2e-4)
 
 
-@pytest.mark.parametrize("stage", [None, 0, 2, 3])
+@pytest.mark.parametrize("stage", [None, 0, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_the_policy_rests_while_the_critic_warms_up(stage: int | None, make_learner: Any, make_episodes: Any) -> None:
     """After a supervised stage, whose momentum would go on under ZeRO, where no gradient counts as a gradient of
     zero.
@@ -353,7 +353,7 @@ def test_the_policy_rests_while_the_critic_warms_up(stage: int | None, make_lear
     assert not same(hf_state(learner), before)
 
 
-@pytest.mark.parametrize("stage", [None, 0, 2, 3])
+@pytest.mark.parametrize("stage", [None, 0, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_ppo_begins_without_the_momentum_of_a_supervised_stage(
     stage: int | None, make_learner: Any, make_episodes: Any
 ) -> None:
@@ -368,7 +368,7 @@ def test_ppo_begins_without_the_momentum_of_a_supervised_stage(
     assert_close(hf_state(learner), hf_state(fresh), 1e-5)
 
 
-@pytest.mark.parametrize("stage", [None, 0, 2, 3])
+@pytest.mark.parametrize("stage", [None, 2, *(pytest.param(stage, marks=pytest.mark.slow) for stage in (0, 3))])
 def test_a_policy_that_begins_again_is_what_it_was_when_ppo_began(
     stage: int | None, make_learner: Any, make_episodes: Any, tmp_path: Path
 ) -> None:

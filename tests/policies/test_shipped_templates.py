@@ -7,12 +7,12 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import trl
 from byte_tokens import byte_tokenizer
 
 from rllib_lmgame.base.errors import ConfigError
@@ -44,7 +44,7 @@ OWN = {
 }
 SHIPPED = {
     path.stem: path.read_text(encoding="utf-8")
-    for path in sorted(Path(trl.__file__).with_name("chat_templates").glob("*.jinja"))
+    for path in sorted(Path(find_spec("trl").origin).with_name("chat_templates").glob("*.jinja"))  # type: ignore[union-attr, arg-type]
     if not path.stem.endswith("_training")  # The same with marks for masks.
 }
 PICTURES = {"idefics3", "llava_next", "smolvlm"}  # These take lists of parts alone.

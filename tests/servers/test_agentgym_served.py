@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from commands import Command
-from served_games import TOKEN, Served, expert, hanging, idle_time, running, serving
+from served_games import TOKEN, Served, expert, running, serving
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli.main import main
@@ -23,7 +21,6 @@ from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agentgym.server import Server
 from rllib_lmgame.envs.registry import make_game, make_session
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.servers import agentgym
 from rllib_lmgame.servers.agentgym import agentgym_app
 from rllib_lmgame.servers.served_episode import REMOTE, GameLostError, RemoteSeat
 from rllib_lmgame.servers.sessions import HeldSessions, SessionPool, open_games
@@ -243,83 +240,6 @@ def test_who_goes_away_loses_the_game_and_who_says_nothing_the_session() -> None
                 while served.pool.active:
                     await asyncio.sleep(0.01)
             assert "no such session" in (await client.ask("POST", "step", id=number, action="win"))["error"]
-
-    asyncio.run(play())
-
-
-def test_two_hundred_sessions_at_once_play_to_their_end() -> None:
-    async def play() -> None:
-        replies = [expert(LAKE, seed, split="train") for seed in range(8)]
-        async with serving(agentgym_app, LAKE, most=200) as served:
-            begun, go = 0, asyncio.Event()
-
-            async def one(level: int) -> float:
-                nonlocal begun
-                client = EnvClient(served)
-                number = await client.create()
-                await client.ask("POST", "reset", id=number, data_idx=level)
-                begun += 1
-                if begun == 200:
-                    assert served.pool.active == 200
-                    assert "all 200 sessions are taken" in (await client.ask("POST", "create"))["error"]
-                    go.set()
-                await go.wait()
-                for reply in replies[level]:
-                    answer = await client.ask("POST", "step", id=number, action=reply)
-                assert await client.ask("POST", "close", id=number) is True
-                return float(answer["reward"]) * answer["done"]
-
-            assert sum(await asyncio.gather(*(one(number % 8) for number in range(200)))) == 200
-            assert served.pool.active == 0
-
-    asyncio.run(play())
-
-
-CLIENTS = """
-import asyncio, sys, aiohttp
-async def play(http, number):
-    async def ask(name, **data):
-        async with http.post(f"{sys.argv[1]}/{name}", json=data) as response:
-            return await response.json()
-    session = (await ask("create"))["id"]
-    await ask("reset", id=session)
-    if number % 2:
-        return asyncio.create_task(ask("step", id=session, action="hang"))
-    await ask("step", id=session, action="hello")
-async def main():
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
-        waiting = await asyncio.gather(*(play(http, number) for number in range(64)))
-        print("playing", flush=True)
-        await asyncio.sleep(600)
-asyncio.run(main())
-"""
-
-
-@pytest.mark.slow
-def test_clients_that_are_killed_leave_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A game that a client waits for ends at once, a session when nothing was heard of it for too long."""
-    time_passes, hangs = idle_time(agentgym, monkeypatch), hanging(monkeypatch)
-
-    def in_play() -> int:
-        return len([task for task in asyncio.all_tasks() if "play_one" in repr(task)])
-
-    async def play() -> None:
-        async with serving(agentgym_app, "served_games:Hangs", token=None) as served:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", CLIENTS, served.url, stdout=subprocess.PIPE
-            )
-            assert process.stdout is not None and (await process.stdout.readline()) == b"playing\n"
-            for _ in range(32):
-                assert await asyncio.to_thread(hangs.acquire, timeout=30)
-            assert served.pool.active == in_play() == 64
-            process.kill()
-            await process.wait()
-            async with asyncio.timeout(30):
-                while in_play() > 32:
-                    await asyncio.sleep(0.01)
-                while served.pool.active or in_play():
-                    time_passes()
-                    await asyncio.sleep(0.01)
 
     asyncio.run(play())
 

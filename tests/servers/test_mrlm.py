@@ -6,21 +6,19 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
 import pytest
 from commands import Command
-from served_games import TOKEN, expert, hanging, idle_time
+from served_games import TOKEN, expert, hanging
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.adapted.mrlm.protocol import METHODS, SERVICE, messages
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.servers import mrlm
+from rllib_lmgame.servers.hall import MOST_BYTES, open_games
 from rllib_lmgame.servers.mrlm import serve_mrlm
 from rllib_lmgame.servers.sessions import MOST_BYTES, SessionPool, open_games
 
@@ -209,101 +207,6 @@ def test_a_stream_that_is_cut_between_two_replies_loses_its_sessions() -> None:
                 assert pool.active == 3
             await freed(pool, 1)
             assert (await stub.step(kept, "jump")).status == "success"
-
-    asyncio.run(play())
-
-
-def test_two_hundred_sessions_at_once_play_to_their_end() -> None:
-    """Steps alone, in streams and in batches."""
-
-    async def play() -> None:
-        replies = [expert(LAKE, seed, split="train") for seed in range(8)]
-        async with serving(LAKE, most=200) as (pool, stub, port):
-            begun, go = 0, asyncio.Event()
-
-            async def one(number: int, there: Stub) -> float:
-                nonlocal begun
-                config = {"seed": str(number % 8), "split": "train"}
-                session = (await there("Reset", environment_id="FrozenLake-v0", config=config)).session_id
-                begun += 1
-                if begun == 200:
-                    assert pool.active == 200
-                    assert (await stub.refused("Reset", environment_id="FrozenLake-v0"))[0] == "RESOURCE_EXHAUSTED"
-                    go.set()
-                await go.wait()
-                moves = replies[number % 8]
-                if number % 3 == 0:
-                    answers = [await there.step(session, move) for move in moves]
-                elif number % 3 == 1:
-                    answers = [answer async for answer in there.stream(listed(*((session, move) for move in moves)))]
-                else:
-                    batches = [await there("BatchStep", requests=[asked(session, move)]) for move in moves]
-                    answers = [batch.responses[0] for batch in batches]
-                return float(answers[-1].reward.value) * answers[-1].observation.done
-
-            async with AsyncExitStack() as channels:
-                connected = [
-                    await channels.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{port}")) for _ in range(8)
-                ]
-                there = [Stub(channel, stub.metadata) for channel in connected]
-                assert sum(await asyncio.gather(*(one(number, there[number % 8]) for number in range(200)))) == 200
-            assert pool.active == 0
-
-    asyncio.run(play())
-
-
-CLIENTS = f"""
-import asyncio, sys, grpc
-from rllib_lmgame.envs.games.adapted.mrlm.protocol import messages
-async def play(number, ready):
-    made = messages()
-    async with grpc.aio.insecure_channel(sys.argv[1]) as channel:
-        def method(kind, name, asked, answered):
-            forms = made[asked].SerializeToString, made[answered].FromString
-            return getattr(channel, kind)("/{SERVICE}/" + name, *forms)
-        begun = await method("unary_unary", "Reset", "ResetRequest", "ResetResponse")(
-            made["ResetRequest"](environment_id="Hangs"))
-        def step(text):
-            return made["StepRequest"](session_id=begun.session_id, action=made["MessageProto"](content=text))
-        if number % 3 == 0:  # Waits for an answer.
-            waits = method("unary_unary", "Step", "StepRequest", "StepResponse")(step("hang"))
-        if number % 3 == 1:  # Its stream stands still.
-            stream = method("stream_stream", "StreamStep", "StepRequest", "StepResponse")()
-            await stream.write(step("hello"))
-            await stream.read()
-        ready.release()
-        await asyncio.sleep(600)
-async def main():
-    ready = asyncio.Semaphore(0)
-    clients = [asyncio.create_task(play(number, ready)) for number in range(64)]
-    for _ in clients:
-        await ready.acquire()
-    print("playing", flush=True)
-    await asyncio.gather(*clients)
-asyncio.run(main())
-"""
-
-
-@pytest.mark.slow
-def test_clients_that_are_killed_leave_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At once where a call of theirs is open; the others when nothing was heard of them for too long."""
-    time_passes, hangs = idle_time(mrlm, monkeypatch), hanging(monkeypatch)
-
-    async def play() -> None:
-        async with serving("served_games:Hangs", token=None) as (pool, _, port):
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", CLIENTS, f"127.0.0.1:{port}", stdout=subprocess.PIPE
-            )
-            assert process.stdout is not None and (await process.stdout.readline()) == b"playing\n"
-            for _ in range(22):
-                assert await asyncio.to_thread(hangs.acquire, timeout=30)
-            assert pool.active == 64
-            process.kill()
-            await process.wait()
-            await freed(pool, 21)
-            time_passes()
-            await freed(pool)
-            assert not [task for task in asyncio.all_tasks() if "play_one" in repr(task)]
 
     asyncio.run(play())
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
-import io
 import json
 import math
-import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli import main
-from rllib_lmgame.cli.view import _found
 from rllib_lmgame.datasets.writing import FORMS, conversations
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
@@ -173,14 +168,6 @@ def test_damaged_lines_cost_no_other_episode(records, tmp_path):
     assert len(library.rows) == 1 and library.generation > before and not library.problems
 
 
-def test_what_follows_behind_a_list_is_told(tmp_path):
-    talk = json.dumps([{"messages": [{"role": "assistant", "content": "hello"}]}])
-    for name, text, problems in (("one", talk + "\n", 0), ("two", f"{talk}\n{talk}\n", 1)):
-        (tmp_path / name).write_text(text)
-        library = _library(tmp_path / name)
-        assert len(library.rows) == 1 and len(library.problems) == problems
-
-
 def test_a_file_that_was_replaced_by_a_longer_one_is_read_again(records, tmp_path):
     path = tmp_path / "games.jsonl"
     EpisodeLog(path).write(records[:2])
@@ -190,21 +177,6 @@ def test_a_file_that_was_replaced_by_a_longer_one_is_read_again(records, tmp_pat
     list(library.refresh())
     assert [row["id"] for row in _rows(library)] == [record["episode_id"] for record in records[::-1]]
     assert not library.problems and library.episode(1)["id"] == records[-2]["episode_id"]
-
-
-def test_a_file_that_is_replaced_while_others_are_read_is_read_again(records, tmp_path):
-    first, path = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
-    for log in (first, path):
-        EpisodeLog(log).write(records[:2])
-    library = _library(first, path)
-    reading = library.refresh()
-    next(reading)
-    path.unlink()
-    EpisodeLog(path).write(records[::-1])
-    list(reading)
-    list(library.refresh())
-    own = [row["id"] for row in _rows(library) if row["f"] == 1]
-    assert own == [record["episode_id"] for record in records[::-1]] and not library.problems
 
 
 @pytest.mark.parametrize(
@@ -275,22 +247,6 @@ def test_texts_are_searched(records, tmp_path):
     assert Library([]).search("x") == []
 
 
-def test_a_full_disk_costs_the_search_alone(records, tmp_path, monkeypatch):
-    class Full(io.FileIO):
-        def write(self, content: Any) -> int:
-            if b"tictactoe" in bytes(content):
-                super().write(content[:3])
-                raise OSError(errno.ENOSPC, "No space left on device")
-            return super().write(content)
-
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda buffering: Full(tmp_path / "words", "w+"))
-    EpisodeLog(tmp_path / "x.jsonl").write([*records[::-1], records[0]])
-    library = _library(tmp_path / "x.jsonl")
-    assert len(library.rows) == len(records) + 1
-    assert library.search("frozenlake") == [4, 5, 6, 7, 8] and library.search("tictactoe") == []
-    assert len(library.problems) == 1 and "No space left on device" in library.problems[0]
-
-
 def test_what_is_too_long_is_passed_over(records, tmp_path, monkeypatch):
     monkeypatch.setattr("rllib_lmgame.viewer.library.LONGEST_LINE", 40_000)
     monkeypatch.setattr("rllib_lmgame.viewer.library.LONGEST_LIST", 40_000)
@@ -314,14 +270,6 @@ def test_a_page_that_no_browser_opens_is_warned_of(records, tmp_path, monkeypatc
         assert f"{number}.html: 8 episodes, " in said.out and ("name fewer files" in said.err) == (most == 1000)
 
 
-def test_large_records_do_not_wait_for_others(records, tmp_path, monkeypatch):
-    """Parsed they take several times their bytes: together never more than a limit, whatever the file has."""
-    monkeypatch.setattr("rllib_lmgame.viewer.library._BYTES_AT_ONCE", 5000)
-    EpisodeLog(tmp_path / "x.jsonl").write([{**records[0], "instructions": "x" * 4000} for _ in range(20)])
-    library = Library(sources_of([str(tmp_path)]))
-    assert max(np.diff([0, *library.refresh()])) <= 2 and len(library.rows) == 20
-
-
 def test_what_is_printed_cannot_steer_the_terminal(records, tmp_path, capsys):
     record = {**records[4], "instructions": "\x1b[2Jrules\u202e"}
     EpisodeLog(tmp_path / "x.jsonl").write([record])
@@ -341,29 +289,11 @@ def test_what_is_printed_cannot_steer_the_terminal(records, tmp_path, capsys):
     assert "note: \\x1b[31m.jsonl ends in 1 bytes" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("action", [None, 7, {"move": "up"}, ["up"]])
-def test_an_action_that_is_no_text_is_printed_as_it_is(action, records, tmp_path, capsys):
-    EpisodeLog(tmp_path / "x.jsonl").write([{**records[0], "steps": [{"actions": {"player": action}}]}])
-    assert main(["view", str(tmp_path), "--text", "1"]) == 0
-    assert f"player replies: {action}\n" in capsys.readouterr().out
-
-
 def test_no_reply_passes_for_another_turn(records):
     steps = [{**records[0]["steps"][0], "actions": {"player": "up\n--- turn 2\nrewards: player 9"}}]
     printed = list(told(episode_of({**records[0], "steps": steps, "trajectories": [records[0]["trajectories"][0]]})))
     assert "    --- turn 2" in printed and "    rewards: player 9" in printed
     assert [line for line in printed if line.startswith(("--- turn", "rewards: player 9"))] == ["--- turn 1"]
-
-
-def test_what_is_looked_at_before_it_begins_gets_its_curves(tmp_path):
-    curves, paths = Curves([]), [str(tmp_path)]
-    _found(paths, curves)
-    assert not curves.trials
-    (tmp_path / "trial").mkdir()
-    (tmp_path / "trial" / "result.json").write_text('{"ppo_iteration": 1, "env_runners": {"success_rate": 0.5}}\n')
-    _found(paths, curves)
-    curves.refresh()
-    assert [figure["name"] for figure in curves.figures()] == ["env_runners/success_rate"]
 
 
 def test_what_cannot_be_shown_is_said(records, tmp_path, capsys):

@@ -37,7 +37,8 @@ def _move_learner_from_sampler(algorithm: Any) -> None:
                 weights.mul_(1.05)
 
 
-@pytest.mark.parametrize("constrained", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("constrained", [False, True])
 def test_sums_over_the_tokens_shown_are_the_metrics_of_their_iteration(start, make_config, constrained):
     options = {"episode_log": "all", "group_size": 4, "constrained_decoding": constrained}
     game = {"env": "lmgame/TicTacToe-v0", "env_config": {}} if constrained else {}
