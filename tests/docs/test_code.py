@@ -300,7 +300,7 @@ def test_yaml_passes_the_checks_of_a_run(
 ) -> None:
     """A fragment is put where it belongs: settings of an experiment, or of its configuration."""
     monkeypatch.setenv("JUDGE_KEY", "of a judge")
-    monkeypatch.setattr("rllib_lmgame.policies.model.asked_model.MAX_TOKENS", 1)  # Each takes a judge a second.
+    monkeypatch.setattr("rllib_lmgame.policies.model.hf_judge.MAX_TOKENS", 1)  # Each takes a judge a second.
     if "my_loggers" in text:
         monkeypatch.setitem(sys.modules, "my_loggers", shown_loggers())
     if "my_ideas" in text:
@@ -330,7 +330,7 @@ def test_yaml_passes_the_checks_of_a_run(
         game = config.pop("env", "lmgame/Sokoban-v0")
         settings = {"run": "LMGamePPO", "env": game, "config": config}
     callbacks = settings.pop("callbacks", None)
-    spec = make_spec("shown", {"stop": {"ppo_iteration": 1}, **settings}, Source(page.name))
+    spec = make_spec("shown", {"stop": {"rl_iteration": 1}, **settings}, Source(page.name))
     check_quickly([spec])
     stand_in_for_missing([spec])
     try:

@@ -372,7 +372,7 @@ def fits(config: LMGameConfig, card: int) -> bool:
 def test_kuhn_league_differs_from_self_play_as_the_results_say() -> None:
     """Its assignment and the settings that docs/results/self-play.md gives self-play to compare, nothing else."""
     page = (EXAMPLES.parent / "docs" / "results" / "self-play.md").read_text(encoding="utf-8")
-    command = next(line.strip() for line in page.splitlines() if "kuhn-selfplay" in line and "ppo_iteration" in line)
+    command = next(line.strip() for line in page.splitlines() if "kuhn-selfplay" in line and "rl_iteration" in line)
     words = shlex.split(command)
     settings = [value for flag, value in itertools.pairwise(words) if flag == "--set"]
     league = checked(EXAMPLES / "kuhn-league-tiny.yaml").spec

@@ -18,7 +18,6 @@ from served_games import TOKEN, expert, hanging
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.adapted.mrlm.protocol import METHODS, SERVICE, messages
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.servers.hall import MOST_BYTES, open_games
 from rllib_lmgame.servers.mrlm import serve_mrlm
 from rllib_lmgame.servers.sessions import MOST_BYTES, SessionPool, open_games
 
