@@ -137,7 +137,7 @@ def _parts(parts: Parts, search: bool) -> Iterator[Schema]:
     for schema in (first, *others):
         kind = schema["properties"]["type"]
         schema["properties"]["type"] = {"description": kind["description"], "const": kind["default"]}
-        yield schema | ({} if schema is first else {"required": ["type"]})
+        yield schema if schema is first else schema | {"required": ["type", *schema.get("required", ())]}
     for kind in ({"type": "string", "pattern": ":"}, *([SEARCH_SPACE] if search else [])):
         yield {"type": "object", "properties": {"type": kind}, "required": ["type"]}
 
