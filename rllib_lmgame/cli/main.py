@@ -137,7 +137,7 @@ def make_parser(command: str | None = None) -> Parser:
     parser.add_argument("--version", action="store_true", help="print the versions of this package and of Ray")
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    if command in COMMANDS:
+    if command is not None and command in COMMANDS:
         module = importlib.import_module(f"rllib_lmgame.cli.{command.replace('-', '_')}")
         module.command.add_to(subparsers, command, COMMANDS[command])
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from rllib_lmgame.base.text import columns
 from rllib_lmgame.cli import options
@@ -21,7 +22,7 @@ def command(args: argparse.Namespace) -> int:
     from rllib_lmgame.policies.model.pretrained import EXTRA, PRETRAINED
 
     reader = f"pip install 'rllib-lmgame[{EXTRA}]'"
-    models = [
+    models: list[dict[str, Any]] = [
         {
             "name": name,
             **{key: getattr(model, key) for key in ("about", "parameters", "licence", "terms")},

@@ -14,11 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 from rllib_lmgame.settings.sections.supervised import spare_groups
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True, eq=False, slots=True)

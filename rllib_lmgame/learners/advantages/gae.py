@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import TYPE_CHECKING
 
 from rllib_lmgame.base.group import option, tag
+from rllib_lmgame.base.plugin import Late
 from rllib_lmgame.learners.advantages.inputs import (
     AdvantageInputs,
     Estimator,
@@ -13,6 +14,11 @@ from rllib_lmgame.learners.advantages.inputs import (
     next_values,
     token_gae,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = Late("numpy")
 
 
 class GAE(Estimator):

@@ -6,18 +6,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from rllib_lmgame.base.group import Group, tag
-from rllib_lmgame.base.plugin import import_path
+from rllib_lmgame.base.plugin import Late, import_path
 from rllib_lmgame.settings.sections.token_ppo import GROUP
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from rllib_lmgame.learners.data.batching import TokenBatch
     from rllib_lmgame.learners.process_group import ProcessGroup
+else:
+    np = Late("numpy")
 
 
-AllReduce = Callable[[np.ndarray], np.ndarray]
+AllReduce = Callable[["np.ndarray"], "np.ndarray"]
 
 
 def alone(array: np.ndarray) -> np.ndarray:

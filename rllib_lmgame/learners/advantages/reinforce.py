@@ -5,10 +5,16 @@ Time runs over sampled tokens alone: observations between replies neither discou
 
 from __future__ import annotations
 
-import numpy as np
+from typing import TYPE_CHECKING
 
 from rllib_lmgame.base.group import tag
+from rllib_lmgame.base.plugin import Late
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, Estimator, normalize, rewards_to_go
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = Late("numpy")
 
 
 class Reinforce(Estimator):

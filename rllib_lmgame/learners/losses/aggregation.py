@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from rllib_lmgame.base.group import REQUIRED, Group, Scheduled, option, tag
+from rllib_lmgame.base.plugin import Late
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from rllib_lmgame.learners.data.batching import MinibatchSize, TokenBatch
+else:
+    np = Late("numpy")
 
 
 class Aggregation(Group):

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.base.group import tag
-from rllib_lmgame.envs.contract.functions import GameFunction
 from rllib_lmgame.policies.chat.replies import ParsedReply, ReplyFormat
 
-ACT = GameFunction(
-    "act",
-    "{action}",
-    "plays an action, written as the rules say",
-    {"type": "object", "properties": {"action": {"type": "string"}}, "required": ["action"]},
-)
-"""The function of every game."""
+if TYPE_CHECKING:
+    from rllib_lmgame.envs.contract.functions import GameFunction
+
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 CALLED = '"function_name"'
 
@@ -35,16 +31,19 @@ class FunctionCalling(ReplyFormat):
     has_thought = True
     thought_form = '"thought"'
 
-    _functions: dict[str, GameFunction] = {ACT.name: ACT}
+    _functions: dict[str, GameFunction] = {}
 
     def for_game(self, functions: Sequence[GameFunction]) -> FunctionCalling:
         other = self.model_copy()
-        other._functions = {function.name: function for function in (*functions, ACT)}
+        other._functions = {function.name: function for function in functions}
         return other
+
+    def _all(self) -> dict[str, GameFunction]:
+        return self._functions | {"act": _act()}
 
     def form(self) -> str:
         thought = "" if self.options.think == "off" else '"thought": "your reasoning", '
-        functions = "\n".join(function.signature for function in self._functions.values())
+        functions = "\n".join(function.signature for function in self._all().values())
         return (
             f'Reply with one JSON object: {{{thought}{CALLED}: "name", "arguments": {{"argument": "value"}}}}. '
             f"Functions:\n{functions}"
@@ -71,9 +70,9 @@ class FunctionCalling(ReplyFormat):
         """What a call plays; ``key``: where it names the function."""
         said, arguments = call.get("thought"), call.get("arguments", {})
         thought = said.strip() if isinstance(said, str) else thought
-        function = self._functions.get(name) if isinstance(name := call.get(key), str) else None
+        function = self._all().get(name) if isinstance(name := call.get(key), str) else None
         if function is None:
-            return ParsedReply(None, thought, f'"{key}" must be one of {", ".join(self._functions)}')
+            return ParsedReply(None, thought, f'"{key}" must be one of {", ".join(self._all())}')
         if not isinstance(arguments, dict):
             return ParsedReply(None, thought, '"arguments" must be a JSON object')
         try:
@@ -82,10 +81,19 @@ class FunctionCalling(ReplyFormat):
             return ParsedReply(None, thought, str(error))
 
     def say(self, action: str, thought: str | None) -> str:
-        calls = ((each.name, each.arguments(action)) for each in self._functions.values())
+        calls = ((each.name, each.arguments(action)) for each in self._all().values())
         name, arguments = next(call for call in calls if call[1] is not None)
         said: dict[str, Any] = {} if thought is None else {"thought": thought}
         return json.dumps({**said, "function_name": name, "arguments": arguments}, ensure_ascii=False)
+
+
+@cache
+def _act() -> GameFunction:
+    """The function of every game."""
+    from rllib_lmgame.envs.contract.functions import GameFunction
+
+    takes = {"type": "object", "properties": {"action": {"type": "string"}}, "required": ["action"]}
+    return GameFunction("act", "{action}", "plays an action, written as the rules say", takes)
 
 
 def no_number(text: str) -> float:
