@@ -12,10 +12,10 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.tune import register_trainable
 
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
-from rllib_lmgame.algorithms.beginnings import Beginnings
 from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
 from rllib_lmgame.algorithms.cluster import engines
 from rllib_lmgame.algorithms.config import LMGameConfig
+from rllib_lmgame.algorithms.initial_checkpoint import InitialCheckpoints
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.datasets.pairs import alone, has_choice
@@ -85,7 +85,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
         self._kept: list[MultiAgentEpisode] = []
         self._first: list[MultiAgentEpisode] | None = None
         self._item_order = ItemOrder(self.config.seed or 0, "explore")
-        self._base = Beginnings(self, self.trial_directory() / DIRECTORY)
+        self._base = InitialCheckpoints(self, self.trial_directory() / DIRECTORY)
         super().setup(config)
         self._stage = SupervisedStage(self, self.config.supervised_options or SupervisedOptions())
 

@@ -48,7 +48,7 @@ class Iterations(Protocol):
     def policy_version(self) -> int: ...
 
     @property
-    def ppo_iteration(self) -> int: ...
+    def rl_iteration(self) -> int: ...
 
     def may_begin(self, iteration: int) -> bool: ...
 
@@ -176,7 +176,7 @@ class AsyncRollouts:
     def begin(self) -> None:
         """Begin the iterations that may be played while the present one is trained on."""
         algorithm = self._algorithm
-        for iteration in self._ahead.room(algorithm.ppo_iteration):
+        for iteration in self._ahead.room(algorithm.rl_iteration):
             if not algorithm.may_begin(iteration):
                 break
             self._ahead.begin(iteration, self._job(iteration, algorithm.expected(iteration)))
@@ -214,7 +214,7 @@ class AsyncRollouts:
 
     def _job(self, iteration: int, present: Settings) -> Job:
         algorithm, job = self._algorithm, Job(self._algorithm.played_by(present))
-        oldest = self._ahead.oldest(algorithm.policy_version, algorithm.ppo_iteration, iteration)
+        oldest = self._ahead.oldest(algorithm.policy_version, algorithm.rl_iteration, iteration)
         self._jobs.put((job, partial(self._play, iteration, present, oldest)))
         return job
 

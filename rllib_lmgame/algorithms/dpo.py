@@ -66,7 +66,7 @@ class LMGameDPO(LMGamePPO):
             return result
         count = self.options.pairs_per_iteration
         with self.timed(EXPERT_TIMER, READING):
-            episodes = self._data.episodes(self._ppo_iteration * count, count, self.env_runner)
+            episodes = self._data.episodes(self._rl_iteration * count, count, self.env_runner)
         self.log_numbers((), {LEFT_OUT: self._data.passed_over})
         return PlayResult(episodes=episodes)
 
@@ -114,7 +114,7 @@ class LMGameDPO(LMGamePPO):
 
     def is_done(self) -> bool:
         """With ``epochs`` after the last pass over the files."""
-        return self._last_iteration is not None and self._ppo_iteration >= self._last_iteration
+        return self._last_iteration is not None and self._rl_iteration >= self._last_iteration
 
 
 register_trainable(LMGameDPO.__name__, LMGameDPO)

@@ -12,11 +12,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.algorithms.beginnings import Beginnings, files_below
 from rllib_lmgame.algorithms.checkpoints.learner_files import written_by_learners
 from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
 from rllib_lmgame.algorithms.cluster.engines import opponent_key
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
+from rllib_lmgame.algorithms.initial_checkpoint import InitialCheckpoints, files_below
 from rllib_lmgame.base.json_files import write_json
 from rllib_lmgame.inference.serving.client import engine_of
 from rllib_lmgame.inference.weights import Base, SharedBundle
@@ -58,7 +58,7 @@ class LeaguePlay:
         self.directory = algorithm.trial_directory() / DIRECTORY
         self._groups = [algorithm.engine_groups[opponent_key(number)] for number in range(options.opponent_engines)]
         self._held: list[str | None] = [None] * len(self._groups)
-        self._beginnings = Beginnings(algorithm, self.directory)
+        self._initial = InitialCheckpoints(algorithm, self.directory)
         self._agent_mapper = LeagueAgentMapper(algorithm.config)
         self._swaps = 0
         self._prepare_s = 0.0
@@ -68,7 +68,7 @@ class LeaguePlay:
     def prepare(self, iteration: int) -> None:
         """Take due snapshots, restart exploiters and load the opponent engines; idempotent."""
         began = time.perf_counter()
-        self._beginnings.keep(list(self.league.exploiters))  # PPO begins, or goes on with them for the first time.
+        self._initial.keep(list(self.league.exploiters))  # PPO begins, or goes on with them for the first time.
         met = {table.member.name for table in self.league.next_tables(iteration)}
         read: dict[str, SharedBundle] = {}
         snapshots = []
@@ -80,7 +80,7 @@ class LeaguePlay:
         if snapshots:
             write_json(self.directory / LIST_FILE, self.league.state(), indent=1)
         again = [member.policy for member in snapshots if member.policy in self.league.exploiters]
-        self._beginnings.begin_again(again)
+        self._initial.begin_again(again)
         if again:
             self._algorithm.push_weights(policies=again)
         self._load(self.league.tables(iteration), read)
@@ -180,7 +180,7 @@ class LeaguePlay:
         directory = checkpoint / DIRECTORY
         directory.mkdir()
         copy_members(self.directory, directory, self.league.members)
-        self._beginnings.copy(self.directory, directory)
+        self._initial.copy(self.directory, directory)
         write_json(directory / LIST_FILE, self.league.state(), indent=1)
 
     def recorded_files(self) -> FileRecords:
@@ -190,20 +190,20 @@ class LeaguePlay:
             for member in self.league.members
             for name, size, digest in member.files
         }
-        return {**members, **self._beginnings.recorded_files(f"{DIRECTORY}/")}
+        return {**members, **self._initial.recorded_files(f"{DIRECTORY}/")}
 
     def load(self, checkpoint: Path) -> None:
         """Reverse :meth:`save`, after :meth:`set_state`."""
         self.directory.mkdir(parents=True, exist_ok=True)
         copy_members(checkpoint / DIRECTORY, self.directory, self.league.members)
-        self._beginnings.copy(checkpoint / DIRECTORY, self.directory)
+        self._initial.copy(checkpoint / DIRECTORY, self.directory)
 
     def state(self) -> dict[str, Any]:
         """:meth:`.League.state`, and manifest entries of the states that exploiters restart from."""
-        return {**self.league.state(), "beginnings": dict(self._beginnings.policies)}
+        return {**self.league.state(), "initial_checkpoints": dict(self._initial.policies)}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restore a :meth:`state`; engines are loaded again. Former exploiters lose their first weights."""
         self.league.set_state(state)
-        self._beginnings.set_state(state.get("beginnings", {}), self.league.exploiters)
+        self._initial.set_state(state.get("initial_checkpoints", {}), self.league.exploiters)
         self._held = [None] * len(self._groups)

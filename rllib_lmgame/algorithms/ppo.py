@@ -32,7 +32,7 @@ from rllib_lmgame.algorithms.scheduled import check_followed, schedules_of
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_and_select
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.schedule import COUNTERS, ENV_STEPS, NUMBERS, PPO_ITERATION, Schedules, game_of, shown_key
+from rllib_lmgame.base.schedule import COUNTERS, ENV_STEPS, NUMBERS, RL_ITERATION, Schedules, game_of, shown_key
 from rllib_lmgame.rollouts.item_order import ItemOrder, is_list, passes
 from rllib_lmgame.rollouts.log.sample import end_before, log_of_training
 from rllib_lmgame.rollouts.plans import EpisodePlan, deal_games, plan_episodes, stable_seed
@@ -113,7 +113,7 @@ class LMGamePPO(LMGameAlgorithm):
     """Language models learn to play text games: play, build rows, update, push weights.
 
     With ``warm_start`` the first iterations are supervised (``phase`` 0), then PPO begins (``phase`` 1).
-    ``stop`` should name ``ppo_iteration``, which counts only PPO's iterations.
+    ``stop`` should name ``rl_iteration``, which counts only PPO's iterations.
     """
 
     config: LMGamePPOConfig
@@ -124,7 +124,7 @@ class LMGamePPO(LMGameAlgorithm):
     _list_sizes: Mapping[str, int] = {}
 
     def setup(self, config: LMGamePPOConfig) -> None:
-        self._ppo_iteration = 0
+        self._rl_iteration = 0
         self._gaps_checked: set[str] = set()
         self._warm_start: SupervisedStage | None = None
         self._league: LeaguePlay | None = None
@@ -152,12 +152,12 @@ class LMGamePPO(LMGameAlgorithm):
         if self._warm_start is not None and not self._warm_start.done:
             self._warm_start.step()
             if self._warm_start.done:
-                self.begin_ppo()
+                self.begin_rl()
             self._log_phase(0)
             return
         self._log_phase(1)
         if self._league is not None:
-            self._league.prepare(self._ppo_iteration)
+            self._league.prepare(self._rl_iteration)
         result = self.play_batch()
         if self._ahead is not None:
             self._ahead.begin()
@@ -167,14 +167,14 @@ class LMGamePPO(LMGameAlgorithm):
         self._check_logprob_diffs()
         with self.timed(WEIGHT_SYNC_TIMER):
             self.push_weights()
-        self._ppo_iteration += 1
-        self.log_numbers((), {"ppo_iteration": self._ppo_iteration})
+        self._rl_iteration += 1
+        self.log_numbers((), {"rl_iteration": self._rl_iteration})
         if self._list_sizes:
             self.log_numbers((), {DATA_EPOCHS: passes(self.items_trained_on(), self._list_sizes)})
 
-    def begin_ppo(self) -> None:
+    def begin_rl(self) -> None:
         """The weights PPO starts from are the reference of the KL penalty; the average begins with its first update."""
-        foreach_learner(self.learner_group, lambda learner: learner.begin_ppo())
+        foreach_learner(self.learner_group, lambda learner: learner.begin_rl())
 
     def at_present(self) -> Settings:
         """What schedules make of the configuration in this iteration."""
@@ -186,7 +186,7 @@ class LMGamePPO(LMGameAlgorithm):
     def expected(self, iteration: int) -> Settings:
         """:meth:`at_present` of a later ``iteration``, as far as that is known now: counters alone go on."""
         schedules = copy.deepcopy(self._schedules)
-        schedules.observe({PPO_ITERATION: iteration, NUMBERS[ENV_STEPS]: self._env_steps()})
+        schedules.observe({RL_ITERATION: iteration, NUMBERS[ENV_STEPS]: self._env_steps()})
         return self.config.settings.at(self._values(schedules))
 
     def _values(self, schedules: Schedules) -> dict[str, float]:
@@ -199,9 +199,9 @@ class LMGamePPO(LMGameAlgorithm):
         before, began = self._engines_before or (engines.engine_stats(self.engine_groups), None)
         with self.timed(ROLLOUT_TIMER):
             if self._ahead is None:
-                selected = self.play_and_select(present, self._ppo_iteration)
+                selected = self.play_and_select(present, self._rl_iteration)
             else:
-                selected = self._ahead.take(self._ppo_iteration, present)
+                selected = self._ahead.take(self._rl_iteration, present)
         if self._league is not None:
             self._league.record(selected.result.summaries)
         after = engines.engine_stats(self.engine_groups)
@@ -228,7 +228,7 @@ class LMGamePPO(LMGameAlgorithm):
         def play(plans: Sequence[EpisodePlan]) -> PlayResult:
             if self._league is None:
                 return self.play(plans, settings)
-            return self._league.play_on(plans, settings, self._ppo_iteration)
+            return self._league.play_on(plans, settings, self._rl_iteration)
 
         wanted = {}
         for policy, rollouts in self._state_rollouts.items():
@@ -289,15 +289,15 @@ class LMGamePPO(LMGameAlgorithm):
     # -- playing ahead, see :class:`~rllib_lmgame.algorithms.async_rollouts.AsyncRollouts` -----------------------------
 
     @property
-    def ppo_iteration(self) -> int:
+    def rl_iteration(self) -> int:
         """PPO's iterations before the present one."""
-        return self._ppo_iteration
+        return self._rl_iteration
 
     def may_begin(self, iteration: int) -> bool:
         """Whether the later ``iteration`` may be played with what is there now: its settings are known, too."""
-        follows_next = iteration == self._ppo_iteration + 1
+        follows_next = iteration == self._rl_iteration + 1
         for key, options in self.config.schedule_options.items():
-            if key in SCHEDULED_KEYS or key.startswith(("token_ppo.", "teacher.")) or options.by == PPO_ITERATION:
+            if key in SCHEDULED_KEYS or key.startswith(("token_ppo.", "teacher.")) or options.by == RL_ITERATION:
                 continue
             if not follows_next or (options.points is not None and options.by not in COUNTERS):
                 return False  # Stages go on seldom.
@@ -345,7 +345,7 @@ class LMGamePPO(LMGameAlgorithm):
 
     def _reading_ahead(self) -> AbstractContextManager[None]:
         """The next iteration's opponents go to their engines meanwhile."""
-        return nullcontext() if self._league is None else self._league.reading_ahead(self._ppo_iteration + 1)
+        return nullcontext() if self._league is None else self._league.reading_ahead(self._rl_iteration + 1)
 
     def update(self, result: PlayResult) -> list[dict[str, Any]]:
         """Train on the episodes just played."""
@@ -378,7 +378,7 @@ class LMGamePPO(LMGameAlgorithm):
         return int(self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0))
 
     def _log_phase(self, phase: int) -> None:
-        self.log_numbers((), {"phase": phase, "ppo_iteration": self._ppo_iteration})
+        self.log_numbers((), {"phase": phase, "rl_iteration": self._rl_iteration})
         if phase == 0 and self._selects:
             self.log_numbers(SELECTION, dict.fromkeys(COUNTS, float("nan")))
         if phase == 0 and self._state_rollouts:
@@ -397,7 +397,7 @@ class LMGamePPO(LMGameAlgorithm):
         league = None if self._league is None else self._league.state()
         return {
             **super().lmgame_state(),
-            "ppo_iteration": self._ppo_iteration,
+            "rl_iteration": self._rl_iteration,
             "warm_start": warm_start,
             "league": league,
             "item_order": self.items_trained_on(),
@@ -408,7 +408,7 @@ class LMGamePPO(LMGameAlgorithm):
         if self._ahead is not None:
             self._ahead.forget()
         super().set_lmgame_state(state)
-        self._ppo_iteration = int(state["ppo_iteration"])
+        self._rl_iteration = int(state["rl_iteration"])
         if self._warm_start is not None and state["warm_start"] is not None:
             self._warm_start.set_state(state["warm_start"])
         if self._league is not None and state.get("league") is not None:
@@ -417,8 +417,8 @@ class LMGamePPO(LMGameAlgorithm):
             self._item_order.set_state(state.get("item_order", {}))
         if self._ahead is not None:
             self._ahead.items = self.items_dealt()
-        self.unlog(self._ppo_iteration)
-        counters = {PPO_ITERATION: self._ppo_iteration, ENV_STEPS: self._env_steps() if self._ppo_iteration else 0}
+        self.unlog(self._rl_iteration)
+        counters = {RL_ITERATION: self._rl_iteration, ENV_STEPS: self._env_steps() if self._rl_iteration else 0}
         self._schedules.set_state(state.get("schedules", {}), counters)
 
     def save_own_files(self, checkpoint: Path) -> None:

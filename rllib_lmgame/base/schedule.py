@@ -32,12 +32,12 @@ from rllib_lmgame.base.group import (
 from rllib_lmgame.base.json_files import mapping_of, number_of
 from rllib_lmgame.base.results import is_metric, number_at
 
-PPO_ITERATION, ENV_STEPS = "ppo_iteration", "env_steps"
+RL_ITERATION, ENV_STEPS = "rl_iteration", "env_steps"
 
 NUMBERS = {ENV_STEPS: "num_env_steps_sampled_lifetime"}
 """Names of our own for numbers of the results."""
 
-COUNTERS = (PPO_ITERATION, ENV_STEPS, *NUMBERS.values())
+COUNTERS = (RL_ITERATION, ENV_STEPS, *NUMBERS.values())
 """What is 0 before the first result."""
 
 MOST = 1e15
@@ -89,8 +89,8 @@ class ScheduleOptions(Group):
     """A schedule in the place of a number: either ``points``, or ``values`` and ``above``."""
 
     by: str = option(
-        PPO_ITERATION,
-        "What it follows: `ppo_iteration` (those before the present one), `env_steps` (those played before it), or "
+        RL_ITERATION,
+        "What it follows: `rl_iteration` (those before the present one), `env_steps` (those played before it), or "
         "another number of the results, as last reported; with `values` one of these others.",
         stranger=is_metric,
     )
@@ -348,7 +348,7 @@ class Schedules:
         New stages begin where others of the same rule are, or with the first.
 
         Args:
-            counters: :data:`PPO_ITERATION` and :data:`ENV_STEPS` at that time, for schedules added now.
+            counters: :data:`RL_ITERATION` and :data:`ENV_STEPS` at that time, for schedules added now.
 
         Raises: CheckpointError: names a wrong number of the state.
         """

@@ -38,7 +38,7 @@ from rllib_lmgame.cli.playing import PLAYER_OPTIONS, SECTIONS, held_directory, l
 from rllib_lmgame.policies.scripted import FORMS, HUGGING_FACE, MODEL_PREFIXES
 
 if TYPE_CHECKING:
-    from rllib_lmgame.evaluation.comparison.contenders import Connect, Contender
+    from rllib_lmgame.evaluation.comparison.models import Connect, EvaluatedModel
     from rllib_lmgame.evaluation.comparison.run import Evaluation, Results
     from rllib_lmgame.rollouts.players import Player
     from rllib_lmgame.rollouts.records import GameConfig
@@ -151,7 +151,7 @@ def command(args: argparse.Namespace) -> int:
 def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: Connect) -> Evaluation:
     """The checked evaluation; no model is loaded yet."""
     from rllib_lmgame.algorithms.games import on_split
-    from rllib_lmgame.evaluation.comparison.contenders import PoliciesOfRun, policies_of_checkpoint
+    from rllib_lmgame.evaluation.comparison.models import PoliciesOfRun, policies_of_checkpoint
     from rllib_lmgame.evaluation.comparison.run import Evaluation
     from rllib_lmgame.evaluation.evaluate import AGAINST, check_games, games_of_run
     from rllib_lmgame.evaluation.players.naming import make_player, make_players, player_name, split_name
@@ -174,7 +174,7 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
     named: dict[str, str] = {}
     for text in args.players:
         named[player_name(text, [*named, *opponents], PLAYER)] = split_name(text)[1]
-    runs: dict[str, Contender] = {
+    runs: dict[str, EvaluatedModel] = {
         name: policies_of_checkpoint(name, source, settings, opponents, connect, last=args.last_iterate)
         for name, source in named.items()
         if expanded(source).is_dir() and not _is_model(source)
@@ -194,24 +194,24 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
         games = {name: game.model_copy(update={"temperature": None}) for name, game in games.items()}
     check_games([*games.values()], args.against or ())
     settings = replace(settings, games=tuple(games.values()))
-    make = partial(_contender, args=args, settings=settings, opponents=opponents, connect=connect)
-    contenders = [runs.get(name) or make(name, source) for name, source in named.items()]
-    for contender in contenders:
-        if isinstance(contender, PoliciesOfRun):
-            contender.config.other_games = tuple(games.values())
+    make = partial(_model, args=args, settings=settings, opponents=opponents, connect=connect)
+    models = [runs.get(name) or make(name, source) for name, source in named.items()]
+    for model in models:
+        if isinstance(model, PoliciesOfRun):
+            model.config.other_games = tuple(games.values())
     if args.baseline is not None and args.baseline not in named:
         raise ConfigError("--baseline", f"{args.baseline!r} is nobody who plays; players: {', '.join(named)}")
     levels = args.episodes or episodes or DEFAULT_EPISODES
     if levels * args.samples > MOST:
         raise ConfigError("--samples", f"{levels:,} deals of {args.samples:,} episodes are more than {MOST:,}")
-    return Evaluation(games, contenders, levels, args.samples, opponents, args.parallel)
+    return Evaluation(games, models, levels, args.samples, opponents, args.parallel)
 
 
-def _contender(
+def _model(
     name: str, source: str, args: argparse.Namespace, settings: Any, opponents: Mapping[str, Player], connect: Connect
-) -> Contender:
+) -> EvaluatedModel:
     """A player that is no checkpoint."""
-    from rllib_lmgame.evaluation.comparison.contenders import OnePlayer, policies_of_model
+    from rllib_lmgame.evaluation.comparison.models import OnePlayer, policies_of_model
     from rllib_lmgame.evaluation.players.naming import make_player
 
     model = source.removeprefix(HUGGING_FACE)
@@ -255,7 +255,7 @@ def _numbers(evaluation: Evaluation, results: Results, args: argparse.Namespace)
     from rllib_lmgame.evaluation.comparison.numbers import rows
 
     return {
-        "players": {contender.name: {"temperature": contender.temperature} for contender in evaluation.contenders},
+        "players": {model.name: {"temperature": model.temperature} for model in evaluation.models},
         "samples": evaluation.samples,
         "baseline": args.baseline,
         "evaluated": rows(evaluation, results, args.baseline),

@@ -75,8 +75,7 @@ def get_example(args: argparse.Namespace) -> int:
     "run an example; flags of `rllib train file` may follow",
     ID,
     Option("FLAG", "flags of `rllib train`", dest="flags", nargs=argparse.REMAINDER),
-    epilog="example:\n"
-    "  rllib example run quickstart-sokoban --set config.lr=1e-4 --stop '{ppo_iteration: 5}' --dry-run",
+    epilog="example:\n  rllib example run quickstart-sokoban --set config.lr=1e-4 --stop '{rl_iteration: 5}' --dry-run",
 )
 def run_example(args: argparse.Namespace) -> int:
     from rllib_lmgame.cli.main import make_parser

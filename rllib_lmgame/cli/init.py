@@ -120,7 +120,7 @@ def config_text(name: str, game: str, algorithm: str, players: int, expert: str 
 {name}:
   run: {algorithm}
   env: "{game}"
-  stop: {{ppo_iteration: 20}}
+  stop: {{rl_iteration: 20}}
   checkpoint_config: {{checkpoint_frequency: 10, num_to_keep: 2}}
   config:
     seed: 0

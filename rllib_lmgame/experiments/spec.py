@@ -363,7 +363,7 @@ class AtMost:
         return f"at most {self.number:g}"
 
 
-_RISING = frozenset({"training_iteration", "ppo_iteration", "supervised_steps", "time_total_s", DATA_EPOCHS})
+_RISING = frozenset({"training_iteration", "rl_iteration", "supervised_steps", "time_total_s", DATA_EPOCHS})
 """Numbers at the top of a result that begin at 0 and only grow, beside RLlib's counters."""
 
 _COUNTER = re.compile(r"(.*/)?num_(episodes|((env|agent|module)_steps_(sampled|trained)))_lifetime")

@@ -23,7 +23,7 @@ DIRECTORY = "league"
 LIST_FILE = "league.json"
 """Members and pay-offs, for users and to check a checkpoint's league; a resumed run reads the algorithm's state."""
 
-BEGINNINGS = "beginnings"
+INITIAL = "initial_checkpoints"
 """Directory of the states that exploiters restart from. No member has this name."""
 
 
@@ -85,10 +85,10 @@ def copy_members(source: Path, target: Path, members: Iterable[Member]) -> None:
         _copy(source, target, member.name, "a league member")
 
 
-def copy_beginnings(source: Path, target: Path, policies: Iterable[str]) -> None:
+def copy_initial_checkpoints(source: Path, target: Path, policies: Iterable[str]) -> None:
     """The same for the states that exploiters restart from. Raises: CheckpointError: one is missing."""
     for policy in policies:
-        _copy(source / BEGINNINGS, target / BEGINNINGS, policy, "what an exploiter begins with")
+        _copy(source / INITIAL, target / INITIAL, policy, "what an exploiter begins with")
 
 
 def _copy(source: Path, target: Path, name: str, what: str) -> None:

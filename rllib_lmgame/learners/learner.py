@@ -287,7 +287,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         finally:
             self._given_objective, self._optimizer_lr_schedules = None, schedules
 
-    def begin_ppo(self) -> None:
+    def begin_rl(self) -> None:
         """Forget a supervised stage: optimizers, warm-ups, reference begin anew; the first update begins an average."""
         for module_id in self.engines:
             forget_moments(self.get_optimizer(module_id))

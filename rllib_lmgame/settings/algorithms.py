@@ -164,7 +164,7 @@ PPO = AlgorithmEntry(
         "async_rollouts": Section("async_rollout_options", AsyncRolloutOptions),
         "teacher": Section("teacher_options", TeacherOptions, optional=True),
     },
-    metrics=("ppo_iteration", "phase", DATA_EPOCHS, *SUPERVISED_METRICS),
+    metrics=("rl_iteration", "phase", DATA_EPOCHS, *SUPERVISED_METRICS),
     learner_metrics=LEARNER_NAMES,
 )
 GRPO = dataclasses.replace(

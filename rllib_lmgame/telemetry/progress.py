@@ -172,7 +172,7 @@ def _head(result: Mapping[str, Any]) -> str:
     phase = number_at(result, "phase")
     steps = number_at(result, "supervised_steps")
     if phase == 1:
-        return f"{iteration}  PPO {int(number_at(result, 'ppo_iteration') or 0):>4}"
+        return f"{iteration}  RL  {int(number_at(result, 'rl_iteration') or 0):>4}"
     if steps is not None:
         return f"{iteration}  supervised step {int(steps):>5}"
     return iteration

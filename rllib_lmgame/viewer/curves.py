@@ -67,7 +67,7 @@ class Curves:
                     numbers = {"/".join(path): value for path, value in flatten(parse(line)) if _is_number(value)}
                 except (ValueError, AttributeError):
                     continue
-                at = numbers.get("ppo_iteration") or numbers.get("training_iteration", float(len(points) + 1))
+                at = numbers.get("rl_iteration") or numbers.get("training_iteration", float(len(points) + 1))
                 kept = {name: value for name, value in numbers.items() if _is_shown(name)}
                 points[at] = points.get(at, {}) | kept
         if start != self._read.get(trial):

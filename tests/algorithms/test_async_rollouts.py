@@ -36,7 +36,7 @@ class Loop(LMGamePPO):
             | options
         )
         self._league: Any = None
-        self._ppo_iteration, self._policy_version, self._steps = 0, 7, 0
+        self._rl_iteration, self._policy_version, self._steps = 0, 7, 0
         self._schedules = schedules_of(self.config)
         self._item_order = ItemOrder(0, "train")
         self.played: list[tuple[int, Any, int | None]] = []
@@ -66,12 +66,12 @@ class Loop(LMGamePPO):
 
     def iterate(self) -> int:
         """Take an iteration and begin those behind it; its number."""
-        selected = self._ahead.take(self._ppo_iteration, self.at_present())
+        selected = self._ahead.take(self._rl_iteration, self.at_present())
         self._steps += 10
         self._ahead.begin()
-        self._ppo_iteration += 1
+        self._rl_iteration += 1
         self._policy_version += 1
-        self._schedules.observe({"ppo_iteration": self._ppo_iteration, "num_env_steps_sampled_lifetime": self._steps})
+        self._schedules.observe({"rl_iteration": self._rl_iteration, "num_env_steps_sampled_lifetime": self._steps})
         number: Any = selected.episodes[0]
         return int(number)
 
@@ -144,7 +144,7 @@ def test_what_counters_say_is_known_ahead_and_anything_else_is_played_again(loop
     assert run._ahead.items == {"0": 2 * 5} and run.unlogged == [4]
 
 
-@pytest.mark.parametrize(("by", "ahead"), [("ppo_iteration", 3), ("env_steps", 1), ("env_runners/success_rate", 0)])
+@pytest.mark.parametrize(("by", "ahead"), [("rl_iteration", 3), ("env_steps", 1), ("env_runners/success_rate", 0)])
 def test_nothing_is_played_ahead_of_what_its_schedules_are_not_known_for(loop: Any, by: str, ahead: int) -> None:
     run = loop(3, inference={"temperature": {"by": by, "points": [[0, 1.0], [1000, 0.5]]}})
     for number in range(3):
@@ -227,11 +227,11 @@ def test_what_is_restored_is_played_from_there_on(loop: Any) -> None:
     run = loop(2)
     for _ in range(2):
         run.iterate()
-    iteration, items = run._ppo_iteration, dict(run._ahead.items)
+    iteration, items = run._rl_iteration, dict(run._ahead.items)
     for _ in range(2):
         run.iterate()
     run._ahead.forget()
-    run._ppo_iteration, run._ahead.items = iteration, items
+    run._rl_iteration, run._ahead.items = iteration, items
     run.deal_items_after(items)
     assert run.iterate() == 2 and run._ahead.items == {"0": 6}
 

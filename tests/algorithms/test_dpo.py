@@ -16,7 +16,7 @@ class Resumed(LMGameDPO):
     def __init__(self, data: Any) -> None:
         self.config = LMGameDPOConfig().environment("lmgame/Sokoban-v0")
         self._policy_version, self._best, self._at_start, self._curve = 0, None, False, Curve()
-        self._ppo_iteration, self._warm_start, self._league, self._item_order = 0, None, None, None
+        self._rl_iteration, self._warm_start, self._league, self._item_order = 0, None, None, None
         self._schedules, self._data = schedules_of(self.config), data
 
     def _env_steps(self) -> int:

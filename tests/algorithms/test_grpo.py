@@ -29,7 +29,7 @@ def test_it_compares_groups_of_eight_and_has_no_critic() -> None:
 def test_it_is_found_by_its_name_and_reports_nothing_of_a_critic() -> None:
     entry = find_entry("LMGameGRPO")
     assert entry.algorithm_class() is LMGameGRPO and entry.config_class() is LMGameGRPOConfig
-    assert "ppo_iteration" in entry.metrics and "policy_loss" in entry.learner_metrics
+    assert "rl_iteration" in entry.metrics and "policy_loss" in entry.learner_metrics
     assert not [name for name in entry.learner_metrics if name.startswith("vf_")]
 
 

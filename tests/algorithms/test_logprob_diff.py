@@ -18,7 +18,7 @@ class Restored(LMGamePPO):
     def __init__(self, **token_ppo: Any) -> None:
         self.config = LMGamePPOConfig().environment("lmgame/FrozenLake-v0").token_ppo(**token_ppo)
         self.metrics, self._learner = MetricsLogger(root=True), MetricsLogger()
-        self._ppo_iteration, self._policy_version, self._gaps_checked = 7, 7, set()
+        self._rl_iteration, self._policy_version, self._gaps_checked = 7, 7, set()
         self._league = self._warm_start = None
 
     def see(self, *gaps: float | None) -> None:
@@ -54,4 +54,4 @@ def test_a_restored_run_is_checked_at_its_first_update(gaps: tuple[float | None,
 def test_only_the_first_update_counts_and_null_goes_on(make) -> None:
     run, gaps = make()
     run.see(*gaps)
-    assert run._ppo_iteration == 7 + len(gaps)
+    assert run._rl_iteration == 7 + len(gaps)

@@ -51,7 +51,7 @@ def config_of(schedules, **settings) -> LMGamePPOConfig:
 
 
 def result_of(rate: float | None, iteration: int = 0):
-    return {"ppo_iteration": iteration, "env_runners": {} if rate is None else {"success_rate": rate}}
+    return {"rl_iteration": iteration, "env_runners": {} if rate is None else {"success_rate": rate}}
 
 
 @few
@@ -192,7 +192,7 @@ def test_a_tiny_tokenizer_reads_few_of_many_ways_of_a_game(monkeypatch: pytest.M
     [
         ({"stages": {"lr": "x"}}, "stages.lr is 'x'; it must be a finite number"),
         ({"stages": {"lr": math.nan}}, "stages.lr is nan"),
-        ({"seen": {"ppo_iteration": math.inf}}, "seen.ppo_iteration is inf"),
+        ({"seen": {"rl_iteration": math.inf}}, "seen.rl_iteration is inf"),
         ({"in_a_row": {"lr": 10**400}}, "in_a_row.lr is 1"),
         ({"in_a_row": [1]}, r"in_a_row is \[1\]; it must be a mapping"),
         ([], r"it is \[\]; it must be a mapping"),
@@ -408,7 +408,7 @@ def test_a_section_of_ones_own_follows_schedules() -> None:
     check_schedules(config)
     followed = schedules_of(config)
     assert config.settings.at(followed.values()).sections["keeping"].keep == 0.5
-    followed.observe({"ppo_iteration": 5})
+    followed.observe({"rl_iteration": 5})
     assert config.settings.at(followed.values()).sections["keeping"].keep == pytest.approx(0.75)
     assert config.settings.sections["keeping"] == config.keep_options == KeepOptions(keep=1.0)
 
@@ -437,7 +437,7 @@ def test_values_stand_where_they_act() -> None:
     start = config.settings.at(followed.values())
     assert [game.env_config for game in start.games] == [{"num_boxes": 1, "max_turns": 5}, {"max_turns": 5}]
     assert [game.weight for game in start.games] == [1, 0]
-    followed.observe({"ppo_iteration": 5, "env_runners": {"success_rate": 0.8}})
+    followed.observe({"rl_iteration": 5, "env_runners": {"success_rate": 0.8}})
     now = config.settings.at(followed.values())
     assert [game.env_config for game in now.games] == [{"num_boxes": 2, "max_turns": 10}, {"max_turns": 10}]
     assert [game.weight for game in now.games] == [1, 2]
@@ -456,7 +456,7 @@ FILE = """\
 curriculum:
   run: LMGamePPO
   env: lmgame/Sokoban-v0
-  stop: {ppo_iteration: 3, schedules/env_config.num_boxes: 2}
+  stop: {rl_iteration: 3, schedules/env_config.num_boxes: 2}
   config:
     env_config:
       num_boxes: {by: env_runners/success_rate, values: [1, 2], above: 0.7}
@@ -492,11 +492,11 @@ def test_a_schedule_that_is_added_or_follows_another_counter_goes_on_from_there(
     steps = ("env_runners", "num_env_steps_sampled_lifetime")
     before = Loop(config_of({"lr": {"points": [[0, 1e-3], [50, 1e-5]]}}))
     for iteration in range(1, 51):
-        before._schedules.observe({"ppo_iteration": iteration, "num_env_steps_sampled_lifetime": iteration * 100})
-    before._ppo_iteration, before.metrics.logged[steps] = 50, 5000
+        before._schedules.observe({"rl_iteration": iteration, "num_env_steps_sampled_lifetime": iteration * 100})
+    before._rl_iteration, before.metrics.logged[steps] = 50, 5000
     state = json.loads(json.dumps(before.lmgame_state()))
     if old:  # Some hold what was followed alone.
-        state["schedules"]["seen"] = {"ppo_iteration": 50.0}
+        state["schedules"]["seen"] = {"rl_iteration": 50.0}
     changed = {
         "lr": {"by": "env_steps", "points": [[0, 1e-3], [5000, 1e-5]]},
         "token_ppo.policy_loss.clip_high": {
@@ -535,7 +535,7 @@ class Loop(LMGamePPO):
         self.config, self.metrics, self.engine_groups, self.learner_group = config, Notes(), {}, None
         self._warm_start = self._league = None
         self._gaps_checked: set[str] = set()
-        self._ppo_iteration = self._policy_version = 0
+        self._rl_iteration = self._policy_version = 0
         self._needs_groups = self._selects = False
         self._state_rollouts: dict[str, int] = {}
         self._schedules, self._followed = schedules_of(config), False
@@ -560,7 +560,7 @@ class Loop(LMGamePPO):
 
     @property
     def iteration(self) -> int:
-        return self._ppo_iteration
+        return self._rl_iteration
 
 
 def test_an_iteration_goes_by_the_values_of_its_schedules(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,7 +190,7 @@ class Loop(LMGamePPO):
     """Of an algorithm, what chooses: nothing is started."""
 
     def __init__(self, config: LMGamePPOConfig, calls: list[list[EpisodePlan]]) -> None:
-        self.config, self._league, self._ppo_iteration, self.calls = config, None, 3, calls
+        self.config, self._league, self._rl_iteration, self.calls = config, None, 3, calls
         self._needs_groups, self._item_order = True, ItemOrder(0, "train")
 
     def play(self, plans, settings, **kwargs) -> PlayResult:  # type: ignore[override]

@@ -42,7 +42,7 @@ def told(trials, words):
 """
 
 
-ONE_ITERATION = {"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "storage_path": "results"}
+ONE_ITERATION = {"run": "LMGamePPO", "stop": {"rl_iteration": 1}, "storage_path": "results"}
 
 
 def rllib(directory: Path, *arguments: str) -> str:
@@ -93,7 +93,7 @@ def test_an_opponent_with_a_name_is_found(mine, tiny_model_dir, monkeypatch, cap
     def stop(*_: object) -> None:
         raise ConfigError("", "far enough")
 
-    monkeypatch.setattr("rllib_lmgame.evaluation.comparison.contenders.engines_for", stop)
+    monkeypatch.setattr("rllib_lmgame.evaluation.comparison.models.engines_for", stop)
     game = ["--env", "lmgame/TicTacToe-v0", "--against", "first=mine:FirstLegal"]
     assert main(["evaluate", tiny_model_dir, *game]) == 2
     assert "far enough" in capsys.readouterr().err
@@ -202,7 +202,7 @@ class First:
 def test_a_measure_of_ones_own_is_found(here, monkeypatch, capsys, tiny_dict, measure) -> None:
     config = tiny_dict(env="lmgame/KuhnPoker-v0", env_config={}, evaluation_interval=1)
     config["evaluation_config"] = {"measures": [measure]}
-    text = yaml.safe_dump({"a": {"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "config": config}})
+    text = yaml.safe_dump({"a": {"run": "LMGamePPO", "stop": {"rl_iteration": 1}, "config": config}})
     (here / "mine.yaml").write_text(text)
     (here / "bluffs.py").write_text(BLUFFS)
     monkeypatch.delitem(sys.modules, "bluffs", raising=False)

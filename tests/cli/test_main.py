@@ -22,7 +22,7 @@ from rllib_lmgame.cli.example import describe_example, examples
 from rllib_lmgame.cli.main import COMMANDS, make_parser
 
 GAME = (
-    "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n  stop: {ppo_iteration: 1}\n  config:\n    inference:\n      %s\n"
+    "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n  stop: {rl_iteration: 1}\n  config:\n    inference:\n      %s\n"
 )
 
 
@@ -269,12 +269,12 @@ def test_flags_win_over_the_file(file, tmp_path, capsys):
         "3",
     ]
     arguments += ["--set", "config.lr=5e-5", "--config", '{"gamma": 0.5}', "--experiment-name", "other"]
-    arguments += ["--stop", '{"ppo_iteration": 7}']
+    arguments += ["--stop", '{"rl_iteration": 7}']
     assert main(arguments) == 0
     text = capsys.readouterr().out
     for words in (
         "# other: LMGamePPO, 3 trials",
-        "ppo_iteration: 7",
+        "rl_iteration: 7",
         "checkpoint_frequency: 3",
         "checkpoint_at_end: false",
         "num_to_keep: 2",
@@ -333,7 +333,7 @@ def test_python_files_may_configure_this_packages_algorithms(tmp_path, capsys):
     path.write_text(
         "from rllib_lmgame.algorithms.ppo import LMGamePPOConfig\n"
         "config = LMGamePPOConfig().environment('lmgame/Sokoban-v0').inference(temperature=0.7).training(lr=3e-4)\n"
-        "stop = {'ppo_iteration': 2}\n"
+        "stop = {'rl_iteration': 2}\n"
     )
     assert main(["train", "file", str(path), "--dry-run"]) == 0
     text = capsys.readouterr().out

@@ -329,7 +329,7 @@ def test_yaml_passes_the_checks_of_a_run(
         game = config.pop("env", "lmgame/Sokoban-v0")
         settings = {"run": "LMGamePPO", "env": game, "config": config}
     callbacks = settings.pop("callbacks", None)
-    spec = make_spec("shown", {"stop": {"ppo_iteration": 1}, **settings}, Source(page.name))
+    spec = make_spec("shown", {"stop": {"rl_iteration": 1}, **settings}, Source(page.name))
     check_quickly([spec])
     stand_in_for_missing([spec])
     try:

@@ -360,7 +360,7 @@ def test_agentgym_example_has_its_settings(path: Path) -> None:
         config = experiment.configs[0]
         rollouts, ppo, model = config.text_rollout_options, config.token_ppo_options, config.language_model_options
         assert experiment.spec.options.run == "LMGameGRPO"
-        assert experiment.spec.options.stop == {"ppo_iteration": 3 * every}
+        assert experiment.spec.options.stop == {"rl_iteration": 3 * every}
         points = [[every * stage, count] for stage, count in enumerate(turns)]
         assert config.schedule_options["env_config.max_turns"] == ScheduleOptions(points=points, type="step")
         assert (rollouts.group_size, rollouts.episodes_per_iteration) == (size, groups * size)
@@ -527,7 +527,7 @@ def test_kuhn_example_has_the_measured_recipe() -> None:
     experiment = checked(EXAMPLES / "kuhn-selfplay-tiny.yaml")
     config = experiment.configs[0]
     iterations, episodes = 200, 480
-    assert experiment.spec.options.stop == {"ppo_iteration": iterations} and iterations * episodes == 96_000
+    assert experiment.spec.options.stop == {"rl_iteration": iterations} and iterations * episodes == 96_000
     assert config.text_rollout_options.episodes_per_iteration == episodes
     assert config.text_rollout_options.constrained_decoding
     assert config.num_epochs == 2
@@ -549,7 +549,7 @@ def test_kuhn_example_has_the_measured_recipe() -> None:
 def test_kuhn_league_differs_from_self_play_as_the_results_say() -> None:
     """Its assignment and the settings that docs/results/self-play.md gives self-play to compare, nothing else."""
     page = (EXAMPLES.parent / "docs" / "results" / "self-play.md").read_text(encoding="utf-8")
-    command = next(line.strip() for line in page.splitlines() if "kuhn-selfplay" in line and "ppo_iteration" in line)
+    command = next(line.strip() for line in page.splitlines() if "kuhn-selfplay" in line and "rl_iteration" in line)
     words = shlex.split(command)
     settings = [value for flag, value in itertools.pairwise(words) if flag == "--set"]
     league = checked(EXAMPLES / "kuhn-league-tiny.yaml").spec

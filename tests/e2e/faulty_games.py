@@ -117,7 +117,7 @@ class LosesALearner(LMGamePPO):
 
     def training_step(self) -> None:
         pid_file = str(self.config.env_config["pid_file"]) + ".learner"
-        if self._ppo_iteration == 1 and Path(pid_file).exists():
+        if self._rl_iteration == 1 and Path(pid_file).exists():
             pids = [result.get() for result in self.learner_group.foreach_learner(lambda learner: os.getpid())]
             Path(pid_file).write_text(str(pids[1]))
             kill_once(pid_file)
@@ -129,7 +129,7 @@ class DiesOnce(LMGamePPO):
 
     def training_step(self) -> None:
         order = self.trial_directory().parent.parent / "die"
-        if self._ppo_iteration == 14 and order.exists():
+        if self._rl_iteration == 14 and order.exists():
             order.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
         super().training_step()
@@ -159,7 +159,7 @@ class DiesWithItsDriver(LMGamePPO):
 
     def training_step(self) -> None:
         order = self.trial_directory().parent.parent / "die"
-        if self._ppo_iteration == 2 and order.exists():
+        if self._rl_iteration == 2 and order.exists():
             self._prepare_death(*order.read_text().split())
             order.unlink()
         super().training_step()

@@ -109,7 +109,7 @@ def test_a_run_that_plays_ahead_is_killed_and_goes_on(start, make_config, tmp_pa
         assert not logged(resumed.algorithm, "jsonl") | logged(resumed.algorithm, "tokens")
         again = resumed.train(2)
         assert resumed.levels[1:] == [run.levels[3], list(range(dealt[-1] + 1, dealt[-1] + 1 + EPISODES))]
-        assert again["ppo_iteration"] == 5 and again["data_epochs"] == 5 * EPISODES / 299
+        assert again["rl_iteration"] == 5 and again["data_epochs"] == 5 * EPISODES / 299
         resumed.algorithm._ahead.drain()
         assert logged(resumed.algorithm, "jsonl") == {3, 4, 5} and logged(resumed.algorithm, "tokens") == {3, 4}
     finally:

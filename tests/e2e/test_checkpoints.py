@@ -108,7 +108,7 @@ def check_resumes_exactly(config: Any, tmp_path: Path, start, *, least: int = 50
             assert all(np.abs(mine[name] - theirs[name]).max() <= 1e-6 for name in theirs)
         assert without_checksums(resumed.algorithm.lmgame_state()) == last_state
         assert resumed.algorithm.training_iteration == BEFORE + AFTER
-        assert resumed.algorithm._ppo_iteration == BEFORE + AFTER - 1
+        assert resumed.algorithm._rl_iteration == BEFORE + AFTER - 1
     finally:
         resumed.algorithm.stop()
     return uninterrupted
@@ -287,13 +287,13 @@ def test_tuner_restore_goes_on_from_the_last_checkpoint(ray_cluster, tiny_dict, 
     space = tiny_dict(**game, num_learners=2)
     checkpoints = tune.CheckpointConfig(checkpoint_frequency=1)
     run = tune.RunConfig(
-        name="run", storage_path=str(tmp_path), stop={"ppo_iteration": 3}, checkpoint_config=checkpoints, verbose=0
+        name="run", storage_path=str(tmp_path), stop={"rl_iteration": 3}, checkpoint_config=checkpoints, verbose=0
     )
     (failed,) = tune.Tuner(LosesALearner, param_space=space, run_config=run).fit()
     assert "learner 1 of 2 died" in str(failed.error)
     (result,) = tune.Tuner.restore(str(tmp_path / "run"), LosesALearner, param_space=space, resume_errored=True).fit()
     assert result.error is None
-    assert [int(i) for i in result.metrics_dataframe["ppo_iteration"]] == [1, 2, 3]
+    assert [int(i) for i in result.metrics_dataframe["rl_iteration"]] == [1, 2, 3]
     assert result.metrics["training_iteration"] == 3
 
 
@@ -321,7 +321,7 @@ def test_a_league_of_twelve_that_tune_starts_again_ends_as_if_it_had_not_stopped
         run = tune.RunConfig(
             name="run",
             storage_path=str(tmp_path / name),
-            stop={"ppo_iteration": 16},
+            stop={"rl_iteration": 16},
             failure_config=tune.FailureConfig(max_failures=int(name == "killed")),
             checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=13, checkpoint_at_end=True),
             verbose=0,

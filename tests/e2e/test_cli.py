@@ -29,12 +29,12 @@ WriteFile = Callable[..., str]
 def write_file(tmp_path, tiny_dict) -> Callable[..., str]:
     """Function ``(name, stop, **config)`` that writes an experiment file."""
 
-    def write(name: str, ppo_iterations: int, **config) -> str:
+    def write(name: str, rl_iterations: int, **config) -> str:
         values = tiny_dict(**config)
         spec = {
             "run": "LMGamePPO",
             "env": values.pop("env"),
-            "stop": {"ppo_iteration": ppo_iterations},
+            "stop": {"rl_iteration": rl_iterations},
             "config": values,
         }
         path = tmp_path / f"{name}.yaml"
@@ -160,7 +160,7 @@ def test_a_killed_run_with_a_damaged_state_goes_on_and_no_iteration_stands_twice
     before = iterations(results)
     assert before[:5] == [1, 2, 3, 4, 5]
 
-    stop = f"--stop '{{ppo_iteration: {before[-1] + 2}}}'"
+    stop = f"--stop '{{rl_iteration: {before[-1] + 2}}}'"
     text = rllib(f"train file {file} --checkpoint-freq 2 --resume {stop}").finish()
     assert "last whole copy" in text and "iter    2" not in text
     assert iterations(results) == list(range(1, before[-1] + 3))

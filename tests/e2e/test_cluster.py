@@ -116,7 +116,7 @@ class LosesANode(tune.Callback):
         report["nodes"].append(where)
         learner = result["learners"]["player"]
         report["results"].append(\
-[result["ppo_iteration"], result["env_runners"]["num_episodes"], learner["logprob_diff"], learner["staleness"]])
+[result["rl_iteration"], result["env_runners"]["num_episodes"], learner["logprob_diff"], learner["staleness"]])
         if len(report["results"]) == 2:
             faulty_games.remove_node(where[lost])
 
@@ -127,7 +127,7 @@ tuner = tune.Tuner(
     run_config=tune.RunConfig(
         name="run",
         storage_path=storage,
-        stop={"ppo_iteration": 4},
+        stop={"rl_iteration": 4},
         failure_config=tune.FailureConfig(max_failures=int(lost == "learner")),
         checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1),
         callbacks=[LosesANode()],

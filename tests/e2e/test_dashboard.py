@@ -108,7 +108,7 @@ def test_a_run_has_its_actors_by_name_and_all_numbers_of_the_grafana_dashboard(r
     kl = {"token_ppo": {"kl": {}}}
     config = tiny_dict(num_env_runners=1, num_learners=1, evaluation_interval=1, **shares, **kl)
     file = tmp_path / "watched.yaml"
-    experiment = {"run": "LMGamePPO", "stop": {"ppo_iteration": 10_000}, "config": config}
+    experiment = {"run": "LMGamePPO", "stop": {"rl_iteration": 10_000}, "config": config}
     file.write_text(yaml.safe_dump({"watched": experiment}))
     run = rllib(f"train file {file} --ray-ui --storage-path {tmp_path}")
     run.wait_for("^Metrics for Prometheus")

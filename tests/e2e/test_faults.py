@@ -177,7 +177,7 @@ def test_tune_starts_a_trial_again_that_lost_a_learner(ray_cluster, tiny_dict, t
         run_config=tune.RunConfig(
             name="run",
             storage_path=str(tmp_path),
-            stop={"ppo_iteration": 3},
+            stop={"rl_iteration": 3},
             failure_config=tune.FailureConfig(max_failures=1),
             checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1),
             verbose=0,
@@ -185,5 +185,5 @@ def test_tune_starts_a_trial_again_that_lost_a_learner(ray_cluster, tiny_dict, t
     )
     (result,) = tuner.fit()
     assert result.error is None
-    assert result.metrics["ppo_iteration"] == result.metrics["training_iteration"] == 3
+    assert result.metrics["rl_iteration"] == result.metrics["training_iteration"] == 3
     assert not trigger.exists()

@@ -64,7 +64,7 @@ def experiment(tiny_dict, tmp_path) -> Path:
     del config["env"], config["env_config"]
     settings = {
         "run": "LMGamePPO",
-        "stop": {"ppo_iteration": 2},
+        "stop": {"rl_iteration": 2},
         "storage_path": str(tmp_path / "results"),
         "config": config,
         "callbacks": [{"type": "own_parts:Diary", "path": str(tmp_path / "diary")}],

@@ -78,7 +78,7 @@ def test_groups_that_are_played_are_compared(start: Any, tiny_dict: Any) -> None
     quiet = start(dpo(tiny_dict(**game, text_rollouts=rollouts, dpo={"reward_gap": 1000})))
     result = quiet.train()
     assert result["pairs"] == 0 and quiet.policy_version == 0
-    assert math.isnan(result["learners"]["player"]["policy_loss"]) and result["ppo_iteration"] == 1
+    assert math.isnan(result["learners"]["player"]["policy_loss"]) and result["rl_iteration"] == 1
 
 
 def test_a_group_of_one_is_refused(tiny_dict: Any) -> None:

@@ -49,7 +49,7 @@ def threads_of(algorithm) -> tuple[set[int], set[int]]:
     return engines, set(foreach_learner(algorithm.learner_group, lambda learner: torch.get_num_threads()))
 
 
-def check_ppo_iteration(result, module_id: str = "player") -> None:
+def check_rl_iteration(result, module_id: str = "player") -> None:
     """What must hold at every PPO iteration, whatever plays and learns."""
     learner = result["learners"][module_id]
     assert learner["logprob_diff"] <= 1e-4
@@ -98,14 +98,14 @@ def vllm_algorithm(ray_cluster, make_config):
 
 def test_a_warm_start_comes_before_ppo(vllm_algorithm) -> None:
     assert [result["phase"] for result in vllm_algorithm.results] == [0, 1, 1]
-    assert [result["ppo_iteration"] for result in vllm_algorithm.results] == [0, 1, 2]
+    assert [result["rl_iteration"] for result in vllm_algorithm.results] == [0, 1, 2]
     assert "policy_loss" in vllm_algorithm.results[0]["learners"]["player"]
     assert "success_rate" in vllm_algorithm.results[0]["evaluation"]["env_runners"]
 
 
-def test_every_ppo_iteration_trains_on_what_was_sampled(vllm_algorithm) -> None:
+def test_every_rl_iteration_trains_on_what_was_sampled(vllm_algorithm) -> None:
     for result in vllm_algorithm.results[1:]:
-        check_ppo_iteration(result)
+        check_rl_iteration(result)
 
 
 def test_counters_add_up(vllm_algorithm) -> None:
@@ -183,7 +183,7 @@ def test_any_layout_trains(start, make_config, overrides, cores) -> None:
     if has_cores:
         assert threads_of(algorithm) == ({2}, {2})
     for result in train(algorithm, 2):
-        check_ppo_iteration(result)
+        check_rl_iteration(result)
         if "evaluation_interval" in overrides:
             assert result["evaluation"]["env_runners"]["num_episodes"] == 8
             assert "success_rate" in result["evaluation"]["env_runners"]
@@ -238,7 +238,7 @@ def test_a_form_of_replies_is_learnt_and_then_played(start, make_config) -> None
     stage = {"max_steps": 120, "steps_per_iteration": 120, "episodes_per_step": 16, "lr": 5e-3}
     taught, played = train(start(make_config(language_model=boxed, warm_start=stage)), 2)
     assert (taught["phase"], played["phase"]) == (0, 1)
-    check_ppo_iteration(played)
+    check_rl_iteration(played)
     assert played["env_runners"]["format_error_rate"] < 0.2
 
 
@@ -247,7 +247,7 @@ def test_forced_among_legal_moves_a_form_is_never_missed(start, make_config) -> 
     react = {"reply_format": "react", "reply_prefill": "", "max_tokens_per_turn": 24, "context_length": 256}
     config = make_config(language_model=react, text_rollouts={"constrained_decoding": True})
     (played,) = train(start(config), 1)
-    check_ppo_iteration(played)
+    check_rl_iteration(played)
     runners = played["env_runners"]
     assert runners["invalid_action_rate"] == runners["format_error_rate"] == 0
 
@@ -261,12 +261,12 @@ def test_tune_writes_tables_and_events(ray_cluster, tiny_dict, tmp_path) -> None
     tuner = tune.Tuner(
         LMGamePPO,
         param_space=tiny_dict(num_env_runners=2),
-        run_config=tune.RunConfig(name="run", storage_path=str(tmp_path), stop={"ppo_iteration": 2}, verbose=0),
+        run_config=tune.RunConfig(name="run", storage_path=str(tmp_path), stop={"rl_iteration": 2}, verbose=0),
     )
     (result,) = tuner.fit()
     assert result.error is None
     rows = list(csv.DictReader((Path(result.path) / "progress.csv").open()))
-    assert [float(row["ppo_iteration"]) for row in rows] == [1, 2]
+    assert [float(row["rl_iteration"]) for row in rows] == [1, 2]
     assert float(rows[-1]["learners/player/logprob_diff"]) <= 1e-4
     assert list(Path(result.path).glob("events.out.tfevents*"))
 

@@ -369,7 +369,7 @@ def test_pay_offs_open_their_games_and_curves_their_iterations(tmp_path):
     cup = tmp_path / "cup"
     players = ["--players", "random", "solver", "other=random", "--games", "6"]
     assert main(["tournament", "lmgame/TicTacToe-v0", *players, "--out", str(cup)]) == 0
-    results = [{"ppo_iteration": n, "env_runners": {"success_rate": n / 9}} for n in (1, 5, 9)]
+    results = [{"rl_iteration": n, "env_runners": {"success_rate": n / 9}} for n in (1, 5, 9)]
     (cup / "result.json").write_text("".join(json.dumps(result) + "\n" for result in results))
     wanted = _tables(cup)
 

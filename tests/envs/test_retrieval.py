@@ -455,7 +455,7 @@ def test_a_retriever_that_is_not_there_is_told_before_a_run(
     from rllib_lmgame.experiments.files.reading import read_experiments
 
     url = "http://127.0.0.1:9/retrieve" if answer is None else serve(lambda asked: answer).url
-    run = {"run": "LMGamePPO", "env": "lmgame/DeepSearch-v0", "stop": {"ppo_iteration": 1}}
+    run = {"run": "LMGamePPO", "env": "lmgame/DeepSearch-v0", "stop": {"rl_iteration": 1}}
     run["config"] = {"env_config": {"data": world["questions"], "retriever": url, "split": "all"}}
     (tmp_path / "run.yaml").write_text(json.dumps({"search": run}))
     checked = check_experiments(read_experiments(str(tmp_path / "run.yaml")))

@@ -22,8 +22,8 @@ from rllib_lmgame.experiments.files.reading import apply_overrides, dump_text, l
 from rllib_lmgame.experiments.spec import make_specs
 from rllib_lmgame.settings.sections.rllib import WITHOUT_EFFECT
 
-GAME = "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n  stop: {ppo_iteration: 1}\n  config: {num_learners: 1}\n"
-SFT = GAME.replace("LMGamePPO", "LMGameSFT").replace("ppo_iteration", "supervised_steps")
+GAME = "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n  stop: {rl_iteration: 1}\n  config: {num_learners: 1}\n"
+SFT = GAME.replace("LMGamePPO", "LMGameSFT").replace("rl_iteration", "supervised_steps")
 STOCK = "a:\n  run: PPO\n  env: CartPole-v1\n  stop: {training_iteration: 1}\n  config: {num_env_runners: 0}\n"
 
 
@@ -83,7 +83,7 @@ def broken_module(tmp_path, monkeypatch):
         (GAME, "config.token_ppo.policy_loss.clip_high={grid: [0.2, 0.3]}", "did you mean 'grid_search'"),
         (GAME, "config.env_config.max_turns={values: [1, 2]}", "must be a valid integer, got the mapping"),
         (GAME, "config.inference.engine={type: x}", "no engine `x`"),
-        (GAME, "stop.ppo_iteratoin=1", "ppo_iteration"),
+        (GAME, "stop.ppo_iteratoin=1", "rl_iteration"),
         (GAME, "run=LMGamPPO", "LMGamePPO"),
         (GAME, "run=os:path", "not an RLlib Algorithm"),
         (GAME, "restore=/no/such/checkpoint", "no such directory"),
@@ -344,7 +344,7 @@ def test_the_dry_run_shows_everything():
     text = "\n".join(dry_run_lines(checked))
     for words in (
         "2 trials",
-        "ppo_iteration: 1",
+        "rl_iteration: 1",
         "grid_search",
         "context_length:",
         "in all 4 CPU",
@@ -405,7 +405,7 @@ OPPONENT = """\
 a:
   run: LMGamePPO
   env: lmgame/TicTacToe-v0
-  stop: {ppo_iteration: 1}
+  stop: {rl_iteration: 1}
   config:
     policies:
       player: {}

@@ -22,11 +22,11 @@ from rllib_lmgame.measures.statistics import mean_interval
 SUCCESS = plot.METRICS[0]
 
 
-def result(iteration: int, phase: int, ppo_iteration: int, success: float | None) -> dict[str, Any]:
+def result(iteration: int, phase: int, rl_iteration: int, success: float | None) -> dict[str, Any]:
     return {
         "training_iteration": iteration,
         "phase": phase,
-        "ppo_iteration": ppo_iteration,
+        "rl_iteration": rl_iteration,
         "time_total_s": 2.0 * iteration,
         "env_runners": {} if success is None else {"success_rate": success, "num_episodes": 256},
     }

@@ -32,7 +32,7 @@ def test_what_to_type_next_can_be_typed(monkeypatch, tmp_path) -> None:
     """By whoever called the program by a path, in a directory with a space, too."""
     program = tmp_path / "rllib"
     program.touch()
-    given = ["train", "file", "my run.yaml", "--stop", "{ppo_iteration: 3}"]
+    given = ["train", "file", "my run.yaml", "--stop", "{rl_iteration: 3}"]
     monkeypatch.setattr(sys, "argv", [str(program), *given])
     lines = next_commands(trial(), own=True)
     commands = [shlex.split(line[line.index(str(program)) :]) for line in lines if str(program) in line]

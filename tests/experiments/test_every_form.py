@@ -143,7 +143,7 @@ GAMES = [
     {"games": {"choice": [["lmgame/Sokoban-v0"], ["lmgame/Wordle-v0"]]}},
 ]
 EXPERIMENT = [
-    {"stop": {"ppo_iteration": 1}, "num_samples": 2, "max_failures": -1, "time_budget_s": 60, "log_to_file": True},
+    {"stop": {"rl_iteration": 1}, "num_samples": 2, "max_failures": -1, "time_budget_s": 60, "log_to_file": True},
     {
         "stop": {"env_runners": {"success_rate": 0.9}},
         "storage_path": "results",
@@ -249,7 +249,7 @@ def test_options_in_every_form_are_carried(algorithm: str, config: dict[str, Any
 @pytest.mark.parametrize("part", [*PLAYERS, *LEAGUES, *GAMES], ids=lambda part: str(part)[:40])
 def test_every_form_of_policies_seats_and_games_is_carried(part) -> None:
     config = part if "games" in part else {"env": "lmgame/TicTacToe-v0", **part}
-    check_carried(checked({"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "config": config}))
+    check_carried(checked({"run": "LMGamePPO", "stop": {"rl_iteration": 1}, "config": config}))
 
 
 @pytest.mark.parametrize("settings", EXPERIMENT, ids=lambda settings: str(settings)[:40])

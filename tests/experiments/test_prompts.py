@@ -13,7 +13,7 @@ from rllib_lmgame.cli import main
 from rllib_lmgame.experiments.checks.prompts import check_prompts
 from tests.experiments.test_check import check
 
-GAME = "a:\n  run: LMGamePPO\n  env: lmgame/FrozenLake-v0\n  stop: {ppo_iteration: 1}\n  config: {num_learners: 1}\n"
+GAME = "a:\n  run: LMGamePPO\n  env: lmgame/FrozenLake-v0\n  stop: {rl_iteration: 1}\n  config: {num_learners: 1}\n"
 LARGE = "config.language_model={context_length: 4096, max_tokens_per_turn: 64}"
 SMALL = "config.language_model={context_length: 80, max_tokens_per_turn: 16}"
 

@@ -25,7 +25,7 @@ def checked(tmp_path, config: str) -> list[CheckedExperiment]:
     file = tmp_path / "run.yaml"
     model = "language_model: {tiny: {hidden_size: 32, num_layers: 1, num_heads: 2}}, inference: {engine: transformers}"
     file.write_text(
-        f"a: {{run: LMGamePPO, stop: {{ppo_iteration: 1}}, storage_path: {tmp_path}, config: {{{config}, {model}}}}}\n"
+        f"a: {{run: LMGamePPO, stop: {{rl_iteration: 1}}, storage_path: {tmp_path}, config: {{{config}, {model}}}}}\n"
     )
     specs = read_experiments(str(file), [])
     check_quickly(specs)

@@ -23,7 +23,7 @@ def drawn() -> io.StringIO:
 
 @pytest.fixture
 def live(drawn: io.StringIO) -> Any:
-    callback = LiveScreen({"ppo_iteration": 10}, console=Console(file=drawn, force_terminal=True, width=100))
+    callback = LiveScreen({"rl_iteration": 10}, console=Console(file=drawn, force_terminal=True, width=100))
     callback.setup()
     yield callback
     callback.close()
@@ -39,7 +39,7 @@ def trial(name: str = "a", path: str = "", status: str = "RUNNING") -> Any:
 
 def result(i: int, **more: Any) -> dict[str, Any]:
     runners = {"success_rate": i / 10, "engine_busy_fraction": 0.5}
-    return {"training_iteration": i, "ppo_iteration": i, "env_runners": runners, **more}
+    return {"training_iteration": i, "rl_iteration": i, "env_runners": runners, **more}
 
 
 @pytest.mark.parametrize("status", ["PENDING", "RUNNING"])

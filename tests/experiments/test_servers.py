@@ -30,7 +30,7 @@ MODEL: dict[str, Any] = {
 def run(path: Path, url: str, *flags: str, **env_config: Any) -> int:
     game = {"url": url, "ids": "0-9", "split": "all", "max_turns": 2, **env_config}
     config = {"env_config": game, **MODEL}
-    experiment = {"run": "LMGamePPO", "env": "agentgym:textcraft", "stop": {"ppo_iteration": 1}, "config": config}
+    experiment = {"run": "LMGamePPO", "env": "agentgym:textcraft", "stop": {"rl_iteration": 1}, "config": config}
     path.write_text(yaml.safe_dump({"crafting": experiment}))
     return main(["train", "file", str(path), "--storage-path", str(path.parent / "runs"), *flags])
 
@@ -76,7 +76,7 @@ def test_each_model_that_is_asked_is_checked(tmp_path: Path, capsys: pytest.Capt
             {"env": "lmgame/TwentyQuestions-v0", "name": name, "env_config": {"oracle": oracle, "max_turns": 2}}
             for name, oracle in (("one", server.player), ("other", "openai:stone@http://127.0.0.1:9/v1"))
         ]
-        experiment = {"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "config": {"games": games, **MODEL}}
+        experiment = {"run": "LMGamePPO", "stop": {"rl_iteration": 1}, "config": {"games": games, **MODEL}}
         path = tmp_path / "a.yaml"
         path.write_text(yaml.safe_dump({"guessing": experiment}))
         assert main(["train", "file", str(path), "--dry-run"]) == 0
@@ -99,7 +99,7 @@ def test_a_model_that_is_nowhere_is_told_before_a_run(
         ({"policies": {"player": nowhere}}, "config.policies.player.language_model.model"),
         ({"language_model": {"tokenizer": "models/not-here"}}, "config.language_model.tokenizer"),
     ):
-        experiment = {"run": "LMGamePPO", "env": "lmgame/FrozenLake-v0", "stop": {"ppo_iteration": 1}, "config": config}
+        experiment = {"run": "LMGamePPO", "env": "lmgame/FrozenLake-v0", "stop": {"rl_iteration": 1}, "config": config}
         (tmp_path / "a.yaml").write_text(yaml.safe_dump({"playing": experiment}))
         command = ["train", "file", str(tmp_path / "a.yaml"), "--storage-path", str(tmp_path / "runs")]
         assert main(command) == 2
@@ -114,7 +114,7 @@ def test_a_teacher_that_is_nowhere_is_told_before_a_run(
     """Not at the first update behind a warm start; a dry run goes on."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     config = {**MODEL, "teacher": {"model": "nobody-here/no-such-teacher"}, "warm_start": {}}
-    experiment = {"run": "LMGamePPO", "env": "lmgame/FrozenLake-v0", "stop": {"ppo_iteration": 1}, "config": config}
+    experiment = {"run": "LMGamePPO", "env": "lmgame/FrozenLake-v0", "stop": {"rl_iteration": 1}, "config": config}
     (tmp_path / "a.yaml").write_text(yaml.safe_dump({"taught": experiment}))
     command = ["train", "file", str(tmp_path / "a.yaml"), "--storage-path", str(tmp_path / "runs")]
     said = "config.teacher.model: no directory here, and the hub does not give it"
@@ -128,7 +128,7 @@ def test_a_teacher_behind_an_endpoint_is_asked_before_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], tiny_model_dir: str
 ) -> None:
     """Whether it is there, and whether it has the policy's tokens; a dry run goes on."""
-    experiment: dict[str, Any] = {"run": "LMGamePPO", "env": "lmgame/FrozenLake-v0", "stop": {"ppo_iteration": 1}}
+    experiment: dict[str, Any] = {"run": "LMGamePPO", "env": "lmgame/FrozenLake-v0", "stop": {"rl_iteration": 1}}
     command = ["train", "file", str(tmp_path / "a.yaml"), "--storage-path", str(tmp_path / "runs")]
 
     def said(url: str, **config: Any) -> tuple[str, str]:

@@ -20,12 +20,12 @@ from tests.experiments.test_check import GAME, STOCK, check, error_of
 def test_a_metric_that_falls_ends_its_trial(number, value, ends):
     """As Tune itself decides it."""
     criteria = stopping_criteria(
-        ExperimentOptions(run="PPO", stop={"ppo_iteration": 9}, stop_below={"evaluation/gap": 0.03125})
+        ExperimentOptions(run="PPO", stop={"rl_iteration": 9}, stop_below={"evaluation/gap": 0.03125})
     )
     trial = SimpleNamespace(stopping_criterion=pickle.loads(pickle.dumps(criteria)))
-    result = {"ppo_iteration": 8, "evaluation/gap": number(value)}
+    result = {"rl_iteration": 8, "evaluation/gap": number(value)}
     assert Trial.should_stop(trial, result) is ends
-    assert Trial.should_stop(trial, {**result, "ppo_iteration": 9})
+    assert Trial.should_stop(trial, {**result, "rl_iteration": 9})
 
 
 def test_both_ways_are_read_checked_and_shown_alike():

@@ -177,7 +177,7 @@ def test_what_is_played_in_place_of_zero_variance_groups_counts_with_the_rest(tm
         }
     )
     for iteration in range(8):
-        loop: Any = SimpleNamespace(config=config, _league=play, _ppo_iteration=iteration, _needs_groups=False)
+        loop: Any = SimpleNamespace(config=config, _league=play, _rl_iteration=iteration, _needs_groups=False)
         loop._item_order = ItemOrder(0, "train")
         play.prepare(iteration)
         once = copy.deepcopy(play.league)
@@ -289,8 +289,8 @@ def test_what_an_exploiter_began_with_is_not_another(tmp_path) -> None:
     algorithm = Algorithm(tmp_path, engines=2, policies=("p", "h"))
     play = LeaguePlay(algorithm, EXPLOITED)
     iterate(play, algorithm, *range(5))
-    (tmp_path / "league" / "beginnings" / "h" / "weights").write_text("1")
-    with pytest.raises(CheckpointError, match="beginnings/h does not hold what h began with any more"):
+    (tmp_path / "league" / "initial_checkpoints" / "h" / "weights").write_text("1")
+    with pytest.raises(CheckpointError, match="initial_checkpoints/h does not hold what h began with any more"):
         play.prepare(5)
 
 

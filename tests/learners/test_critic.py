@@ -370,5 +370,5 @@ def test_a_policy_that_begins_anew_forgets_what_was_fitted(make_learner: Any, fo
     learner = make_learner(token_ppo={"critic": {"warmup": {"iterations": 2}}})
     update(learner, foreseeable(20, 0))
     assert learner.critics["player"].sums()
-    learner.begin_ppo()
+    learner.begin_rl()
     assert not learner.critics["player"].sums()

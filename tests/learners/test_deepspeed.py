@@ -275,7 +275,7 @@ def test_bfloat16_weights_with_float32_masters_learn(
     assert losses[-1] < losses[0] - 0.02
     if stage:
         assert learner.engines["player"].engine.get_data_types() == (torch.bfloat16, torch.float32)
-    learner.begin_ppo()
+    learner.begin_rl()
     (metrics,) = train(learner, make_episodes, 0, 1)
     assert metrics["nan_steps"] == 0
     learner.save_shard(tmp_path / "shard")
@@ -345,7 +345,7 @@ def test_the_policy_rests_while_the_critic_warms_up(stage: int | None, make_lear
     )
     for i in range(2):
         update(learner, make_episodes(9, seed=i), objective=SupervisedObjective(1, lr=1e-2))
-    learner.begin_ppo()
+    learner.begin_rl()
     before = hf_state(learner)
     train(learner, make_episodes, 2, 2)
     assert_close(hf_state(learner), before, 1e-30)
@@ -361,7 +361,7 @@ def test_ppo_begins_without_the_momentum_of_a_supervised_stage(
     update(learner, make_episodes(9, seed=5), objective=SupervisedObjective(1, lr=1e-2))
     fresh = make_learner(token_ppo=PPO)
     fresh.module["player"].load_hf_state(hf_state(learner))
-    learner.begin_ppo()
+    learner.begin_rl()
     for trained in (learner, fresh):
         set_adam_eps(trained, EPS)
         train(trained, make_episodes, 0, 2)
@@ -383,7 +383,7 @@ def test_a_policy_that_begins_again_is_what_it_was_when_ppo_began(
         deepspeed=zero(stage),
     )
     update(learner, make_episodes(9, seed=5), objective=SupervisedObjective(1, lr=1e-2))
-    learner.begin_ppo()
+    learner.begin_rl()
     learner.save_policy(tmp_path / "player", "player")
     begun, version = hf_state(learner), learner._weights_seq_no
 

@@ -246,7 +246,7 @@ def test_a_reference_is_the_policy_as_ppo_began(make_lora: Any, make_episodes: A
     """After a supervised stage it is not the model without adapters; no second model is in memory."""
     learner = make_lora({"token_ppo": {"kl": {}}})
     update(learner, make_episodes(6), objective=SupervisedObjective(num_minibatches=2, lr=1e-2))
-    learner.begin_ppo()
+    learner.begin_rl()
     begun = {n: t.clone() for n, t in learner.module["player"].adapters.state().items()}
     first = update(learner, make_episodes(6, seed=1))
     assert first["mean_kl_loss"] == pytest.approx(0.0, abs=1e-6)
@@ -305,7 +305,7 @@ def test_policies_on_one_base_hold_it_once(
         torch.manual_seed(0)
         deepspeed = None if stage is None else zero(stage)
         learner = make_lora({"modules": ("player", "other"), "deepspeed": deepspeed})
-        learner.begin_ppo()
+        learner.begin_rl()
         for seed in range(2):
             episodes = [e for module in ("player", "other") for e in make_episodes(6, seed=seed, module=module)]
             learner.update(training_data=WholeEpisodes(episodes=episodes))

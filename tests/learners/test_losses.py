@@ -117,5 +117,5 @@ def test_a_learner_follows_the_target_and_keeps_the_coefficient(make_learner: An
     fresh = make_learner(**kwargs)
     fresh.set_counters(json.loads(json.dumps(learner.counters())))
     assert fresh.entropy_coefficient("player") == pytest.approx(expected)
-    fresh.begin_ppo()
+    fresh.begin_rl()
     assert fresh.entropy_coefficient("player") == pytest.approx(0.02), "a policy that begins anew has the first one"

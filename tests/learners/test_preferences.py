@@ -183,7 +183,7 @@ def test_the_reference_is_asked_once(moved_learner: Any, make_episodes: Any, mon
     assert len(passes) == 2 and numbers[0]["reward_margin"] < numbers[1]["reward_margin"] < numbers[2]["reward_margin"]
     update(learner, data, objective=objective_of("simpo"))
     assert len(passes) == 2
-    learner.begin_ppo()
+    learner.begin_rl()
     learner.config.num_epochs = 1
     learner._settings.clear()
     assert abs(update(learner, data, objective=objective_of("sigmoid", of_files=True))["reward_margin"]) < 1e-5

@@ -63,7 +63,7 @@ def test_a_supervised_update_moves_no_reference_and_ppo_begins_with_its_weights(
     before = reference(learner)
     update(learner, make_episodes(6), objective=SupervisedObjective(1, lr=1e-2))
     assert difference(reference(learner), before) == 0.0
-    learner.begin_ppo()
+    learner.begin_rl()
     begun = policy(learner)
     update(learner, make_episodes(6, seed=1))
     assert difference(reference(learner), mixed(begun, policy(learner), 0.5)) < 1e-6

@@ -70,7 +70,7 @@ def test_a_supervised_stage_needs_no_critic(make_learner: Any, make_episodes: An
     objective = SupervisedObjective(2, lr=1e-2)
     losses = [update(learner, data, objective=objective)["policy_loss"] for _ in range(3)]
     assert losses[-1] < losses[0]
-    learner.begin_ppo()
+    learner.begin_rl()
     assert trained(learner, make_episodes)["num_steps"] == 1
 
 

@@ -94,13 +94,13 @@ def test_trials_are_called_by_what_they_drew(clock: Clock) -> None:
 def test_time_left_comes_from_the_pace_since_a_criterion_began_to_move(clock: Clock) -> None:
     """20 s of warm start in which the iterations of PPO stand still, then 5 s each."""
     stream = io.StringIO()
-    callback = ProgressCallback({"ppo_iteration": 100, "env_runners/success_rate": 0.9}, stream=stream)
+    callback = ProgressCallback({"rl_iteration": 100, "env_runners/success_rate": 0.9}, stream=stream)
     trial = SimpleNamespace(trial_id="a")
     for iteration, (now, value) in enumerate([(110.0, 0), (120.0, 0), (125.0, 1), (130.0, 2)]):
         clock.now = now
         result: dict[str, Any] = {
             "training_iteration": iteration + 1,
-            "ppo_iteration": value,
+            "rl_iteration": value,
             "env_runners": {"success_rate": 0.5},
         }
         callback.on_trial_result(0, [trial], trial, result)
@@ -118,13 +118,13 @@ def test_without_a_criterion_that_counts_the_third_iteration_says_what_one_takes
 
 
 def test_what_was_measured_tells_when_each_criterion_ends_the_run() -> None:
-    stop = {"ppo_iteration": 200, "env_runners/success_rate": 0.9, "num_env_steps_sampled_lifetime": 600}
+    stop = {"rl_iteration": 200, "env_runners/success_rate": 0.9, "num_env_steps_sampled_lifetime": 600}
     settings = {"run": "PPO", "stop": stop, "time_budget_s": 7200, "config": {"warm_start": {}}}
-    results = [{"ppo_iteration": n, "num_env_steps_sampled_lifetime": 30 * n} for n in (1, 2, 3)]
+    results = [{"rl_iteration": n, "num_env_steps_sampled_lifetime": 30 * n} for n in (1, 2, 3)]
     lines = measured_lines(make_spec("a", settings, Source("a.yaml")), results, [10.0, 20.0, 32.0], 1.0)
     assert lines == [
         "an iteration takes 12.0 s, with its part of evaluations",
-        "stop.ppo_iteration: 200 is reached after about 40 min in all",
+        "stop.rl_iteration: 200 is reached after about 40 min in all",
         "stop.num_env_steps_sampled_lifetime: 600 is reached after about 4 min in all",
         "time_budget_s ends it after 2 h 00 min",
         "a warm start comes first, which is not measured",
@@ -149,7 +149,7 @@ def test_a_trial_that_ends_of_its_own_has_the_time_left_until_then(clock: Clock)
 
 def test_a_line_names_what_an_iteration_took() -> None:
     timers = {"rollout_s": 2.0, "vine_s": 60.0, "update_s": 1.0, "weight_sync_s": 0.1}
-    line = progress_line({"training_iteration": 3, "phase": 1, "ppo_iteration": 2, "timers": timers})
+    line = progress_line({"training_iteration": 3, "phase": 1, "rl_iteration": 2, "timers": timers})
     assert "play 2.00s values 60.00s update 1.00s sync 0.10s" in line
 
 
@@ -435,7 +435,7 @@ def test_a_trial_is_there_before_its_first_result_and_a_warm_start_shows_what_it
     supervised = {
         "training_iteration": 3,
         "supervised_steps": 30.0,
-        "ppo_iteration": 0.0,
+        "rl_iteration": 0.0,
         "env_runners": {"success_rate": nan, "tokens_per_turn": nan},
         "evaluation": {"env_runners": {"success_rate": 0.25}},
         "learners": {"player": {"policy_loss": 2.5, "vf_loss": nan}},
@@ -444,7 +444,7 @@ def test_a_trial_is_there_before_its_first_result_and_a_warm_start_shows_what_it
     assert dict(seen) == {
         "lmgame_training_iteration": 3.0,
         "lmgame_supervised_steps": 30.0,
-        "lmgame_ppo_iteration": 0.0,
+        "lmgame_rl_iteration": 0.0,
         "lmgame_evaluation_success_rate": 0.25,
         "lmgame_policy_loss": 2.5,
     }

@@ -360,7 +360,7 @@ def test_what_is_looked_at_before_it_begins_gets_its_curves(tmp_path):
     _found(paths, curves)
     assert not curves.trials
     (tmp_path / "trial").mkdir()
-    (tmp_path / "trial" / "result.json").write_text('{"ppo_iteration": 1, "env_runners": {"success_rate": 0.5}}\n')
+    (tmp_path / "trial" / "result.json").write_text('{"rl_iteration": 1, "env_runners": {"success_rate": 0.5}}\n')
     _found(paths, curves)
     curves.refresh()
     assert [figure["name"] for figure in curves.figures()] == ["env_runners/success_rate"]
@@ -391,7 +391,7 @@ def test_curves_are_read_as_they_grow(tmp_path):
     curves.refresh()
     assert curves.figures() == [] and not curves.changed
     results = [
-        {"ppo_iteration": n, "config": {"lr": 1}, "env_runners": {"success_rate": n / 10, "other": 1, "x": "text"}}
+        {"rl_iteration": n, "config": {"lr": 1}, "env_runners": {"success_rate": n / 10, "other": 1, "x": "text"}}
         | {"learners": {"player": {"entropy": math.nan if n == 2 else 1.0}}}
         for n in range(1, 6)
     ]
@@ -411,7 +411,7 @@ def test_curves_are_read_as_they_grow(tmp_path):
         file.write(lines[3][20:] + lines[4])
     curves.refresh()
     assert curves.figures()[0]["lines"][0]["x"] == [1, 2, 3, 4, 5] and curves.changed > before
-    path.write_text("".join(json.dumps(results[0] | {"ppo_iteration": n}) + "\n" for n in range(1, 1201)))
+    path.write_text("".join(json.dumps(results[0] | {"rl_iteration": n}) + "\n" for n in range(1, 1201)))
     curves.refresh()
     xs = curves.figures()[0]["lines"][0]["x"]
     assert len(xs) <= 400 and xs[-1] == 1200

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from statistics import fmean
 from typing import Any
 
-from rllib_lmgame.evaluation.comparison.contenders import Contender
 from rllib_lmgame.evaluation.comparison.files import Place
+from rllib_lmgame.evaluation.comparison.models import EvaluatedModel
 from rllib_lmgame.evaluation.comparison.run import Evaluation, Results
 from rllib_lmgame.evaluation.evaluate import game_numbers
 from rllib_lmgame.measures.statistics import mean_interval, mean_pass_at_k, paired_by_level
@@ -32,9 +32,9 @@ def rows(evaluation: Evaluation, results: Results, baseline: str | None = None) 
     return [
         row
         for name, game in evaluation.games.items()
-        for contender in evaluation.contenders
-        if (contender.name, name) not in results.left_out
-        for row in _rows_of(evaluation, results, (name, game), contender, baseline)
+        for model in evaluation.models
+        if (model.name, name) not in results.left_out
+        for row in _rows_of(evaluation, results, (name, game), model, baseline)
     ]
 
 
@@ -42,25 +42,25 @@ def _rows_of(
     evaluation: Evaluation,
     results: Results,
     named: tuple[str, GameConfig],
-    contender: Contender,
+    model: EvaluatedModel,
     baseline: str | None,
 ) -> Iterator[dict[str, Any]]:
     """The row of one game and player, and one for each category of its levels."""
     name, game = named
-    own = results.of(contender.name, name)
-    others = None if baseline in (None, contender.name) else results.of(str(baseline), name)
+    own = results.of(model.name, name)
+    others = None if baseline in (None, model.name) else results.of(str(baseline), name)
     dropped = [
         failure.reason
         for place, failure in results.failures.items()
-        if (place.player, place.game) == (contender.name, name)
+        if (place.player, place.game) == (model.name, name)
     ]
     categories = sorted({summary.category for summary in own.values() if summary.category is not None})
     for category in (None, *categories):
         shown = name if category is None else f"{name}/{category}"
         part = _of_category(own, category)
-        row = {"player": contender.name, "name": shown, "samples": evaluation.samples}
+        row = {"player": model.name, "name": shown, "samples": evaluation.samples}
         lost = dropped if category is None else ()
-        temperature = contender.temperature_in(game)
+        temperature = model.temperature_in(game)
         row |= game_numbers(game, [*part.values()], lost, temperature=temperature, samples=evaluation.samples)
         row |= _scores(part, evaluation.samples)
         if others is not None:

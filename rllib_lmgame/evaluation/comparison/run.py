@@ -21,8 +21,8 @@ from typing import Any
 from rllib_lmgame.algorithms.games import found_beside
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.session import GameSession
-from rllib_lmgame.evaluation.comparison.contenders import Contender
 from rllib_lmgame.evaluation.comparison.files import KEY, EvaluationDirectory, Place
+from rllib_lmgame.evaluation.comparison.models import EvaluatedModel
 from rllib_lmgame.evaluation.recorded import RecordedGames
 from rllib_lmgame.policies.scripted import RandomPlayer
 from rllib_lmgame.rollouts.episodes import summarize
@@ -51,7 +51,7 @@ class Evaluation:
     """
 
     games: Mapping[str, GameConfig]
-    contenders: Sequence[Contender]
+    models: Sequence[EvaluatedModel]
     levels: int
     samples: int = 1
     opponents: Mapping[str, Player] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Evaluation:
                 name: {key: each for key, each in game.as_mapping().items() if key in _OF_PLAY}
                 for name, game in self.games.items()
             },
-            "players": {contender.name: contender.identity() for contender in self.contenders},
+            "players": {model.name: model.identity() for model in self.models},
             "against": {name: player.identity() for name, player in self.opponents.items()},
         }
 
@@ -110,14 +110,14 @@ async def play_evaluation(
     before = {} if directory is None else directory.played(settings)
     plans = [*evaluation.plans()]
     planned = {
-        Place(contender.name, game, level, sample): (contender, plan)
-        for contender in evaluation.contenders
+        Place(model.name, game, level, sample): (model, plan)
+        for model in evaluation.models
         for game, level, sample, plan in plans
     }
     played = {place: before[place] for place in planned if place in before}
     left = {place: planned[place] for place in planned if place not in before}
     seeds = {plan.game: plan.seed for _, plan in reversed(left.values())}
-    who: list[Contender | Player] = [*evaluation.contenders, *evaluation.opponents.values()]
+    who: list[EvaluatedModel | Player] = [*evaluation.models, *evaluation.opponents.values()]
     guesses = any(each.source in RandomPlayer.names for each in who)
     roles, silent = [], []
     for number, (name, game) in enumerate(evaluation.games.items()):
@@ -135,22 +135,20 @@ async def play_evaluation(
         if left:
             for opponent in evaluation.opponents.values():
                 await stack.enter_async_context(opponent)
-        for contender in sorted(evaluation.contenders, key=lambda contender: contender.turn):
+        for model in sorted(evaluation.models, key=lambda model: model.turn):
             own = {
-                place: dataclasses.replace(plan, assignments=contender.assignments(plan, roles[plan.game]))
+                place: dataclasses.replace(plan, assignments=model.assignments(plan, roles[plan.game]))
                 for place, (whose, plan) in left.items()
-                if whose is contender
+                if whose is model
             }
             if own:
-                at_once = evaluation.at_once or contender.at_once
-                async with contender:
-                    with closing(contender.sessions()) as sessions:
-                        await play(
-                            own, lambda plan: games[plan.game], contender.player, sessions, contender.options, at_once
-                        )
+                at_once = evaluation.at_once or model.at_once
+                async with model:
+                    with closing(model.sessions()) as sessions:
+                        await play(own, lambda plan: games[plan.game], model.player, sessions, model.options, at_once)
     results.played = {place: results.played[place] for place in planned if place in results.played}
     results.failures = {place: results.failures[place] for place in planned if place in results.failures}
-    spent = {contender.name: contender.counts() for contender in evaluation.contenders}
+    spent = {model.name: model.counts() for model in evaluation.models}
     spent |= {name: player.counts() for name, player in evaluation.opponents.items()}
     results.counts = {name: counts for name, counts in spent.items() if counts}
     return results
@@ -161,7 +159,7 @@ def _left_out(evaluation: Evaluation, silent: Sequence[str]) -> set[tuple[str, s
 
     Raises: ConfigError: a random player could play none, or is an opponent in one.
     """
-    guessing = [each.name for each in evaluation.contenders if each.source in RandomPlayer.names]
+    guessing = [each.name for each in evaluation.models if each.source in RandomPlayer.names]
     opposes = any(each.source in RandomPlayer.names for each in evaluation.opponents.values())
     if silent and (opposes or (guessing and len(silent) == len(evaluation.games))):
         env = evaluation.games[silent[0]].env

@@ -135,7 +135,7 @@ def read_curve(directory: Path, metric: str, rows: Sequence[Mapping[str, float]]
         value = row.get(metric)
         if row.get("phase", 1.0) != 1.0 or value is None or math.isnan(value):
             continue
-        curve.iterations.append(row.get("ppo_iteration", row.get(ITERATION, len(curve.iterations) + 1.0)))
+        curve.iterations.append(row.get("rl_iteration", row.get(ITERATION, len(curve.iterations) + 1.0)))
         curve.values.append(value)
         curve.intervals.append(bounds(row, metric))
         curve.seconds.append(row.get("time_total_s", math.nan))

@@ -154,7 +154,7 @@ class PoliciesOfRun:
         }
 
 
-Contender = OnePlayer | PoliciesOfRun
+EvaluatedModel = OnePlayer | PoliciesOfRun
 """A row of the table."""
 
 

@@ -11,14 +11,14 @@ from rllib_lmgame.algorithms.checkpoints.learner_files import read_by_learners, 
 from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords, file_records
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
 from rllib_lmgame.base.errors import CheckpointError
-from rllib_lmgame.league.files import BEGINNINGS, copy_beginnings, move_directory
+from rllib_lmgame.league.files import INITIAL, copy_initial_checkpoints, move_directory
 from rllib_lmgame.league.members import Files, files_of
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.base import LMGameAlgorithm
 
 
-class Beginnings:
+class InitialCheckpoints:
     """First weights of policies, below ``directory``; ``policies`` has what is known of the files of each."""
 
     def __init__(self, algorithm: LMGameAlgorithm, directory: Path) -> None:
@@ -35,13 +35,13 @@ class Beginnings:
             with written_by_learners(group, scratch):
                 foreach_learner(group, lambda learner, policy=policy, path=scratch: learner.save_policy(path, policy))
             self.policies[policy] = files_below(scratch)
-            move_directory(scratch, self.directory / BEGINNINGS / policy)
+            move_directory(scratch, self.directory / INITIAL / policy)
 
     def begin_again(self, policies: Sequence[str]) -> None:
         """Restart policies in learners, not in engines. Raises CheckpointError if their first files have changed."""
         group = self._algorithm.learner_group
         for policy in policies:
-            kept = self.directory / BEGINNINGS / policy
+            kept = self.directory / INITIAL / policy
             if files_below(kept) != self.policies[policy]:
                 raise CheckpointError(f"{kept} does not hold what {policy} began with any more")
             with read_by_learners(group, kept):
@@ -49,12 +49,12 @@ class Beginnings:
 
     def copy(self, source: Path, target: Path) -> None:
         """From one directory into another, of a checkpoint for one."""
-        copy_beginnings(source, target, self.policies)
+        copy_initial_checkpoints(source, target, self.policies)
 
     def recorded_files(self, prefix: str = "") -> FileRecords:
         """Of the files below ``prefix`` in a checkpoint what is known of them since they were written."""
         return {
-            f"{prefix}{BEGINNINGS}/{policy}/{name}": {"bytes": size, "blake2b": digest}
+            f"{prefix}{INITIAL}/{policy}/{name}": {"bytes": size, "blake2b": digest}
             for policy, files in self.policies.items()
             for name, size, digest in files
         }
