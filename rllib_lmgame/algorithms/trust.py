@@ -25,13 +25,12 @@ SECTIONS: Mapping[str, type] = {name: group for entry in OWN.values() for name, 
 
 
 def check_config(
-    config: Any, gate: Gate, path: str = "config", named: Collection[str] = (), sections: Mapping[str, type] = SECTIONS
+    config: Any, gate: Gate, path: str = "config", sections: Mapping[str, type] = SECTIONS
 ) -> None:
     """Raise unless everything in a configuration may come from a stranger's file.
 
     Args:
         path: Key of ``config``.
-        named: Games the user named; they may have any plain data as options.
         sections: Sections of its algorithm -> option groups, beside the common ones.
 
     Raises: ConfigError: names the first refused key and what to do.
@@ -43,21 +42,21 @@ def check_config(
         if key not in ("env", "env_config"):
             if key == "evaluation_config" and isinstance(value, Mapping) and value.get("env_config"):
                 value = {"env": config.get("env"), **value}  # Options without a game are of the training's.
-            _check_key(str(key), value, gate, f"{path}.{key}", named, sections)
+            _check_key(str(key), value, gate, f"{path}.{key}", sections)
     env, env_config = config.get("env"), config.get("env_config")
     if env is not None or env_config:
-        check_game(env, env_config, gate, path, named)
+        check_game(env, env_config, gate, path)
 
 
 def _check_key(
-    key: str, value: Any, gate: Gate, path: str, named: Collection[str], sections: Mapping[str, type]
+    key: str, value: Any, gate: Gate, path: str, sections: Mapping[str, type]
 ) -> None:
     if key in sections:
         gate.options(sections[key], value, path)
     elif key in ("policies", "policy_mapping_fn"):
         gate.option(declared(OtherOptions)[key], value, path)
     elif key == "games":
-        _check_games(value, gate, path, named)
+        _check_games(value, gate, path)
     elif key in FIELDS and is_meant_as_schedule(value):
         gate.schedule(value, path)
     elif key == "evaluation_config":
@@ -65,7 +64,7 @@ def _check_key(
             _check_measures(value.get("measures"), gate, f"{path}.measures")
             value = {name: item for name, item in value.items() if name != "measures"}
         if value is not None:
-            check_config(value, gate, path, named, sections)
+            check_config(value, gate, path, sections)
     elif not is_number(value):
         raise gate.refusal(path, describe(value))
 
@@ -78,23 +77,23 @@ def _check_measures(value: Any, gate: Gate, path: str) -> None:
             raise gate.refusal(f"{path}[{number}]", describe(entry))
 
 
-def _check_games(value: Any, gate: Gate, path: str, named: Collection[str]) -> None:
+def _check_games(value: Any, gate: Gate, path: str) -> None:
     if not isinstance(value, list | tuple):
         raise ConfigError(path, f"expected a list of games, got {describe(value)}")
     for position, entry in enumerate(value):
         game, where = entry if isinstance(entry, Mapping) else {"env": entry}, f"{path}[{position}]"
         gate.options(GameConfig, game, where, skip=("env", "env_config"))
-        check_game(game.get("env"), game.get("env_config"), gate, where, named)
+        check_game(game.get("env"), game.get("env_config"), gate, where)
 
 
-def check_game(env: Any, env_config: Any, gate: Gate, path: str, named: Collection[str] = ()) -> None:
+def check_game(env: Any, env_config: Any, gate: Gate, path: str) -> None:
     """Raise unless a game and its options may come from a stranger's file; ``path`` is the key of both.
 
-    ``named`` is as in :func:`check_config`. Raises: ConfigError.
+    Raises: ConfigError.
     """
     from rllib_lmgame.envs.registry import options_of
 
-    if not isinstance(env, str) or not (env in named or is_own_game(env) or is_gymnasium_env(env)):
+    if not isinstance(env, str) or not (is_own_game(env) or is_gymnasium_env(env)):
         raise gate.refusal(f"{path}.env", describe(env))
     if not isinstance(env_config or {}, Mapping):
         raise ConfigError(f"{path}.env_config", f"expected a mapping, got {describe(env_config)}")
