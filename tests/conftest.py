@@ -129,10 +129,7 @@ def ray_cluster() -> Iterator[Any]:
 
     if ray.is_initialized():  # An algorithm that a test before built without this fixture started one.
         ray.shutdown()
-    with pytest.MonkeyPatch.context() as patch:  # What nobody reads here is looked at seldom.
-        patch.setenv("LOG_NAME_UPDATE_INTERVAL_S", "60")
-        patch.setenv("REPORTER_UPDATE_INTERVAL_MS", "60000")
-        ray.init(address="local", num_cpus=16, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=16, include_dashboard=False, log_to_driver=False)
     yield ray
     ray.shutdown()
 

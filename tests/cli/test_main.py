@@ -88,7 +88,7 @@ def test_help_names_commands_that_exist(command, capsys):
         (["evaluate", "STOCK", "--samples", "2"], "--samples is for language models"),
         (["evaluate", "STOCK", "random"], "is evaluated alone"),
         (["collect", "lmgame/Sokoban-v0", "--out", "STOCK/rllib_checkpoint.json"], "exists"),
-        (["collect", "lmgame/Sokoban-v0", "--out", "STOCK/rllib_checkpoint.json/x/y"], "is not a directory"),
+        (["collect", "lmgame/Sokoban-v0", "--out", "STOCK/rllib_checkpoint.json/x/y"], "Not a directory"),
         (["train", "--algo", "PPO", "--scheduler-config", "{}"], "--scheduler"),
         (["train", "--algo", "PPO", "--num-samples", "two"], "invalid int"),
         (["evaluate"], "PLAYER"),
