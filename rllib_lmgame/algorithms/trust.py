@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
@@ -24,9 +24,7 @@ SECTIONS: Mapping[str, type] = {name: group for entry in OWN.values() for name, 
 """Sections of the configurations of this package's algorithms -> their option groups."""
 
 
-def check_config(
-    config: Any, gate: Gate, path: str = "config", sections: Mapping[str, type] = SECTIONS
-) -> None:
+def check_config(config: Any, gate: Gate, path: str = "config", sections: Mapping[str, type] = SECTIONS) -> None:
     """Raise unless everything in a configuration may come from a stranger's file.
 
     Args:
@@ -48,9 +46,7 @@ def check_config(
         check_game(env, env_config, gate, path)
 
 
-def _check_key(
-    key: str, value: Any, gate: Gate, path: str, sections: Mapping[str, type]
-) -> None:
+def _check_key(key: str, value: Any, gate: Gate, path: str, sections: Mapping[str, type]) -> None:
     if key in sections:
         gate.options(sections[key], value, path)
     elif key in ("policies", "policy_mapping_fn"):
