@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic_core import core_schema
+from pydantic_core import ValidationError, core_schema
 
 from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.group import build, check_value, declared, describe, is_group, unknown_key
 from rllib_lmgame.base.plugin import asking, import_path
+from rllib_lmgame.base.text import in_words
 from rllib_lmgame.settings.trust import is_name, is_number
 
 
@@ -140,7 +141,12 @@ class Registry:
             cls, (name, options) = self.class_of(choice), self._split(choice)
         except ConfigError as error:
             raise ConfigError("", error.message) from error
-        return cls.model_validate({"type": name, **options})
+        try:
+            return cls.model_validate({"type": name, **options})
+        except (ConfigError, ValidationError):
+            raise
+        except BaseException as error:  # of a user's class
+            raise ConfigError("", f"making `{name}` fails: {in_words(error)}") from error
 
     def make(self, choice: Any, key: str = "") -> Any:
         """An object of the named class with its options. Raises: ConfigError: for a wrong name or options."""

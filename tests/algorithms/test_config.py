@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import sys
+from typing import ClassVar
 
 import pytest
 from ray import tune
@@ -60,7 +61,7 @@ def first_seat(agent_id: str, episode=None, **kwargs) -> str:
 class ComparesGroups(Estimator):
     """An advantage estimator."""
 
-    needs_groups = True
+    needs_groups: ClassVar[bool] = True
 
     def __call__(self, inputs):
         return inputs.rewards
@@ -298,7 +299,7 @@ def test_a_league_by_its_section_or_by_its_mapping() -> None:
 
 def test_an_estimator_of_one_policy_alone_is_asked_for_groups_too() -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED})
-    estimator = {"advantage_estimator.type": f"{__name__}:ComparesGroups"}
+    estimator = {"advantage_estimator": ComparesGroups()}
     other = with_changes(config.token_ppo_options, estimator)
     config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo_options": other}})
     with pytest.raises(ConfigError, match="compares the episodes of a group"):
@@ -574,7 +575,7 @@ def test_what_methods_set_is_checked_as_what_a_file_says(method, options, key):
         ),
         (
             {"critic": {"warmup": {"type": "gradient", "iterations": 1, "lr": {"points": [[0, 0.1]]}}}},
-            {"critic": {"warmup": "fit"}},
+            {"critic": {"warmup": {"type": "fit", "iterations": 1}}},
         ),
         ({"kl": {"coeff_range": {"points": [[0, 5]]}}}, {"kl": None}),
         (

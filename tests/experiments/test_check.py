@@ -41,16 +41,15 @@ def error_of(text: str, *overrides: str) -> ConfigError:
 
 
 RAISING = """
-class Estimator:
-    def __call__(self, inputs):
-        return inputs.rewards
-
-class NoGroups(Estimator):
-    needs_groups = property(lambda self: 1 / 0)
+from rllib_lmgame.learners.advantages.inputs import Estimator
 
 class Leaving(Estimator):
-    def __init__(self):
+    def __init__(self, **options):
         raise SystemExit(3)
+
+class NotMade(Estimator):
+    def __init__(self):
+        pass
 
 class Player:
     act = property(lambda self: 1 / 0)
@@ -130,7 +129,7 @@ def test_who_is_refused_is_told_what_works_here(text, override, words):
         *(
             (f"config.token_ppo.advantage_estimator='raising:{name}'", "config.token_ppo.advantage_estimator", words)
             for name, words in (
-                ("NoGroups", "asking `raising:NoGroups` fails: ZeroDivisionError"),
+                ("NotMade", "making `raising:NotMade` fails: TypeError"),
                 ("Leaving", "SystemExit: 3"),
             )
         ),
@@ -303,8 +302,7 @@ def test_a_game_that_breaks_its_contract_while_it_is_checked_is_named(listed, mo
     games = ["config.games=[lmgame/Sokoban-v0]"] if listed else []
     error = error_of(line, *games, "config.token_ppo={advantage_estimator: vine}")
     assert error.path == ("config.games[0].env" if listed else "config.env")
-    said = r"lmgame/Sokoban-v0: replayable raised RuntimeError: boom \(test_check\.py:\d+\)"
-    assert re.fullmatch(said, error.message)
+    assert re.search(r"lmgame/Sokoban-v0: replayable raised RuntimeError: boom \(test_check\.py:\d+\)", error.message)
 
 
 def test_every_point_of_a_grid_is_built():

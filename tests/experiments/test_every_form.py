@@ -72,7 +72,7 @@ CONFIGS: list[tuple[str, dict[str, Any]]] = [
                 "critic": {"target": "gae", "lr": 1e-4, "clip": 0.2, "grad_clip": 0.5, "backbone_lr": None},
                 "importance_sampling": None,
                 "entropy": {"target": 0.5, "rate": 0.01},
-                "kl": {"coef": [[0, 0.1], [10, 0.01]], "reference": "ema"},
+                "kl": {"coef": {"points": [[0, 0.1], [10, 0.01]]}, "reference": "ema"},
             },
             "language_model": {"lora": {"r": 4, "target_modules": ["q_proj"], "init": None}},
             "env_config": {"max_turns": {"by": "env_steps", "points": [[0, 5], [10, 9]], "type": "step"}},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -37,6 +38,7 @@ from rllib_lmgame.experiments.checks.dry_run import (
 from rllib_lmgame.experiments.checks.resources import check_fits, check_memory, gpu_lines, request_of, trials_at_once
 from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.spec import Source, make_specs
+from rllib_lmgame.learners.advantages import Estimator
 from rllib_lmgame.learners.microbatch import LEAST_ACTIVATIONS, MOST_TOKENS, default_tokens, kept_per_token, plain_layer
 from rllib_lmgame.policies.model import isolation
 from rllib_lmgame.policies.model.isolation import Packing
@@ -216,8 +218,8 @@ def test_the_buckets_that_learners_set_are_counted(planned, bucket, mib):
     assert footprint(config).processes[0].parts["ZeRO's buffers"] == pytest.approx(mib, rel=1e-4)
 
 
-class WithReference:
-    needs_reference = True
+class WithReference(Estimator):
+    needs_reference: ClassVar[bool] = True
 
     def __call__(self, inputs):
         return inputs.rewards

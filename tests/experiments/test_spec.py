@@ -106,10 +106,10 @@ def test_a_name_may_be_long():
 def test_a_text_that_is_no_type_of_a_group_has_nothing_below_it():
     text = (
         BASE.replace("run: PPO", "run: LMGamePPO")
-        + "  config: {inference: {engine: vllm}, token_ppo: {policy_loss: clip}}"
+        + "  config: {language_model: {model: tiny}, token_ppo: {policy_loss: clip}}"
     )
-    with pytest.raises(ConfigError, match=r"config.inference.engine is not a mapping"):
-        specs_of(text, "config.inference.engine.type=x")
+    with pytest.raises(ConfigError, match=r"config.language_model.model is not a mapping"):
+        specs_of(text, "config.language_model.model.type=x")
     (spec,) = specs_of(text, "config.token_ppo.policy_loss.clip_low=0.1")
     assert spec.config["token_ppo"]["policy_loss"] == {"type": "clip", "clip_low": 0.1}
 
