@@ -155,7 +155,7 @@ class LMGameConfig(PPOConfig):
     @property
     def games(self) -> tuple[GameConfig, ...]:
         """``games`` as given; without the one of ``env``."""
-        return self.run.written.games  # type: ignore[return-value]
+        return self.run.written.games
 
     @games.setter
     def games(self, games: Any) -> None:

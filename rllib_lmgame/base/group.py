@@ -548,9 +548,9 @@ def _errors(error: ValidationError, cls: type, path: str, values: Any) -> Iterat
             key, group = key_below(key, last.key), last.group_of(value) if loc else last.group
         raised = found.get("ctx", {}).get("error")
         if isinstance(raised, ConfigError):
-            for each in raised.each:
-                own, whole = each.path.removeprefix("."), each.path.startswith((f"{path}.", "config."))
-                yield each if whole else ConfigError(key_below(key, own) if own else key, each.message)
+            for one in raised.each:
+                own, whole = one.path.removeprefix("."), one.path.startswith((f"{path}.", "config."))
+                yield one if whole else ConfigError(key_below(key, own) if own else key, one.message)
         elif found["type"] in ("extra_forbidden", "invalid_key"):
             yield unknown_key(str(loc[0]), declared(group), key)
         elif found["type"] == "missing" and last is not None and not loc:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import PrivateAttr, create_model
 
@@ -25,7 +25,7 @@ from rllib_lmgame.base.threads import AUTO
 from rllib_lmgame.settings.algorithms import OWN, TOKEN_PPO, WITHOUT_VALUES, AlgorithmEntry
 from rllib_lmgame.settings.sections.games import GameConfig, game_of_env
 from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LanguageModelOptions
+from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LanguageModelOptions, PlayerOptions
 from rllib_lmgame.settings.sections.league import LeagueOptions, is_league
 from rllib_lmgame.settings.sections.rllib import (
     FLAT_KEYS,
@@ -59,6 +59,9 @@ class RunConfig(RLlibOptions, OtherOptions):
     """
 
     entry: ClassVar[AlgorithmEntry]
+    if TYPE_CHECKING:
+        policies: dict[str, PlayerOptions]  # type: ignore[assignment]
+        games: tuple[GameConfig, ...]  # type: ignore[assignment]
     _written: RunConfig | None = PrivateAttr(None)
     _name: str = PrivateAttr("")
     _present: Mapping[str, float] = PrivateAttr(default_factory=dict)
@@ -275,7 +278,7 @@ class RunConfig(RLlibOptions, OtherOptions):
             return ()
         if not self.games or not isinstance(self.games[0].env, str):
             raise ConfigError("env", "set env to a game, e.g. lmgame/Sokoban-v0 (`rllib games list` shows them)")
-        return self.games  # type: ignore[return-value]
+        return self.games
 
     @property
     def group_sizes(self) -> list[int]:

@@ -118,10 +118,9 @@ def test_what_only_training_reads_does_not_matter(make_config) -> None:
     config = make_config(
         language_model={"model": "/data/model", "tokenizer": "/data/tokenizer"},
         warm_start={"expert": "their_module:Player", "data": "/data/log.jsonl"},
-        token_ppo={"advantage_estimator": "their_module:f"},
         policies={"player": {"language_model": {"tokenizer": "/data/other"}}},
     )
-    taken = of_a_stranger(config.run.as_yaml())
+    taken = of_a_stranger({**config.run.as_yaml(), "token_ppo": {"advantage_estimator": "their_module:f"}})
     assert taken["language_model"]["tokenizer"] is None is taken["policies"]["player"]["language_model"]["tokenizer"]
 
 
