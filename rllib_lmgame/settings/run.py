@@ -380,7 +380,8 @@ def read(values: Mapping[str, Any], entry: AlgorithmEntry) -> RunConfig:
         if not (key.rstrip("_") in known or key in TAKEN or key.startswith(("callbacks_on_", "__"))):
             wrong.append(unknown_at_top(key, entry.groups))
     try:
-        run = cls.model_validate({}).with_values({key: value for key, value in values.items() if str(key).rstrip("_") in known})
+        own = {key: value for key, value in values.items() if str(key).rstrip("_") in known}
+        run = cls.model_validate({}).with_values(own)
     except ConfigError as error:
         raise ConfigError.together([*wrong, error]) from None
     if wrong:
