@@ -36,11 +36,11 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
+from rllib_lmgame.base import registry as plugins  # noqa: E402
 from rllib_lmgame.experiments.results.comparison import figure  # noqa: E402
 from rllib_lmgame.experiments.results.curves import read_results  # noqa: E402
 from rllib_lmgame.measures.statistics import mean_interval, paired_by_level, rate_over_levels  # noqa: E402
 from rllib_lmgame.rollouts.episodes import seed_and_level  # noqa: E402
-from rllib_lmgame.settings import plugins  # noqa: E402
 
 EXAMPLES = HERE.parent / "tuned_examples"
 QUICKSTART = EXAMPLES / "quickstart-sokoban.yaml"

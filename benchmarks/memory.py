@@ -70,7 +70,7 @@ def main() -> None:
 def measured(model: Model) -> Iterator[tuple[str, float, float]]:
     """Algorithm, MiB that are estimated, and MiB at the peak."""
     from rllib_lmgame.algorithms.cluster.memory import WORKSPACE_MIB, adapter_parameters, learner_mib, model_shape
-    from rllib_lmgame.settings.sections.language_model import LoraOptions
+    from rllib_lmgame.policies.options import LoraOptions
 
     smallest = Model(32, 1, 2, 2, 64, 320, 64, 64)
     with tempfile.TemporaryDirectory() as directory:

@@ -106,8 +106,8 @@ def engine_rounds(arguments: argparse.Namespace, model_dir: str) -> dict[int, li
     import numpy as np
 
     from rllib_lmgame.inference.engines.vllm_engine import VLLMCore
+    from rllib_lmgame.inference.options import InferenceOptions
     from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
-    from rllib_lmgame.settings.sections.inference import InferenceOptions
 
     options = InferenceOptions(max_num_seqs=256, num_threads=arguments.threads, dtype=arguments.dtype)
     core, rng = VLLMCore(model_dir, options, 512, 0, False), np.random.default_rng(0)

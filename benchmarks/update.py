@@ -95,11 +95,11 @@ def make_learner(directory: str, *, critic: bool = True, **token_ppo: Any) -> An
     from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
     from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
+    from rllib_lmgame.inference.options import InferenceOptions
     from rllib_lmgame.learners.learner import LMGameLearner
+    from rllib_lmgame.learners.options import TokenPPOOptions
     from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
-    from rllib_lmgame.settings.sections.inference import InferenceOptions
-    from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
-    from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
+    from rllib_lmgame.rollouts.options import TextRolloutOptions
 
     space = gym.spaces.Text(16)
     model_config = {"options": {"context_length": 2048}, "model_dir": directory, "critic": critic}

@@ -23,6 +23,7 @@ import torch
 
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.advantages import advantage_inputs
 from rllib_lmgame.learners.advantages.group_relative import GRPO
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
@@ -33,15 +34,14 @@ from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.model.network import PolicyNetwork
 from rllib_lmgame.policies.model.tiny import build_tiny_model
+from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.episodes import trajectory_of_seat
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions, play_many
 from rllib_lmgame.rollouts.players import LanguageModel, take_seats
 from rllib_lmgame.rollouts.records import GameConfig, Trajectory
 from rllib_lmgame.rollouts.seats import EngineReplies, LanguageModelSeat
-from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 
 @dataclass(frozen=True)

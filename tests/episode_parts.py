@@ -12,11 +12,11 @@ import numpy as np
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
+from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.datasets.replay import RecordedSession
 from rllib_lmgame.datasets.sft import SFTDataset
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.rollouts.records import Trajectory, store
-from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 
 
 def logged(path: str | Path) -> SFTDataset:

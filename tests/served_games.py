@@ -20,12 +20,12 @@ from aiohttp.test_utils import TestServer
 
 from rllib_lmgame.envs.contract.base import TextGame
 from rllib_lmgame.envs.registry import make_game
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedPlans, Sessions, play_many
 from rllib_lmgame.rollouts.players import Scripted, take_seats
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.servers.sessions import SessionPool, open_games
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 TOKEN = "a-token-of-tests"
 

@@ -9,19 +9,15 @@ from ray.tune import register_trainable
 
 from rllib_lmgame.algorithms.sft import LMGameSFT, LMGameSFTConfig
 from rllib_lmgame.algorithms.supervised import SupervisedStage
+from rllib_lmgame.learners.action_value_options import ExpectileValueOptions, ReturnValueOptions, TargetValueOptions
 from rllib_lmgame.learners.objectives import ActionValueObjective, SupervisedObjective
 from rllib_lmgame.settings import algorithms as registry
-from rllib_lmgame.settings.sections.action_values import (
-    ExpectileValueOptions,
-    ReturnValueOptions,
-    TargetValueOptions,
-)
 
 if TYPE_CHECKING:
     from typing import Self
 
     from rllib_lmgame.algorithms.base import LMGameAlgorithm
-    from rllib_lmgame.settings.sections.supervised import SupervisedOptions
+    from rllib_lmgame.datasets.options import SupervisedOptions
 
 
 class LMGameMCConfig(LMGameSFTConfig):
@@ -35,7 +31,7 @@ class LMGameMCConfig(LMGameSFTConfig):
         self.inference(engine="transformers")
 
     def action_values(self, **options: Any) -> Self:
-        """The values, and what they count: :mod:`rllib_lmgame.settings.sections.action_values`."""
+        """The values, and what they count: :mod:`rllib_lmgame.learners.action_value_options`."""
         return self.set_section("action_values", options)
 
     def values_of(self, policy: str) -> dict[str, Any] | None:

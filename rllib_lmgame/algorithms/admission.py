@@ -22,9 +22,12 @@ from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.algorithms.scheduled import game_variants, in_lockstep, kind_of, occurring, whole_keys
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.group import describe, leaves
+from rllib_lmgame.base.registry import MEASURES
 from rllib_lmgame.base.schedule import check_numbers, game_of, place_of
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.endpoints.address import read_address
+from rllib_lmgame.learners.teacher_options import KEY as TEACHER
+from rllib_lmgame.learners.teacher_options import TeacherOptions
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.replies import reply_format
 from rllib_lmgame.policies.model.files import (
@@ -41,17 +44,14 @@ from rllib_lmgame.policies.model.files import (
 )
 from rllib_lmgame.policies.model.positions import context_problem
 from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
+from rllib_lmgame.policies.options import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.game_calls import opened
 from rllib_lmgame.settings import rules
 from rllib_lmgame.settings.algorithms import OWN
-from rllib_lmgame.settings.plugins import MEASURES
 from rllib_lmgame.settings.rules import Broken, Rules
 from rllib_lmgame.settings.run import OVERRIDES, RunConfig
-from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS
-from rllib_lmgame.settings.sections.teacher import KEY as TEACHER
-from rllib_lmgame.settings.sections.teacher import TeacherOptions
 
 _OF_ONE = (
     *(*SCHEDULED_KEYS, "kl_target", "grad_clip", "grad_clip_by", "seed", "learner_config_dict"),

@@ -25,28 +25,25 @@ from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import as_data, declared, describe
 from rllib_lmgame.base.plugin import import_path
+from rllib_lmgame.base.registry import MEASURES
+from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.envs.registry import games
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.learners.microbatch import Room
+from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.learners.teacher_options import TeacherOptions
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
 from rllib_lmgame.policies.model.files import ModelFiles
+from rllib_lmgame.policies.options import LANGUAGE_MODEL, LanguageModelOptions, read_policies
+from rllib_lmgame.rollouts.data_selection import DataSelectionOptions
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
-from rllib_lmgame.settings.plugins import MEASURES
 from rllib_lmgame.settings.run import OVERRIDES, RunConfig, run_class, unknown_at_top
 from rllib_lmgame.settings.sections.async_rollouts import AsyncRolloutOptions
-from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.settings.sections.language_model import (
-    LANGUAGE_MODEL,
-    LanguageModelOptions,
-    read_policies,
-)
-from rllib_lmgame.settings.sections.league import LeagueOptions
 from rllib_lmgame.settings.sections.rllib import TAKEN, RLlibOptions
-from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
-from rllib_lmgame.settings.sections.teacher import TeacherOptions
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
-from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.quiet import leave_out_noise
 
@@ -168,15 +165,15 @@ class LMGameConfig(PPOConfig):
         return self.set_section("language_model", options)
 
     def inference(self, **options: Any) -> Self:
-        """The engines: :class:`~rllib_lmgame.settings.sections.inference.InferenceOptions`."""
+        """The engines: :class:`~rllib_lmgame.inference.options.InferenceOptions`."""
         return self.set_section("inference", options)
 
     def text_rollouts(self, **options: Any) -> Self:
-        """How episodes are played: :class:`~rllib_lmgame.settings.sections.text_rollouts.TextRolloutOptions`."""
+        """How episodes are played: :class:`~rllib_lmgame.rollouts.options.TextRolloutOptions`."""
         return self.set_section("text_rollouts", options)
 
     def token_ppo(self, **options: Any) -> Self:
-        """The token-level update: :class:`~rllib_lmgame.settings.sections.token_ppo.TokenPPOOptions`."""
+        """The token-level update: :class:`~rllib_lmgame.learners.options.TokenPPOOptions`."""
         return self.set_section("token_ppo", options)
 
     def deepspeed(self, config: Mapping[str, Any] | None = None, **options: Any) -> Self:
@@ -191,7 +188,7 @@ class LMGameConfig(PPOConfig):
         """Who plays: policies by name, and who takes which seat.
 
         Args:
-            policies: Names, or name -> :class:`~rllib_lmgame.settings.sections.language_model.PlayerOptions` fields.
+            policies: Names, or name -> :class:`~rllib_lmgame.policies.options.PlayerOptions` fields.
             policy_mapping_fn: See :func:`~rllib_lmgame.policies.mapping.make_mapping`.
         """
         mapping = {} if policy_mapping_fn is None else {"policy_mapping_fn": policy_mapping_fn}

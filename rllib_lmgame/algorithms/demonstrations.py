@@ -8,15 +8,15 @@ from typing import Any
 from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import values_of
+from rllib_lmgame.base.limits import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.splits import TRAIN
+from rllib_lmgame.policies.demonstrations import KEY, Demonstration
+from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.game_calls import abandon, call_game, open_session, run_to_end
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.settings.sections.demonstrations import KEY, Demonstration
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
-from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 TRIES = 200
 """Seeds in a row that show nothing new, until there is taken to be no more; in a quarter of them every role has to see

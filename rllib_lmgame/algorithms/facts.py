@@ -9,10 +9,10 @@ from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.plugin import asking
+from rllib_lmgame.base.registry import ENGINES, ESTIMATORS, OBJECTIVES
 from rllib_lmgame.inference.registry import Engine
+from rllib_lmgame.learners.options import GROUP
 from rllib_lmgame.settings.algorithms import PREFERENCES, TOKEN_PPO, WITHOUT_VALUES
-from rllib_lmgame.settings.plugins import ENGINES, ESTIMATORS, OBJECTIVES
-from rllib_lmgame.settings.sections.token_ppo import GROUP
 
 
 class RunFacts:

@@ -38,7 +38,7 @@ from rllib_lmgame.rollouts.records import EpisodeSummary, PlayResult, PlaySettin
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.base import LMGameAlgorithm
-    from rllib_lmgame.settings.sections.league import LeagueOptions
+    from rllib_lmgame.league.options import LeagueOptions
 
 
 class LeaguePlay:

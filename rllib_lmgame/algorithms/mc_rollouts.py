@@ -18,6 +18,7 @@ from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
 from rllib_lmgame.algorithms.selection import overlong_loss
 from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.rollouts.data_selection import OverlongOptions
 from rllib_lmgame.rollouts.plans import Beginning, EpisodePlan, Recording
 from rllib_lmgame.rollouts.records import (
     TURN,
@@ -33,7 +34,6 @@ from rllib_lmgame.rollouts.records import (
     turns_of,
 )
 from rllib_lmgame.rollouts.sources import RolloutError
-from rllib_lmgame.settings.sections.supervised import OverlongOptions
 from rllib_lmgame.telemetry.metrics import VINE_NAMES
 
 logger = logging.getLogger(__name__)

@@ -18,10 +18,10 @@ from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model.files import ModelFiles, model_directory
 from rllib_lmgame.policies.model.gguf_files import is_gguf
+from rllib_lmgame.policies.options import TINY_MODEL
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session, run_to_end
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 
 CORPUS_VARIANTS = 32
 """Ways in which schedules change a game that a tiny model's tokenizer reads texts of, about: each is played 64 times,
@@ -63,7 +63,7 @@ def tiny_corpus(config: LMGameConfig) -> list[str]:
     """Texts of the training games, or of the conversations that are learnt from without any, for a tiny model's
     tokenizer. Raises: ConfigError: if a game cannot be played, or a file not be read.
     """
-    from rllib_lmgame.settings.placeholders import fill_placeholders
+    from rllib_lmgame.base.placeholders import fill_placeholders
 
     corpus: list[str] = []
     with policies_of_run(Policies(tuple(config.language_model_policies()))):

@@ -23,8 +23,8 @@ from rllib_lmgame.base.schedule import (
     typed,
 )
 from rllib_lmgame.envs.registry import options_of
+from rllib_lmgame.policies.options import TalkOptions
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.settings.sections.language_model import TalkOptions
 from rllib_lmgame.telemetry.metrics import unknown_metric
 
 MOST = 1024

@@ -9,8 +9,8 @@ from ray.tune import register_trainable
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.supervised import SupervisedStage
+from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.settings import algorithms as registry
-from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 
 if TYPE_CHECKING:
     from typing import Self
@@ -25,7 +25,7 @@ class LMGameSFTConfig(LMGameConfig):
         super().__init__(algo_class=algo_class or LMGameSFT)
 
     def supervised(self, **options: Any) -> Self:
-        """The supervised learning: :class:`~rllib_lmgame.settings.sections.supervised.SupervisedOptions`."""
+        """The supervised learning: :class:`~rllib_lmgame.datasets.options.SupervisedOptions`."""
         return self.set_section("supervised", options)
 
 

@@ -15,10 +15,10 @@ from typing import Any
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import declared, describe
 from rllib_lmgame.base.schedule import is_meant_as_schedule, is_schedule
+from rllib_lmgame.base.trust import Gate, is_name, is_number
+from rllib_lmgame.rollouts.game_options import GameConfig
 from rllib_lmgame.settings.algorithms import OWN
-from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.rllib import FIELDS, OtherOptions
-from rllib_lmgame.settings.trust import Gate, is_name, is_number
 
 SECTIONS: Mapping[str, type] = {name: group for entry in OWN.values() for name, group in entry.groups.items()}
 """Sections of the configurations of this package's algorithms -> their option groups."""

@@ -5,13 +5,12 @@ option may be another group::
 
     kl: KLOptions | None = option(None, "...")            # kl: {as: reward}, or null
 
-A group with a :func:`tag` has types, and an option can belong to some of them::
+A group with a :func:`tag` may be given as the tag's value alone: ``kl: reward`` is ``kl: {as: reward}``. An option
+that is one of several groups, by their ``type``, is annotated with :class:`Parts`::
 
-    class AggregationOptions(Group):
-        type: str = tag("token_mean", "...", choices=(...))
-        length: int | None = option(None, "...", of=("constant_length",))
+    policy_loss: Annotated[Any, POLICY_LOSSES] = option("clip", "...")     # policy_loss: {type: gspo, clip_low: 3.0e-4}
 
-In YAML: ``aggregation: token_mean`` or ``aggregation: {type: constant_length, length: 512}``. A group that is declared
+A group that is declared
 with ``extra="allow"`` also takes other keys: the arguments of a plug-in, in ``model_extra``.
 """
 
@@ -114,8 +113,6 @@ def option(
     path: bool = False,
     carded: bool = True,
     holds: Holds | None = None,
-    of: tuple[str, ...] = (),
-    needed: bool = False,
     is_tag: bool = False,
 ) -> Any:
     """A field with documentation and limits.
@@ -129,8 +126,6 @@ def option(
         path: Whether it may name a file or directory (:func:`~rllib_lmgame.base.storage.with_absolute_paths`).
         carded: Whether a model card shows it.
         holds: What a mapping or list holds.
-        of: Types of a tagged group that have it; empty: all.
-        needed: Whether these require it.
         is_tag: See :func:`tag`.
     """
     return Field(default, json_schema_extra=Limits(locals(), bounded=True), description=doc)
@@ -196,18 +191,6 @@ class Group(BaseModel):
     def _type_alone(cls, values: Any) -> Any:
         kind = tag_of(cls) if isinstance(values, str) else None
         return {kind: values} if kind else values
-
-    @model_validator(mode="after")
-    def _of_its_type(self) -> Any:
-        """Refuse options of another type of a tagged group, or missing ones; plug-ins check their own."""
-        kind = tag_of(type(self))
-        for key, each in declared(type(self)).items() if kind else ():
-            if each.says.get("needed") and type_of(self) in each.says["of"] and value_at(self, key) is None:
-                raise ConfigError(key, _missing(each))
-            if each.name in self.model_fields_set and not has_option(self, key):
-                of = " or ".join(each.says["of"])
-                raise ConfigError(key, f"has no effect with {kind}: {type_of(self)}; it belongs to {kind}: {of}")
-        return self
 
 
 class Parts(Protocol):
@@ -325,13 +308,6 @@ def type_of(options: Any) -> str:
     return str(value_at(options, kind)) if kind else ""
 
 
-def has_option(options: Any, key: str) -> bool:
-    """Whether the type of a group has an option; a plug-in's may have any."""
-    known, chosen = declared(type(options)), type_of(options)
-    of = known[key].says.get("of") if key in known else ()
-    return key in known and (not of or chosen in of or ":" in chosen)
-
-
 def value_at(options: Any, key: str) -> Any:
     """The value of a dotted key; ``None`` where a group on the way is off, or is a part that has no such option."""
     for part in key.split("."):
@@ -367,7 +343,7 @@ def as_mapping(options: Group, given_only: bool = False) -> dict[str, Any]:
     plugin, own = ":" in type_of(options), dict[str, Any]()
     for key, each in declared(type(options)).items():
         value, said = getattr(options, each.name), each.name in options.model_fields_set
-        if has_option(options, key) and (said or not given_only) and not (plugin and value == each.default):
+        if (said or not given_only) and not (plugin and value == each.default):
             own[key] = as_data(value, given_only or (each.scheduled and isinstance(value, Group)))
     return own | found
 
@@ -425,9 +401,6 @@ def _on_top(base: Any, values: Any) -> Any:
         return values
     options = declared(type(base))
     kept = {key: value_at(base, key) for key in given(base) if key in options} | (base.model_extra or {})
-    chosen = values.get(kind) if kind else None
-    if chosen not in (None, type_of(base)):
-        kept = {key: each for key, each in kept.items() if key in options and not options[key].says.get("of")}
     for key, value in values.items():
         inner = None if key not in options or options[key].scheduled else value_at(base, key)
         other = isinstance(inner, Group) and options[key].parts and _type_in(value, type_of(inner)) != type_of(inner)

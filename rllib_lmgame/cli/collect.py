@@ -15,8 +15,8 @@ from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.options import GAME, OUT_FILE, SPLITS, Option, env_config, env_config_of, parallel, seed, whole
 from rllib_lmgame.cli.playing import PLAYER_OPTIONS, limits_of, player_settings
+from rllib_lmgame.datasets.options import WRITTEN
 from rllib_lmgame.policies.scripted import FORMS
-from rllib_lmgame.settings.sections.supervised import WRITTEN
 
 if TYPE_CHECKING:
     from rllib_lmgame.evaluation.players.settings import PlayerSettings
@@ -109,9 +109,9 @@ def _write(args: argparse.Namespace, settings: PlayerSettings, episodes: Iterabl
 
     from rllib_lmgame.base.group import build
     from rllib_lmgame.datasets.writing import conversations
+    from rllib_lmgame.policies.options import LanguageModelOptions
     from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
     from rllib_lmgame.rollouts.episodes import summarize
-    from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
     talk = build(LanguageModelOptions, settings.sections.get("language_model", {}), "--config.language_model")
     summaries: list[EpisodeSummary] = []

@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, did_you_mean
+from rllib_lmgame.base.limits import CALL_LIMIT_S
 from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.options import Option, env_config, env_config_of, seed
 from rllib_lmgame.cli.playing import PLAYER_OPTIONS, player_settings
 from rllib_lmgame.cli.signals import Terminated
 from rllib_lmgame.policies.scripted import FORMS
-from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig

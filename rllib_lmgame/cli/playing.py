@@ -11,16 +11,16 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.limits import CALL_LIMIT_S
 from rllib_lmgame.base.new_files import out_path
 from rllib_lmgame.cli.options import TRUST, Option, above_0, mapping
-from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 if TYPE_CHECKING:
     from rllib_lmgame.evaluation.players.language_model import LocalModel
     from rllib_lmgame.evaluation.players.settings import PlayerSettings
     from rllib_lmgame.evaluation.recorded import RecordDirectory
+    from rllib_lmgame.rollouts.options import TextRolloutOptions
     from rllib_lmgame.rollouts.records import GameConfig
-    from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 T = TypeVar("T")
 D = TypeVar("D", bound="RecordDirectory")
@@ -85,9 +85,9 @@ def checked(sections: Mapping[str, Any]) -> Mapping[str, Any]:
     """The sections, after validation. Raises: ConfigError: a value is invalid, even if no player reads it."""
     from rllib_lmgame.base.group import Group, build
     from rllib_lmgame.endpoints.settings import EndpointOptions
-    from rllib_lmgame.settings.sections.inference import InferenceOptions
-    from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
-    from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+    from rllib_lmgame.inference.options import InferenceOptions
+    from rllib_lmgame.policies.options import LanguageModelOptions
+    from rllib_lmgame.rollouts.options import TextRolloutOptions
 
     kinds: tuple[type[Group], ...] = (LanguageModelOptions, InferenceOptions, TextRolloutOptions, EndpointOptions)
     for name, kind in zip(SECTIONS, kinds, strict=True):
@@ -98,7 +98,7 @@ def checked(sections: Mapping[str, Any]) -> Mapping[str, Any]:
 def limits_of(settings: PlayerSettings) -> TextRolloutOptions:
     """Limits of an episode, from ``--config``."""
     from rllib_lmgame.base.group import build
-    from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+    from rllib_lmgame.rollouts.options import TextRolloutOptions
 
     return build(TextRolloutOptions, settings.sections.get("text_rollouts", {}), "--config.text_rollouts")
 

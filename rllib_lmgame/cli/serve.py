@@ -14,11 +14,11 @@ from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import check_free, in_address, is_loopback, listen
+from rllib_lmgame.base.limits import CALL_LIMIT_S
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.game_list import FORM, listed, named_games
 from rllib_lmgame.cli.options import HOST, PORT, OneOf, Option, Section, above_0, env_config, env_config_of, whole
 from rllib_lmgame.cli.playing import PLAYER_OPTIONS, local_model
-from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 STOP_S = 5.0
 LONGEST_TOKEN = 4096

@@ -7,9 +7,9 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rllib_lmgame.datasets.preference_options import DPOOptions
 from rllib_lmgame.rollouts.episodes import module_of_agent
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, TURN, turns_of
-from rllib_lmgame.settings.sections.preferences import DPOOptions
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode

@@ -16,6 +16,7 @@ import numpy as np
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.datasets.pairs import Candidate, choose_pairs, has_choice, parted, side_of
+from rllib_lmgame.datasets.preference_options import DPOOptions
 from rllib_lmgame.datasets.readers.chat import ChatExample, read_pair
 from rllib_lmgame.datasets.replay import ReplayRunner, replay
 from rllib_lmgame.datasets.sft import (
@@ -28,7 +29,6 @@ from rllib_lmgame.datasets.sft import (
 )
 from rllib_lmgame.policies.chat.chat_datasets import LearntTurn
 from rllib_lmgame.rollouts.records import played_parts
-from rllib_lmgame.settings.sections.preferences import DPOOptions
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode

@@ -13,15 +13,15 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.adapters import MAX_REWARD
 from rllib_lmgame.envs.contract.infos import plain_info
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
+from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.policies.scripted import SolverPlayer
 from rllib_lmgame.rollouts.episodes import level_in, to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import run_to_end
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan
 from rllib_lmgame.rollouts.play import play_episode
 from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, take_seats
 from rllib_lmgame.rollouts.seats import ExpertReplies, LanguageModelSeat
-from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode

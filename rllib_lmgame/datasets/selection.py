@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.settings.sections.supervised import SupervisedOptions
+from rllib_lmgame.datasets.options import SupervisedOptions
 
 
 class Facts(NamedTuple):

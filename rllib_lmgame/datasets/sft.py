@@ -13,6 +13,7 @@ import numpy as np
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.datasets.files import Numbered, files_of, records_of
+from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.datasets.readers.chat import AUTO, LOG, ChatExample, form_of, read_record
 from rllib_lmgame.datasets.replay import RecordedSession, ReplayRunner, recorded_session, replay
 from rllib_lmgame.datasets.selection import Facts, choose
@@ -21,7 +22,6 @@ from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.template import TemplateError
 from rllib_lmgame.rollouts.episodes import episode_of_texts
 from rllib_lmgame.rollouts.records import Trajectory, Turn
-from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode

@@ -8,8 +8,8 @@ from typing import Any
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.chat_datasets import ASSISTANT, SYSTEM, USER
 from rllib_lmgame.policies.chat.messages import MessageConversation
+from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.episodes import level_in
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 Message = dict[str, Any]
 _SHAREGPT = {SYSTEM: SYSTEM, USER: "human", ASSISTANT: "gpt"}

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.settings.sections.language_model import ENDPOINT as ENDPOINT
 
 KNOWN_KEYS = {"api.openai.com": "OPENAI_API_KEY"}
 """Hosts with a well-known variable for the key, which is sent to no other host."""
+
+ENDPOINT = "openai:"
+"""Begins what names a model behind an endpoint."""
+HUGGING_FACE = "hf:"
+"""Before a model's name or directory, where it stands among other things."""
 
 _FORM = re.compile(rf"{ENDPOINT}(?P<model>\S+?)@(?P<url>https?://[^#\s]+)(?:#(?P<variable>\S*))?")
 

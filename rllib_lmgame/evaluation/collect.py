@@ -9,10 +9,10 @@ from functools import partial
 
 from rllib_lmgame.rollouts.collect import plans_of
 from rllib_lmgame.rollouts.game_calls import opened
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.play import PlayedPlans, Sessions, first_error, play_many
 from rllib_lmgame.rollouts.players import Player, take_seats
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 AT_ONCE = 64
 """Plans that are played to their ends before the next ones begin."""

@@ -27,12 +27,12 @@ from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, numbered_records
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions, play_one
 from rllib_lmgame.rollouts.players import Player, take_seats
 from rllib_lmgame.rollouts.records import Failure, GameConfig
 from rllib_lmgame.rollouts.seats import Seat
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 FAILURES_FILE = "failures.jsonl"
 MAX_SETTINGS_BYTES = 4_000_000

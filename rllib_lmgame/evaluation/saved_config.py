@@ -19,11 +19,11 @@ from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.base.storage import expanded
+from rllib_lmgame.base.trust import Gate, is_name
 from rllib_lmgame.policies.model.files import ModelFiles, code_problem, model_problem
+from rllib_lmgame.policies.options import LANGUAGE_MODEL, TINY_MODEL
 from rllib_lmgame.settings.algorithms import PPO, AlgorithmEntry, find_entry
 from rllib_lmgame.settings.run import OVERRIDES
-from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, TINY_MODEL
-from rllib_lmgame.settings.trust import Gate, is_name
 
 GATE = Gate(
     "a checkpoint",

@@ -61,8 +61,8 @@ from rllib_lmgame.experiments.run.resume import (
 from rllib_lmgame.experiments.search.schedulers import make_scheduler, make_searcher
 from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.experiments.spec import stopping_criteria
+from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.telemetry.trial_names import settings_name, trial_settings
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from rllib_lmgame.base.group import Group, tag
 from rllib_lmgame.base.plugin import import_path
-from rllib_lmgame.settings.plugins import ENGINES, check_call, check_methods
-from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.base.registry import ENGINES, check_call, check_methods
+from rllib_lmgame.inference.options import InferenceOptions
 
 INSTALL_VLLM = {
     "gpu": "uv pip install -c constraints.txt '.[gpu]'  # in a checkout",

@@ -12,11 +12,11 @@ from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.league.matches import Match, Table, deal_matches
 from rllib_lmgame.league.matchmaking import Standing, draw_member, draw_past, drawn
 from rllib_lmgame.league.members import Member, leaving, member_name, member_of, policies_of
+from rllib_lmgame.league.options import ExploiterOptions, LeagueOptions
 from rllib_lmgame.league.payoffs import Payoffs
 from rllib_lmgame.measures.ratings import bradley_terry
 from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.records import EpisodeSummary
-from rllib_lmgame.settings.sections.league import ExploiterOptions, LeagueOptions
 
 
 def policies_gone(state: Mapping[str, Any], policies: Iterable[str]) -> list[str]:

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rllib_lmgame.league.members import Member
+from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, deal_games, stable_seed
 from rllib_lmgame.rollouts.sources import AgentMapper, Roles
-from rllib_lmgame.settings.sections.league import LeagueOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from rllib_lmgame.league.members import Member
 from rllib_lmgame.rollouts.plans import stable_seed
 
 if TYPE_CHECKING:
-    from rllib_lmgame.settings.sections.league import LeagueOptions
+    from rllib_lmgame.league.options import LeagueOptions
 
 KEY = "config.league.matchmaking"
 

@@ -21,8 +21,8 @@ from rllib_lmgame.base.json_files import count_of, mapping_of, number_of, read_m
 from rllib_lmgame.learners.engines.reference import AdapterReference, Reference, WeightAverage, frozen_copy
 from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
 from rllib_lmgame.learners.objectives.base import StepCounts
+from rllib_lmgame.learners.options import LEAST_TOKENS, MOST_TOKENS, InitialReference
 from rllib_lmgame.learners.weights import STATE_FILE, critic_difference
-from rllib_lmgame.settings.sections.token_ppo import LEAST_TOKENS, MOST_TOKENS, InitialReference
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rllib_lmgame.settings.sections.token_ppo import LEAST_TOKENS, MOST_TOKENS
+from rllib_lmgame.learners.options import LEAST_TOKENS, MOST_TOKENS
 
 CPU_ACTIVATIONS = 2 * 2**30
 """Bytes of activations on a CPU whose other use is not known."""

@@ -9,8 +9,8 @@ from typing import Any
 from rllib_lmgame.base.group import with_changes
 from rllib_lmgame.base.threads import AUTO
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, default_tokens, kept_per_token, layer_of, number_of
-from rllib_lmgame.settings.sections.teacher import TeacherOptions
-from rllib_lmgame.settings.sections.token_ppo import WARMUP_STEPS_AFTER_SUPERVISION, FitWarmup, TokenPPOOptions
+from rllib_lmgame.learners.options import WARMUP_STEPS_AFTER_SUPERVISION, FitWarmup, TokenPPOOptions
+from rllib_lmgame.learners.teacher_options import TeacherOptions
 
 _SEED_STRIDE = 1_000_003
 _FOLLOWING = {

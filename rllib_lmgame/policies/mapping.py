@@ -26,9 +26,9 @@ from typing import Any
 from rllib_lmgame.base.errors import ConfigError, did_you_mean, nearest
 from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.plugin import import_path
+from rllib_lmgame.base.registry import check_call
+from rllib_lmgame.policies.options import LEAGUE
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS
-from rllib_lmgame.settings.plugins import check_call
-from rllib_lmgame.settings.sections.league import LEAGUE
 
 MappingFn = Callable[..., str]
 

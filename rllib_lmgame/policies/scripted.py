@@ -7,10 +7,10 @@ from typing import ClassVar, Protocol
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.plugin import import_path
-from rllib_lmgame.endpoints.address import ENDPOINT
+from rllib_lmgame.base.registry import check_call, check_methods, made
+from rllib_lmgame.endpoints.address import ENDPOINT, HUGGING_FACE
 from rllib_lmgame.envs.contract.session import GameSession, Observation
-from rllib_lmgame.settings.plugins import check_call, check_methods, made
-from rllib_lmgame.settings.sections.language_model import HUGGING_FACE, LANGUAGE_MODEL
+from rllib_lmgame.policies.options import LANGUAGE_MODEL
 
 
 class ScriptedPlayer(Protocol):

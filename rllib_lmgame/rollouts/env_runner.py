@@ -22,18 +22,22 @@ from ray.rllib.utils.checkpoints import Checkpointable
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
+from rllib_lmgame.base.limits import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
+from rllib_lmgame.policies.options import LANGUAGE_MODEL, LIMITS, LanguageModelOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.engine_judge import AS_ASKED, EngineAnswers
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.episode_sample import SAMPLE_BYTES, chosen, thin
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.game_calls import abandon, close_games, run_to_end
+from rllib_lmgame.rollouts.game_options import shares_of
 from rllib_lmgame.rollouts.hooks import Hooks
+from rllib_lmgame.rollouts.options import EPISODES_OF_SAMPLE
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.play import GameInPlay, PlayedEpisode, PlayedPlans, Sessions, first_error, play_many
 from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies, sampled_in, take_seats
@@ -41,9 +45,6 @@ from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig, PlayResult, Pl
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import ExpertReplies, ReplySource, Seat
 from rllib_lmgame.rollouts.sources import AgentMapper
-from rllib_lmgame.settings.sections.games import shares_of
-from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LIMITS, LanguageModelOptions
-from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S, EPISODES_OF_SAMPLE
 from rllib_lmgame.telemetry.phases import GAMES, Share, telling
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import Any
 
 from rllib_lmgame.rollouts.episode_log import TOKENS
 from rllib_lmgame.rollouts.episodes import own_return, summarize
+from rllib_lmgame.rollouts.options import EPISODES_OF_SAMPLE
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode
-from rllib_lmgame.settings.sections.text_rollouts import EPISODES_OF_SAMPLE
 
 SAMPLE_BYTES = 500_000_000
 """Most bytes of a trial's sample of episodes, and of the token data of its updates."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.limits import CALL_LIMIT_S
 from rllib_lmgame.base.step_timer import WaitedTooLong, clocked
 from rllib_lmgame.base.text import in_words, one_line
 from rllib_lmgame.envs.contract.session import GameSession
@@ -24,7 +25,6 @@ from rllib_lmgame.envs.registry import game_spec, make_session
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
-from rllib_lmgame.settings.sections.supervised import spare_groups
+from rllib_lmgame.policies.options import LANGUAGE_MODEL
+from rllib_lmgame.rollouts.data_selection import spare_groups
 
 if TYPE_CHECKING:
     import numpy as np

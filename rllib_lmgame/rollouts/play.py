@@ -29,13 +29,13 @@ from rllib_lmgame.base.text import in_words
 from rllib_lmgame.envs.contract.infos import plain_info
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.policies.demonstrations import KEY
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, Race, stable_seed
 from rllib_lmgame.rollouts.records import Failure, GameConfig, TurnNumbers
 from rllib_lmgame.rollouts.restarts import restart_mismatch
 from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat, OutOfTokens, Seat
-from rllib_lmgame.settings.sections.demonstrations import KEY
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 logger = logging.getLogger(__name__)
 

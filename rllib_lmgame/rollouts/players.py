@@ -12,10 +12,14 @@ from typing import Any, Self
 
 from rllib_lmgame.base.text import in_words
 from rllib_lmgame.envs.contract.session import GameSession, Observation
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.format import ChatFormat
+from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, ScriptedPlayer, make_scripted_player
 from rllib_lmgame.rollouts.game_calls import RaisedError, catching, in_daemon_thread
+from rllib_lmgame.rollouts.game_options import GameConfig
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.program_seats import ProgramSeat
 from rllib_lmgame.rollouts.restarts import RecordedPlayer, RecordedReplies
@@ -29,10 +33,6 @@ from rllib_lmgame.rollouts.seats import (
     Seat,
     scripted_move,
 )
-from rllib_lmgame.settings.sections.games import GameConfig
-from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 
 class Player(ABC):

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import AllowedTokens
+from rllib_lmgame.rollouts.game_options import GameConfig as GameConfig
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignments, EpisodePlan
-from rllib_lmgame.settings.sections.games import GameConfig as GameConfig
-from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.policies.mapping import MappingFn
 from rllib_lmgame.policies.model.files import ModelFiles
+from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, PlayerOptions
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 
 class RunnerConfig(Protocol):

@@ -21,9 +21,9 @@ from rllib_lmgame.inference.protocol import (
 )
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation, Prompt
 from rllib_lmgame.policies.scripted import ScriptedPlayer
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.records import Turn
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 Generate = Callable[[GenerationRequest], Awaitable[Generation]]
 

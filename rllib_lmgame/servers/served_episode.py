@@ -18,12 +18,12 @@ from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.text import shown, without_paths
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions, play_one
 from rllib_lmgame.rollouts.players import Scripted, seat_seed
 from rllib_lmgame.rollouts.records import Failure, GameConfig
 from rllib_lmgame.rollouts.seats import GameCall, Seat
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 REMOTE = "remote"
 """Stands for the client in place of a player."""

@@ -21,16 +21,17 @@ from aiohttp.typedefs import Handler
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import open_to_all
+from rllib_lmgame.base.limits import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.splits import SPLIT_CHOICES
 from rllib_lmgame.envs.registry import game_spec, options_of
 from rllib_lmgame.rollouts.game_calls import abandon, open_session
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import Sessions
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.servers.served_episode import GameLostError, Seating, ServedEpisode, View, seated
-from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S, TextRolloutOptions
 
 MOST_BYTES = 1 << 18
 """Of one message: the longest reply that a game reads, in any way to write it, is shorter."""

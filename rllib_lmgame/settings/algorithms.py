@@ -15,23 +15,20 @@ from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.plugin import import_path
-from rllib_lmgame.settings.sections.action_values import (
-    ExpectileValueOptions,
-    ReturnValueOptions,
-    TargetValueOptions,
-)
+from rllib_lmgame.base.trust import is_name
+from rllib_lmgame.datasets.options import SupervisedOptions
+from rllib_lmgame.datasets.preference_options import DPOOptions
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.league.options import LeagueOptions
+from rllib_lmgame.learners.action_value_options import ExpectileValueOptions, ReturnValueOptions, TargetValueOptions
+from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.learners.teacher_options import TeacherOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
+from rllib_lmgame.rollouts.data_selection import DataSelectionOptions
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.settings.sections.async_rollouts import AsyncRolloutOptions
 from rllib_lmgame.settings.sections.evolution import EvolutionOptions
-from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
-from rllib_lmgame.settings.sections.league import LeagueOptions
-from rllib_lmgame.settings.sections.preferences import DPOOptions
 from rllib_lmgame.settings.sections.rllib import FLAT_KEYS
-from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
-from rllib_lmgame.settings.sections.teacher import TeacherOptions
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
-from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
-from rllib_lmgame.settings.trust import is_name
 from rllib_lmgame.telemetry.metrics import (
     ACTION_VALUE_NAMES,
     CRITIC_NAMES,

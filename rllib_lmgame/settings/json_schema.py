@@ -86,26 +86,7 @@ def of_group(group: type, *, search: bool = True) -> Schema:
     }
     if missing := [key for key, each in options.items() if each.default is REQUIRED]:
         schema["required"] = missing
-    if by_type := list(_by_type(group)):
-        schema["allOf"] = by_type
     return schema
-
-
-def _by_type(group: type) -> Iterator[Schema]:
-    """What each type of a group has alone; a plug-in's may have any option."""
-    kind, owners = tag_of(group), {each.says.get("of") or () for each in declared(group).values()}
-    for owner in sorted(owners - {()}):
-        own = {key: each for key, each in declared(group).items() if each.says.get("of") == owner}
-        another = {"type": "string", "pattern": "^[^:]*$", "not": {"enum": list(owner)}}
-        yield {
-            "if": {"properties": {kind: another}, "required": [kind]},
-            "then": {"properties": dict.fromkeys(own, False)},
-        }
-        if needed := [key for key, each in own.items() if each.says.get("needed")]:
-            yield {
-                "if": {"properties": {kind: {"enum": list(owner)}}, "required": [kind]},
-                "then": {"required": needed},
-            }
 
 
 def _of_option(each: Option, search: bool) -> Schema:
@@ -123,8 +104,7 @@ def _of_option(each: Option, search: bool) -> Schema:
         forms.append(SCHEDULE)
     if search:
         forms.append(SEARCH_SPACE)
-    of, default = each.says.get("of"), each.default
-    doc = (f"Of {' and '.join(of)}. " if of else "") + str(each.says.get("doc", ""))
+    doc, default = str(each.says.get("doc", "")), each.default
     if each.group is not None and default is not None:
         default = as_mapping(default)
     said = {} if default is REQUIRED else {"default": list(default) if isinstance(default, tuple) else default}

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rllib_lmgame.base.errors import did_you_mean
+from rllib_lmgame.league.options import is_league
+from rllib_lmgame.rollouts.data_selection import groups_needed, share_of_groups, spare_groups
 from rllib_lmgame.settings.algorithms import ACTION_VALUES
 from rllib_lmgame.settings.run import RunConfig
-from rllib_lmgame.settings.sections.league import is_league
-from rllib_lmgame.settings.sections.supervised import groups_needed, share_of_groups, spare_groups
 
 
 class Broken(NamedTuple):

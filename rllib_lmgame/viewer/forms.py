@@ -12,14 +12,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rllib_lmgame.datasets.options import MESSAGES
 from rllib_lmgame.datasets.readers.chat import FORMS, LOG, SPEAKERS, form_of
 from rllib_lmgame.evaluation.comparison.files import KEY as EVALUATED
 from rllib_lmgame.evaluation.tournament.results import payoffs_of
 from rllib_lmgame.policies.chat.chat_datasets import ASSISTANT, SYSTEM, Message
+from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.rollouts.episode_log import ALWAYS_THERE, TOKEN_COLUMNS
 from rllib_lmgame.rollouts.episodes import level_in
-from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
-from rllib_lmgame.settings.sections.supervised import MESSAGES
 
 COLUMNS = dict(zip(TOKEN_COLUMNS, ("old", "advantages", "entropy", "values", "ref", "weight"), strict=True))
 """Column of the token log -> its name in a turn."""

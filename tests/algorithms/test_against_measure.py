@@ -16,21 +16,21 @@ from rllib_lmgame.algorithms.measuring.against import Against
 from rllib_lmgame.algorithms.measuring.measures import AskedPolicies, measured_columns
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.trust import Gate
 from rllib_lmgame.envs.games.duels.connect_four_search import Grid, best_columns
 from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopReason
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.measures.tic_tac_toe import chances, decisions, minimax_player, uniform_player
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
+from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts import game_calls
 from rllib_lmgame.rollouts.batch_inference import Answer, NoRoom, NotAnswered
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
-from rllib_lmgame.settings.trust import Gate
 
 LET_GO = threading.Event()
 TIC_TAC_TOE, CONNECT_FOUR = GameConfig(env="lmgame/TicTacToe-v0"), GameConfig(env="lmgame/ConnectFour-v0")

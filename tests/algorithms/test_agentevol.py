@@ -13,10 +13,10 @@ from episode_parts import episode_of, part_of
 from rllib_lmgame.algorithms import supervised
 from rllib_lmgame.algorithms.agentevol import LMGameAgentEvol, LMGameAgentEvolConfig
 from rllib_lmgame.algorithms.supervised import SupervisedStage
+from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.envs.support.item_order import item_of_seed
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.records import PlayResult, Trajectory, Turn, played_parts, trajectory_of
-from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 
 LIST = {"env": "agentgym:textcraft", "env_config": {"url": "http://127.0.0.1:9", "ids": "0-99"}}
 SOKOBAN = {"env": "lmgame/Sokoban-v0"}

@@ -12,7 +12,7 @@ from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.model.tiny import build_tiny_model
-from rllib_lmgame.settings.sections.language_model import LoraOptions
+from rllib_lmgame.policies.options import LoraOptions
 
 WORDS = ["red green blue red green blue", "one two three one two three"]
 

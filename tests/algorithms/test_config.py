@@ -20,6 +20,7 @@ from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.group import declared, walk, with_changes
 from rllib_lmgame.base.plugin import import_path
+from rllib_lmgame.base.registry import Registry
 from rllib_lmgame.base.schedule import ScheduleOptions
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.registry import make_session
@@ -30,12 +31,11 @@ from rllib_lmgame.inference.registry import Transformers
 from rllib_lmgame.learners.advantages import Estimator
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.objectives import PPOObjective
+from rllib_lmgame.learners.options import ImportanceSamplingOptions, KLOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.settings.algorithms import OWN
-from rllib_lmgame.settings.plugins import Registry
 from rllib_lmgame.settings.run import read
 from rllib_lmgame.settings.sections.rllib import INSTEAD, OTHER_NAMES, TAKEN, EvaluationOptions
-from rllib_lmgame.settings.sections.token_ppo import ImportanceSamplingOptions, KLOptions
 from tests.envs.broken_games import Counting
 
 TWO_TRAINED = {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"}

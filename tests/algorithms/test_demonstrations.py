@@ -14,11 +14,11 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract import InvalidAction, TextGame
 from rllib_lmgame.envs.contract.splits import TRAIN, split_of_digest
+from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.play import GameInPlay
 from rllib_lmgame.rollouts.players import Scripted, take_seats
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 SUMS = {"families": ["arithmetic"], "difficulty": [1, 1], "max_turns": 1, "split": "test"}
 MATH = GameConfig(env="lmgame/MathReasoning-v0", env_config=SUMS)

@@ -19,6 +19,7 @@ from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, push_
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineDeadError, InferenceEngine
 from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
@@ -28,7 +29,6 @@ from rllib_lmgame.learners.process_group import OtherLearnerError, ProcessGroup
 from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of
 from rllib_lmgame.policies.model.files import ModelFiles
-from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 NCCL = {
     "inference": {"engine": "vllm", "weight_transport": "nccl", "num_gpus_per_engine": 1},

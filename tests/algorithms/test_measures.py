@@ -9,12 +9,12 @@ from rllib_lmgame.algorithms.measuring.exploitability import Exploitability
 from rllib_lmgame.algorithms.measuring.measures import load_measure, measure_policies, measured_columns, profiles
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.registry import MEASURES
+from rllib_lmgame.base.trust import Gate
 from rllib_lmgame.inference.serving import client
 from rllib_lmgame.rollouts.batch_inference import Answer, NotAnswered
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.sources import AgentMapper
-from rllib_lmgame.settings.plugins import MEASURES
-from rllib_lmgame.settings.trust import Gate
 
 KUHN = {"env": "lmgame/KuhnPoker-v0", "env_config": {}}
 

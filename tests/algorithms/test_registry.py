@@ -12,6 +12,7 @@ from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.facts import RunFacts
 from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.evaluation.saved_config import algorithm_of, of_a_stranger
 from rllib_lmgame.experiments.checks.algorithms import resolve_algorithm
 from rllib_lmgame.settings.algorithms import (
@@ -27,7 +28,6 @@ from rllib_lmgame.settings.algorithms import (
     known_entry,
     reference,
 )
-from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 
 
 class OtherLoop(LMGamePPO):

@@ -22,14 +22,10 @@ from rllib_lmgame.algorithms.selection import (
     punish_overlong,
 )
 from rllib_lmgame.envs.support.item_order import item_of_seed
+from rllib_lmgame.rollouts.data_selection import DataSelectionOptions, NormalizeRewardsOptions, OverlongOptions
 from rllib_lmgame.rollouts.item_order import ItemOrder, passes
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, Trajectory, Turn
-from rllib_lmgame.settings.sections.supervised import (
-    DataSelectionOptions,
-    NormalizeRewardsOptions,
-    OverlongOptions,
-)
 
 few = settings(max_examples=50)
 rewards = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=3)

@@ -21,8 +21,8 @@ from rllib_lmgame.cli import main
 from rllib_lmgame.cli.game_list import listed, named_games
 from rllib_lmgame.envs.registry import load_factory, options_of, own_games
 from rllib_lmgame.experiments.spec import ExperimentOptions
+from rllib_lmgame.policies.options import PlayerOptions
 from rllib_lmgame.settings.algorithms import OWN
-from rllib_lmgame.settings.sections.language_model import PlayerOptions
 
 MINE = """
 from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe

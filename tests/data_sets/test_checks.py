@@ -15,7 +15,7 @@ from rllib_lmgame.cli.main import main
 from rllib_lmgame.data_sets.fetch import fetch
 from rllib_lmgame.envs.registry import made_up_levels
 from rllib_lmgame.evaluation import learning_report as report
-from rllib_lmgame.settings.sections.games import GameConfig
+from rllib_lmgame.rollouts.game_options import GameConfig
 
 RUN = {
     "tiny": {

@@ -17,6 +17,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
 from rllib_lmgame.datasets import sft
 from rllib_lmgame.datasets.files import files_of, records_of
+from rllib_lmgame.datasets.options import CONVERSATIONS, WRITTEN, SupervisedOptions
 from rllib_lmgame.datasets.readers import chat as readers
 from rllib_lmgame.datasets.readers.chat import read_record
 from rllib_lmgame.datasets.replay import replay
@@ -25,12 +26,11 @@ from rllib_lmgame.datasets.sft import SFTDataset, read_all
 from rllib_lmgame.datasets.writing import FORMS, conversations
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.policies.chat.chat_datasets import Message, TranscriptWriter
+from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import episode_record
 from rllib_lmgame.rollouts.records import played_parts, trajectory_of
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
-from rllib_lmgame.settings.sections.supervised import CONVERSATIONS, WRITTEN, SupervisedOptions
 
 MESSAGES = [
     {"role": "system", "content": "Add."},

@@ -22,6 +22,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from rllib_lmgame.algorithms.grpo import LMGameGRPOConfig
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.registry import ESTIMATORS
 from rllib_lmgame.cli.main import make_parser
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.experiments.checks.algorithms import check_callbacks
@@ -30,11 +31,10 @@ from rllib_lmgame.experiments.checks.outside import stand_in_for_missing
 from rllib_lmgame.experiments.spec import Source, make_spec
 from rllib_lmgame.learners.losses.policy import PolicyTerms
 from rllib_lmgame.policies.model.tiny import build_tiny_model
+from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.batch_inference import Answer
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.settings.plugins import ESTIMATORS
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

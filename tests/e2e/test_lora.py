@@ -246,7 +246,7 @@ def test_an_adapter_for_another_base_is_refused(make_config: Any, tmp_path: Path
     from transformers import AutoModelForCausalLM
 
     from rllib_lmgame.policies.model.adapters import Adapters
-    from rllib_lmgame.settings.sections.language_model import LoraOptions
+    from rllib_lmgame.policies.options import LoraOptions
 
     base, other, wider = qwen_like(seed=0), qwen_like(seed=1), qwen_like(hidden_size=192)
     model = AutoModelForCausalLM.from_pretrained(base)

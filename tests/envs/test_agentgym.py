@@ -24,11 +24,11 @@ from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.games.adapted.agentgym.instructions import CALLS, RULES
 from rllib_lmgame.envs.games.adapted.agentgym.tasks import TASKS
 from rllib_lmgame.envs.registry import game_spec, games, make_game, make_session
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import Sessions, play_many
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import Seat
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 TYPED = {
     "webshop": "click[buy {item}]",

@@ -32,12 +32,12 @@ from rllib_lmgame.envs.support.retrieval.client import HttpRetriever, RetrieverE
 from rllib_lmgame.envs.support.retrieval.dense import DenseRetriever, Keys, load_faiss, open_index, write_index
 from rllib_lmgame.envs.support.retrieval.encoder import Encoder
 from rllib_lmgame.envs.support.retrieval.passages import Passage, PassageFile, chunks
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import Sessions, play_many
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import Seat
 from rllib_lmgame.servers.retriever import RetrieverServer, _Request
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 WORDS = re.findall(
     r"\w+", "oslo rome paris river capital of italy norway france old new town lake north king bridge the is a"

@@ -29,8 +29,8 @@ from rllib_lmgame.evaluation.players.naming import make_players
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.tournament.run import Outcome, Tournament, play_tournament
 from rllib_lmgame.policies.chat.messages import MessageConversation
+from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 OPTIONS = EndpointOptions(attempts=3, first_wait_s=0.001, longest_wait_s=0.01, max_answer_bytes=4096)

@@ -11,14 +11,14 @@ import pytest
 
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.base.registry import REPORTS
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, evaluate_checkpoint
 from rllib_lmgame.evaluation.learning_report import episode_text, outcome_table, success_table
 from rllib_lmgame.experiments.results.outcome import load_report
 from rllib_lmgame.policies.model.export import save_tokenizer
+from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.records import Failure, GameConfig, PlayResult
 from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.settings.plugins import REPORTS
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 
 def test_no_episode_played_is_an_error_with_its_cause() -> None:
@@ -71,9 +71,7 @@ def test_replies_are_sampled_as_in_the_evaluation_during_training(
     monkeypatch: pytest.MonkeyPatch, evaluation: dict[str, Any], asked: float | None, played: float | None
 ) -> None:
     written = (
-        LMGamePPOConfig()
-        .update_from_dict({"env": "lmgame/Maze-v0", "evaluation_config": evaluation})
-        .run.as_yaml()
+        LMGamePPOConfig().update_from_dict({"env": "lmgame/Maze-v0", "evaluation_config": evaluation}).run.as_yaml()
     )
     config, seen = LMGamePPOConfig().update_from_dict(written), []
 

@@ -12,7 +12,7 @@ from rllib_lmgame.evaluation.players import engines, naming
 from rllib_lmgame.evaluation.players.language_model import LocalModel, hugging_face_player
 from rllib_lmgame.evaluation.players.naming import make_players
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
-from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.inference.options import InferenceOptions
 
 
 class Replies:

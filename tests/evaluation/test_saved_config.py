@@ -25,7 +25,7 @@ from rllib_lmgame.evaluation.players.naming import make_players
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import of_a_stranger, open_checkpoint, read_config
 from rllib_lmgame.policies.model.adapters import Adapters
-from rllib_lmgame.settings.sections.language_model import LoraOptions
+from rllib_lmgame.policies.options import LoraOptions
 
 BY_PATH = "rllib_lmgame.envs.games.grids.sokoban:Sokoban"
 GAME = '{"env": "lmgame/Sokoban-v0"}'

@@ -14,9 +14,9 @@ from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.contract.base import TextGameOptions
 from rllib_lmgame.envs.registry import options_of, own_games
 from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
+from rllib_lmgame.policies.options import TinyModelOptions
+from rllib_lmgame.rollouts.game_options import GameConfig
 from rllib_lmgame.settings.algorithms import OWN
-from rllib_lmgame.settings.sections.games import GameConfig
-from rllib_lmgame.settings.sections.language_model import TinyModelOptions
 from rllib_lmgame.settings.sections.rllib import EvaluationOptions, RLlibOptions
 from tests.experiments.test_check import GAME, STOCK, check
 
@@ -63,7 +63,7 @@ def test_numbers_that_make_sense_are_taken() -> None:
 
 
 def test_functions_of_others_take_any_number() -> None:
-    from rllib_lmgame.settings.plugins import check_arguments
+    from rllib_lmgame.base.registry import check_arguments
 
     def theirs(project: int = 0, *, sizes: list[float] | None = None) -> None:
         """Of somebody else."""

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import numpy as np
 import pytest
 
+from rllib_lmgame.base import registry as plugins
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import limits
-from rllib_lmgame.settings import plugins
-from rllib_lmgame.settings.plugins import Registry, check_arguments
+from rllib_lmgame.base.registry import Registry, check_arguments
 
 PAIR = np.zeros(2)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.inference.options import InferenceOptions
 
 HERE = str(Path(__file__).parent)
 sys.path.insert(0, HERE)

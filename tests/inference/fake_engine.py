@@ -13,10 +13,10 @@ import numpy as np
 
 from rllib_lmgame.inference.engines.core import Core
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.inference.registry import Engine
 from rllib_lmgame.policies.model.files import ADAPTER_FILES
-from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 BAD = 13
 """A prompt token that the fake backend breaks on."""

@@ -16,11 +16,11 @@ from inference_reference import CONTEXT, STOP, generate_all, requests
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, WeightUpdateError
 from rllib_lmgame.inference.weights import pack_state, unpack_state
 from rllib_lmgame.policies.model.action_values import FILE, PREFIX, Layers, PlayedValues, load_values
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
-from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 BETA = 3.0
 

@@ -15,10 +15,10 @@ import pytest
 from inference_reference import CONTEXT, STOP, VOCAB, ask, requests, sound, state_of
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason, WeightUpdateError
 from rllib_lmgame.inference.serving.client import EngineClient
 from rllib_lmgame.inference.weights import pack_state, state_checksum
-from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 ray = pytest.importorskip("ray")
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from rllib_lmgame.inference.engines import vllm_engine
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.serving import actor
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
-from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 
 @pytest.mark.parametrize(("gpus", "most"), [(0.4, 1), (1, 3), (0, 3)])

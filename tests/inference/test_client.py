@@ -15,11 +15,11 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from ray.rllib.core.rl_module import validate_module_id
 
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import Generation, StopReason, WeightUpdateError
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
 from rllib_lmgame.inference.serving.client import AffinityRouter, EngineClient, address, engine_of
 from rllib_lmgame.inference.weights import pack_state
-from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 TIMEOUT_S = 120.0
 BUNDLE = pack_state({"w": np.ones(3, np.float32)}, 5)

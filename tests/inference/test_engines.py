@@ -33,6 +33,7 @@ from rllib_lmgame.algorithms.cluster.engines import adapter_arguments
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.engines import vllm_engine as vllm_engine_module
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import (
     GenerationRequest,
     SamplingSpec,
@@ -46,7 +47,6 @@ from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.policies.model.batch_layout import Layout
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.rollouts.records import Trajectory, Turn
-from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 SPECS = {
     "plain": SamplingSpec(12, stop_token_ids=(STOP,)),

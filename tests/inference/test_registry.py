@@ -25,9 +25,9 @@ from rllib_lmgame.inference.engines.vllm_engine import (
     _engine_args,
     _unused_by_transformers,
 )
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.registry import Engine
 from rllib_lmgame.inference.serving.actor import EngineSpec, make_engine
-from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 
 class Mine(ThreadedEngine):

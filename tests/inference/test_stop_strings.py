@@ -125,7 +125,7 @@ def test_an_engine_without_a_tokenizer_says_so(model_dir: str, tmp_path: Path) -
     import asyncio
 
     from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
-    from rllib_lmgame.settings.sections.inference import InferenceOptions
+    from rllib_lmgame.inference.options import InferenceOptions
 
     options, missing = InferenceOptions(engine="transformers"), str(tmp_path / "none")
     engine = TransformersEngine(model_dir, options, context_length=64, tokenizer=missing)

@@ -12,11 +12,11 @@ import pytest
 from fake_engine import BAD, FAKE, FakeCore, request
 
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineDeadError, Generation, StopReason, WeightUpdateError
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
 from rllib_lmgame.inference.weights import AdapterBundle, WeightBundle, pack_state
 from rllib_lmgame.policies.model.files import ADAPTER_FILES
-from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 TIMEOUT_S = 120.0
 

@@ -17,14 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.trust import Gate
 from rllib_lmgame.league.league import League
 from rllib_lmgame.league.matches import Match, Table, assign_engines, deal_matches
 from rllib_lmgame.league.matchmaking import Latest, Standing, draw_member, drawn, exploited_by
 from rllib_lmgame.league.members import Member, leaving
+from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.league.payoffs import Payoffs
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
-from rllib_lmgame.settings.sections.league import LeagueOptions
-from rllib_lmgame.settings.trust import Gate
 
 ROLES = {"X": "first", "O": "second"}
 THREE = {"a": "x", "b": "y", "c": "y"}

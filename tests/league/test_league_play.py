@@ -26,12 +26,12 @@ from rllib_lmgame.algorithms.checkpoints.manifest import (
 from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.base.errors import CheckpointError
+from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
-from rllib_lmgame.settings.sections.league import LeagueOptions
 
 ROLES = {"X": "first", "O": "second"}
 

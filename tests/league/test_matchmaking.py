@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import option
+from rllib_lmgame.base.registry import MATCHMAKERS
 from rllib_lmgame.league.league import League
 from rllib_lmgame.league.matchmaking import Matchmaker, Standing, draw_member, drawn, forgotten
 from rllib_lmgame.league.members import Member
-from rllib_lmgame.settings.plugins import MATCHMAKERS
-from rllib_lmgame.settings.sections.league import LeagueOptions
+from rllib_lmgame.league.options import LeagueOptions
 
 RATES = [0.5, 0.05, 0.9, 0.3, 0.95, 0.6]
 
@@ -114,7 +114,7 @@ def test_the_same_members_are_drawn_under_any_hash_seed() -> None:
     program = (
         "import json, sys\n"
         "from rllib_lmgame.league.league import League\n"
-        "from rllib_lmgame.settings.sections.league import LeagueOptions\n"
+        "from rllib_lmgame.league.options import LeagueOptions\n"
         "league = League(LeagueOptions(opponent_engines=3), ['p'], 5)\n"
         "league.set_state(json.loads(sys.argv[1]))\n"
         "print([table.member.name for i in (7, 3) for table in league.tables(i)])"

@@ -176,11 +176,11 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
         from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
         from rllib_lmgame.base.group import build
+        from rllib_lmgame.inference.options import InferenceOptions
         from rllib_lmgame.learners.learner import LMGameLearner
+        from rllib_lmgame.learners.options import TokenPPOOptions
         from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
-        from rllib_lmgame.settings.sections.inference import InferenceOptions
-        from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
-        from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
+        from rllib_lmgame.rollouts.options import TextRolloutOptions
 
         space = gym.spaces.Text(16)
         model_config = {

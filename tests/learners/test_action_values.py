@@ -19,15 +19,11 @@ from learning import (
     weights,
 )
 
+from rllib_lmgame.learners.action_value_options import ExpectileValueOptions, ReturnValueOptions, TargetValueOptions
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import ActionValueObjective
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.rollouts.records import trajectory_of
-from rllib_lmgame.settings.sections.action_values import (
-    ExpectileValueOptions,
-    ReturnValueOptions,
-    TargetValueOptions,
-)
 
 GAMMA, ALPHA, TAU, BC, RATE = 0.9, 0.3, 0.8, 0.7, 0.25
 COMMON = {"gamma": GAMMA, "cql_weight": ALPHA, "policy_weight": BC}

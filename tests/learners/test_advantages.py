@@ -12,6 +12,7 @@ from learning import ThreadGroup, together
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
+from rllib_lmgame.base.registry import ESTIMATORS
 from rllib_lmgame.learners.advantages import (
     AdvantageInputs,
     advantage_inputs,
@@ -21,10 +22,9 @@ from rllib_lmgame.learners.advantages import (
 )
 from rllib_lmgame.learners.advantages.gae import GAE
 from rllib_lmgame.learners.data.batching import TokenBatch
+from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.rollouts.records import Trajectory, Turn
-from rllib_lmgame.settings.plugins import ESTIMATORS
-from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 GAMMA, LAM = 0.99, 0.95
 
@@ -240,7 +240,7 @@ def test_estimators_resolve_by_name_and_by_path() -> None:
         ("unlike anything", "known are bilevel_gae, dr_grpo, gae"),
         ("no_such_package_here:f", "cannot import 'no_such_package_here'"),
         ("rllib_lmgame.learners.advantages:no_such", "has no 'no_such'"),
-        ("rllib_lmgame.settings.sections.token_ppo:IMPORTANCE_LEVELS", "is a tuple, not a function"),
+        ("rllib_lmgame.learners.options:IMPORTANCE_LEVELS", "is a tuple, not a function"),
         (f"{__name__}:Unrelated", "does not derive from Estimator"),
         (
             f"{__name__}:with_six_arrays",

@@ -21,15 +21,15 @@ from hypothesis import strategies as st
 from learning import moved, restored, together, update, weights
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.registry import ESTIMATORS
 from rllib_lmgame.inference.protocol import AllowedTokens
 from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs
 from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.learners.process_group import ProcessGroup
+from rllib_lmgame.rollouts.game_options import GameConfig
 from rllib_lmgame.rollouts.records import Trajectory, Turn
-from rllib_lmgame.settings.plugins import ESTIMATORS
-from rllib_lmgame.settings.sections.games import GameConfig
 
 GAMMA, LAM = 0.9, 0.8
 GAMES, ROLES = ("sokoban", "taxi"), ("black", "white")

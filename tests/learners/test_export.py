@@ -21,7 +21,7 @@ from rllib_lmgame.policies.chat.template import PLAIN_CHAT_TEMPLATE, TINY_CHAT_T
 from rllib_lmgame.policies.model.card import Played, front_matter, model_card
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.policies.model.tiny import build_tiny_model
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 GAME = ("lmgame/FrozenLake-v0", {"max_turns": 2, "max_actions": 6})
 

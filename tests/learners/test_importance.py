@@ -17,20 +17,15 @@ from test_batching import Row, batch_of, make_row, row_lists
 from test_policy_losses import column, number, tokens_of
 
 from rllib_lmgame.base.group import build
+from rllib_lmgame.base.registry import POLICY_LOSSES
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.losses.policy import PolicyTerms
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
 from rllib_lmgame.learners.objectives.ppo import importance_weights
+from rllib_lmgame.learners.options import IMPORTANCE_LEVELS, ImportanceSamplingOptions, MaskOptions, TokenPPOOptions
 from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
-from rllib_lmgame.settings.plugins import POLICY_LOSSES
-from rllib_lmgame.settings.sections.token_ppo import (
-    IMPORTANCE_LEVELS,
-    ImportanceSamplingOptions,
-    MaskOptions,
-    TokenPPOOptions,
-)
 
 
 def known_batch(rows: list[Row]) -> TokenBatch:

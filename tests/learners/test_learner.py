@@ -20,6 +20,7 @@ from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.group import build, with_changes
 from rllib_lmgame.datasets.pairs import alone
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners import learner_state
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.reference import WeightAverage
@@ -33,13 +34,12 @@ from rllib_lmgame.learners.engines.torch_engine import (
 )
 from rllib_lmgame.learners.learner import chosen_weights
 from rllib_lmgame.learners.objectives import PPOObjective, SupervisedObjective
+from rllib_lmgame.learners.options import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.rl_module import ScriptedRLModule
 from rllib_lmgame.rollouts.records import Trajectory, Turn, trajectory_of
-from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.settings.sections.token_ppo import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.telemetry.metrics import LEARNER_NAMES, OBSERVATION_NAMES
 
 SMALL = {"max_tokens_per_microbatch": 64, "head_chunk_tokens": 8}

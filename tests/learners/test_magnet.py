@@ -14,12 +14,12 @@ from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
+from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.measures.exploitability import exploitability
 from rllib_lmgame.measures.game_tree import START, game_tree
 from rllib_lmgame.rollouts.records import Trajectory, Turn
-from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 SCALE = 0.5
 """Of rewards: an alpha in chips is a coefficient of this times it."""

@@ -39,7 +39,7 @@ from rllib_lmgame.learners.microbatch import (
 from rllib_lmgame.policies.model.attention import PACKED, PackedRows, register
 from rllib_lmgame.policies.model.chunked_logprobs import chosen_and_entropy
 from rllib_lmgame.policies.model.packing_support import backbone_of
-from rllib_lmgame.settings.sections.language_model import LoraOptions
+from rllib_lmgame.policies.options import LoraOptions
 
 MEASURE = Path(__file__).with_name("measure_memory.py")
 VOCABULARY_OF_QWEN = 151_936

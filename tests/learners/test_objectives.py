@@ -17,6 +17,7 @@ from learning import moved, together, update, weights
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
+from rllib_lmgame.base.registry import OBJECTIVES
 from rllib_lmgame.learners.advantages import AdvantageInputs, Estimator, advantage_inputs
 from rllib_lmgame.learners.critic.critic import Critic, is_held_out
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
@@ -24,11 +25,10 @@ from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
 from rllib_lmgame.learners.metrics import UpdateMeter, explained_variance, moments
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective, SupervisedObjective, resolve_objective
+from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.rollouts.records import trajectory_of
-from rllib_lmgame.settings.plugins import OBJECTIVES
-from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 
 def settings_of(**ppo: Any) -> LearnerSettings:

@@ -20,15 +20,15 @@ from test_batching import Row, batch_of, row_lists
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build, declared, option, value_at
+from rllib_lmgame.base.registry import AGGREGATIONS, POLICY_LOSSES
 from rllib_lmgame.learners.data.batching import MinibatchSize
 from rllib_lmgame.learners.losses.policy import CISPO, GSPO, Clip, PolicyLoss, PolicyTerms, token_losses
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
 from rllib_lmgame.learners.objectives.ppo import correct_for_sampler, weigh_tokens
+from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
-from rllib_lmgame.settings.plugins import AGGREGATIONS, POLICY_LOSSES
-from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 LOW, HIGH = 0.15, 0.3
 STEP = 1e-6

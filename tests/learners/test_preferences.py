@@ -26,15 +26,15 @@ from learning import (
 )
 
 from rllib_lmgame.base.group import build
+from rllib_lmgame.base.registry import PREFERENCE_LOSSES
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PreferenceObjective
+from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.rollouts.records import trajectory_of
-from rllib_lmgame.settings.plugins import PREFERENCE_LOSSES
-from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 CASES: dict[str, dict[str, Any]] = {
     "sigmoid": {},

@@ -12,8 +12,8 @@ from learning import difference, restored, update
 
 from rllib_lmgame.learners.engines.reference import Reference, frozen_copy
 from rllib_lmgame.learners.objectives import SupervisedObjective
+from rllib_lmgame.learners.options import REFERENCES, EMAReference
 from rllib_lmgame.learners.process_group import ProcessGroup
-from rllib_lmgame.settings.sections.token_ppo import REFERENCES, EMAReference
 
 State = dict[str, torch.Tensor]
 

@@ -13,11 +13,11 @@ from learning import TIMES, update, weights
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.registry import ESTIMATORS
 from rllib_lmgame.base.schedule import schedulable
+from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.policies.model import attention
-from rllib_lmgame.settings.plugins import ESTIMATORS
-from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 HALF = {"bf16": {"enabled": True}}
 FLASH = {"attn_implementation": "flash_attention_2"}

@@ -18,10 +18,10 @@ from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import PPOObjective
+from rllib_lmgame.learners.teacher_options import TeacherOptions
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.files import other_vocabulary
 from rllib_lmgame.rollouts.records import trajectory_of
-from rllib_lmgame.settings.sections.teacher import TeacherOptions
 
 PLAIN = {"advantage_estimator": "reinforce", "normalize_advantages": "none", "importance_sampling": None}
 

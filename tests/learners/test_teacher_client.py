@@ -28,9 +28,9 @@ from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines import teacher_client
 from rllib_lmgame.learners.engines.teacher_client import TeacherClient
 from rllib_lmgame.learners.objectives import PPOObjective
+from rllib_lmgame.learners.teacher_options import TeacherOptions
 from rllib_lmgame.policies.model.files import load_tokenizer
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
-from rllib_lmgame.settings.sections.teacher import TeacherOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 PLAIN = {"advantage_estimator": "reinforce", "normalize_advantages": "none", "importance_sampling": None}
 QUICK = EndpointOptions(attempts=3, first_wait_s=0.001)

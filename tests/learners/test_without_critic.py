@@ -16,14 +16,14 @@ from rllib_lmgame.algorithms.cluster.memory import ModelShape, trained_parameter
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.group import build
+from rllib_lmgame.base.registry import ESTIMATORS
 from rllib_lmgame.learners.advantages.group_relative import GRPO
 from rllib_lmgame.learners.engines.torch_engine import PART, POLICY
 from rllib_lmgame.learners.losses.policy import Clip, PolicyTerms
 from rllib_lmgame.learners.objectives import PPOObjective, SupervisedObjective
+from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
-from rllib_lmgame.settings.plugins import ESTIMATORS
-from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 OF_A_CRITIC = {"vf_loss", "vf_explained_var", "value_clip_fraction"}
 GROUPED = {"advantage_estimator": "grpo", "critic": {"warmup": {"iterations": 5}}}

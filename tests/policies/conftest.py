@@ -12,7 +12,7 @@ import pytest
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model.tiny import build_tiny_model
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 sys.path.insert(0, str(Path(__file__).parent))
 

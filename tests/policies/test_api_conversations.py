@@ -13,7 +13,7 @@ from rllib_lmgame.endpoints.completions import RequestError, read_request
 from rllib_lmgame.policies.chat.api_conversations import APIConversation
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.tool_calls import read_calls
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 TOOLS = (
     "{% if tools %}{{ '<|im_start|>system\nCall <tool_call>{...}</tool_call>: ' }}{% for tool in tools %}"

@@ -13,7 +13,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 STYLES = ("chatml", "llama3", "gemma", "mistral", "zephyr", "qwen3")
 quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -16,7 +16,7 @@ from rllib_lmgame.base.group import as_mapping, build
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.chat.messages import MessageConversation
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, read_policies
+from rllib_lmgame.policies.options import LanguageModelOptions, read_policies
 
 STYLES = ("chatml", "llama3", "gemma", "mistral", "zephyr", "qwen3")
 TURNS = [{"observation": f"{n} + 1 = ?", "action": str(n + 1), "turns_left": 1} for n in range(3)]

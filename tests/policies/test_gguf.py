@@ -20,13 +20,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.trust import is_hub_id
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.model import gguf_files, pretrained
 from rllib_lmgame.policies.model.files import ModelFiles, check_model, load_tokenizer, model_directory, vocabulary_size
 from rllib_lmgame.policies.model.pretrained import PRETRAINED, PretrainedModel
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
-from rllib_lmgame.settings.trust import is_hub_id
+from rllib_lmgame.policies.options import LanguageModelOptions
 from tests.policies.gguf_models import TOKENS, llama, write_gguf
 
 pytest.importorskip("gguf")

@@ -29,7 +29,7 @@ from rllib_lmgame.policies.model.files import (
     model_problem,
     vocabulary_problem,
 )
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.chat_datasets import Message, Transcript, TranscriptWriter
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.chat.special_token_sanitizer import text_of
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 SAID = ["a wall # is north", "the box is moved\nroom 1 _X", "there is a wall", "3 boxes are left\nroom 2"]
 

@@ -15,7 +15,7 @@ from byte_tokens import byte_tokenizer
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 LLAMA_2 = (
     "{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}{% set system_message = "

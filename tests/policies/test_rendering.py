@@ -10,7 +10,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.policies.chat import rendering
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.rendering import RenderingStopped, render
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 ROUND = "{% for a in range(99999) %}"
 MESSAGES = ({"role": "user", "content": "x"},)

@@ -15,7 +15,7 @@ from rllib_lmgame.inference.engines.core import choices_error
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, allowed_tokens
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.reply_formats import Tags
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 modes = st.sampled_from(["off", "optional", "required"])
 plain = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>"), max_size=20)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.group import option
+from rllib_lmgame.base.registry import REPLY_FORMATS
 from rllib_lmgame.envs.contract.functions import GameFunction, read_functions
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.envs.registry import make_session, own_games
@@ -24,8 +25,7 @@ from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.chat.messages import MessageConversation
 from rllib_lmgame.policies.chat.replies import ParsedReply, ReplyFormat, reply_format
-from rllib_lmgame.settings.plugins import REPLY_FORMATS
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 NAMES = tuple(REPLY_FORMATS)
 UNMARKED = ("boxed", "fence", "last_number")

@@ -24,7 +24,7 @@ from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.rendering import rendered_here
 from rllib_lmgame.policies.chat.template import TemplateError
 from rllib_lmgame.policies.chat.tool_calls import read_calls
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 CHATML = (
     "{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{% endif %}{% for m in messages %}<|im_start|>"

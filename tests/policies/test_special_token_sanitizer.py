@@ -20,7 +20,7 @@ from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.chat.special_token_sanitizer import RoleMarkers, read_vocabulary
 from rllib_lmgame.policies.chat.template import PLAIN_CHAT_TEMPLATE
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"

@@ -9,13 +9,13 @@ from typing import Any
 
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
 from rllib_lmgame.rollouts.players import LanguageModel, take_seats
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EngineReplies
 from rllib_lmgame.rollouts.sources import AgentMapper
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 
 def play(runner: TextGameEnvRunner, session: GameSession, **options: Any) -> PlayedEpisode:

@@ -22,8 +22,8 @@ from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agent_program import programs, trail
 from rllib_lmgame.envs.registry import game_spec, make_game, make_session
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.rollouts.records import played_parts, trajectory_of
-from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 MODEL = {"context_length": 256}
 

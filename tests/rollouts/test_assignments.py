@@ -19,9 +19,11 @@ from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.learners.data.sharding import num_tokens
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
+from rllib_lmgame.policies.options import PlayerOptions
 from rllib_lmgame.rollouts import game_calls
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import read_log
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import (
     AgentAssignment,
     EpisodePlan,
@@ -32,8 +34,6 @@ from rllib_lmgame.rollouts.plans import (
 )
 from rllib_lmgame.rollouts.records import GameConfig, PlaySettings, assignments_of, played_parts
 from rllib_lmgame.rollouts.sources import AgentMapper
-from rllib_lmgame.settings.sections.language_model import PlayerOptions
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 

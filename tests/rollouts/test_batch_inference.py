@@ -12,6 +12,7 @@ from rllib_lmgame.algorithms.measuring import matrix_games
 from rllib_lmgame.algorithms.measuring.exploitability import _drawn_again, numbers_of
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.registry import make_session
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopReason
 from rllib_lmgame.measures import tic_tac_toe
 from rllib_lmgame.measures.exploitability import (
@@ -27,6 +28,7 @@ from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.model.tiny import build_tiny_model
+from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.batch_inference import (
     NotAnswered,
     ask,
@@ -37,8 +39,6 @@ from rllib_lmgame.rollouts.batch_inference import (
     sampled_answer,
 )
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 KUHN, LEDUC, DICE = "lmgame/KuhnPoker-v0", "lmgame/LeducPoker-v0", "lmgame/LiarsDice-v0"
 SHAPE = {"hidden_size": 32, "num_layers": 1, "num_heads": 1, "intermediate_size": 32, "vocab_size": 400}

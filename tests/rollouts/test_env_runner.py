@@ -20,12 +20,12 @@ from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.datasets.pairs import alone
 from rllib_lmgame.envs.contract.infos import plain_info
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, _without_shared_prefixes, read_log, whole_prompts
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, trajectory_of
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
-from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 

@@ -24,12 +24,12 @@ from rllib_lmgame.rollouts import env_runner, game_calls
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.game_calls import GameCalls
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.play import Sessions, play_one
 from rllib_lmgame.rollouts.records import GameConfig, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed, Seat
 from rllib_lmgame.sandbox.limits import SandboxBusyError
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 HANG = threading.Event()

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs.support.item_order import PLACES, item_of_seed, permuted, seed_of_place
+from rllib_lmgame.rollouts.game_options import GameConfig
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.plans import plan_episodes, plan_evaluation
-from rllib_lmgame.settings.sections.games import GameConfig
 
 LIST = GameConfig(env="agentgym:textcraft", env_config={"url": "http://127.0.0.1:9", "ids": "0-99"})
 SOKOBAN = GameConfig(env="lmgame/Sokoban-v0")

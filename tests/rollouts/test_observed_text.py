@@ -10,10 +10,10 @@ from episode_parts import logged, rows_of
 from session_play import play_games
 
 from rllib_lmgame.base.group import build
+from rllib_lmgame.datasets.options import SupervisedOptions
+from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import trajectory_of
-from rllib_lmgame.settings.sections.supervised import SupervisedOptions
-from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 LEARNED = build(TokenPPOOptions, {"env_token_loss_weight": 0.1}, "token_ppo")

@@ -22,10 +22,10 @@ from rllib_lmgame.learners.advantages.inputs import advantage_inputs
 from rllib_lmgame.learners.advantages.vine import Vine
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.process_group import ProcessGroup
+from rllib_lmgame.rollouts.data_selection import OverlongOptions
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings, trajectory_of
 from rllib_lmgame.rollouts.sources import RolloutError, play_all
-from rllib_lmgame.settings.sections.supervised import OverlongOptions
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 WORDS = ("yes", "I ask: is it big?", "[propose] 1 1 1", "A vote for you.", "cooperate", "zzz", "")

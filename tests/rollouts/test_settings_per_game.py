@@ -24,15 +24,15 @@ from rllib_lmgame.evaluation.players.language_model import options_of_policy
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.special_token_sanitizer import Source
 from rllib_lmgame.policies.model.files import load_tokenizer
+from rllib_lmgame.policies.options import TALK, LanguageModelOptions
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import read_log
+from rllib_lmgame.rollouts.game_options import GameConfig, read_games
 from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.metrics import episode_metrics
 from rllib_lmgame.rollouts.plans import plan_episodes, plan_evaluation
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlaySettings
 from rllib_lmgame.rollouts.sources import AgentMapper
-from rllib_lmgame.settings.sections.games import GameConfig, read_games
-from rllib_lmgame.settings.sections.language_model import TALK, LanguageModelOptions
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 SOKOBAN = {"env": "lmgame/Sokoban-v0", "env_config": {"max_turns": 2}}

@@ -13,10 +13,10 @@ import pytest
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli import main
 from rllib_lmgame.datasets.writing import FORMS, conversations
+from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.episodes import own_return, summarize
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.telemetry.trial_names import directory_names
 from rllib_lmgame.viewer.curves import Curves
 from rllib_lmgame.viewer.forms import episode_of

@@ -17,7 +17,7 @@ from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, read_log
 from rllib_lmgame.rollouts.episode_sample import chosen, end_before, thin
 from rllib_lmgame.rollouts.episodes import summarize
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.viewer.forms import is_forced
 from rllib_lmgame.viewer.library import Library
 from rllib_lmgame.viewer.places import sources_of

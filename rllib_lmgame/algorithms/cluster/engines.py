@@ -14,12 +14,12 @@ from rllib_lmgame.algorithms.cluster.threads import Places, places
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.base.threads import AUTO
+from rllib_lmgame.inference.options import ADAPTER_ARGUMENTS
 from rllib_lmgame.inference.protocol import EngineDeadError
 from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup, EngineOOMError
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
 from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.rollouts.plans import stable_seed
-from rllib_lmgame.settings.sections.inference import ADAPTER_ARGUMENTS
 from rllib_lmgame.telemetry.phases import UP, telling
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rllib_lmgame.algorithms.cluster import memory
 from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, Room, default_tokens, kept_per_token
-from rllib_lmgame.settings.sections.token_ppo import EMAReference
+from rllib_lmgame.learners.options import EMAReference
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.cluster.engines import EngineSet

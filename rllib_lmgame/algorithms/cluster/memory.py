@@ -22,11 +22,11 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.base.storage import expanded
+from rllib_lmgame.inference.options import CPU_KV_CACHE_MIB
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, Layer, kept_per_token, layer_of, number_of, plain_layer
 from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.policies.model.tiny import check_shape
-from rllib_lmgame.settings.sections.inference import CPU_KV_CACHE_MIB
-from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LoraOptions
+from rllib_lmgame.policies.options import TINY_MODEL, LoraOptions
 
 if TYPE_CHECKING:
     from rllib_lmgame.policies.model.adapters import Targets

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rllib_lmgame.algorithms.games import is_for_one
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import limits
+from rllib_lmgame.base.limits import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.envs.contract.verdicts import Outcome
 from rllib_lmgame.inference.protocol import StopReason
@@ -23,12 +24,12 @@ from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, make_scripted_playe
 from rllib_lmgame.rollouts.batch_inference import Answer, NoRoom, NotAnswered
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.game_calls import abandon, call_game, open_session, run_to_end
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode, PlayedPlans, Sessions, first_error, play_many
 from rllib_lmgame.rollouts.players import Player, Scripted, take_seats
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, Seat
-from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S, TextRolloutOptions
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.measuring.measures import AskedPolicies

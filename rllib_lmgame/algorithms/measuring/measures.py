@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from rllib_lmgame.algorithms.games import roles_of
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import describe
+from rllib_lmgame.base.registry import MEASURES, check_call, check_methods
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest
 from rllib_lmgame.measures.game_tree import InformationSet
@@ -25,7 +26,6 @@ from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import Generate
 from rllib_lmgame.rollouts.sources import AgentMapper
-from rllib_lmgame.settings.plugins import MEASURES, check_call, check_methods
 
 AT_ONCE = 2048
 """Decisions that are asked about at once."""

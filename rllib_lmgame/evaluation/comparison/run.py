@@ -20,6 +20,7 @@ from typing import Any
 
 from rllib_lmgame.algorithms.games import found_beside
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.limits import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.evaluation.comparison.files import KEY, EvaluationDirectory, Place
 from rllib_lmgame.evaluation.comparison.models import EvaluatedModel
@@ -35,7 +36,6 @@ from rllib_lmgame.rollouts.players import Player
 from rllib_lmgame.rollouts.records import EpisodeSummary, Failure, GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.rollouts.sources import Roles
-from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 _OF_PLAY = ("env", "env_config", "language_model", "temperature")
 """Of a game's entry, what an evaluation goes by."""

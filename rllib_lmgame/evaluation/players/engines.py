@@ -17,8 +17,8 @@ from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
 from rllib_lmgame.policies.model.files import weight_files
 
 if TYPE_CHECKING:
+    from rllib_lmgame.inference.options import InferenceOptions
     from rllib_lmgame.inference.protocol import Generation, GenerationRequest
-    from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 _BYTES_PER_PARAMETER = 4
 

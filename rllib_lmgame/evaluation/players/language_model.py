@@ -27,6 +27,7 @@ from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.evaluation.players.engines import VLLMReplies, replies_by_vllm, with_threads
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.league.files import DIRECTORY, LIST_FILE, is_adapter, members_of
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.mapping import MappingFn, RoleMapping, SeatMapping
@@ -40,13 +41,12 @@ from rllib_lmgame.policies.model.files import (
     model_problem,
     tokenizer_source,
 )
+from rllib_lmgame.policies.options import LANGUAGE_MODEL, LanguageModelOptions
 from rllib_lmgame.policies.scripted import HUGGING_FACE
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan
 from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies, sampled_in
 from rllib_lmgame.rollouts.seats import EngineReplies, Seat
-from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LanguageModelOptions
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllib_lmgame.settings.sections.games import GameConfig
-from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
+from rllib_lmgame.base.limits import CALL_LIMIT_S
+from rllib_lmgame.rollouts.game_options import GameConfig
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ from rllib_lmgame.evaluation.tournament.results import GameResult, result_of
 from rllib_lmgame.evaluation.tournament.schedule import schedule
 from rllib_lmgame.rollouts.episode_log import episode_record
 from rllib_lmgame.rollouts.game_calls import GameCalls, open_session
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions
 from rllib_lmgame.rollouts.players import Player, seat_seed
 from rllib_lmgame.rollouts.records import Failure, GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed, OutOfTokens
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 
 @dataclass(frozen=True)

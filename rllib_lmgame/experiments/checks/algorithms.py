@@ -9,6 +9,7 @@ from typing import Any
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.plugin import import_path
+from rllib_lmgame.base.registry import CALLBACKS, check_arguments
 from rllib_lmgame.settings.algorithms import (
     AlgorithmEntry,
     announced,
@@ -16,7 +17,6 @@ from rllib_lmgame.settings.algorithms import (
     known_entry,
     unknown_algorithm,
 )
-from rllib_lmgame.settings.plugins import CALLBACKS, check_arguments
 
 
 @dataclass(frozen=True)

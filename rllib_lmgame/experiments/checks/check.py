@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
+from rllib_lmgame.base.registry import REPORTS
 from rllib_lmgame.base.schedule import ENV_STEPS, NUMBERS
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, check_callbacks, resolve_algorithm
@@ -31,10 +32,9 @@ from rllib_lmgame.experiments.search.spaces import (
 )
 from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, dotted, make_specs
 from rllib_lmgame.experiments.stock import check_stock_config
+from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.algorithms import PREFERENCES, SUPERVISED, AlgorithmEntry, entry_of, known_entry
-from rllib_lmgame.settings.plugins import REPORTS
 from rllib_lmgame.settings.run import read
-from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.telemetry.metrics import OF_TUNE, RESULT_HEADS
 
 MAX_GRID, MAX_TRIALS = 4096, 100_000

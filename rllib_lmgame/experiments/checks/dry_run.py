@@ -39,7 +39,7 @@ from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.spaces import find_search_spaces
 from rllib_lmgame.experiments.spec import STOPS, dotted
 from rllib_lmgame.policies.model.files import local_config, model_directory
-from rllib_lmgame.settings.sections.language_model import TINY_MODEL
+from rllib_lmgame.policies.options import TINY_MODEL
 from rllib_lmgame.settings.sections.rllib import FIELDS
 
 

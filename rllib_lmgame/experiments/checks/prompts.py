@@ -14,8 +14,8 @@ from typing import Any
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.datasets import begins_with_expert, check_data, data_of
+from rllib_lmgame.policies.options import TINY_MODEL
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 
 BUDGET_S = 60.0
 """Seconds that the games may take, all together."""
@@ -159,12 +159,12 @@ def _check_room(seat: Any, session: Any, observation: Any, prompt: Any, constrai
 
 
 async def _check_game(game: GameConfig, chats: _Chats) -> None:
+    from rllib_lmgame.policies.options import LANGUAGE_MODEL
     from rllib_lmgame.policies.scripted import make_scripted_player
     from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
     from rllib_lmgame.rollouts.plans import plan_episodes
     from rllib_lmgame.rollouts.seats import ExpertReplies, LanguageModelSeat
     from rllib_lmgame.rollouts.sources import AgentMapper
-    from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 
     config, timeout_s = chats.config, chats.config.text_rollout_options.env_step_timeout_s
     session = await open_session(game, timeout_s)

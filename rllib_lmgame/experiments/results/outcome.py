@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.registry import REPORTS, check_arguments
 from rllib_lmgame.base.storage import absolute
 from rllib_lmgame.experiments.results.curves import RANKED_BY, bounds, figure_text, last_measured, numbers_of
 from rllib_lmgame.experiments.results.files import RESULT_FILE, json_lines
 from rllib_lmgame.experiments.spec import ExperimentSpec
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
 from rllib_lmgame.inference.serving.oom import oom_line
-from rllib_lmgame.settings.plugins import REPORTS, check_arguments
 from rllib_lmgame.telemetry.trial_names import trial_names, trial_settings
 
 _OF_RAY = "\x1b[36mray::"

@@ -92,8 +92,8 @@ def bench(
     import ray
 
     from rllib_lmgame.algorithms.cluster.ray_cluster import shut_down, start_local
+    from rllib_lmgame.inference.options import InferenceOptions
     from rllib_lmgame.inference.serving.group import EngineGroup
-    from rllib_lmgame.settings.sections.inference import InferenceOptions
 
     directory, gpus = model_directory_of(setting), setting.gpus
     whole = split > 1 or over == "nccl"

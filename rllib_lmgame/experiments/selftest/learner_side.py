@@ -105,7 +105,7 @@ def language_model_module(directory: str, options: dict[str, Any], *, gpu: bool)
     """The policy's module, on the device that a learner would have it on."""
     from rllib_lmgame.base.group import build
     from rllib_lmgame.policies.model.network import PolicyNetwork
-    from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+    from rllib_lmgame.policies.options import LanguageModelOptions
 
     language_model = build(LanguageModelOptions, options | {"context_length": CONTEXT}, "language_model")
     module = PolicyNetwork(language_model, directory, on_gpu=gpu, critic=False)

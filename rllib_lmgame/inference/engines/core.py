@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from rllib_lmgame.inference.engines.stop_strings import StopStrings
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, SamplingSpec
-from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 
 class Core(ABC):

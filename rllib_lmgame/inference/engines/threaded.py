@@ -28,6 +28,7 @@ from typing import Any, ClassVar
 
 from rllib_lmgame.inference.engines.core import Core
 from rllib_lmgame.inference.engines.stop_strings import StopStrings
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import (
     EngineDeadError,
     EngineStats,
@@ -37,7 +38,6 @@ from rllib_lmgame.inference.protocol import (
     failed,
 )
 from rllib_lmgame.inference.weights import state_checksum
-from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 logger = logging.getLogger(__name__)
 

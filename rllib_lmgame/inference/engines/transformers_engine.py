@@ -21,6 +21,7 @@ from rllib_lmgame.inference.engines.core import Core
 from rllib_lmgame.inference.engines.sampling import draw, processed_logprobs
 from rllib_lmgame.inference.engines.slot_cache import SlotCache
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import ChoiceCursor, EngineStats, Generation, GenerationRequest, StopReason
 from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
 from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
@@ -30,7 +31,6 @@ from rllib_lmgame.policies.model.lm_head import logit_transform
 from rllib_lmgame.policies.model.loading import IncompleteModelError, whole_model
 from rllib_lmgame.policies.model.packing_support import backbone_of
 from rllib_lmgame.policies.model.positions import fix_rope
-from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 PREFILL_TOKENS = 4096

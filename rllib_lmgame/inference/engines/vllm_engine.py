@@ -29,6 +29,7 @@ from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.inference.engines.core import Core, tied_embeddings
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import (
     ChoiceCursor,
     EngineDeadError,
@@ -43,7 +44,6 @@ from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
 from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
 from rllib_lmgame.policies.model.action_values import PlayedValues, has_backbone, load_values, split_values
 from rllib_lmgame.policies.model.files import ADAPTER_FILES, weight_files
-from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 logger = logging.getLogger(__name__)
 

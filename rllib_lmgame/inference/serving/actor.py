@@ -30,6 +30,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import (
     EngineDeadError,
     EngineStats,
@@ -43,7 +44,6 @@ from rllib_lmgame.inference.protocol import (
     failed,
 )
 from rllib_lmgame.inference.weights import AdapterBundle, WeightBundle, unpack_state
-from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 logger = logging.getLogger(__name__)
 

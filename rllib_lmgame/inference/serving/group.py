@@ -14,6 +14,7 @@ import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rllib_lmgame.base.threads import AUTO, threads_here
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineDeadError, EngineStats
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
 from rllib_lmgame.inference.serving.client import address
@@ -29,7 +30,6 @@ from rllib_lmgame.inference.weights import (
     make_transport,
     share,
 )
-from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.telemetry.phases import Share
 
 logger = logging.getLogger(__name__)

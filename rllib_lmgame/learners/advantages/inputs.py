@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rllib_lmgame.base.group import Group, tag
 from rllib_lmgame.base.plugin import Late, import_path
-from rllib_lmgame.settings.sections.token_ppo import GROUP
+from rllib_lmgame.learners.options import GROUP
 
 if TYPE_CHECKING:
     import numpy as np

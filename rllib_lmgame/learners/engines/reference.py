@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from rllib_lmgame.learners.engines.torch_engine import UpdateEngine
+from rllib_lmgame.learners.options import EMAReference, InitialReference
 from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.policies.model.network import PolicyNetwork
-from rllib_lmgame.settings.sections.token_ppo import EMAReference, InitialReference
 
 
 class Reference:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.learners.teacher_options import KEY, TeacherOptions
 from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.policies.model.network import PolicyNetwork
-from rllib_lmgame.settings.sections.teacher import KEY, TeacherOptions
 
 
 class Teacher:

@@ -14,7 +14,7 @@ from rllib_lmgame.endpoints.client import EndpointError
 from rllib_lmgame.endpoints.scoring import ScoringClient
 from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.support.loop_thread import waited_for
-from rllib_lmgame.settings.sections.teacher import KEY
+from rllib_lmgame.learners.teacher_options import KEY
 
 if TYPE_CHECKING:
     from rllib_lmgame.learners.data.batching import TokenBatch

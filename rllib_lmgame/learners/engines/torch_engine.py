@@ -16,8 +16,8 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.storage import follow_umask
+from rllib_lmgame.learners.options import LEAST_VALUE_LR, GradientWarmup, TokenPPOOptions
 from rllib_lmgame.learners.process_group import ProcessGroup
-from rllib_lmgame.settings.sections.token_ppo import LEAST_VALUE_LR, GradientWarmup, TokenPPOOptions
 
 if TYPE_CHECKING:
     from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule

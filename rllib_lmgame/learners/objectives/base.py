@@ -30,6 +30,7 @@ import numpy as np
 import torch
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.registry import OBJECTIVES, check_methods
 from rllib_lmgame.learners.advantages import advantage_inputs, monte_carlo_returns
 from rllib_lmgame.learners.critic.critic import Critic, TokenUnits
 from rllib_lmgame.learners.data.batching import MinibatchSize, PackedBatch, TokenBatch, dummy_batch
@@ -47,7 +48,6 @@ from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.policies.model.batch_layout import Layout
 from rllib_lmgame.policies.model.lm_head import num_chunks
-from rllib_lmgame.settings.plugins import OBJECTIVES, check_methods
 from rllib_lmgame.telemetry.phases import Share
 
 Loss = tuple[torch.Tensor, dict[str, Any]]

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.registry import ESTIMATORS, POLICY_LOSSES
 from rllib_lmgame.learners import advantages as adv
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
@@ -23,14 +24,10 @@ from rllib_lmgame.learners.losses.policy import MAX_LOG_RATIO, PolicyTerms, toke
 from rllib_lmgame.learners.metrics import explained_variance, moments
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective
 from rllib_lmgame.learners.objectives.policy_losses import kl_penalty, penalised, value_loss
+from rllib_lmgame.learners.options import GROUP, ImportanceSamplingOptions
 from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
-from rllib_lmgame.settings.plugins import ESTIMATORS, POLICY_LOSSES
-from rllib_lmgame.settings.sections.teacher import TeacherOptions
-from rllib_lmgame.settings.sections.token_ppo import (
-    GROUP,
-    ImportanceSamplingOptions,
-)
+from rllib_lmgame.learners.teacher_options import TeacherOptions
 
 ALL = slice(None)
 NAMES = ("importance_weight", "importance_capped_fraction", "importance_masked_fraction", "logprob_diff_mean")

@@ -26,7 +26,7 @@ from rllib_lmgame.policies.chat.rendering import RenderingStopped
 from rllib_lmgame.policies.chat.replies import ParsedReply
 from rllib_lmgame.policies.chat.special_token_sanitizer import Part, Source
 from rllib_lmgame.policies.chat.tool_calls import CallForm, read_calls
-from rllib_lmgame.settings.sections.demonstrations import Demonstration
+from rllib_lmgame.policies.demonstrations import Demonstration
 
 _PLACE = "\u2402M{}\u2403"
 MOST_STRUCTURES = 1024

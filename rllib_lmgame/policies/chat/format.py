@@ -48,8 +48,8 @@ from rllib_lmgame.policies.chat.template import (
     cut,
 )
 from rllib_lmgame.policies.chat.tool_calls import CallForm, form_of_calls
-from rllib_lmgame.settings.sections.demonstrations import Demonstration
-from rllib_lmgame.settings.sections.language_model import AGREED, LanguageModelOptions
+from rllib_lmgame.policies.demonstrations import Demonstration
+from rllib_lmgame.policies.options import AGREED, LanguageModelOptions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

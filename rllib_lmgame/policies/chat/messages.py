@@ -14,8 +14,8 @@ from rllib_lmgame.envs.contract.functions import GameFunction
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.replies import ParsedReply, apart, marks_of, message_parts, reply_format, system_parts
 from rllib_lmgame.policies.chat.special_token_sanitizer import TAG_NAMES
-from rllib_lmgame.settings.sections.demonstrations import Demonstration
-from rllib_lmgame.settings.sections.language_model import AGREED, LanguageModelOptions
+from rllib_lmgame.policies.demonstrations import Demonstration
+from rllib_lmgame.policies.options import AGREED, LanguageModelOptions
 
 Message = dict[str, str]
 

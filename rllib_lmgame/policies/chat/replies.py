@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import Group, tag
+from rllib_lmgame.base.placeholders import fill_placeholders
 from rllib_lmgame.base.plugin import asking
-from rllib_lmgame.settings.placeholders import fill_placeholders
-from rllib_lmgame.settings.plugins import REPLY_FORMATS
+from rllib_lmgame.base.registry import REPLY_FORMATS
 
 if TYPE_CHECKING:
     from rllib_lmgame.envs.contract.functions import GameFunction
     from rllib_lmgame.envs.contract.session import Observation
-    from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+    from rllib_lmgame.policies.options import LanguageModelOptions
 
 PAIR = "..."
 """Between the two marks of a pair."""

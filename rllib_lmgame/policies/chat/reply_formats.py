@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import tag
 from rllib_lmgame.policies.chat.replies import ParsedReply, ReplyFormat, is_name, marks_of
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 
 class Tags(ReplyFormat):

@@ -31,7 +31,7 @@ from rllib_lmgame.base.text import first_line
 from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of, unique_state
 from rllib_lmgame.policies.model.files import ADAPTER_DIRECTORY, ADAPTER_FILES
 from rllib_lmgame.policies.model.loading import IncompleteModelError, whole_model
-from rllib_lmgame.settings.sections.language_model import ALL_LINEAR, LoraOptions
+from rllib_lmgame.policies.options import ALL_LINEAR, LoraOptions
 
 CONFIG_FILE, WEIGHTS_FILE = ADAPTER_FILES
 KEY = "language_model.lora"

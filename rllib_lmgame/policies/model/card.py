@@ -12,7 +12,7 @@ from typing import Any
 from rllib_lmgame.base.group import as_mapping, declared
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.policies.model.pretrained import PRETRAINED
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 CARD_FILE = "README.md"
 
@@ -43,7 +43,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 GAMES = [{games}]
 SETTINGS = {{

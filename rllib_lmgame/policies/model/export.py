@@ -17,7 +17,7 @@ from rllib_lmgame.base.text import first_line
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.card import CARD_FILE, Played, model_card
 from rllib_lmgame.policies.model.files import weight_files
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.telemetry.quiet import no_bars_for
 
 logger = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from rllib_lmgame.policies.model.gguf_files import cache_directory, hugging_face
 from rllib_lmgame.policies.model.pretrained import check_name
 from rllib_lmgame.policies.model.shipped_files import unpack
 from rllib_lmgame.policies.model.tiny import check_shape
-from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
+from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
 
 MAX_SHIPPED_BYTES = 64 * 2**20
 MAX_JSON_BYTES = 64 * 2**20

@@ -16,10 +16,10 @@ from typing import Any
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.step_timer import WaitedTooLong, waiting
 from rllib_lmgame.base.text import first_line
+from rllib_lmgame.endpoints.address import HUGGING_FACE
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.support.asked_models import TIME_LIMIT_S, most_s
 from rllib_lmgame.policies.model.files import check_model, model_directory
-from rllib_lmgame.settings.sections.language_model import HUGGING_FACE
 
 MAX_TOKENS = 256
 """Of one answer; a processor writes few a second."""

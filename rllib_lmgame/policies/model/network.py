@@ -27,7 +27,7 @@ from rllib_lmgame.policies.model.lm_head import Allowed, logit_transform, token_
 from rllib_lmgame.policies.model.loading import IncompleteModelError, whole_model
 from rllib_lmgame.policies.model.packing_support import Packing, UnfitModelError, backbone_of, lay_out, packing_of
 from rllib_lmgame.policies.model.positions import fix_rope
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 logger = logging.getLogger(__name__)
 

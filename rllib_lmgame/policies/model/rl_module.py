@@ -14,7 +14,7 @@ from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.group import build
 from rllib_lmgame.policies.model.checkpoint_names import unique_state
 from rllib_lmgame.policies.model.network import PolicyNetwork
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 VERSION = "version"
 """Key of the policy version in a module's state; the only one in an inference-only state."""

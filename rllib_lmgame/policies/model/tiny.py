@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
 from rllib_lmgame.policies.chat.template import TINY_CHAT_TEMPLATE
-from rllib_lmgame.settings.sections.language_model import TinyModelOptions
+from rllib_lmgame.policies.options import TinyModelOptions
 from rllib_lmgame.telemetry.quiet import no_bars_for
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rllib_lmgame.base.group import Group, option
-from rllib_lmgame.settings.trust import is_number
+from rllib_lmgame.base.trust import is_number
 
 BASE, LAST = "base", "last"
 

@@ -23,11 +23,11 @@ from reasoning_gym.factory import DATASETS
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.group import option
+from rllib_lmgame.base.trust import is_name
 from rllib_lmgame.envs.contract.base import MAX_TEXT, InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.mathematics.math_reasoning.expressions import read_expression
 from rllib_lmgame.envs.support.datasets import readable
 from rllib_lmgame.envs.support.replies import AnswerGame
-from rllib_lmgame.settings.trust import is_name
 
 DATASET_SEED = 20_250_601
 """Seed of the data sets; the level is an index into one."""

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.group import option
+from rllib_lmgame.base.trust import is_data_set, is_name
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.support.answers import TAIL, number_text, read_number
 from rllib_lmgame.envs.support.datasets import once_per_file, readable
@@ -17,7 +18,6 @@ from rllib_lmgame.envs.support.json_stream import stream_records
 from rllib_lmgame.envs.support.published import PublishedLevels
 from rllib_lmgame.envs.support.replies import AnswerGame
 from rllib_lmgame.envs.synthetic.word_problems import FAMILIES, MAX_STEPS, WordProblem, word_problem
-from rllib_lmgame.settings.trust import is_data_set, is_name
 
 RIGHT_REWARD, WRONG_REWARD = 10.0, -0.1
 MISS = "Incorrect. Please think again."

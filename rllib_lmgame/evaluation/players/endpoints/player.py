@@ -14,15 +14,15 @@ from rllib_lmgame.endpoints.client import Answer, ConversationTooLong, EndpointC
 from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.messages import MessageConversation
 from rllib_lmgame.policies.chat.replies import reply_format
+from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.players import Player, sampled_in
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, OutOfTokens, Seat
-from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 
 class EndpointPlayer(Player):

@@ -13,11 +13,11 @@ import minigrid  # noqa: F401  (registers the levels)
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.group import option
+from rllib_lmgame.base.trust import is_name
 from rllib_lmgame.envs.contract.base import TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.adapted.babyai.bot import Step, bot_walk, longest_command, pose_of
 from rllib_lmgame.envs.games.adapted.babyai.commands import Plan, all_commands, plan_of
 from rllib_lmgame.envs.games.adapted.babyai.sight import Seen, Sight
-from rllib_lmgame.settings.trust import is_name
 
 PREFIX = "BabyAI-"
 LEVELS = (

@@ -14,8 +14,8 @@ from gymnasium import spaces
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import option
+from rllib_lmgame.base.trust import is_name
 from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions, Variant
-from rllib_lmgame.settings.trust import is_name
 
 MAX_STARTS_TRIED = 3_000
 DISCOUNT = 0.999

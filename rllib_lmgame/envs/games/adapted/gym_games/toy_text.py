@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rllib_lmgame.base.group import option
+from rllib_lmgame.base.trust import is_name
 from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
 from rllib_lmgame.envs.games.adapted.gym_games.game import GymTextGame, GymTextOptions
-from rllib_lmgame.settings.trust import is_name
 
 STANDS = ("R", "G", "Y", "B")
 IN_TAXI = 4

@@ -9,10 +9,10 @@ import pyspiel
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import option
+from rllib_lmgame.base.trust import is_name
 from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions, TextTreeGame, Variant
 from rllib_lmgame.envs.games.adapted.open_spiel.loading import load_game, shows_information_state
 from rllib_lmgame.envs.games.adapted.open_spiel.state import SpielState, read_action
-from rllib_lmgame.settings.trust import is_name
 
 TEXTS = {
     "observation": ("observation_string",),

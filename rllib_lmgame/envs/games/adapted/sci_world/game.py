@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.group import option
+from rllib_lmgame.base.trust import is_name
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.adapted.sci_world.simulator import (
     TASKS,
@@ -18,7 +19,6 @@ from rllib_lmgame.envs.games.adapted.sci_world.simulator import (
     solution,
     splits_of,
 )
-from rllib_lmgame.settings.trust import is_name
 
 ANY = "any"
 ACTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ,.'()\-]{0,199}")

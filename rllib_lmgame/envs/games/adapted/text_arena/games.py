@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import option
+from rllib_lmgame.base.trust import is_name
 from rllib_lmgame.envs.contract.base import GameError, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.turns import TextAECGame, TextAECOptions
 from rllib_lmgame.envs.games.adapted.text_arena.families import PLAYERS, check_env_id
 from rllib_lmgame.envs.games.adapted.text_arena.match import Match, set_up
-from rllib_lmgame.settings.trust import is_name
 
 SEEDS_TRIED = 400
 """Seeds tried for a level of the right split: some environments have one level alone."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rllib_lmgame.base.group import option
+from rllib_lmgame.base.trust import is_data_set
 from rllib_lmgame.data_sets.places import beside, is_named
 from rllib_lmgame.envs.contract.base import GameError, TextGameOptions, Variant
 from rllib_lmgame.envs.games.code.bird.tasks import Task, read_tasks
@@ -20,7 +21,6 @@ from rllib_lmgame.envs.synthetic.database_questions import generated_questions
 from rllib_lmgame.envs.synthetic.databases import filled
 from rllib_lmgame.sandbox.queries.database import Database, QueryLimits, QueryResult, same_rows
 from rllib_lmgame.sandbox.queries.pool import SqlPool, sql_pool
-from rllib_lmgame.settings.trust import is_data_set
 
 GOLD_LIMITS = QueryLimits(seconds=30.0, rows=100_000, bytes=32 * 2**20)
 SCHEMA_QUERY = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"

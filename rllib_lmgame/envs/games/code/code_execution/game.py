@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from rllib_lmgame.base.group import option
+from rllib_lmgame.base.trust import is_data_set
 from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
 from rllib_lmgame.envs.games.code.code_execution.generated import generated_problems
 from rllib_lmgame.envs.games.code.code_execution.problems import Problem, case_text, read_problems
@@ -14,7 +15,6 @@ from rllib_lmgame.envs.support.published import PublishedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame, as_block, only_block
 from rllib_lmgame.sandbox.judging import Answer, Answers, call_function, run_tests, same
 from rllib_lmgame.sandbox.limits import MEBIBYTE, Limits
-from rllib_lmgame.settings.trust import is_data_set
 
 SYNTAX_CREDIT = 0.05
 WALL_FACTOR = 3.0

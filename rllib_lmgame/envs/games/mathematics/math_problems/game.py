@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from rllib_lmgame.base.group import option
+from rllib_lmgame.base.trust import is_data_set
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.mathematics.gsm8k import MISS
 from rllib_lmgame.envs.games.mathematics.math_problems.loader import MathProblem, load_problems
@@ -16,7 +17,6 @@ from rllib_lmgame.envs.support.mathematics.results import Answer, is_worked_out,
 from rllib_lmgame.envs.support.published import PublishedLevels
 from rllib_lmgame.envs.support.replies import AnswerGame
 from rllib_lmgame.envs.synthetic.math_problems import made_problem
-from rllib_lmgame.settings.trust import is_data_set
 
 RULES = """You solve problems of mathematics. Think, then reply with the final answer alone, worked out, in plain text \
 or LaTeX: a number, an expression, a point, a set, an interval, a matrix, an equation, or the letter of a choice.

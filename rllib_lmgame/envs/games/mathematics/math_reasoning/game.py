@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.group import option
+from rllib_lmgame.base.trust import is_name
 from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
 from rllib_lmgame.envs.games.mathematics.math_reasoning.problems import (
     HINTS,
@@ -18,7 +19,6 @@ from rllib_lmgame.envs.games.mathematics.math_reasoning.problems import (
     make_problem,
 )
 from rllib_lmgame.envs.support.replies import AnswerGame
-from rllib_lmgame.settings.trust import is_name
 
 RULES = """You solve problems of mathematics. Reply with the result alone, worked out:
 - a number (17, -2.5, 3/4);

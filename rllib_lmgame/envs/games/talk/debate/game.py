@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from rllib_lmgame.base.group import option
 from rllib_lmgame.base.plugin import import_path_or
+from rllib_lmgame.base.registry import check_call, made
 from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions, Variant
 from rllib_lmgame.envs.contract.base import MAX_QUOTED
 from rllib_lmgame.envs.games.talk.base import TalkGame, TalkOptions
@@ -15,7 +16,6 @@ from rllib_lmgame.envs.games.talk.debate.expert import speech_of
 from rllib_lmgame.envs.games.talk.debate.judging import MAX_WORDS, ModelJudge, RuleJudge, Speech, verdict
 from rllib_lmgame.envs.games.talk.debate.topics import CON, PRO, Topic, own_topics, read_topics, splits_of
 from rllib_lmgame.envs.support.asked_models import MODELS, AskedModel, is_model
-from rllib_lmgame.settings.plugins import check_call, made
 
 SIDES = {"pro": PRO, "con": CON}
 RULES_JUDGE = "rules"

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import option
 from rllib_lmgame.base.text import one_line
+from rllib_lmgame.base.trust import is_data_set, is_name
 from rllib_lmgame.data_sets.places import LevelFiles, level_files
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.web.deep_search.corpus import (
@@ -28,7 +29,6 @@ from rllib_lmgame.envs.support.replies import WholeReplyGame
 from rllib_lmgame.envs.support.retrieval.client import HttpRetriever
 from rllib_lmgame.envs.support.retrieval.passages import Passage
 from rllib_lmgame.envs.synthetic.world import MAX_HOPS
-from rllib_lmgame.settings.trust import is_data_set, is_name
 
 SEARCH, ANSWER = "search", "answer"
 PLAIN, SEARCH_R1 = "plain", "search_r1"

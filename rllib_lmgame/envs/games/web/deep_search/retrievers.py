@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from rllib_lmgame.base.plugin import import_path_or
+from rllib_lmgame.base.registry import check_call, made
 from rllib_lmgame.base.storage import is_remote
 from rllib_lmgame.base.text import in_words
 from rllib_lmgame.envs.support.retrieval.client import HttpRetriever, RetrieverError, passages_of
 from rllib_lmgame.envs.support.retrieval.passages import Passage, PassageFile
-from rllib_lmgame.settings.plugins import check_call, made
 
 KEY = "env_config.retriever"
 BM25, E5 = "bm25", "e5"

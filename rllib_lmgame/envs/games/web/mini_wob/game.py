@@ -13,6 +13,7 @@ from browsergym.miniwob import ALL_MINIWOB_TASKS
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError, did_you_mean
 from rllib_lmgame.base.group import option
+from rllib_lmgame.base.trust import is_name
 from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
 from rllib_lmgame.envs.games.web.browser.actions import ON_A_PAGE, Call, read_call
 from rllib_lmgame.envs.games.web.browser.host import Pages
@@ -20,7 +21,6 @@ from rllib_lmgame.envs.games.web.browser.program import find_chromium
 from rllib_lmgame.envs.games.web.browser.sight import elements_of, listed_actions, tree_of
 from rllib_lmgame.envs.games.web.mini_wob.expert import SOLVED, next_action
 from rllib_lmgame.envs.support.replies import WholeReplyGame
-from rllib_lmgame.settings.trust import is_name
 
 TASKS = {task.subdomain: task for task in ALL_MINIWOB_TASKS}
 """Tasks by name, in BrowserGym's order."""

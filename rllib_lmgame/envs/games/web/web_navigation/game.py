@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import option
+from rllib_lmgame.base.trust import is_name
 from rllib_lmgame.envs.contract.base import SEPARATOR, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.web.web_navigation.actions import Action, read_action
 from rllib_lmgame.envs.games.web.web_navigation.browser import Browser
@@ -16,7 +17,6 @@ from rllib_lmgame.envs.games.web.web_navigation.expert import next_action
 from rllib_lmgame.envs.synthetic.web_site.page import BUTTON, LINK, OPTION, TEXTBOX
 from rllib_lmgame.envs.synthetic.web_site.site import SiteBackend, build_site, copy_site
 from rllib_lmgame.envs.synthetic.web_site.tasks import FAMILIES
-from rllib_lmgame.settings.trust import is_name
 
 SITE_SEEDS = 2**31
 MOST_LISTED = 150

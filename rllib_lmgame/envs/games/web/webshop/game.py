@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import option
+from rllib_lmgame.base.trust import is_data_set
 from rllib_lmgame.data_sets.places import beside, is_named, level_files
 from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import TEST, TRAIN, VALIDATION, split_of
@@ -21,7 +22,6 @@ from rllib_lmgame.envs.games.web.webshop.pages import BUY, Page, clickables, cli
 from rllib_lmgame.envs.games.web.webshop.products import Catalogue, Goal, Score, draw_price_limit, score
 from rllib_lmgame.envs.games.web.webshop.shelf import Shelf, catalogue_of
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
-from rllib_lmgame.settings.trust import is_data_set
 
 ACTION = re.compile(r"(search|click)\s*\[(.*)\]", re.IGNORECASE | re.DOTALL)
 LONGEST_SEARCH = 500

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import option
+from rllib_lmgame.base.trust import is_name
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.words.car_dealer.buyer import PERSONAS, Buyer, ModelBuyer
 from rllib_lmgame.envs.games.words.car_dealer.market import REWARDS, Car, Market, random_market, rounded, seller_reward
@@ -15,7 +16,6 @@ from rllib_lmgame.envs.games.words.car_dealer.prices import dollars
 from rllib_lmgame.envs.games.words.guessing.questions import shown
 from rllib_lmgame.envs.support.asked_models import AskedModel
 from rllib_lmgame.envs.support.replies import WholeReplyGame
-from rllib_lmgame.settings.trust import is_name
 
 MAX_SHOWN = 300
 """Characters of an utterance that are shown again."""

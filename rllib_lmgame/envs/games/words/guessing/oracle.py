@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from rllib_lmgame.base.plugin import import_path_or
+from rllib_lmgame.base.registry import check_call
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.words.guessing.questions import all_words, shown
 from rllib_lmgame.envs.support.asked_models import MODELS, AskedModel, is_model
-from rllib_lmgame.settings.plugins import check_call
 
 TABLE = "table"
 """Value of the option ``oracle`` for the game's own table."""

@@ -9,23 +9,20 @@ from pydantic import create_model, model_validator
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import Group, Holds, Scheduled, build, declared, describe, option
+from rllib_lmgame.base.placeholders import check_placeholders
+from rllib_lmgame.base.registry import REPLY_FORMATS
 from rllib_lmgame.base.storage import with_absolute_paths
-from rllib_lmgame.settings.placeholders import check_placeholders
-from rllib_lmgame.settings.plugins import REPLY_FORMATS
-from rllib_lmgame.settings.sections.demonstrations import Demonstration, is_shown, read_demonstrations
-from rllib_lmgame.settings.trust import is_hub_id, is_name, is_template
+from rllib_lmgame.base.trust import is_hub_id, is_name, is_template
+from rllib_lmgame.policies.demonstrations import Demonstration, is_shown, read_demonstrations
 
+LEAGUE = "league"
+"""The ``policy_mapping_fn`` whose assignments the league deals."""
 TINY_MODEL = "tiny"
 """Value of ``model`` that builds a tiny Qwen2 model and tokenizer on the spot (see :mod:`.model.tiny`)."""
 
 
 LANGUAGE_MODEL = "language_model"
 """The player that is no scripted one."""
-
-ENDPOINT = "openai:"
-"""Begins what names a model behind an endpoint."""
-HUGGING_FACE = "hf:"
-"""Before a model's name or directory, where it stands among other things."""
 
 
 class TinyModelOptions(Group):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rllib_lmgame.base.group import REQUIRED, Group, Scheduled, option
-from rllib_lmgame.settings.sections.language_model import ENDPOINT
-from rllib_lmgame.settings.trust import is_name
+from rllib_lmgame.base.trust import is_name
+from rllib_lmgame.endpoints.address import ENDPOINT
 
 KEY = "config.teacher.model"
 

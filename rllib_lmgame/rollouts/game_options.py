@@ -22,10 +22,10 @@ from rllib_lmgame.base.group import (
     option,
     value_at,
 )
+from rllib_lmgame.base.placeholders import check_placeholders
 from rllib_lmgame.base.schedule import ScheduleOptions, schedules_in, with_schedules
-from rllib_lmgame.settings.placeholders import check_placeholders
-from rllib_lmgame.settings.sections.language_model import TALK, LanguageModelOptions, TalkOptions
-from rllib_lmgame.settings.trust import is_name
+from rllib_lmgame.base.trust import is_name
+from rllib_lmgame.policies.options import TALK, LanguageModelOptions, TalkOptions
 
 _NAME = re.compile(r"(?!\d+$)[\w-]{1,100}")
 _OF_TRAINING = ("group_size", "format_penalty", "reward_scale")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from rllib_lmgame.base.group import Group, Scheduled, option
+from rllib_lmgame.base.registry import ENGINES
 from rllib_lmgame.base.threads import AUTO, MOST_THREADS, threads_here
-from rllib_lmgame.settings.plugins import ENGINES
 
 CPU_KV_CACHE_MIB = 256
 """Size of an engine's key-value cache on CPU unless ``kv_cache_memory_mb`` says otherwise."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from rllib_lmgame.base.group import REQUIRED, Group, Scheduled, option, tag
+from rllib_lmgame.base.registry import AGGREGATIONS, ESTIMATORS, OBJECTIVES, POLICY_LOSSES, Registry
 from rllib_lmgame.base.threads import AUTO, MOST_THREADS
-from rllib_lmgame.settings.plugins import AGGREGATIONS, ESTIMATORS, OBJECTIVES, POLICY_LOSSES, Registry
-from rllib_lmgame.settings.trust import is_name
+from rllib_lmgame.base.trust import is_name
 
 WARMUP_STEPS_AFTER_SUPERVISION = 20
 """PPO begins with fresh moments, with which Adam's first steps are of full length whatever the gradient: a rate like

@@ -7,11 +7,9 @@ from typing import Annotated, Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import NAMED, REQUIRED, Group, Holds, build, describe, option
-from rllib_lmgame.settings.plugins import MATCHMAKERS
-from rllib_lmgame.settings.trust import is_name
-
-LEAGUE = "league"
-"""The ``policy_mapping_fn`` whose assignments the league deals."""
+from rllib_lmgame.base.registry import MATCHMAKERS
+from rllib_lmgame.base.trust import is_name
+from rllib_lmgame.policies.options import LEAGUE
 
 
 def is_league(seats: Any) -> bool:

@@ -15,7 +15,7 @@ from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.group import build, check_value, declared, describe, is_group, unknown_key
 from rllib_lmgame.base.plugin import asking, import_path
 from rllib_lmgame.base.text import in_words
-from rllib_lmgame.settings.trust import is_name, is_number
+from rllib_lmgame.base.trust import is_name, is_number
 
 
 @dataclass(frozen=True)

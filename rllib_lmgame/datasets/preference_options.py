@@ -6,9 +6,9 @@ import math
 from typing import Annotated, Any
 
 from rllib_lmgame.base.group import Group, Scheduled, option
-from rllib_lmgame.settings.plugins import PREFERENCE_LOSSES
-from rllib_lmgame.settings.sections.supervised import MESSAGES
-from rllib_lmgame.settings.trust import is_data_set, is_number
+from rllib_lmgame.base.registry import PREFERENCE_LOSSES
+from rllib_lmgame.base.trust import is_data_set, is_number
+from rllib_lmgame.datasets.options import MESSAGES
 
 OF_PAIRS = ("format", "rejected", "on_overlong", "shuffle_seed", "epochs", "pairs_per_iteration")
 """Options that are about what is read of ``data``."""

@@ -5,16 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from rllib_lmgame.base.group import Group, Scheduled, option
+from rllib_lmgame.base.limits import CALL_LIMIT_S
 from rllib_lmgame.base.threads import AUTO
-
-CALL_LIMIT_S = 60.0
-"""Of one call into a game."""
 
 EPISODES_OF_SAMPLE = 16
 """Of an iteration, that `episode_log: sample` writes, over all env runners."""
-
-CHECK_LIMIT_S = 900.0
-"""Of all checks of a game together."""
 
 
 class TextRolloutOptions(Group):
