@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.config.algorithms import COMMON_SECTIONS, OWN
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
 from rllib_lmgame.experiments.search.spaces import SEARCH_KEYS
 from rllib_lmgame.experiments.spec import Source, make_spec
-from rllib_lmgame.settings.algorithms import COMMON_SECTIONS, OWN
 
 CORPUS = Path(__file__).with_name("refusals.jsonl.xz")
 OF_TESTS = 1418

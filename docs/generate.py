@@ -24,10 +24,10 @@ from game_index import index_text
 
 from rllib_lmgame.base import registry as plugins
 from rllib_lmgame.base.errors import MissingDependencyError
+from rllib_lmgame.config.json_schema import of_group
 from rllib_lmgame.envs.checking.sample import docstring_text, example_turn
 from rllib_lmgame.envs.registry import INDEX, GameSpec, load_factory, own_games, served
 from rllib_lmgame.experiments.files.schema import file_schema
-from rllib_lmgame.settings.json_schema import of_group
 
 DOCS = Path(__file__).resolve().parent
 SCHEMA = DOCS.parent / "tuned_examples" / "experiment.schema.json"

@@ -25,6 +25,11 @@ from rllib_lmgame.base.group import describe, leaves
 from rllib_lmgame.base.registry import MEASURES
 from rllib_lmgame.base.schedule import check_numbers, game_of, place_of
 from rllib_lmgame.base.storage import expanded
+from rllib_lmgame.config import rules
+from rllib_lmgame.config.algorithms import OWN
+from rllib_lmgame.config.rllib import SCHEDULED_KEYS
+from rllib_lmgame.config.rules import Broken, Rules
+from rllib_lmgame.config.run import OVERRIDES, RunConfig
 from rllib_lmgame.endpoints.address import read_address
 from rllib_lmgame.learners.teacher_options import KEY as TEACHER
 from rllib_lmgame.learners.teacher_options import TeacherOptions
@@ -47,11 +52,6 @@ from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.game_calls import opened
-from rllib_lmgame.settings import rules
-from rllib_lmgame.settings.algorithms import OWN
-from rllib_lmgame.settings.rules import Broken, Rules
-from rllib_lmgame.settings.run import OVERRIDES, RunConfig
-from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS
 
 _OF_ONE = (
     *(*SCHEDULED_KEYS, "kl_target", "grad_clip", "grad_clip_by", "seed", "learner_config_dict"),

@@ -18,6 +18,9 @@ from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.initial_checkpoint import InitialCheckpoints
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.config import algorithms as registry
+from rllib_lmgame.config.algorithms import LEFT_OUT
+from rllib_lmgame.config.evolution import BASE, EvolutionOptions
 from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.datasets.pairs import alone, has_choice
 from rllib_lmgame.datasets.selection import Facts, choose
@@ -27,9 +30,6 @@ from rllib_lmgame.rollouts.game_options import shares_of
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, PlaySettings, played_parts
-from rllib_lmgame.settings import algorithms as registry
-from rllib_lmgame.settings.algorithms import LEFT_OUT
-from rllib_lmgame.settings.sections.evolution import BASE, EvolutionOptions
 from rllib_lmgame.telemetry.metrics import ROLLOUT_TIMER, WEIGHT_SYNC_TIMER
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class LMGameAgentEvolConfig(LMGameConfig):
         return self.set_section("supervised", options)
 
     def agentevol(self, **options: Any) -> Self:
-        """What is explored and kept: :class:`~rllib_lmgame.settings.sections.evolution.EvolutionOptions`."""
+        """What is explored and kept: :class:`~rllib_lmgame.config.evolution.EvolutionOptions`."""
         return self.set_section("agentevol", options)
 
     def validate(self) -> None:

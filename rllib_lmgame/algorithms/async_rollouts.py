@@ -33,7 +33,7 @@ from rllib_lmgame.telemetry.metrics import ASYNC_ROLLOUT_NAMES
 if TYPE_CHECKING:
     from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
-    from rllib_lmgame.settings.run import RunConfig
+    from rllib_lmgame.config.run import RunConfig
 
 ASYNC_ROLLOUTS = "async_rollouts"
 T = TypeVar("T")

@@ -59,6 +59,7 @@ from rllib_lmgame.algorithms.models import prepare_models
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.base.results import number_at
 from rllib_lmgame.base.storage import expanded, is_uri
+from rllib_lmgame.config.algorithms import reference
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.weights import WeightUse
@@ -68,7 +69,6 @@ from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, STALE, AgentMapper, play_all
-from rllib_lmgame.settings.algorithms import reference
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.metrics import PHASES, WEIGHT_SYNC_TIMER, flatten, with_columns
 from rllib_lmgame.telemetry.phases import CHOSEN, ENGINES, MODELS, WHY_DROPPED, WORKERS, tell_phase

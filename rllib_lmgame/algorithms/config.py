@@ -26,6 +26,10 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import as_data, declared, describe
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.base.registry import MEASURES
+from rllib_lmgame.config.algorithms import AlgorithmEntry
+from rllib_lmgame.config.async_rollouts import AsyncRolloutOptions
+from rllib_lmgame.config.rllib import TAKEN, RLlibOptions
+from rllib_lmgame.config.run import OVERRIDES, RunConfig, run_class, unknown_at_top
 from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.envs.registry import games
 from rllib_lmgame.inference.options import InferenceOptions
@@ -40,10 +44,6 @@ from rllib_lmgame.rollouts.data_selection import DataSelectionOptions
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
-from rllib_lmgame.settings.algorithms import AlgorithmEntry
-from rllib_lmgame.settings.run import OVERRIDES, RunConfig, run_class, unknown_at_top
-from rllib_lmgame.settings.sections.async_rollouts import AsyncRolloutOptions
-from rllib_lmgame.settings.sections.rllib import TAKEN, RLlibOptions
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.quiet import leave_out_noise
 

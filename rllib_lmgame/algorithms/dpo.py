@@ -9,13 +9,13 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.tune import register_trainable
 
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
+from rllib_lmgame.config import algorithms as registry
+from rllib_lmgame.config.algorithms import LEFT_OUT
 from rllib_lmgame.datasets.pairs import Candidate, choose_pairs, has_choice, parted, side_of
 from rllib_lmgame.datasets.preference_options import DPOOptions
 from rllib_lmgame.datasets.preferences import PreferenceDataset
 from rllib_lmgame.learners.objectives import PreferenceObjective
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, played_parts
-from rllib_lmgame.settings import algorithms as registry
-from rllib_lmgame.settings.algorithms import LEFT_OUT
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, READING
 
 if TYPE_CHECKING:

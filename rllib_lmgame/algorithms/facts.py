@@ -1,4 +1,4 @@
-"""What plug-ins say of a configuration, for the rules of :mod:`rllib_lmgame.settings.rules`; asked when a rule asks."""
+"""What plug-ins say of a configuration, for the rules of :mod:`rllib_lmgame.config.rules`; asked when a rule asks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.plugin import asking
 from rllib_lmgame.base.registry import ENGINES, ESTIMATORS, OBJECTIVES
+from rllib_lmgame.config.algorithms import PREFERENCES, TOKEN_PPO, WITHOUT_VALUES
 from rllib_lmgame.inference.registry import Engine
 from rllib_lmgame.learners.options import GROUP
-from rllib_lmgame.settings.algorithms import PREFERENCES, TOKEN_PPO, WITHOUT_VALUES
 
 
 class RunFacts:

@@ -7,8 +7,8 @@ from ray.tune import register_trainable
 from rllib_lmgame.algorithms.admission import refuse
 from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
-from rllib_lmgame.settings import algorithms as registry
-from rllib_lmgame.settings.rules import no_critic
+from rllib_lmgame.config import algorithms as registry
+from rllib_lmgame.config.rules import no_critic
 
 
 class LMGameGRPOConfig(LMGamePPOConfig):

@@ -33,15 +33,15 @@ from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.schedule import COUNTERS, ENV_STEPS, NUMBERS, RL_ITERATION, Schedules, game_of, shown_key
+from rllib_lmgame.config import algorithms as registry
+from rllib_lmgame.config.rllib import SCHEDULED_KEYS
+from rllib_lmgame.config.run import RunConfig
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.rollouts.data_selection import groups_needed
 from rllib_lmgame.rollouts.episode_sample import end_before, log_of_training
 from rllib_lmgame.rollouts.item_order import ItemOrder, is_list, passes
 from rllib_lmgame.rollouts.plans import EpisodePlan, deal_games, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
-from rllib_lmgame.settings import algorithms as registry
-from rllib_lmgame.settings.run import RunConfig
-from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS
 from rllib_lmgame.telemetry.metrics import (
     ASYNC_ROLLOUT_NAMES,
     DATA_EPOCHS,
@@ -101,7 +101,7 @@ class LMGamePPOConfig(LMGameConfig):
         return self.set_section("league", options)
 
     def async_rollouts(self, **options: Any) -> Self:
-        """Playing while updates go on: :class:`~rllib_lmgame.settings.sections.async_rollouts.AsyncRolloutOptions`."""
+        """Playing while updates go on: :class:`~rllib_lmgame.config.async_rollouts.AsyncRolloutOptions`."""
         return self.set_section("async_rollouts", options)
 
     def teacher(self, **options: Any) -> Self:

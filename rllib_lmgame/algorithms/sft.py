@@ -9,8 +9,8 @@ from ray.tune import register_trainable
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.supervised import SupervisedStage
+from rllib_lmgame.config import algorithms as registry
 from rllib_lmgame.datasets.options import SupervisedOptions
-from rllib_lmgame.settings import algorithms as registry
 
 if TYPE_CHECKING:
     from typing import Self

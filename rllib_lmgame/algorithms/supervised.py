@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 
 from rllib_lmgame.algorithms.cluster.learner_calls import measured_losses, update_learners
+from rllib_lmgame.config.algorithms import LEFT_OUT
 from rllib_lmgame.datasets.options import StopOptions, SupervisedOptions
 from rllib_lmgame.datasets.sft import SFTDataset
 from rllib_lmgame.learners.objectives import SupervisedObjective
@@ -16,7 +17,6 @@ from rllib_lmgame.rollouts.game_options import shares_of
 from rllib_lmgame.rollouts.metrics import episode_metrics
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
-from rllib_lmgame.settings.algorithms import LEFT_OUT
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, READING, UPDATE_TIMER, WEIGHT_SYNC_TIMER
 
 if TYPE_CHECKING:

@@ -104,7 +104,7 @@ def suite(text: str) -> tuple[tuple[GameConfig, ...], int | None]:
 
 
 def _evaluated(config: Mapping[str, Any]) -> tuple[tuple[GameConfig, ...], int | None]:
-    from rllib_lmgame.settings.algorithms import PPO
+    from rllib_lmgame.config.algorithms import PPO
 
     own = {key: config[key] for key in config if key in ("env", "env_config", "games")}
     given = config.get("evaluation_config") or {}

@@ -12,6 +12,7 @@ from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.games import found_beside, has_option, on_split
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.config.algorithms import PPO
 from rllib_lmgame.data_sets.places import DataMissing
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
@@ -26,7 +27,6 @@ from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat, unre
 from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.rollouts.sources import AgentMapper
-from rllib_lmgame.settings.algorithms import PPO
 from rllib_lmgame.telemetry.metrics import MOSTLY
 
 AGAINST = "--against"

@@ -20,10 +20,10 @@ from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.trust import Gate, is_name
+from rllib_lmgame.config.algorithms import PPO, AlgorithmEntry, find_entry
+from rllib_lmgame.config.run import OVERRIDES
 from rllib_lmgame.policies.model.files import ModelFiles, code_problem, model_problem
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, TINY_MODEL
-from rllib_lmgame.settings.algorithms import PPO, AlgorithmEntry, find_entry
-from rllib_lmgame.settings.run import OVERRIDES
 
 GATE = Gate(
     "a checkpoint",

@@ -16,6 +16,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import values_of
 from rllib_lmgame.base.lock import locked
 from rllib_lmgame.base.storage import absolute, is_uri, with_absolute_paths
+from rllib_lmgame.config.algorithms import AlgorithmEntry
 from rllib_lmgame.envs.registry import options_of
 from rllib_lmgame.experiments.checks.algorithms import make_callbacks
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, named_metrics
@@ -62,7 +63,6 @@ from rllib_lmgame.experiments.search.schedulers import make_scheduler, make_sear
 from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.experiments.spec import stopping_criteria
 from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.settings.algorithms import AlgorithmEntry
 from rllib_lmgame.telemetry.trial_names import settings_name, trial_settings
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2

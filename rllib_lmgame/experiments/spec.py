@@ -15,9 +15,9 @@ from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.group import REQUIRED, Group, Holds, build, option
 from rllib_lmgame.base.registry import CALLBACKS, REPORTS
 from rllib_lmgame.base.text import shown
-from rllib_lmgame.settings.algorithms import OWN, PPO, known_entry
-from rllib_lmgame.settings.run import find_key
-from rllib_lmgame.settings.sections.rllib import FLAT_KEYS
+from rllib_lmgame.config.algorithms import OWN, PPO, known_entry
+from rllib_lmgame.config.rllib import FLAT_KEYS
+from rllib_lmgame.config.run import find_key
 
 
 def dotted(parts: Iterable[str | int]) -> str:

@@ -19,10 +19,10 @@ from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.scheduled import schedules_of
 from rllib_lmgame.algorithms.selection import Selected
+from rllib_lmgame.config import rules
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.records import PlayResult
 from rllib_lmgame.rollouts.sources import RolloutError
-from rllib_lmgame.settings import rules
 
 PATIENCE_S = 60.0
 

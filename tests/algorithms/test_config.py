@@ -22,6 +22,9 @@ from rllib_lmgame.base.group import declared, walk, with_changes
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.base.registry import Registry
 from rllib_lmgame.base.schedule import ScheduleOptions
+from rllib_lmgame.config.algorithms import OWN
+from rllib_lmgame.config.rllib import INSTEAD, OTHER_NAMES, TAKEN, EvaluationOptions
+from rllib_lmgame.config.run import read
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.experiments.checks.algorithms import resolve_algorithm
@@ -33,9 +36,6 @@ from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.learners.options import ImportanceSamplingOptions, KLOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
-from rllib_lmgame.settings.algorithms import OWN
-from rllib_lmgame.settings.run import read
-from rllib_lmgame.settings.sections.rllib import INSTEAD, OTHER_NAMES, TAKEN, EvaluationOptions
 from tests.envs.broken_games import Counting
 
 TWO_TRAINED = {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"}

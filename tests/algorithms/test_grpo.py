@@ -10,7 +10,7 @@ from rllib_lmgame.algorithms.facts import RunFacts
 from rllib_lmgame.algorithms.grpo import LMGameGRPO, LMGameGRPOConfig
 from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.settings.algorithms import find_entry
+from rllib_lmgame.config.algorithms import find_entry
 
 
 def config_of(**settings) -> LMGameGRPOConfig:

@@ -12,10 +12,7 @@ from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.facts import RunFacts
 from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.datasets.options import SupervisedOptions
-from rllib_lmgame.evaluation.saved_config import algorithm_of, of_a_stranger
-from rllib_lmgame.experiments.checks.algorithms import resolve_algorithm
-from rllib_lmgame.settings.algorithms import (
+from rllib_lmgame.config.algorithms import (
     COMMON_SECTIONS,
     ENTRY_POINT_GROUP,
     OWN,
@@ -28,6 +25,9 @@ from rllib_lmgame.settings.algorithms import (
     known_entry,
     reference,
 )
+from rllib_lmgame.datasets.options import SupervisedOptions
+from rllib_lmgame.evaluation.saved_config import algorithm_of, of_a_stranger
+from rllib_lmgame.experiments.checks.algorithms import resolve_algorithm
 
 
 class OtherLoop(LMGamePPO):
@@ -55,7 +55,7 @@ def announce(tmp_path, monkeypatch) -> Announce:
 
 def test_the_registry_is_light() -> None:
     code = (
-        "import sys, rllib_lmgame.settings.algorithms; print([name for name in ('ray', 'torch', 'transformers', "
+        "import sys, rllib_lmgame.config.algorithms; print([name for name in ('ray', 'torch', 'transformers', "
         "'vllm') if name in sys.modules])"
     )
     assert (

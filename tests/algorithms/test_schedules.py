@@ -23,12 +23,12 @@ from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.base.group import Group, Scheduled, option
 from rllib_lmgame.base.results import number_at
 from rllib_lmgame.base.schedule import ScheduleOptions, Schedules, interpolate, read_schedule
+from rllib_lmgame.config.algorithms import PPO, AlgorithmEntry, Section
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.rollouts.data_selection import OverlongOptions
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.records import EpisodeSummary, PlayResult
-from rllib_lmgame.settings.algorithms import PPO, AlgorithmEntry, Section
 from tests.in_place import in_place
 
 SOKOBAN = {"env": "lmgame/Sokoban-v0", "language_model": {"model": "tiny"}}

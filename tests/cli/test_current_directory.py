@@ -19,10 +19,10 @@ from rllib_lmgame.base.group import declared
 from rllib_lmgame.base.plugin import IMPORTING_KEYS, find_in_current_directory, named_in
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.game_list import listed, named_games
+from rllib_lmgame.config.algorithms import OWN
 from rllib_lmgame.envs.registry import load_factory, options_of, own_games
 from rllib_lmgame.experiments.spec import ExperimentOptions
 from rllib_lmgame.policies.options import PlayerOptions
-from rllib_lmgame.settings.algorithms import OWN
 
 MINE = """
 from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe

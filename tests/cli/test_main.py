@@ -193,7 +193,7 @@ def imported_by(arguments: list[str], code: int, of: tuple[str, ...] = HEAVY) ->
 
 
 def test_help_and_first_errors_import_nothing_heavy(file):
-    light = ("numpy", "yaml", "gymnasium", "rllib_lmgame.envs", "rllib_lmgame.settings", "rllib_lmgame.policies")
+    light = ("numpy", "yaml", "gymnasium", "rllib_lmgame.envs", "rllib_lmgame.config", "rllib_lmgame.policies")
     assert imported_by(["--help"], 0, HEAVY + light) == set()
     assert imported_by(["train", "--help"], 0) == set()
     assert imported_by(["example", "list"], 0) == imported_by(["games", "list"], 0) == set()

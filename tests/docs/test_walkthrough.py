@@ -47,7 +47,7 @@ def test_the_second_iteration_enters_few_files(calls: list[tuple[float, str, str
     end = min(time for time in ends if time > start)
     files = sorted({file for time, file, _ in calls if start <= time <= end})
     assert len(files) <= MOST_FILES, files
-    assert sum(file.startswith(("config/", "settings/")) for file in files) <= MOST_OF_CONFIGURATION, files
+    assert sum(file.startswith("config/") for file in files) <= MOST_OF_CONFIGURATION, files
 
 
 def test_files_that_the_page_names_are_on_the_way(calls: list[tuple[float, str, str]]) -> None:

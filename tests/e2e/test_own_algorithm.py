@@ -11,9 +11,9 @@ import pytest
 
 from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.config.algorithms import ENTRY_POINT_GROUP
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
 from rllib_lmgame.experiments.spec import Source, make_spec
-from rllib_lmgame.settings.algorithms import ENTRY_POINT_GROUP
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 PATH = "selective_ppo:SelectivePPO"

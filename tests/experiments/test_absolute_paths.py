@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from rllib_lmgame.config.algorithms import OWN
 from rllib_lmgame.experiments import runner
 from rllib_lmgame.experiments.run.cluster import RunOptions
 from rllib_lmgame.experiments.runner import with_paths_of_here
-from rllib_lmgame.settings.algorithms import OWN
 from tests.experiments.test_check import check
 from tests.experiments.test_datasets import record
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rllib_lmgame.algorithms.base import COUNTED
-from rllib_lmgame.settings.algorithms import PPO
+from rllib_lmgame.config.algorithms import PPO
 from rllib_lmgame.telemetry.metrics import LEARNER_NAMES, flatten, with_columns
 
 

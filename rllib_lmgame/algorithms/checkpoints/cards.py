@@ -16,11 +16,11 @@ from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.base.json_files import parse
 from rllib_lmgame.base.results import number_at
 from rllib_lmgame.base.text import printable, sparkline
+from rllib_lmgame.config.run import RunConfig
 from rllib_lmgame.measures.statistics import rate_over_levels
 from rllib_lmgame.policies.model.card import CARD_FILE, literal
 from rllib_lmgame.rollouts.episode_log import episode_text
 from rllib_lmgame.rollouts.episodes import seed_and_level
-from rllib_lmgame.settings.run import RunConfig
 
 SUCCESS, RETURN = "env_runners/success_rate", "env_runners/episode_return_mean"
 MOST_VALUES = 512

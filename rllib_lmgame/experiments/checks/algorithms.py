@@ -10,7 +10,7 @@ from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.base.registry import CALLBACKS, check_arguments
-from rllib_lmgame.settings.algorithms import (
+from rllib_lmgame.config.algorithms import (
     AlgorithmEntry,
     announced,
     entry_of,

@@ -16,6 +16,8 @@ from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDepend
 from rllib_lmgame.base.registry import REPORTS
 from rllib_lmgame.base.schedule import ENV_STEPS, NUMBERS
 from rllib_lmgame.base.storage import expanded, is_uri
+from rllib_lmgame.config.algorithms import PREFERENCES, SUPERVISED, AlgorithmEntry, entry_of, known_entry
+from rllib_lmgame.config.run import read
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, check_callbacks, resolve_algorithm
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_searcher, split_scheduler
@@ -33,8 +35,6 @@ from rllib_lmgame.experiments.search.spaces import (
 from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, dotted, make_specs
 from rllib_lmgame.experiments.stock import check_stock_config
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
-from rllib_lmgame.settings.algorithms import PREFERENCES, SUPERVISED, AlgorithmEntry, entry_of, known_entry
-from rllib_lmgame.settings.run import read
 from rllib_lmgame.telemetry.metrics import OF_TUNE, RESULT_HEADS
 
 MAX_GRID, MAX_TRIALS = 4096, 100_000

@@ -9,9 +9,9 @@ from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.storage import expanded
+from rllib_lmgame.config.algorithms import ACTION_VALUES
 from rllib_lmgame.datasets.options import OF_DATA, SupervisedOptions
 from rllib_lmgame.envs.registry import is_program
-from rllib_lmgame.settings.algorithms import ACTION_VALUES
 
 
 def check_dataset(config: Any) -> None:

@@ -23,6 +23,7 @@ from rllib_lmgame.algorithms.cluster.threads import places_here, thread_words, t
 from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.base.threads import cores_of_trial, usable_cores
+from rllib_lmgame.config.rllib import FIELDS
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.outside import dry_run_outside
 from rllib_lmgame.experiments.checks.resources import (
@@ -40,7 +41,6 @@ from rllib_lmgame.experiments.search.spaces import find_search_spaces
 from rllib_lmgame.experiments.spec import STOPS, dotted
 from rllib_lmgame.policies.model.files import local_config, model_directory
 from rllib_lmgame.policies.options import TINY_MODEL
-from rllib_lmgame.settings.sections.rllib import FIELDS
 
 
 def print_dry_run(checked: Sequence[CheckedExperiment]) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from rllib_lmgame.config.algorithms import OWN
+from rllib_lmgame.config.json_schema import DRAFT, NULL, Schema, configs, of_group, one_of
+from rllib_lmgame.config.rllib import TAKEN
 from rllib_lmgame.experiments.search.spaces import SEARCH_KEYS
 from rllib_lmgame.experiments.spec import MAPPINGS, ExperimentOptions
-from rllib_lmgame.settings.algorithms import OWN
-from rllib_lmgame.settings.json_schema import DRAFT, NULL, Schema, configs, of_group, one_of
-from rllib_lmgame.settings.sections.rllib import TAKEN
 
 
 def file_schema() -> Schema:

@@ -22,6 +22,16 @@ from rllib_lmgame.base.group import (
 from rllib_lmgame.base.schedule import ScheduleOptions, schedules_in, with_numbers
 from rllib_lmgame.base.storage import with_absolute_paths
 from rllib_lmgame.base.threads import AUTO
+from rllib_lmgame.config.algorithms import OWN, TOKEN_PPO, WITHOUT_VALUES, AlgorithmEntry
+from rllib_lmgame.config.rllib import (
+    FLAT_KEYS,
+    INSTEAD,
+    OTHER_NAMES,
+    TAKEN,
+    EvaluationOptions,
+    OtherOptions,
+    RLlibOptions,
+)
 from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.league.options import LeagueOptions, is_league
@@ -31,16 +41,6 @@ from rllib_lmgame.policies.options import LANGUAGE_MODEL, LanguageModelOptions, 
 from rllib_lmgame.rollouts.data_selection import DataSelectionOptions
 from rllib_lmgame.rollouts.game_options import GameConfig, game_of_env
 from rllib_lmgame.rollouts.options import TextRolloutOptions
-from rllib_lmgame.settings.algorithms import OWN, TOKEN_PPO, WITHOUT_VALUES, AlgorithmEntry
-from rllib_lmgame.settings.sections.rllib import (
-    FLAT_KEYS,
-    INSTEAD,
-    OTHER_NAMES,
-    TAKEN,
-    EvaluationOptions,
-    OtherOptions,
-    RLlibOptions,
-)
 
 OVERRIDES = "algorithm_config_overrides_per_module"
 """RLlib's key of what policies have of their own."""

@@ -23,8 +23,8 @@ from rllib_lmgame.base.group import (
     value_schema,
 )
 from rllib_lmgame.base.schedule import ScheduleOptions
-from rllib_lmgame.settings.algorithms import AlgorithmEntry
-from rllib_lmgame.settings.sections.rllib import OtherOptions, RLlibOptions
+from rllib_lmgame.config.algorithms import AlgorithmEntry
+from rllib_lmgame.config.rllib import OtherOptions, RLlibOptions
 
 Schema: TypeAlias = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"

@@ -1,6 +1,6 @@
 """Options that are impossible together, lose work, or train something wrong: functions that yield what is broken.
 
-``s`` are the :class:`~rllib_lmgame.settings.run.RunConfig` of a run or of one policy; ``f`` is what plug-ins and games
+``s`` are the :class:`~rllib_lmgame.config.run.RunConfig` of a run or of one policy; ``f`` is what plug-ins and games
 say of them (:mod:`rllib_lmgame.algorithms.facts`). Importing this loads neither Ray nor torch.
 """
 
@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rllib_lmgame.base.errors import did_you_mean
+from rllib_lmgame.config.algorithms import ACTION_VALUES
+from rllib_lmgame.config.run import RunConfig
 from rllib_lmgame.league.options import is_league
 from rllib_lmgame.rollouts.data_selection import groups_needed, share_of_groups, spare_groups
-from rllib_lmgame.settings.algorithms import ACTION_VALUES
-from rllib_lmgame.settings.run import RunConfig
 
 
 class Broken(NamedTuple):

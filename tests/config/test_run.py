@@ -11,9 +11,9 @@ from ray import tune
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import as_data
+from rllib_lmgame.config.algorithms import PPO
+from rllib_lmgame.config.run import read
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.settings.algorithms import PPO
-from rllib_lmgame.settings.run import read
 
 ROOM = {"env": "lmgame/Sokoban-v0"}
 

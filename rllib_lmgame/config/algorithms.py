@@ -16,6 +16,9 @@ from typing import Any
 from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.base.trust import is_name
+from rllib_lmgame.config.async_rollouts import AsyncRolloutOptions
+from rllib_lmgame.config.evolution import EvolutionOptions
+from rllib_lmgame.config.rllib import FLAT_KEYS
 from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.datasets.preference_options import DPOOptions
 from rllib_lmgame.inference.options import InferenceOptions
@@ -26,9 +29,6 @@ from rllib_lmgame.learners.teacher_options import TeacherOptions
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.data_selection import DataSelectionOptions
 from rllib_lmgame.rollouts.options import TextRolloutOptions
-from rllib_lmgame.settings.sections.async_rollouts import AsyncRolloutOptions
-from rllib_lmgame.settings.sections.evolution import EvolutionOptions
-from rllib_lmgame.settings.sections.rllib import FLAT_KEYS
 from rllib_lmgame.telemetry.metrics import (
     ACTION_VALUE_NAMES,
     CRITIC_NAMES,
