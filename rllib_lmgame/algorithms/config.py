@@ -71,7 +71,7 @@ RUN = "run"
 def _option(name: str) -> Any:
     """An attribute of a configuration that is an option of its ``run``."""
     return property(
-        lambda config: getattr(config.run, name),
+        lambda config: config.run.section(name),
         lambda config, value: config.change({name: value}),
     )
 

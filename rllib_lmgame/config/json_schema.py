@@ -16,7 +16,7 @@ from rllib_lmgame.base.group import (
     Holds,
     Option,
     Parts,
-    as_mapping,
+    as_data,
     declared,
     is_open,
     tag_of,
@@ -105,9 +105,7 @@ def _of_option(each: Option, search: bool) -> Schema:
     if search:
         forms.append(SEARCH_SPACE)
     doc, default = str(each.says.get("doc", "")), each.default
-    if each.group is not None and default is not None:
-        default = as_mapping(default)
-    said = {} if default is REQUIRED else {"default": list(default) if isinstance(default, tuple) else default}
+    said = {} if default is REQUIRED else {"default": as_data(default, given_only=False)}
     return {"description": doc, **one_of(forms), **said}
 
 

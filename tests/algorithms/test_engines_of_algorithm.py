@@ -7,7 +7,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import ray
@@ -21,6 +21,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineDeadError, InferenceEngine
+from rllib_lmgame.inference.registry import Engine
 from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
 from rllib_lmgame.inference.weights import state_checksum, unpack_state
@@ -73,6 +74,14 @@ for _name in vars(InferenceEngine):
         setattr(HostEngine, _name, getattr(InferenceEngine, _name))
 
 
+class OnTheHost(Engine):
+    implementation: ClassVar[str] = f"{__name__}:HostEngine"
+
+
+class InThreads(Engine):
+    implementation: ClassVar[str] = f"{ThreadedEngine.__module__}:ThreadedEngine"
+
+
 @pytest.mark.parametrize(
     ("overrides", "key"),
     [
@@ -82,11 +91,11 @@ for _name in vars(InferenceEngine):
     ],
 )
 def test_an_engine_that_cannot_do_what_is_asked_of_it_is_refused(make_config, overrides, key) -> None:
-    named = {"engine": f"{__name__}:HostEngine"}
+    named = {"engine": f"{__name__}:OnTheHost"}
     with pytest.raises(ConfigError, match="lacks call, accept_version of DeviceEngine ") as refused:
         make_config(**with_(overrides, named)).validate()
     assert refused.value.path == f"config.inference.{key}"
-    make_config(**with_(overrides, {"engine": f"{ThreadedEngine.__module__}:ThreadedEngine"})).validate()
+    make_config(**with_(overrides, {"engine": f"{__name__}:InThreads"})).validate()
     make_config(inference=named).validate()
 
 
