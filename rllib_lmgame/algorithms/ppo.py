@@ -139,8 +139,8 @@ class LMGamePPO(LMGameAlgorithm):
             self._warm_start = SupervisedStage(self, self.config.supervised_options)
         if self.config.run.league_options is not None:
             self._league = LeaguePlay(self, self.config.run.league_options)
-        if self.config.async_rollout_options.max_staleness:
-            self._ahead = AsyncRollouts(self, self.config.async_rollout_options.max_staleness)
+        if self.config.run.max_staleness:
+            self._ahead = AsyncRollouts(self, self.config.run.max_staleness)
 
     def cleanup(self) -> None:
         if self._ahead is not None:

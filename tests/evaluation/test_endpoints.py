@@ -359,7 +359,7 @@ def test_an_endpoint_is_asked_and_read_in_another_form() -> None:
 
     outcome = asyncio.run(served(boxed, lambda url: tournament(url, reply_format="boxed")))
     assert len(outcome.results[0]) == 4 and not outcome.failures
-    with pytest.raises(ConfigError, match="player 'far': no reply format `boxd`; did you mean `boxed`") as caught:
+    with pytest.raises(ConfigError, match="no reply format `boxd`; did you mean `boxed`") as caught:
         asyncio.run(served(boxed, lambda url: tournament(url, reply_format="boxd")))
     assert caught.value.path == "--config.language_model.reply_format"
 
