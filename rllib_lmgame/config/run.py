@@ -61,8 +61,8 @@ class RunConfig(RLlibOptions, OtherOptions):
 
     entry: ClassVar[AlgorithmEntry]
     if TYPE_CHECKING:
-        policies: dict[str, PlayerOptions]  # type: ignore[assignment]
-        games: tuple[GameConfig, ...]  # type: ignore[assignment]
+        policies: dict[str, PlayerOptions] = {}  # type: ignore[assignment]
+        games: tuple[GameConfig, ...] = ()  # type: ignore[assignment]
     _written: RunConfig | None = PrivateAttr(None)
     _name: str = PrivateAttr("")
     _present: Mapping[str, float] = PrivateAttr(default_factory=dict)
