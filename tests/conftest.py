@@ -240,7 +240,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A hub on loopback, see ``hub_server``, that data sets are fetched from into a folder of the test's own."""
     from hub_server import HubServer
 
-    from rllib_lmgame.data_sets import web
+    from rllib_lmgame.downloads import web
 
     server = HubServer()
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)

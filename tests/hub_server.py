@@ -16,7 +16,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from rllib_lmgame.data_sets import table
+from rllib_lmgame.downloads import table
 
 COMMIT = "c0ffee" * 6 + "abcd"
 

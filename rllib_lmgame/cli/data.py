@@ -19,8 +19,8 @@ PARTS_HEAD = ("part", "here", "files")
     JSON,
 )
 def list_sets(args: argparse.Namespace) -> int:
-    from rllib_lmgame.data_sets.places import PREFIX, check_name, data_root, here, named
-    from rllib_lmgame.data_sets.table import SETS
+    from rllib_lmgame.downloads.places import PREFIX, check_name, data_root, here, named
+    from rllib_lmgame.downloads.table import SETS
 
     name = None if args.name is None else args.name.removeprefix(PREFIX)
     if name is not None:
@@ -65,8 +65,8 @@ def _words(here: list[str], parts: int) -> str:
     Option("NAME[:PART]...", "of `rllib data list`", dest="names"),
 )
 def fetch_sets(args: argparse.Namespace) -> int:
-    from rllib_lmgame.data_sets.fetch import fetch
-    from rllib_lmgame.data_sets.places import PREFIX, named
+    from rllib_lmgame.downloads.fetch import fetch
+    from rllib_lmgame.downloads.places import PREFIX, named
 
     names = [name.removeprefix(PREFIX) for name in args.names]
     for name in names:  # A misspelt name is told before the others are fetched.
@@ -80,7 +80,7 @@ def fetch_sets(args: argparse.Namespace) -> int:
     "print where the files of a set or part are", Option("NAME[:PART]", "of `rllib data list`", dest="name")
 )
 def print_paths(args: argparse.Namespace) -> int:
-    from rllib_lmgame.data_sets.places import PREFIX, named
+    from rllib_lmgame.downloads.places import PREFIX, named
 
     for path in named(PREFIX + args.name.removeprefix(PREFIX), "").paths():
         print(path)
@@ -89,8 +89,8 @@ def print_paths(args: argparse.Namespace) -> int:
 
 @options.command("read a set's files and compare their hashes", Option("NAME", "of `rllib data list`"))
 def verify_set(args: argparse.Namespace) -> int:
-    from rllib_lmgame.data_sets.fetch import verify
-    from rllib_lmgame.data_sets.places import PREFIX
+    from rllib_lmgame.downloads.fetch import verify
+    from rllib_lmgame.downloads.places import PREFIX
 
     name = args.name.removeprefix(PREFIX)
     problems = verify(name)

@@ -18,8 +18,8 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.json_files import parse
 from rllib_lmgame.base.storage import expanded, matches
 from rllib_lmgame.base.text import first_line
-from rllib_lmgame.data_sets.places import is_named, paths_of
 from rllib_lmgame.datasets.readers.lmrl_gym import STEP_KEYS, STEPS
+from rllib_lmgame.downloads.places import is_named, paths_of
 from rllib_lmgame.envs.support.parquet import is_table, stream_table
 
 HUB = "hf:"

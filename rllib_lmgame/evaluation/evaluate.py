@@ -13,7 +13,7 @@ from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.games import found_beside, has_option, on_split
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.config.algorithms import PPO
-from rllib_lmgame.data_sets.places import DataMissing
+from rllib_lmgame.downloads.places import DataMissing
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.inference.protocol import StopReason

@@ -18,7 +18,7 @@ from agentgym_server import CLOSES, ITEM_IS, WINS, FakeServer, serving
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.step_timer import WaitedTooLong
 from rllib_lmgame.cli.main import main
-from rllib_lmgame.data_sets.table import SETS
+from rllib_lmgame.downloads.table import SETS
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.games.adapted.agentgym.instructions import CALLS, RULES

@@ -341,7 +341,7 @@ def on_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
     monkeypatch.setattr("transformers.utils.hub.is_offline_mode", lambda: False)
     monkeypatch.setattr("transformers.utils.hub.hf_hub_download", download)
-    monkeypatch.setattr("rllib_lmgame.data_sets.hub.silence", lambda repository: None)
+    monkeypatch.setattr("rllib_lmgame.downloads.hub.silence", lambda repository: None)
     return put
 
 

@@ -21,7 +21,7 @@ from rllib_lmgame.base import json_files
 from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import one_line
-from rllib_lmgame.data_sets.places import path_of
+from rllib_lmgame.downloads.places import path_of
 
 Content = TypeVar("Content")
 Arguments = ParamSpec("Arguments")

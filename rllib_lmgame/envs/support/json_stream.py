@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.data_sets.places import path_of
+from rllib_lmgame.downloads.places import path_of
 from rllib_lmgame.envs.support.datasets import UNREADABLE, check_fields, numbered_jsonl, open_data
 from rllib_lmgame.envs.support.parquet import is_table, stream_table
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rllib_lmgame.data_sets.places import LevelFiles, level_files
+from rllib_lmgame.downloads.places import LevelFiles, level_files
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
 
 

@@ -236,7 +236,7 @@ def _ray() -> Iterator[Finding]:
 
 
 def _disks() -> Iterator[Finding]:
-    from rllib_lmgame.data_sets.places import data_root
+    from rllib_lmgame.downloads.places import data_root
     from rllib_lmgame.policies.model.gguf_files import cache_directory
 
     places = {"results": Path.home() / "ray_results", "data sets": data_root(), "models": cache_directory()}
@@ -267,8 +267,8 @@ def _programs() -> Iterator[Finding]:
 
 
 def _downloads() -> Iterator[Finding]:
-    from rllib_lmgame.data_sets.places import PREFIX, here, named
-    from rllib_lmgame.data_sets.table import SETS
+    from rllib_lmgame.downloads.places import PREFIX, here, named
+    from rllib_lmgame.downloads.table import SETS
     from rllib_lmgame.policies.model.pretrained import PRETRAINED
 
     sets = [name for name in SETS if here(named(PREFIX + name))]

@@ -10,7 +10,7 @@ from typing import Any
 from rllib_lmgame.algorithms.games import found_beside, games_of, needs_others
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.trust import is_number
-from rllib_lmgame.data_sets.places import DataMissing, is_named, level_files
+from rllib_lmgame.downloads.places import DataMissing, is_named, level_files
 from rllib_lmgame.envs.contract.splits import TRAIN
 from rllib_lmgame.envs.registry import game_spec, is_program, load_factory, made_up_levels
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run

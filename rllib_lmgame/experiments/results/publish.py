@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import first_line
-from rllib_lmgame.data_sets import hub
+from rllib_lmgame.downloads import hub
 from rllib_lmgame.policies.model.files import INDEX_FILE
 
 _WEIGHTS = re.compile(rf"model(-\d+-of-\d+)?\.safetensors|{re.escape(INDEX_FILE)}")

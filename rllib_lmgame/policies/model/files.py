@@ -21,7 +21,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.json_files import read_mapping
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import first_line, one_line
-from rllib_lmgame.data_sets import hub
+from rllib_lmgame.downloads import hub
 from rllib_lmgame.policies.chat.replies import reply_format
 from rllib_lmgame.policies.chat.special_token_sanitizer import spelling_problem
 from rllib_lmgame.policies.model.gguf_files import cache_directory, hugging_face_directory, is_gguf

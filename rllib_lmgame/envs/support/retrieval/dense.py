@@ -13,7 +13,7 @@ import numpy as np
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.text import first_line
-from rllib_lmgame.data_sets.places import path_of
+from rllib_lmgame.downloads.places import path_of
 from rllib_lmgame.envs.support.retrieval.encoder import Encoder
 from rllib_lmgame.envs.support.retrieval.passages import Passage, PassageFile, chunks
 

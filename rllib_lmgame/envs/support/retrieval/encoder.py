@@ -11,8 +11,8 @@ import numpy as np
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import first_line
-from rllib_lmgame.data_sets import hub
-from rllib_lmgame.data_sets.places import path_of
+from rllib_lmgame.downloads import hub
+from rllib_lmgame.downloads.places import path_of
 from rllib_lmgame.telemetry.quiet import no_bars_for
 
 QUERY, PASSAGE = "query: ", "passage: "

@@ -14,7 +14,7 @@ import numpy as np
 
 from rllib_lmgame.base import json_files
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.data_sets.places import path_of
+from rllib_lmgame.downloads.places import path_of
 from rllib_lmgame.envs.support.datasets import UNREADABLE, check_fields, open_data, readable
 
 

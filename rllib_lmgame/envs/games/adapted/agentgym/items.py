@@ -10,7 +10,7 @@ from typing import Any
 from rllib_lmgame.base import json_files
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.storage import expanded
-from rllib_lmgame.data_sets.places import path_of
+from rllib_lmgame.downloads.places import path_of
 from rllib_lmgame.envs.support.datasets import UNREADABLE, open_data, readable
 from rllib_lmgame.envs.support.item_lists import MOST_ITEMS, number_of_item, numbers_in
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from rllib_lmgame.base.group import option
 from rllib_lmgame.base.trust import is_data_set
-from rllib_lmgame.data_sets.places import beside, is_named
+from rllib_lmgame.downloads.places import beside, is_named
 from rllib_lmgame.envs.contract.base import GameError, TextGameOptions, Variant
 from rllib_lmgame.envs.games.code.bird.tasks import Task, read_tasks
 from rllib_lmgame.envs.support.published import PublishedLevels

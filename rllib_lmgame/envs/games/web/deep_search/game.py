@@ -11,7 +11,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import option
 from rllib_lmgame.base.text import one_line
 from rllib_lmgame.base.trust import is_data_set, is_name
-from rllib_lmgame.data_sets.places import LevelFiles, level_files
+from rllib_lmgame.downloads.places import LevelFiles, level_files
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.web.deep_search.corpus import (
     Corpus,

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import option
 from rllib_lmgame.base.trust import is_data_set
-from rllib_lmgame.data_sets.places import beside, is_named, level_files
+from rllib_lmgame.downloads.places import beside, is_named, level_files
 from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import TEST, TRAIN, VALIDATION, split_of
 from rllib_lmgame.envs.games.web.webshop.expert import Seen, keywords, next_moves

@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path, PurePosixPath
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.data_sets.web import check_room
+from rllib_lmgame.downloads.web import check_room
 
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 _DEEPEST = 3

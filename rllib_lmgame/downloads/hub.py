@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rllib_lmgame.base import json_files
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import first_line
-from rllib_lmgame.data_sets.web import BROKEN, TIMEOUT_S, WITHOUT, open_address, refused
+from rllib_lmgame.downloads.web import BROKEN, TIMEOUT_S, WITHOUT, open_address, refused
 
 _MOST_LISTED = 64 << 20
 _YES = ("1", "on", "yes", "true")

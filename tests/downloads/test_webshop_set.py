@@ -12,7 +12,7 @@ import pytest
 from hub_server import HubServer, quiet
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.data_sets.fetch import fetch
+from rllib_lmgame.downloads.fetch import fetch
 from rllib_lmgame.envs.games.web.webshop import shelf
 from rllib_lmgame.envs.games.web.webshop.game import WebShop, sessions_of
 from rllib_lmgame.envs.games.web.webshop.generated import generated_catalogue

@@ -12,7 +12,7 @@ import yaml
 from hub_server import HubServer, quiet, serve_gsm8k
 
 from rllib_lmgame.cli.main import main
-from rllib_lmgame.data_sets.fetch import fetch
+from rllib_lmgame.downloads.fetch import fetch
 from rllib_lmgame.envs.registry import made_up_levels
 from rllib_lmgame.evaluation import learning_report as report
 from rllib_lmgame.rollouts.game_options import GameConfig

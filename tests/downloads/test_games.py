@@ -12,7 +12,7 @@ import pytest
 from hub_server import HubServer, parquet_of, quiet, serve_bird, serve_gsm8k, zipped
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.data_sets.fetch import fetch
+from rllib_lmgame.downloads.fetch import fetch
 from rllib_lmgame.envs.games.code.bird.game import BIRD
 from rllib_lmgame.envs.games.code.code_execution.game import CodeExecution
 from rllib_lmgame.envs.games.mathematics.gsm8k import GSM8K

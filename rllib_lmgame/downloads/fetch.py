@@ -25,11 +25,11 @@ from rllib_lmgame.base import json_files
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.lock import locked
 from rllib_lmgame.base.text import size_text
-from rllib_lmgame.data_sets import hub
-from rllib_lmgame.data_sets.archives import leads_out, unpack
-from rllib_lmgame.data_sets.places import PREFIX, SOURCE, Named, named, read_source
-from rllib_lmgame.data_sets.table import HUB, MB, PACKAGE, Source
-from rllib_lmgame.data_sets.web import CHUNK, check_room, download
+from rllib_lmgame.downloads import hub
+from rllib_lmgame.downloads.archives import leads_out, unpack
+from rllib_lmgame.downloads.places import PREFIX, SOURCE, Named, named, read_source
+from rllib_lmgame.downloads.table import HUB, MB, PACKAGE, Source
+from rllib_lmgame.downloads.web import CHUNK, check_room, download
 
 Report = Callable[[str], None]
 

@@ -10,7 +10,7 @@ import pytest
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.trust import is_data_set
-from rllib_lmgame.data_sets import places
+from rllib_lmgame.downloads import places
 from rllib_lmgame.envs.support.datasets import read_jsonl
 
 

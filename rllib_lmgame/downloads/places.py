@@ -15,7 +15,7 @@ from rllib_lmgame.base import json_files
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.storage import expanded, own_cache
 from rllib_lmgame.base.text import size_text
-from rllib_lmgame.data_sets.table import SETS, TRAIN, VALIDATION, DataSet
+from rllib_lmgame.downloads.table import SETS, TRAIN, VALIDATION, DataSet
 
 PREFIX = "data:"
 SOURCE = "SOURCE.json"

@@ -21,10 +21,10 @@ from hub_server import COMMIT, HubServer, quiet, serve_bird, zipped
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.lock import locked
 from rllib_lmgame.cli import main
-from rllib_lmgame.data_sets import table, web
-from rllib_lmgame.data_sets.fetch import _Record, fetch, verify
-from rllib_lmgame.data_sets.places import path_of, paths_of
-from rllib_lmgame.data_sets.web import download
+from rllib_lmgame.downloads import table, web
+from rllib_lmgame.downloads.fetch import _Record, fetch, verify
+from rllib_lmgame.downloads.places import path_of, paths_of
+from rllib_lmgame.downloads.web import download
 
 GSM8K = "datasets/openai/gsm8k"
 TRAIN, TEST = (f"main/{split}-00000-of-00001.parquet" for split in ("train", "test"))
@@ -239,7 +239,7 @@ def test_what_was_fetched_before_an_end_in_the_middle_is_not_fetched_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as context:
-        context.setattr("rllib_lmgame.data_sets.fetch.unpack", killed)
+        context.setattr("rllib_lmgame.downloads.fetch.unpack", killed)
         with pytest.raises(KeyboardInterrupt):
             fetch("bird:test", report=quiet)
     assert len(hub.asked) == 1
@@ -329,7 +329,7 @@ def test_an_index_that_has_no_room_beside_its_pieces_is_told_before_they_come(
 def test_of_a_large_file_a_line_now_and_then_says_how_far_it_is(
     gsm8k: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rllib_lmgame.data_sets.fetch.STEP", 2000)
+    monkeypatch.setattr("rllib_lmgame.downloads.fetch.STEP", 2000)
     gsm8k.break_after, said = 1500, list[str]()
     fetch("gsm8k:train", report=said.append)
     assert said[1:-1] == [f"gsm8k: {TRAIN}: 3 kB of 5 kB (60%)", f"gsm8k: {TRAIN}: 5 kB of 5 kB (100%)"]
@@ -363,7 +363,7 @@ def test_the_command_lists_sets_and_answers_misspelt_ones(gsm8k: HubServer, caps
 
 def test_listing_and_paths_need_no_heavy_import() -> None:
     program = (
-        "import sys, rllib_lmgame.data_sets.fetch; print([m for m in ('ray', 'torch', 'pyarrow') if m in sys.modules])"
+        "import sys, rllib_lmgame.downloads.fetch; print([m for m in ('ray', 'torch', 'pyarrow') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
 
