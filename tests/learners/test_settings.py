@@ -83,7 +83,6 @@ def test_groups_of_one_are_refused_before_anything_starts(ppo: dict[str, Any]) -
     ("language_model", "settings", "key"),
     [
         ({"dtype": "float16"}, {"deepspeed": {"bf16": {"enabled": False}}}, "dtype"),
-        (FLASH | {"dtype": "float32"}, {"num_gpus_per_learner": 1}, "attn_implementation"),
     ],
 )
 def test_numerics_that_cannot_work_are_refused(language_model: dict[str, Any], settings: Any, key: str) -> None:
