@@ -101,8 +101,13 @@ class LMGameConfig(PPOConfig):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name, section in cls.entry.sections.items() if "entry" in vars(cls) else ():
-            setattr(cls, section.attribute, _option(name))
+        if "entry" not in vars(cls):
+            return
+        own = {section.attribute: _option(name) for name, section in cls.entry.sections.items()}
+        above = [base.entry for base in cls.__mro__[1:] if "entry" in vars(base)]
+        inherited = {section.attribute for entry in above for section in entry.sections.values()}
+        for attribute in inherited | own.keys():
+            setattr(cls, attribute, own.get(attribute, vars(LMGameConfig).get(attribute)))
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class)
