@@ -99,7 +99,8 @@ def unknown_at_top(key: str, groups: Mapping[str, type], flat: Iterable[str]) ->
 
 def _unknown(key: str, match: str | None) -> ConfigError:
     others = ", ".join(name for name, entry in OWN.items() if key in entry.sections)
-    hint = f"it is one of {others}" if others else match and f"did you mean {match!r}?"
+    told = others and key not in _SUPERVISED
+    hint = f"it is one of {others}" if told else match and f"did you mean {match!r}?"
     return ConfigError(f"config.{key}", f"unknown key; {hint}" if hint else "unknown key")
 
 
