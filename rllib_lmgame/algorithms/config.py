@@ -71,7 +71,7 @@ RUN = "run"
 def _option(name: str) -> Any:
     """An attribute of a configuration that is an option of its ``run``."""
     return property(
-        lambda config: config.run.section(name),
+        lambda config: getattr(config.run, name),
         lambda config, value: config.change({name: value}),
     )
 
@@ -104,7 +104,7 @@ class LMGameConfig(PPOConfig):
         if "entry" not in vars(cls):
             return
         own = {section.attribute: _option(name) for name, section in cls.entry.sections.items()}
-        above = [base.entry for base in cls.__mro__[1:] if "entry" in vars(base)]
+        above = [vars(base)["entry"] for base in cls.__mro__[1:] if "entry" in vars(base)]
         inherited = {section.attribute for entry in above for section in entry.sections.values()}
         for attribute in inherited | own.keys():
             setattr(cls, attribute, own.get(attribute, vars(LMGameConfig).get(attribute)))
