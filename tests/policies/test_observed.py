@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_chat_datasets import TEMPLATES
 from test_published_templates import CHANNELS
-from test_transcripts import TEMPLATES
 
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.chat_datasets import Message, Transcript, TranscriptWriter
