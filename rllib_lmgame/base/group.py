@@ -511,9 +511,12 @@ def _errors(error: ValidationError, cls: type, path: str, values: Any) -> Iterat
     of_leaf: dict[str, tuple[Option, Any, list[Any]]] = {}
     for found in error.errors(include_url=False):
         group: Any = cls
-        key, value, loc, last = path, values, list(found["loc"]), None
+        key, value, loc, last, holder = path, values, list(found["loc"]), None, None
         while loc and group is not None:
-            last = next((each for each in declared(group).values() if loc[0] in (each.key, each.name)), None)
+            holder, last = (
+                last,
+                next((each for each in declared(group).values() if loc[0] in (each.key, each.name)), None),
+            )
             if last is None:
                 break
             part = loc.pop(0)
@@ -525,7 +528,7 @@ def _errors(error: ValidationError, cls: type, path: str, values: Any) -> Iterat
                 own, whole = one.path.removeprefix("."), one.path.startswith((f"{path}.", "config."))
                 yield one if whole else ConfigError(key_below(key, own) if own else key, one.message)
         elif found["type"] in ("extra_forbidden", "invalid_key"):
-            yield unknown_key(str(loc[0]), declared(group), key)
+            yield _of_another_type(str(loc[0]), group, holder, key) or unknown_key(str(loc[0]), declared(group), key)
         elif found["type"] == "missing" and last is not None and not loc:
             yield ConfigError(key, _missing(last))
         elif group is not None:
@@ -534,6 +537,17 @@ def _errors(error: ValidationError, cls: type, path: str, values: Any) -> Iterat
             of_leaf.setdefault(key, (last, value, []))[2].append((loc, found))
     for key, (each, value, errors) in of_leaf.items():
         yield _wrong_value(errors, each.hint, each.says, key, value)
+
+
+def _of_another_type(key: str, group: Any, holder: Option | None, path: str) -> ConfigError | None:
+    """The error for an option that parts of another type have, where ``holder`` holds the part."""
+    others = [each for each in holder.parts.classes if key in declared(each)] if holder and holder.parts else []
+    kind = tag_of(group)
+    if not others or kind is None:
+        return None
+    own, *names = (declared(each)[kind].default for each in (group, *others))
+    beside = f"{kind}: {own}" if own else f"this {kind}"
+    return ConfigError(key_below(path, key), f"unknown key with {beside}; it belongs to {kind}: {' or '.join(names)}")
 
 
 def _missing(each: Option) -> str:

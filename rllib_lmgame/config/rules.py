@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rllib_lmgame.base.errors import did_you_mean
+from rllib_lmgame.base.group import given
 from rllib_lmgame.config.algorithms import ACTION_VALUES
 from rllib_lmgame.config.run import RunConfig
 from rllib_lmgame.league.options import is_league
@@ -169,6 +170,10 @@ def update(s: RunConfig, f: Any) -> Found:
             "DeepSpeed clips by one norm of all gradients with ZeRO and in half precision; leave it out, or use "
             "`zero_optimization: {stage: 0}` in float32",
         )
+    place = "token_ppo.kl.loss_estimator"
+    in_reward = ppo.kl is not None and ppo.kl.as_ == "reward" and "loss_estimator" in given(ppo.kl)
+    if in_reward and (place in f.own or "token_ppo.kl.as" not in f.own):
+        yield Broken(place, "has no effect with as: reward; it belongs to as: loss")
     _ = f.estimator
     _ = f.objective
     if ppo.entropy is not None and isinstance(s.entropy_coeff, list):

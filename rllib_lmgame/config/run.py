@@ -447,7 +447,7 @@ _OF_EVALUATION = {
 
 def _likely(error: ConfigError, groups: Mapping[str, type]) -> ConfigError:
     above, _, key = error.path.rpartition(".")
-    if not error.message.startswith("unknown key"):
+    if not error.message.startswith("unknown key;"):
         return error
     if above == "config.evaluation_config" and key in _OF_EVALUATION:
         return ConfigError(error.path, f"unknown key; did you mean 'config.{_OF_EVALUATION[key]}'?")

@@ -105,3 +105,41 @@ def test_the_options_of_a_policy_have_its_own_and_no_schedules_of_these() -> Non
     assert (b.lr, b.ppo.policy_loss.clip_low, b.lm.max_tokens_per_turn) == (1e-3, 0.2, 128)
     assert (a.follows("lr"), a.follows("gamma"), b.follows("lr")) == (False, True, True)
     assert (b.at({"gamma": 0.25}).gamma, b.gamma, b.at({}).name) == (0.25, 0.5, "b")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"token_ppo": {"aggregation": {"type": "turn_mean", "length": 3}}},
+            "config.token_ppo.aggregation.length: unknown key with type: turn_mean; it belongs to type: "
+            "constant_length",
+        ),
+        (
+            {"token_ppo": {"critic": {"warmup": {"type": "fit", "iterations": 3, "lr": 1e-3}}}},
+            "config.token_ppo.critic.warmup.lr: unknown key with type: fit; it belongs to type: gradient",
+        ),
+        (
+            {"league": {"matchmaking": {"power": 3}}},
+            "config.league.matchmaking.power: unknown key with type: pfsp_var; it belongs to type: pfsp_hard",
+        ),
+    ],
+)
+def test_an_option_of_another_type_is_said_to_be_one(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        read({**ROOM, **values}, PPO)
+    assert str(error.value) == message
+
+
+def test_a_penalty_in_the_reward_has_no_estimator_of_its_loss() -> None:
+    def config(kl: dict[str, Any], **own: Any) -> LMGamePPOConfig:
+        made = LMGamePPOConfig().environment(**ROOM).inference(engine="transformers").token_ppo(kl=kl)
+        return made.rl_module(algorithm_config_overrides_per_module={"player": {"token_ppo": {"kl": own}}})
+
+    for wrong in (
+        config({"as": "reward", "loss_estimator": "k3"}),
+        config({}, **{"as": "reward", "loss_estimator": "k3"}),
+    ):
+        with pytest.raises(ConfigError, match=r"loss_estimator: has no effect with as: reward"):
+            wrong.validate()
+    config({"loss_estimator": "k3"}, **{"as": "reward"}).validate()
