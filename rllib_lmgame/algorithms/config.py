@@ -23,13 +23,13 @@ from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import as_data, declared, describe
+from rllib_lmgame.base.group import as_data, describe
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.base.registry import MEASURES
 from rllib_lmgame.config.algorithms import AlgorithmEntry
 from rllib_lmgame.config.async_rollouts import AsyncRolloutOptions
 from rllib_lmgame.config.rllib import TAKEN, RLlibOptions
-from rllib_lmgame.config.run import OVERRIDES, RunConfig, run_class, unknown_at_top
+from rllib_lmgame.config.run import OVERRIDES, RunConfig, own_key, run_class, unknown_at_top
 from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.envs.registry import games
 from rllib_lmgame.inference.options import InferenceOptions
@@ -286,7 +286,7 @@ class LMGameConfig(PPOConfig):
         for key, value in config_dict.items():
             if key in RUNTIME_FIELDS:
                 raise ConfigError(f"config.{key}", "is set by the algorithm when it starts; leave it out")
-            (own if str(key).rstrip("_") in declared(type(self.run)) else rest)[key] = value
+            (own if own_key(type(self.run), key) else rest)[key] = value
         if "env" in own:
             own["env"] = _game_named(own["env"])
         unknown = [key for key in rest if not self._is_rllibs(str(key))]
@@ -297,14 +297,16 @@ class LMGameConfig(PPOConfig):
             if key in rest:
                 self.callbacks(rest.pop(key))
         for key, value in rest.items():
-            if str(key).startswith("callbacks_on_") and isinstance(value, str):
-                rest[key] = import_path(value, f"config.{key}")
+            if str(key).startswith("callbacks_on_"):
+                rest[key] = _callback_function(value, f"config.{key}")
         return super().update_from_dict(rest)  # type: ignore[no-any-return]
 
     def _is_rllibs(self, key: str) -> bool:
         """Whether it is a key of RLlib's, or put there by Tune."""
         attribute = self._translate_special_keys(key, warn_deprecated=False)
-        return key in TAKEN or key.startswith("__") or attribute in vars(self) or f"_{attribute}" in vars(self)
+        known = attribute in vars(self) or f"_{attribute}" in vars(self)
+        fixed = isinstance(each := getattr(type(self), attribute, None), property) and each.fset is None
+        return key in TAKEN or key.startswith("__") or (known and not fixed and key != "run")
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as in every result: RLlib's keys, and as a file has them the others that were given."""
@@ -490,6 +492,14 @@ def _callback_class(value: Any) -> Any:
         value = import_path(value if ":" in value else ":".join(value.rsplit(".", 1)), key)
     if not callable(value) or (isinstance(value, type) and not issubclass(value, RLlibCallback)):
         raise ConfigError(key, f"expected an RLlibCallback class, or package.module:Class, got {describe(value)}")
+    return value
+
+
+def _callback_function(value: Any, key: str) -> Any:
+    """A function of callbacks, or several, also by its import path. Raises: ConfigError: it is none."""
+    value = import_path(value, key) if isinstance(value, str) else value
+    if not all(map(callable, value if isinstance(value, list | tuple) else [] if value is None else [value])):
+        raise ConfigError(key, f"expected package.module:function, got {describe(value)}")
     return value
 
 

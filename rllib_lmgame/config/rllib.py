@@ -223,7 +223,7 @@ FLAT_KEYS = (*FIELDS, *declared(OtherOptions), "callbacks")
 """Keys beside the sections that a user is likely to mean."""
 
 _TAKEN = """
-callbacks callbacks_class multiagent policies_to_train framework count_steps_by learner_class
+callbacks callbacks_class multiagent policies_to_train framework count_steps_by
 learner_config_dict extra_python_environs_for_driver extra_python_environs_for_worker placement_strategy
 local_gpu_idx custom_resources_for_main_process custom_resources_per_env_runner custom_resources_per_learner
 env_runner_cls create_local_env_runner validate_env_runners_after_construction batch_mode use_kl_loss

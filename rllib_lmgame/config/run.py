@@ -96,7 +96,7 @@ class RunConfig(RLlibOptions, OtherOptions):
         """Options with paths that are absolute; nothing is said by a ``null`` in the place of a section."""
         found: dict[str, Any] = {}
         for key, value in values.items():
-            key = key.rstrip("_") if key.rstrip("_") in declared(type(self)) else key
+            key = own_key(type(self), key) or key
             each = declared(type(self)).get(key)
             if each is not None and each.group is not None:
                 if value is None and not each.nullable:
@@ -236,7 +236,7 @@ class RunConfig(RLlibOptions, OtherOptions):
 
     def policy(self, name: str) -> RunConfig:
         """The options of one policy: with what it has of its own, and without the schedules of these options."""
-        own = {key: value for key, value in self._own(name).items() if key.rstrip("_") in declared(type(self))}
+        own = {key: value for key, value in self._own(name).items() if own_key(type(self), key)}
         written = (self.with_values(own) if own else self).written
         model = self.policies[name].language_model
         if self.policies[name].player == LANGUAGE_MODEL and model:
@@ -363,6 +363,11 @@ def _made(entry: AlgorithmEntry) -> type[RunConfig]:
     return found
 
 
+def own_key(cls: type, key: Any) -> str | None:
+    """The option of a run that a key names, also as Python has it (``lambda_``); ``None`` if it names none."""
+    return next((each.key for each in declared(cls).values() if key in (each.key, each.name)), None)
+
+
 def import_path_of(function: Any) -> Any:
     """How a file names a function; one without an import path cannot be read back, and the error names it."""
     if function is None or isinstance(function, str | Mapping):
@@ -376,12 +381,12 @@ def read(values: Mapping[str, Any], entry: AlgorithmEntry) -> RunConfig:
     Raises: ConfigError: for keys that do not exist or do nothing here, wrong types or ranges; all of them.
     """
     cls = run_class(entry)
-    known, wrong = declared(cls), list[ConfigError]()
+    wrong = list[ConfigError]()
     for key in map(str, values):
-        if not (key.rstrip("_") in known or key in TAKEN or key.startswith(("callbacks_on_", "__"))):
+        if not (own_key(cls, key) or key in TAKEN or key.startswith(("callbacks_on_", "__"))):
             wrong.append(unknown_at_top(key, entry.groups))
     try:
-        own = {key: value for key, value in values.items() if str(key).rstrip("_") in known}
+        own = {key: value for key, value in values.items() if own_key(cls, key)}
         run = cls.model_validate({}).with_values(own)
     except ConfigError as error:
         raise ConfigError.together([*wrong, error]) from None

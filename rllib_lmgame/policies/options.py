@@ -11,6 +11,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import Group, Holds, Scheduled, build, declared, describe, option
 from rllib_lmgame.base.placeholders import check_placeholders
 from rllib_lmgame.base.registry import REPLY_FORMATS
+from rllib_lmgame.base.schedule import is_meant_as_schedule
 from rllib_lmgame.base.storage import with_absolute_paths
 from rllib_lmgame.base.trust import is_hub_id, is_name, is_template
 from rllib_lmgame.policies.demonstrations import Demonstration, is_shown, read_demonstrations
@@ -313,6 +314,10 @@ def read_policies(value: Any) -> dict[str, PlayerOptions]:
         if _policy_name(name) in found:
             raise ConfigError(f"config.policies.{name}", "stands there twice")
         player = build(PlayerOptions, {} if options is None else options, f"config.policies.{name}")
+        for key, each in declared(LanguageModelOptions).items():
+            if each.scheduled and is_meant_as_schedule(player.language_model.get(key)):
+                where = f"config.policies.{name}.language_model.{key}"
+                raise ConfigError(where, "a policy's own option cannot follow a schedule; set a number")
         own = with_absolute_paths(LanguageModelOptions, player.language_model)
         if isinstance(own.get("demonstrations"), str):  # So that a checkpoint keeps them.
             own = {**own, "demonstrations": read_demonstrations(own["demonstrations"])}

@@ -246,6 +246,30 @@ def test_names_of_policies(policies, message) -> None:
         LMGamePPOConfig().players(policies)
 
 
+@pytest.mark.parametrize("player", ["language_model", "random"])
+def test_what_a_policy_says_of_its_model_does_not_change_during_a_run(player: str) -> None:
+    own = {"max_tokens_per_turn": {"points": [[0, 4], [5, 8]]}}
+    with pytest.raises(ConfigError, match=r"policies\.a\.language_model\.max_tokens_per_turn: .* follow a schedule"):
+        LMGamePPOConfig().players({"a": {"player": player, "language_model": own}})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("run", "LMGamePPO", "unknown key"),
+        ("learner_class", 3, "unknown key"),
+        ("callbacks_on_train_result", 3, "expected package.module:function"),
+        ("callbacks_on_train_result", [3], "expected package.module:function"),
+        ("games_", ["lmgame/Sokoban-v0"], "unknown key"),
+    ],
+)
+def test_what_is_no_option_of_a_configuration_is_refused(key, value, message) -> None:
+    config = LMGamePPOConfig()
+    with pytest.raises(ConfigError, match=f"^config.{key}: {message}"):
+        config.update_from_dict({key: value})
+    assert config.run == LMGamePPOConfig().run
+
+
 def test_there_may_be_many_learners() -> None:
     """RLlib compares its batch of 4000, divided among them, with its minibatch of 128; nothing here reads either."""
     rollouts = {"num_learners": 64, "text_rollouts": {"episodes_per_iteration": 64}}

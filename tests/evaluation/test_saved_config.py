@@ -29,6 +29,7 @@ from rllib_lmgame.policies.options import LoraOptions
 
 BY_PATH = "rllib_lmgame.envs.games.grids.sokoban:Sokoban"
 GAME = '{"env": "lmgame/Sokoban-v0"}'
+GAME_OF_OURS = json.loads(GAME)
 Write = Callable[..., Path]
 
 
@@ -111,6 +112,20 @@ def test_what_could_run_code_or_read_files_is_not_taken_of_a_stranger(make_confi
     with pytest.raises(ConfigError, match="is not taken from a checkpoint") as caught:
         of_a_stranger({**make_config().run.as_yaml(), **changes})
     assert caught.value.path == key
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"inference_": {"engine_kwargs": {"trust_remote_code": True}}},
+        {"language_model__": {"trust_remote_code": True}},
+        {"policies_": {"player": {"language_model": {"trust_remote_code": True}}}},
+    ],
+)
+def test_a_strangers_section_has_one_name(make_config, changes) -> None:
+    """Another form of it would pass as a number of RLlib's."""
+    with pytest.raises(ConfigError, match="unknown key"):
+        make_config().copy(copy_frozen=False).update_from_dict(of_a_stranger({**GAME_OF_OURS, **changes}))
 
 
 def test_what_only_training_reads_does_not_matter(make_config) -> None:
