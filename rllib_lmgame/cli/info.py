@@ -20,6 +20,9 @@ from rllib_lmgame.cli.options import Option
     Option("CHECKPOINT|GAME", "what to describe", dest="name"),
 )
 def command(args: argparse.Namespace) -> int:
+    if expanded(args.name).is_file():
+        hint = f"of experiments, `rllib train file {args.name} --dry-run` says more"
+        raise ConfigError("", f"{args.name} is a file; {hint}")
     for line in about_checkpoint(args.name) if expanded(args.name).is_dir() else about_game(args.name):
         print(printable(line), flush=True)
     return 0

@@ -457,7 +457,9 @@ def _likely(error: ConfigError, groups: Mapping[str, type]) -> ConfigError:
     if above == "config.evaluation_config" and key in _OF_EVALUATION:
         return ConfigError(error.path, f"unknown key; did you mean 'config.{_OF_EVALUATION[key]}'?")
     found = find_key(key, groups)
-    if found is not None and found.rpartition(".")[2] == OTHER_NAMES.get(key, key).rpartition(".")[2]:
+    if found is None or f"config.{found}" == error.path:  # it is an option of another type of this group
+        return error
+    if found.rpartition(".")[2] == OTHER_NAMES.get(key, key).rpartition(".")[2]:
         return ConfigError(error.path, f"unknown key; did you mean 'config.{found}'?")
     return error
 

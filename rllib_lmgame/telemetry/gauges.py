@@ -23,7 +23,7 @@ EPISODE_GAUGES = {
 PROGRESS_GAUGES = {
     "training_iteration": "Iterations, of any phase",
     "supervised_steps": "Optimizer steps of supervised learning",
-    "rl_iteration": "Iterations of PPO",
+    "rl_iteration": "Iterations after the warm start",
 }
 """There from the start, also in a phase that plays no games of its own."""
 EVALUATION_GAUGES = {"evaluation_success_rate": "Success in the last evaluation or validation"}

@@ -133,6 +133,7 @@ def test_a_game_has_its_page_and_a_turn(capsys: pytest.CaptureFixture[str]) -> N
     [
         ("lmgame/TicTacTo-v0", "did you mean 'lmgame/TicTacToe-v0'"),
         ("EMPTY", "holds no checkpoint"),
+        (__file__, "is a file; of experiments, `rllib train file"),
     ],
 )
 def test_a_name_of_nothing_is_explained(name: str, words: str, capsys, tmp_path: Path) -> None:

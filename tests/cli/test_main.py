@@ -128,11 +128,12 @@ def test_errors_name_file_line_and_key(file, capsys):
 
 def test_all_wrong_keys_of_a_file_are_named_at_once(file, capsys):
     text = GAME % "temperatur: 0.5" + "    token_ppo: {kll: 1}\n    evaluation_config: {foo: 3}\n"
-    file.write_text(text.replace("stop:", "stopp:") + "b: {run: LMGamePPO, env: lmgame/Sokoban-v0, nope: 1}\n")
+    file.write_text(text.replace("stop:", "stopp:") + "b: {run: LMGamePPO, nope: 1, stop: {rl_iteratoin: 1}}\n")
     assert main(["train", "file", str(file), "--dry-run"]) == 2
     places = [line.split(": ")[:2] for line in capsys.readouterr().err.removeprefix("error: ").splitlines()]
     wrong = {4: "stopp", 7: "config.inference.temperatur", 8: "config.token_ppo.kll", 9: "config.evaluation_config.foo"}
-    assert sorted(map(tuple, places)) == sorted((f"{file}:{n}", key) for n, key in {**wrong, 10: "nope"}.items())
+    expected = [*wrong.items(), (10, "nope"), (10, "stop.rl_iteratoin")]
+    assert sorted(map(tuple, places)) == sorted((f"{file}:{n}", key) for n, key in expected)
 
 
 def test_settings_in_a_file_point_to_the_command_and_the_page_of_other_systems(tmp_path, capsys):

@@ -40,7 +40,7 @@ from rllib_lmgame.telemetry.metrics import OF_TUNE, RESULT_HEADS
 MAX_GRID, MAX_TRIALS = 4096, 100_000
 MOST_WRONG_KEYS = 50
 """Of one file, that are named together."""
-UNKNOWN = ("unknown key", "has no effect")
+UNKNOWN = ("unknown key", "has no effect", "no result has this metric")
 """How messages about keys begin."""
 
 
