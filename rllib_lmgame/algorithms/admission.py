@@ -109,7 +109,7 @@ def check_states(config: Any) -> None:
 
 
 def refuse(asked: Rules, s: RunConfig, f: Any) -> None:
-    """Raise :class:`ConfigError` for the first rule that settings break."""
+    """Raise :class:`ConfigError` for the first rule that is broken."""
     with _of_policy(s, f):
         for key, message, beside in asked(s, f):
             raise ConfigError(s.place(key, *beside), message)
@@ -246,8 +246,8 @@ def _check_language_model(s: RunConfig, *, trained: bool) -> None:
     refuse(rules.lengths, s, None)
     if trained and s.lm.lora is not None:
         _check_lora(s.lm, key, served=s.inf.adapters)
-    config = local_config(model_directory(s.lm.model)) if s.lm.model != TINY_MODEL and loaded_here else None
-    if config is None or not trained:
+    config = local_config(model_directory(s.lm.model)) if trained and s.lm.model != TINY_MODEL else None
+    if config is None:
         return
     from rllib_lmgame.policies.model.packing_support import UnfitModelError, packing_of
 

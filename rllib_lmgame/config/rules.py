@@ -37,7 +37,7 @@ Rules = Callable[[RunConfig, Any], Found]
 
 
 def rllib(s: RunConfig, f: Any) -> Found:
-    """RLlib's keys; ``f.rllib`` is the configuration, for those that are no settings."""
+    """RLlib's keys; ``f.rllib`` is the configuration, for those that no group declares."""
     for key, wanted in (
         ("batch_mode", "complete_episodes"),
         ("num_aggregator_actors_per_learner", 0),
@@ -149,7 +149,7 @@ def row_lengths(s: RunConfig, f: Any) -> Found:
 
 
 def update(s: RunConfig, f: Any) -> Found:
-    """The update of one policy. Raises: ConfigError: there is no such estimator, objective or loss."""
+    """The update of one policy. Raises: ConfigError: there is no such objective."""
     ppo = s.ppo
     yield from row_lengths(s, f)
     fits = ppo.critic.warmup is not None and ppo.critic.warmup.type == "fit"
@@ -169,7 +169,6 @@ def update(s: RunConfig, f: Any) -> Found:
             "DeepSpeed clips by one norm of all gradients with ZeRO and in half precision; leave it out, or use "
             "`zero_optimization: {stage: 0}` in float32",
         )
-    _ = f.estimator
     _ = f.objective
     if ppo.entropy is not None and isinstance(s.entropy_coeff, list):
         yield Broken(
