@@ -27,7 +27,7 @@ from rllib_lmgame.base.schedule import check_numbers, game_of, place_of
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.config import rules
 from rllib_lmgame.config.algorithms import OWN
-from rllib_lmgame.config.rllib import SCHEDULED_KEYS
+from rllib_lmgame.config.rllib import INSTEAD, SCHEDULED_KEYS
 from rllib_lmgame.config.rules import Broken, Rules
 from rllib_lmgame.config.run import OVERRIDES, RunConfig
 from rllib_lmgame.endpoints.address import read_address
@@ -54,7 +54,7 @@ from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.game_calls import opened
 
 _OF_ONE = (
-    *(*SCHEDULED_KEYS, "kl_target", "grad_clip", "grad_clip_by", "seed", "learner_config_dict"),
+    *(*SCHEDULED_KEYS, "kl_coeff", "kl_target", "grad_clip", "grad_clip_by", "seed", "learner_config_dict"),
     *("token_ppo", "text_rollouts", "text_rollouts.reward_scale"),
 )
 """What an update reads, beside the options of ``token_ppo``: it can be one policy's own."""
@@ -109,7 +109,7 @@ def check_states(config: Any) -> None:
 
 
 def refuse(asked: Rules, s: RunConfig, f: Any) -> None:
-    """Raise :class:`ConfigError` for the first rule that settings break."""
+    """Raise :class:`ConfigError` for the first rule that is broken."""
     with _of_policy(s, f):
         for key, message, beside in asked(s, f):
             raise ConfigError(s.place(key, *beside), message)
@@ -178,8 +178,11 @@ def check_overrides(config: Any) -> None:
         except (ValueError, TypeError, AttributeError) as error:  # RLlib's own words, which name no policy.
             problem = ConfigError(path, str(error).strip().split("\n")[0])
         for key in sorted(config.run.own_keys(policy)) if config.entry in OWN.values() else ():
-            if key in _OF_ONE or (key.startswith("token_ppo.") and key != "token_ppo.num_threads"):
+            within = key.startswith(("token_ppo.", "learner_config_dict.")) and key != "token_ppo.num_threads"
+            if key in _OF_ONE or within:
                 continue
+            if key in INSTEAD:
+                raise ConfigError(f"{path}.{key}", f"unknown key; {INSTEAD[key]}")
             where = f"policies.{policy}.{key}" if key == "language_model" else key
             raise ConfigError(f"{path}.{key}", f"cannot be a policy's own; set config.{where}")
         if problem is not None:
@@ -243,8 +246,8 @@ def _check_language_model(s: RunConfig, *, trained: bool) -> None:
     refuse(rules.lengths, s, None)
     if trained and s.lm.lora is not None:
         _check_lora(s.lm, key, served=s.inf.adapters)
-    config = local_config(model_directory(s.lm.model)) if s.lm.model != TINY_MODEL and loaded_here else None
-    if config is None or not trained:
+    config = local_config(model_directory(s.lm.model)) if trained and s.lm.model != TINY_MODEL else None
+    if config is None:
         return
     from rllib_lmgame.policies.model.packing_support import UnfitModelError, packing_of
 

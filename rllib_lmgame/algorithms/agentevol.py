@@ -49,7 +49,7 @@ class LMGameAgentEvolConfig(LMGameConfig):
         super().__init__(algo_class=algo_class or LMGameAgentEvol)
 
     def supervised(self, **options: Any) -> Self:
-        """How is imitated, and the data that is there from the start: :class:`~.supervised.SupervisedOptions`."""
+        """How is imitated, and the data from the start: :class:`~rllib_lmgame.datasets.options.SupervisedOptions`."""
         return self.set_section("supervised", options)
 
     def agentevol(self, **options: Any) -> Self:

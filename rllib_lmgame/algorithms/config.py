@@ -27,7 +27,6 @@ from rllib_lmgame.base.group import as_data, describe
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.base.registry import MEASURES
 from rllib_lmgame.config.algorithms import AlgorithmEntry
-from rllib_lmgame.config.async_rollouts import AsyncRolloutOptions
 from rllib_lmgame.config.rllib import TAKEN, RLlibOptions
 from rllib_lmgame.config.run import OVERRIDES, RunConfig, own_key, run_class, unknown_at_top
 from rllib_lmgame.datasets.options import SupervisedOptions
@@ -40,7 +39,6 @@ from rllib_lmgame.learners.teacher_options import TeacherOptions
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, LanguageModelOptions, read_policies
-from rllib_lmgame.rollouts.data_selection import DataSelectionOptions
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
@@ -92,8 +90,6 @@ class LMGameConfig(PPOConfig):
     token_ppo_options: TokenPPOOptions = TokenPPOOptions()  # of the class, where an algorithm has no such section
     league_options: LeagueOptions | None = None  # likewise
     teacher_options: TeacherOptions | None = None  # likewise
-    data_selection_options: DataSelectionOptions = DataSelectionOptions()  # likewise
-    async_rollout_options: AsyncRolloutOptions = AsyncRolloutOptions()  # likewise
     supervised_options: SupervisedOptions | None = None  # likewise
     evaluation_options = _option("evaluation_config")
     player_options = _option("policies")
@@ -166,7 +162,7 @@ class LMGameConfig(PPOConfig):
     # -- sections -----------------------------------------------------------------------------------------------
 
     def language_model(self, **options: Any) -> Self:
-        """Which model, and how it is talked to: :class:`~.language_model.LanguageModelOptions`."""
+        """Which model, and how it is talked to: :class:`~rllib_lmgame.policies.options.LanguageModelOptions`."""
         return self.set_section("language_model", options)
 
     def inference(self, **options: Any) -> Self:

@@ -16,31 +16,31 @@ from rllib_lmgame.learners.options import GROUP
 
 
 class RunFacts:
-    """Facts of a whole run; ``rllib`` is its configuration, for RLlib's keys that are no settings."""
+    """Facts of a whole run; ``rllib`` is its configuration, for RLlib's keys that no group declares."""
 
     def __init__(self, config: Any) -> None:
-        self._config = self.rllib = config
+        self.rllib = config
 
     @cached_property
     def compares(self) -> str | None:
         """Which option compares the episodes of a group, if one does."""
-        if self._config.entry.learned_by == PREFERENCES:
-            own = self._config.dpo_options
+        if self.rllib.entry.learned_by == PREFERENCES:
+            own = self.rllib.dpo_options
             return f"dpo.loss `{own.loss.type}`" if own.data is None else None
-        if self._config.entry.learned_by != TOKEN_PPO:
+        if self.rllib.entry.learned_by != TOKEN_PPO:
             return None
-        found = (PolicyFacts(self._config, policy).compares for policy in self._config.trained_policies())
+        found = (PolicyFacts(self.rllib, policy).compares for policy in self.rllib.trained_policies())
         return next((option for option in found if option), None)
 
     @cached_property
     def plays_on(self) -> bool:
         """Whether an estimator wants rollouts from states."""
-        return bool(state_rollouts(self._config))
+        return bool(state_rollouts(self.rllib))
 
     @cached_property
     def engine(self) -> Engine:
         """The engine; one that is brought along must have what it is asked for."""
-        options = self._config.inference_options
+        options = self.rllib.inference_options
         engine: Engine = options.engine
         if engine.type not in ENGINES:  # This package's own need not be installed here.
             engine.engine_class("config.inference.engine")
@@ -58,7 +58,7 @@ class PolicyFacts:
     """
 
     def __init__(self, config: Any, policy: str) -> None:
-        self._config, self._policy = config, policy
+        self._config = config
         self._of_module = config.get_config_for_module(policy)
         self.own = config.run.own_keys(policy)
 
@@ -109,12 +109,7 @@ class PolicyFacts:
     @cached_property
     def needs_critic(self) -> bool:
         """Whether the update asks a value function, as the objective or else the estimator says."""
-        return not self.imitates and self._objective_says("needs_critic")
-
-    @property
-    def imitates(self) -> bool:
-        """Whether what is learned asks for no value function, whatever ``token_ppo`` says."""
-        return self._config.entry.learned_by in WITHOUT_VALUES
+        return self._config.entry.learned_by not in WITHOUT_VALUES and self._objective_says("needs_critic")
 
     @property
     def compares(self) -> str | None:

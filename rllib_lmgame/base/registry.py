@@ -15,7 +15,6 @@ from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.group import build, check_value, declared, describe, is_group, unknown_key
 from rllib_lmgame.base.plugin import asking, import_path
 from rllib_lmgame.base.text import in_words
-from rllib_lmgame.base.trust import is_name, is_number
 
 
 @dataclass(frozen=True)
@@ -77,13 +76,8 @@ class Registry:
         return name, options
 
     def is_own(self, choice: Any) -> bool:
-        """Whether a setting names a part of this package, with plain options: what a stranger's file may say."""
-        try:
-            name, options = self.split(choice)
-        except ConfigError:
-            return False
-        known = name in {*self.own, *self.own.values()}
-        return known and all(is_number(item) or is_name(item) for item in options.values())
+        """Whether a setting names a part of this package. Raises: ConfigError: if it names nothing."""
+        return self.split(choice)[0] in {*self.own, *self.own.values()}
 
     def find(self, name: str, key: str = "") -> Any:
         """The part registered as ``name`` or at an import path. Raises: ConfigError: names the nearest part."""

@@ -27,7 +27,6 @@ from rllib_lmgame.base.group import (
     limits,
     option,
     reads_schedules,
-    walk,
 )
 from rllib_lmgame.base.json_files import mapping_of, number_of
 from rllib_lmgame.base.results import is_metric, number_at
@@ -183,11 +182,6 @@ def schedules_in(value: Any) -> dict[str, ScheduleOptions]:
 
     with_numbers(value, note)
     return found
-
-
-def schedulable(group: type) -> list[str]:
-    """Options of a group, and of those in it, that may follow a schedule."""
-    return [each.key for each in walk(group) if each.scheduled]
 
 
 def is_whole(hint: Any) -> bool:

@@ -1,7 +1,8 @@
 """What is accepted from the configuration in a checkpoint, whose author may be anybody.
 
-Only declared options (:func:`~.schema.option`). Numbers, booleans and ``choices`` cannot name code, programs or files,
-so they are accepted; other texts only where the option says so. New options are therefore safe by default.
+Only declared options (:func:`~rllib_lmgame.base.group.option`). Numbers, booleans and ``choices`` cannot name code,
+programs or files, so they are accepted; other texts only where the option says so. New options are therefore safe by
+default.
 """
 
 from __future__ import annotations
@@ -143,17 +144,11 @@ class Gate:
         self.options(ScheduleOptions, values_of(read_schedule(value, path)), path)
 
 
-def verdict(metadata: Mapping[str, Any]) -> bool | Callable[[Any], bool]:
-    """Which values of an option a stranger's file may set: all (``True``), none, or by a function."""
-    declared: bool | Callable[[Any], bool] | None = metadata.get("stranger")
-    if declared is not None:
-        return declared
-    return True if metadata.get("choices") else is_number
-
-
-def takes(metadata: Mapping[str, Any], value: Any) -> bool:
+def takes(says: Mapping[str, Any], value: Any) -> bool:
     """Whether a stranger's file may set an option to ``value``, whose type and choice are already checked."""
-    taken = verdict(metadata)
+    taken: bool | Callable[[Any], bool] | None = says.get("stranger")
+    if taken is None:
+        taken = True if says.get("choices") else is_number
     return taken(value) if callable(taken) else taken
 
 

@@ -84,8 +84,8 @@ class AlgorithmEntry:
         algorithm: Import path of the class, derived from ``LMGameAlgorithm``.
         config: Import path of its configuration, derived from ``LMGameConfig``, with this ``entry``.
         sections: :data:`COMMON_SECTIONS` and its own; ``token_ppo`` only if it is read.
-        learned_by: The section of an update. If not ``token_ppo``, no groups are compared, and PPO's update options
-            are reported as without effect; with one of :data:`WITHOUT_VALUES` there is no value function.
+        learned_by: The section of an update. If not ``token_ppo``, no groups are compared; with one of
+            :data:`WITHOUT_VALUES` there is no value function.
         metrics: Extra top-level numbers in every result (NaN if absent), which ``stop`` may name.
         learner_metrics: The same below ``learners/<policy>``.
 

@@ -38,7 +38,7 @@ Rules = Callable[[RunConfig, Any], Found]
 
 
 def rllib(s: RunConfig, f: Any) -> Found:
-    """RLlib's keys; ``f.rllib`` is the configuration, for those that are no settings."""
+    """RLlib's keys; ``f.rllib`` is the configuration, for those that no group declares."""
     for key, wanted in (
         ("batch_mode", "complete_episodes"),
         ("num_aggregator_actors_per_learner", 0),
@@ -150,7 +150,7 @@ def row_lengths(s: RunConfig, f: Any) -> Found:
 
 
 def update(s: RunConfig, f: Any) -> Found:
-    """The update of one policy. Raises: ConfigError: there is no such estimator, objective or loss."""
+    """The update of one policy. Raises: ConfigError: there is no such objective."""
     ppo = s.ppo
     yield from row_lengths(s, f)
     fits = ppo.critic.warmup is not None and ppo.critic.warmup.type == "fit"
@@ -174,7 +174,6 @@ def update(s: RunConfig, f: Any) -> Found:
     in_reward = ppo.kl is not None and ppo.kl.as_ == "reward" and "loss_estimator" in given(ppo.kl)
     if in_reward and (place in f.own or "token_ppo.kl.as" not in f.own):
         yield Broken(place, "has no effect with as: reward; it belongs to as: loss")
-    _ = f.estimator
     _ = f.objective
     if ppo.entropy is not None and isinstance(s.entropy_coeff, list):
         yield Broken(

@@ -10,9 +10,6 @@ from rllib_lmgame.base.registry import PREFERENCE_LOSSES
 from rllib_lmgame.base.trust import is_data_set, is_number
 from rllib_lmgame.datasets.options import MESSAGES
 
-OF_PAIRS = ("format", "rejected", "on_overlong", "shuffle_seed", "epochs", "pairs_per_iteration")
-"""Options that are about what is read of ``data``."""
-
 
 class DPOOptions(Group):
     """The ``dpo`` section: what is compared, and how."""

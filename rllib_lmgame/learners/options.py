@@ -292,7 +292,7 @@ class TokenPPOOptions(Group):
     )
     head_chunk_tokens: int = option(4096, "Tokens whose logits are held at once.", ge=1)
     weight_decay: float = option(0.0, "AdamW weight decay.", ge=0)
-    adam_betas: tuple[float, float] = option((0.9, 0.95), "AdamW betas.")
+    adam_betas: tuple[float, float] = option((0.9, 0.95), "AdamW betas.", ge=0, lt=1)
     lr_warmup_steps: int | None = option(
         None,
         "Optimizer steps of linear warm-up, counted from the policy's first one on; null is "

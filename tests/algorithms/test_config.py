@@ -369,6 +369,9 @@ def test_a_group_that_one_policy_switches_on_without_options_is_written(group: s
         ({"a": {"token_ppo": {"num_threads": 3}}}, ".a.token_ppo.num_threads", "set config.token_ppo."),
         ({"a": {"language_model": {}}}, ".a.language_model", "set config.policies.a.language_model"),
         ({"a": {"num_learners": 2}}, ".a.num_learners", "cannot be a policy's own"),
+        ({"a": {"token_ppo": {"adam_betas": [0.9, 1.0]}}}, ".a.token_ppo.adam_betas[1]", "less than 1"),
+        ({"a": {"clip_param": 0.1}}, ".a.clip_param", "unknown key; set token_ppo.policy_loss.clip_low"),
+        ({"a": {"model": {"fcnet_hiddens": [8]}}}, ".a.model", "unknown key; set language_model"),
     ],
 )
 def test_overrides_of_a_policy_are_what_it_may_have_of_its_own(own, path, words) -> None:
@@ -377,6 +380,15 @@ def test_overrides_of_a_policy_are_what_it_may_have_of_its_own(own, path, words)
         config.validate()
     assert caught.value.path == f"config.{OVERRIDES}{path}"
     assert words in caught.value.message
+
+
+@pytest.mark.parametrize("own", [{"kl_coeff": 0.5}, {"learner_config_dict": {"mine": {"x": 1}}}])
+def test_what_an_update_reads_can_be_a_policys_own(own) -> None:
+    config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED, OVERRIDES: {"b": own}})
+    config.validate()
+    ((key, value),) = own.items()
+    values = [getattr(config.get_config_for_module(policy), key) for policy in ("a", "b")]
+    assert values == [getattr(config, key), value] and values[0] != value
 
 
 @pytest.mark.parametrize("on", [True, False])

@@ -240,7 +240,7 @@ def test_learners_have_a_group_for_every_minibatch() -> None:
     ]
     assert {"sokoban-grpo-tiny", "sciworld-qwen2.5-7b-8gpu"} < {name for name, _ in compared}
     for name, config in compared:
-        rollouts, selection = config.text_rollout_options, config.data_selection_options
+        rollouts, selection = config.text_rollout_options, config.run.data
         groups = share_of_groups(
             selection.reward_variance_filter, rollouts.episodes_per_iteration // rollouts.group_size
         )

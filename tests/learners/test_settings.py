@@ -13,8 +13,8 @@ from learning import TIMES, update, weights
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import walk
 from rllib_lmgame.base.registry import ESTIMATORS
-from rllib_lmgame.base.schedule import schedulable
 from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.policies.model import attention
@@ -166,7 +166,7 @@ NEEDS: dict[str, tuple[dict[str, Any], float]] = {
 
 
 def test_the_table_names_all_of_them() -> None:
-    assert NEEDS.keys() == {*schedulable(TokenPPOOptions)}
+    assert NEEDS.keys() == {each.key for each in walk(TokenPPOOptions) if each.scheduled}
 
 
 def outcome(make_learner: Any, make_episodes: Any, ppo: dict[str, Any], scheduled: Any) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from rllib_lmgame.base.trust import is_hub_id
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.model import gguf_files, pretrained
-from rllib_lmgame.policies.model.files import ModelFiles, check_model, load_tokenizer, model_directory, vocabulary_size
+from rllib_lmgame.policies.model.files import ModelFiles, check_model, load_tokenizer, model_directory
 from rllib_lmgame.policies.model.pretrained import PRETRAINED, PretrainedModel
 from rllib_lmgame.policies.options import LanguageModelOptions
 from tests.policies.gguf_models import TOKENS, llama, write_gguf
@@ -68,7 +68,7 @@ def test_weights_are_those_that_transformers_reads(tmp_path: Path) -> None:
     assert torch.equal(logits(directory), logits(tmp_path, gguf_file=file.name))
     config = json.loads((directory / "config.json").read_text())
     assert "quantization_config" not in config and config["dtype"] == "float32"
-    assert vocabulary_size(LanguageModelOptions(model=str(file))) == len(TOKENS)
+    assert config["vocab_size"] == len(TOKENS)
     tokenizer = load_tokenizer(str(file), LanguageModelOptions(model=str(file)))
     given = AutoTokenizer.from_pretrained(tmp_path, gguf_file=file.name)
     text = "<|im_start|>user\nthe 29 + 14\n\n  7<|im_end|>"

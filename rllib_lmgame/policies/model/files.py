@@ -27,8 +27,7 @@ from rllib_lmgame.policies.chat.special_token_sanitizer import spelling_problem
 from rllib_lmgame.policies.model.gguf_files import cache_directory, hugging_face_directory, is_gguf
 from rllib_lmgame.policies.model.pretrained import check_name
 from rllib_lmgame.policies.model.shipped_files import unpack
-from rllib_lmgame.policies.model.tiny import check_shape
-from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 MAX_SHIPPED_BYTES = 64 * 2**20
 MAX_JSON_BYTES = 64 * 2**20
@@ -200,14 +199,6 @@ def fetched(source: str, key: str, needed: Sequence[str] = ("config.json",)) -> 
     with suppress(OSError, ValueError):  # Some models have other files of their vocabulary.
         cached_file(directory, "tokenizer.json", local_files_only=silent is not None)
     return str(Path(found).parent)
-
-
-def vocabulary_size(options: LanguageModelOptions) -> int | None:
-    """Tokens that a model knows, at most, as far as local files tell."""
-    if options.model == TINY_MODEL:
-        return check_shape(options.tiny, "language_model.tiny").vocab_size
-    known = expanded(model_directory(options.model)) / "config.json"
-    return _vocabulary_size(known) if known.is_file() else None
 
 
 def _vocabulary_size(config: Path) -> int | None:
