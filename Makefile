@@ -70,7 +70,7 @@ WORKERS ?= 2
 # Ray gives its workers the lowest priority: they would wait for the tests beside them.
 test: export RAY_worker_niceness = 0
 
-test: lint chromium ## linter, type checker and all tests but the slow ones (about 16 minutes on two cores)
+test: lint chromium ## linter, type checker and all tests but the slow ones (about 12 minutes on two cores)
 	$(BIN)/python -m pytest -m "not slow" --numprocesses=$(WORKERS) --dist=worksteal --durations=20 --durations-min=3 $(PYTEST_ARGS)
 
 test-install: ## both set-ups and the first iterations of the quick start in an empty environment without a compiler
