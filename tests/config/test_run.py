@@ -49,13 +49,6 @@ def test_all_wrong_keys_are_named_at_once_where_they_belong() -> None:
     assert "config.lr" in found["config.token_ppo.lr"] and "language_model" in found["config.model"]
 
 
-def test_a_key_of_another_type_of_a_strategy_is_not_named_as_the_right_one() -> None:
-    with pytest.raises(ConfigError) as error:
-        read({**ROOM, "token_ppo": {"policy_loss": {"type": "cispo", "clip_low": 0.2}}}, PPO)
-    assert error.value.path == "config.token_ppo.policy_loss.clip_low"
-    assert "did you mean" not in error.value.message and "clip_high" in error.value.message
-
-
 SCHEDULE = {"points": [[0, 4], [9, 2]]}
 
 
