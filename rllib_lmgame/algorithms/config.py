@@ -122,7 +122,7 @@ class LMGameConfig(PPOConfig):
         self.add_default_connectors_to_learner_pipeline = False
         self.evaluation_duration_unit = "episodes"
         self.callbacks_class = [LMGameGauges]
-        self._take(run_class(self.entry).model_validate({}).at({}))
+        self._take(run_class(self.entry)().at({}))
 
     def __setattr__(self, key: str, value: Any) -> None:
         """RLlib's own methods set attributes: those that are options change ``run``; search spaces wait for Tune."""

@@ -59,14 +59,16 @@ def import_path_or(path: str, key: str, others: str) -> Any:
         raise ConfigError(key, f"{error.message}; this option also takes {others}") from error.__cause__
 
 
-class Late:
+class LazyModule:
     """A module that is imported when something of it is first used: options are checked without it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(self._name), name)
+        found = getattr(importlib.import_module(self._name), name)
+        setattr(self, name, found)
+        return found
 
 
 def attribute_of(module: ModuleType, path: str, key: str) -> Any:

@@ -14,7 +14,6 @@ from pydantic_core import ValidationError, core_schema
 from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.group import build, check_value, declared, describe, is_group, unknown_key
 from rllib_lmgame.base.plugin import asking, import_path
-from rllib_lmgame.base.text import in_words
 
 
 @dataclass(frozen=True)
@@ -120,12 +119,12 @@ class Registry:
             cls, (name, options) = self.class_of(choice), self._split(choice)
         except ConfigError as error:
             raise ConfigError("", error.message) from error
-        try:
-            return cls.model_validate({"type": name, **options})
-        except (ConfigError, ValidationError):
-            raise
-        except BaseException as error:  # of a user's class
-            raise ConfigError("", f"making `{name}` fails: {in_words(error)}") from error
+        with asking(f"making `{name}`", ""):
+            try:
+                return cls.model_validate({"type": name, **options})
+            except ValidationError as error:
+                wrong = error  # said by the group around it
+        raise wrong
 
     def make(self, choice: Any, key: str = "") -> Any:
         """An object of the named class with its options. Raises: ConfigError: for a wrong name or options."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import PlainValidator, field_validator
 
@@ -183,18 +183,10 @@ def _deepspeed(value: Any) -> dict[str, Any] | None:
     return {} if value is True else dict(value)
 
 
-if TYPE_CHECKING:  # What the options are once they are read; the schema and the reference say what may be written.
-    Policies = dict[str, PlayerOptions]
-    Games = tuple[GameConfig, ...]
-else:
-    Policies = list[Any] | dict[str, Any] | None
-    Games = list[Any]
-
-
 class OtherOptions(Group):
     """Keys of ``config`` that are neither sections nor RLlib's, and ``evaluation_config``."""
 
-    policies: Annotated[Policies, PlainValidator(_policies)] = option(
+    policies: Annotated[list[Any] | dict[str, Any] | None, PlainValidator(_policies)] = option(
         {"player": PlayerOptions()},
         "Who plays: a list of names, or a mapping from names to their options. See `policy_mapping_fn`.",
         holds=Holds(PlayerOptions, NAMED),
@@ -202,7 +194,7 @@ class OtherOptions(Group):
     policy_mapping_fn: Annotated[str | dict[str, Any] | None, PlainValidator(lambda value: value)] = option(
         None, _SEATS, stranger=is_seating
     )
-    games: Annotated[Games, PlainValidator(read_games)] = option(
+    games: Annotated[list[Any], PlainValidator(read_games)] = option(
         (),
         "A list of game names or of mappings with these keys; instead of `env`, to train on several.",
         holds=Holds(GameConfig, LISTED),

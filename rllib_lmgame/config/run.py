@@ -387,7 +387,7 @@ def read(values: Mapping[str, Any], entry: AlgorithmEntry) -> RunConfig:
             wrong.append(unknown_at_top(key, entry.groups))
     try:
         own = {key: value for key, value in values.items() if own_key(cls, key)}
-        run = cls.model_validate({}).with_values(own)
+        run = cls().with_values(own)
     except ConfigError as error:
         raise ConfigError.together([*wrong, error]) from None
     if wrong:

@@ -30,7 +30,6 @@ class NoRoom(ConfigError):
     """Decisions of a batch that leave no room for a reply in the context; ``tokens`` lead to the first of them."""
 
     def __init__(self, decisions: Sequence[InformationSet], tokens: int) -> None:
-        self.decisions = tuple(decisions)
         super().__init__(
             "config.language_model.context_length",
             f"{tokens} tokens lead to the decision {decisions[0].observation!r}, which leaves no room for a reply",

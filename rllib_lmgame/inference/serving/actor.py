@@ -318,12 +318,6 @@ class EngineActor:
         await self._engine.reset_prefix_cache()
         return await self._engine.call("weight_digests") if digests else []
 
-    async def weight_digests(self) -> list[dict[str, str]]:
-        """Each worker's digest of every tensor it holds."""
-        await self.start()
-        digests: list[dict[str, str]] = await self._engine.call("weight_digests")
-        return digests
-
     async def end_device_update(self, version: int) -> None:
         self._engine.accept_version(version)
         self._accept()

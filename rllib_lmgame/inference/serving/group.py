@@ -214,14 +214,6 @@ class EngineGroup:
                 counters.append(ray.get(call))
         return [stats for stats in counters if stats is not None]
 
-    def weight_digests(self) -> list[list[dict[str, str]]]:
-        """Of each engine, each worker's digest of every tensor. Raises: RuntimeError: an engine died."""
-        calls = {name: handle.weight_digests.remote() for name, handle in self._handles.items()}
-        answers, lost = gather(calls, self._options.start_timeout_s, "say what weights they hold")
-        if lost:
-            raise RuntimeError(f"{', '.join(lost)} died")
-        return [answers[name] for name in self.names]
-
     def call(self, method: str, *args: Any) -> None:
         """Call every engine's ``sleep``, ``wake_up``, ``pause`` or ``resume``; one that dies is called once more."""
         names = self.names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rllib_lmgame.base.group import option, tag
-from rllib_lmgame.base.plugin import Late
+from rllib_lmgame.base.plugin import LazyModule
 from rllib_lmgame.learners.advantages.inputs import (
     AdvantageInputs,
     Estimator,
@@ -18,7 +18,7 @@ from rllib_lmgame.learners.advantages.inputs import (
 if TYPE_CHECKING:
     import numpy as np
 else:
-    np = Late("numpy")
+    np = LazyModule("numpy")
 
 
 class GAE(Estimator):

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rllib_lmgame.base.group import option, tag
-from rllib_lmgame.base.plugin import Late
+from rllib_lmgame.base.plugin import LazyModule
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, Estimator, discounted_sums
 
 if TYPE_CHECKING:
     import numpy as np
 else:
-    np = Late("numpy")
+    np = LazyModule("numpy")
 
 ROUNDING = 1e-6
 """A mean of returns no larger than this, as a multiple of the mean of their sizes, is what rounding left."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rllib_lmgame.base.group import Group, tag
-from rllib_lmgame.base.plugin import Late, import_path
+from rllib_lmgame.base.plugin import LazyModule, import_path
 from rllib_lmgame.learners.options import GROUP
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rllib_lmgame.learners.data.batching import TokenBatch
     from rllib_lmgame.learners.process_group import ProcessGroup
 else:
-    np = Late("numpy")
+    np = LazyModule("numpy")
 
 
 AllReduce = Callable[["np.ndarray"], "np.ndarray"]

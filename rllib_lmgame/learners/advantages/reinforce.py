@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rllib_lmgame.base.group import tag
-from rllib_lmgame.base.plugin import Late
+from rllib_lmgame.base.plugin import LazyModule
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, Estimator, normalize, rewards_to_go
 
 if TYPE_CHECKING:
     import numpy as np
 else:
-    np = Late("numpy")
+    np = LazyModule("numpy")
 
 
 class Reinforce(Estimator):

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.group import Scheduled, option, tag
 from rllib_lmgame.base.json_files import number_of
-from rllib_lmgame.base.plugin import Late
+from rllib_lmgame.base.plugin import LazyModule
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, Estimator, rewards_to_go
 
 if TYPE_CHECKING:
     import numpy as np
 else:
-    np = Late("numpy")
+    np = LazyModule("numpy")
 
 Baselines = dict[tuple[str, str], float]
 """By game and role, in scaled rewards."""

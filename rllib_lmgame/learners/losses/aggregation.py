@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rllib_lmgame.base.group import REQUIRED, Group, Scheduled, option, tag
-from rllib_lmgame.base.plugin import Late
+from rllib_lmgame.base.plugin import LazyModule
 
 if TYPE_CHECKING:
     import numpy as np
 
     from rllib_lmgame.learners.data.batching import MinibatchSize, TokenBatch
 else:
-    np = Late("numpy")
+    np = LazyModule("numpy")
 
 
 class Aggregation(Group):
