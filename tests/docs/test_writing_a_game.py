@@ -105,19 +105,25 @@ def test_checker_sees_a_fault_in_the_example(files: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("right", "wrong", "said"),
     [
-        ("Text(20, charset=string.printable)", "Text(20)", "Out of bounds observation"),
-        ("return self.said\n", 'return Text(1, charset="123")\n', "Incorrect actions"),
+        ("Text(20, charset=string.printable)", "Text(20)", ["Out of bounds observation"]),
+        # The draws of two new spaces may happen to be equal: then the second fault is the one that is seen.
+        (
+            "return self.said\n",
+            'return Text(1, charset="123")\n',
+            ["Incorrect actions", "should return the exact same space object"],
+        ),
     ],
 )
 def test_the_faults_named_of_others_environments_are_what_the_checker_says(
-    right: str, wrong: str, said: str, files: Path, capsys: pytest.CaptureFixture[str]
+    right: str, wrong: str, said: list[str], files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     example = files / "say_a_number.py"
     text = example.read_text(encoding="utf-8")
-    assert right in text and said in " ".join(PAGE.split())
+    assert right in text and all(fault in " ".join(PAGE.split()) for fault in said)
     example.write_text(text.replace(right, wrong), encoding="utf-8")
     assert main(["games", "check", FURTHER[2]]) == 1
-    assert said in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert any(fault in out for fault in said)
 
 
 def test_expert_finds_the_number_by_halving() -> None:
