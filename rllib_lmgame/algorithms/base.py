@@ -277,18 +277,13 @@ class LMGameAlgorithm(PPO):
         """Version of the learners' weights: the number of updates."""
         return self._policy_version
 
-    def push_weights(self, use: WeightUse = WeightUse.TRAINING, policies: Sequence[str] | None = None) -> float:
-        """Send learner weights (of all trained policies by default) to the engines; returns seconds.
+    def push_weights(self, use: WeightUse = WeightUse.TRAINING) -> None:
+        """Send the learners' weights to the engines, if there are any; their version is the number of updates.
 
-        The version is the number of updates. ``use`` decides whether averaged weights go (``token_ppo.ema_decay``).
-        Without games there are no engines.
+        ``use`` decides whether averaged weights go (``token_ppo.ema_decay``).
         """
-        start = time.perf_counter()
-        if not self.engine_groups:
-            return 0.0
-        for module_id in self.config.trained_policies() if policies is None else policies:
+        for module_id in self.config.trained_policies() if self.engine_groups else ():
             push_from_learners(self.learner_group, self.engine_groups[module_id], module_id, self._policy_version, use)
-        return time.perf_counter() - start
 
     @contextmanager
     def engines_asleep(self) -> Iterator[None]:

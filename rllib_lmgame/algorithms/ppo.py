@@ -394,7 +394,7 @@ class LMGamePPO(LMGameAlgorithm):
 
     def lmgame_state(self) -> dict[str, Any]:
         warm_start = None if self._warm_start is None else self._warm_start.state()
-        league = None if self._league is None else self._league.state()
+        league = None if self._league is None else self._league.league.state()
         return {
             **super().lmgame_state(),
             "rl_iteration": self._rl_iteration,

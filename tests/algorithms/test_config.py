@@ -282,16 +282,6 @@ def test_a_league_by_its_section_or_by_its_mapping() -> None:
     asked = [
         {"league": {}},
         {"policy_mapping_fn": "league"},
-        {"league": {"exploiters": {"b": {"of": "a"}}}, "policies": ["a", "b"]},
-        {
-            "league": {
-                "self_play_share": 1.0,
-                "forgotten": None,
-                "exploiters": {"b": {"of": "a", "past_share": 0.5}},
-                "snapshot_min_games": 9,
-            },
-            "policies": ["a", "b"],
-        },
         {"league": {"matchmaking": {"type": "rllib_lmgame.league.matchmaking:PFSPHard", "power": 3}}},
         {
             "league": {"opponent_engines": 2},
