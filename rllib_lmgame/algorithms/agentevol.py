@@ -16,8 +16,8 @@ from ray.tune import register_trainable
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.checkpoints.learner_files import read_by_learners, written_by_learners
 from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords, file_records
-from rllib_lmgame.algorithms.cluster import engines
-from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
+from rllib_lmgame.algorithms.cluster import workers
+from rllib_lmgame.algorithms.cluster.workers import foreach_learner
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, did_you_mean
@@ -131,7 +131,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
 
     def _explore(self, own: EvolutionOptions) -> list[MultiAgentEpisode]:
         """Play with the present weights, and keep what succeeded."""
-        rollouts, before = self.config.text_rollout_options, engines.engine_stats(self.engine_groups)
+        rollouts, before = self.config.text_rollout_options, workers.engine_stats(self.engine_groups)
         settings = PlaySettings(
             self.config.training_games(),
             seeded=self.config.run.deterministic,
@@ -139,8 +139,8 @@ class LMGameAgentEvol(LMGameAlgorithm):
         )
         with self.timed(ROLLOUT_TIMER):
             result = self.play(self._plans(own), settings)
-        after = engines.engine_stats(self.engine_groups)
-        self.log_episodes(result, engines.engine_metrics(before, after, result.wall_s))
+        after = workers.engine_stats(self.engine_groups)
+        self.log_episodes(result, workers.engine_metrics(before, after, result.wall_s))
         kept = self._successes(result, own)
         self.log_numbers((), {"kept_episodes": len(kept)})
         return kept

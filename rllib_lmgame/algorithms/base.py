@@ -35,15 +35,12 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 from ray.tune import PlacementGroupFactory
 from ray.tune.result import TRIAL_INFO
 
-from rllib_lmgame.algorithms.admission import check_on_hub, check_teacher
 from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
 from rllib_lmgame.algorithms.checkpoints.cards import Curve, add_to_cards
 from rllib_lmgame.algorithms.checkpoints.learner_files import load_learners, save_learners
 from rllib_lmgame.algorithms.checkpoints.models import check_league, check_models
-from rllib_lmgame.algorithms.cluster import engines
-from rllib_lmgame.algorithms.cluster.env_runners import RunnerGroup
+from rllib_lmgame.algorithms.cluster import workers
 from rllib_lmgame.algorithms.cluster.footprint import free_mib, learner_rooms, machine_mib
-from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, push_from_learners
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.cluster.threads import (
     learners_use_cores,
@@ -53,9 +50,11 @@ from rllib_lmgame.algorithms.cluster.threads import (
     with_kept_threads,
 )
 from rllib_lmgame.algorithms.cluster.trials import trials_at_once
+from rllib_lmgame.algorithms.cluster.workers import RunnerGroup, foreach_learner, push_from_learners
 from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN, LMGameConfig
 from rllib_lmgame.algorithms.measuring.measures import LAST, measure_policies, measured_columns
 from rllib_lmgame.algorithms.models import prepare_models
+from rllib_lmgame.algorithms.validation import check_on_hub, check_teacher
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.base.results import number_at
 from rllib_lmgame.base.storage import expanded, is_uri
@@ -149,10 +148,10 @@ class LMGameAlgorithm(PPO):
                 be_connected(num_cpus=self._cpus_needed(own))
             own.learner_rooms = learner_rooms(own, machine_mib(), free_mib(), trials_at_once())
             self.tell(ENGINES)
-            self._places = places(own, len(engines.engine_bundles(own)))
+            self._places = places(own, len(workers.engine_bundles(own)))
             if own.run.deterministic:
                 self._places = with_kept_threads(*self._results_place(), self._places)
-            self.engine_groups = engines.start_engines(own, self._places)
+            self.engine_groups = workers.start_engines(own, self._places)
             if learners_use_cores(own):
                 own.learner_threads = self._places.learner_threads()
             own.engine_names = {module_id: list(group.names) for module_id, group in self.engine_groups.items()}
@@ -186,7 +185,7 @@ class LMGameAlgorithm(PPO):
         """RLlib's bundles, then one bundle per engine."""
         base = super().default_resource_request(config)
         resolved = cls.get_default_config().update_from_dict(config) if isinstance(config, dict) else config
-        return PlacementGroupFactory([*base.bundles, *engines.engine_bundles(resolved)], strategy=base.strategy)
+        return PlacementGroupFactory([*base.bundles, *workers.engine_bundles(resolved)], strategy=base.strategy)
 
     @classmethod
     def _cpus_needed(cls, config: LMGameConfig) -> int:
@@ -205,7 +204,7 @@ class LMGameAlgorithm(PPO):
             if hasattr(self, "env_runner_group"):
                 super().cleanup()
         finally:
-            for group in engines.each_group(self.engine_groups):
+            for group in workers.each_group(self.engine_groups):
                 group.shutdown()
             self.engine_groups = {}
 
@@ -253,7 +252,7 @@ class LMGameAlgorithm(PPO):
         return restored
 
     def _restart_engines(self) -> None:
-        for group in engines.each_group(self.engine_groups):
+        for group in workers.each_group(self.engine_groups):
             group.restart_dead()
 
     # -- models and weights -------------------------------------------------------------------------------------
@@ -288,7 +287,7 @@ class LMGameAlgorithm(PPO):
     @contextmanager
     def engines_asleep(self) -> Iterator[None]:
         """With ``inference.sleep_during_update`` the engines give their GPU memory to colocated learners meanwhile."""
-        asleep = engines.each_group(self.engine_groups) if self.config.inference_options.sleep_during_update else []
+        asleep = workers.each_group(self.engine_groups) if self.config.inference_options.sleep_during_update else []
         for group in asleep:
             group.call("sleep")
         try:

@@ -17,11 +17,10 @@ from ray.tune.search.sample import Domain
 from ray.tune.search.variant_generator import parse_spec_vars
 from ray.util import log_once
 
-from rllib_lmgame.algorithms.admission import admit, check_overrides, check_who_learns
 from rllib_lmgame.algorithms.demonstrations import with_demonstrations
-from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.algorithms.measuring.measures import check_measures
+from rllib_lmgame.algorithms.validation import PolicyFacts, admit, check_overrides, check_who_learns
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import as_data, describe
 from rllib_lmgame.base.plugin import import_path

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.checkpoints.learner_files import written_by_learners
 from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords, file_records
-from rllib_lmgame.algorithms.cluster.engines import opponent_key
-from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
+from rllib_lmgame.algorithms.cluster.workers import foreach_learner, opponent_key
 from rllib_lmgame.base.json_files import write_json
 from rllib_lmgame.inference.serving.client import engine_of
 from rllib_lmgame.inference.weights import Base, SharedBundle

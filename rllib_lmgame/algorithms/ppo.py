@@ -18,19 +18,18 @@ from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS, NUM_ENV
 from ray.tune import register_trainable
 from ray.util import log_once
 
-from rllib_lmgame.algorithms.admission import check_states
 from rllib_lmgame.algorithms.async_rollouts import ASYNC_ROLLOUTS, AsyncRollouts
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
-from rllib_lmgame.algorithms.cluster import engines
-from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, update_learners
+from rllib_lmgame.algorithms.cluster import workers
+from rllib_lmgame.algorithms.cluster.workers import foreach_learner, update_learners
 from rllib_lmgame.algorithms.config import LMGameConfig
-from rllib_lmgame.algorithms.facts import RunFacts, state_rollouts
 from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.mc_rollouts import Wanted, play_for_values
 from rllib_lmgame.algorithms.scheduled import check_followed, schedules_of
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_and_select
 from rllib_lmgame.algorithms.supervised import SupervisedStage
+from rllib_lmgame.algorithms.validation import RunFacts, state_rollouts
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.schedule import COUNTERS, ENV_STEPS, NUMBERS, RL_ITERATION, Schedules, game_of, shown_key
 from rllib_lmgame.config import algorithms as registry
@@ -83,7 +82,6 @@ class LMGamePPOConfig(LMGameConfig):
     def validate(self) -> None:
         """As every algorithm's; a truncated distribution is warned of, once per process."""
         super().validate()
-        check_states(self)
         cut = truncation_warning(self.inference_options)
         if cut is not None and log_once("lmgame_truncated_sampling"):
             logger.warning(cut)
@@ -196,7 +194,7 @@ class LMGamePPO(LMGameAlgorithm):
     def play_batch(self) -> PlayResult:
         """Play this iteration with the current weights: episodes to train on, and numbers of all episodes."""
         present = self.at_present()
-        before, began = self._engines_before or (engines.engine_stats(self.engine_groups), None)
+        before, began = self._engines_before or (workers.engine_stats(self.engine_groups), None)
         with self.timed(ROLLOUT_TIMER):
             if self._ahead is None:
                 selected = self.play_and_select(present, self._rl_iteration)
@@ -204,12 +202,12 @@ class LMGamePPO(LMGameAlgorithm):
                 selected = self._ahead.take(self._rl_iteration, present)
         if self._league is not None:
             self._league.record(selected.result.summaries)
-        after = engines.engine_stats(self.engine_groups)
+        after = workers.engine_stats(self.engine_groups)
         result = selected.result
         told = {str(played.game): played.num_levels for played in result.summaries if played.num_levels}
         self._list_sizes = {game: told.get(game, size) for game, size in self._list_sizes.items()}
         wall_s = result.wall_s if began is None else time.perf_counter() - began
-        self.log_episodes(result, engines.engine_metrics(before, after, wall_s))
+        self.log_episodes(result, workers.engine_metrics(before, after, wall_s))
         if self._ahead is not None:
             self._engines_before = after, time.perf_counter()
             self.log_numbers(ASYNC_ROLLOUTS, self._ahead.numbers())
@@ -334,10 +332,10 @@ class LMGamePPO(LMGameAlgorithm):
         if self._ahead is None:
             return super().evaluate(parallel_train_future)
         self._ahead.drain()
-        before, began = engines.engine_stats(self.engine_groups), time.perf_counter()
+        before, began = workers.engine_stats(self.engine_groups), time.perf_counter()
         numbers = super().evaluate(parallel_train_future)
         if self._engines_before is not None:
-            after = engines.engine_stats(self.engine_groups)
+            after = workers.engine_stats(self.engine_groups)
             counted, since = self._engines_before
             without = {key: value + after[key] - before[key] for key, value in counted.items()}
             self._engines_before = without, since + time.perf_counter() - began

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 
-from rllib_lmgame.algorithms.cluster.learner_calls import measured_losses, update_learners
+from rllib_lmgame.algorithms.cluster.workers import measured_losses, update_learners
 from rllib_lmgame.config.algorithms import LEFT_OUT
 from rllib_lmgame.datasets.options import StopOptions, SupervisedOptions
 from rllib_lmgame.datasets.sft import SFTDataset

@@ -11,7 +11,6 @@ import operator
 import re
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, nearest
@@ -46,19 +45,6 @@ Point = Sequence[float]
 Points = Sequence[Point]
 
 
-@dataclass(frozen=True)
-class Way:
-    """How a value goes from one point to the next: never beyond the two, and never back.
-
-    Attributes:
-        value: Two points and a position -> the value there.
-        position: Two points and a value -> where it is reached; ``None`` if the first value stays until the end.
-    """
-
-    value: Callable[[Point, Point, float], float]
-    position: Callable[[Point, Point, float], float] | None
-
-
 def _straight(first: Point, second: Point, at: float) -> float:
     (left, before), (right, after) = first, second
     if at == left:  # Half of the smallest distance is 0.
@@ -70,18 +56,12 @@ def _straight(first: Point, second: Point, at: float) -> float:
     return min(max(value, min(before, after)), max(before, after))
 
 
-def _straight_position(first: Point, second: Point, value: float) -> float:
-    (left, before), (right, after) = first, second
-    share = (value / 2 - before / 2) / (after / 2 - before / 2)
-    return left * (1 - share) + right * share
-
-
 STEP, LINEAR = "step", "linear"
-TYPES: Mapping[str, Way] = {
-    STEP: Way(lambda first, second, at: first[1], None),
-    LINEAR: Way(_straight, _straight_position),
+TYPES: Mapping[str, Callable[[Point, Point, float], float]] = {
+    STEP: lambda first, second, at: first[1],
+    LINEAR: _straight,
 }
-"""Ways between points by name."""
+"""Ways between points by name: two points and a position -> the value there."""
 
 
 class ScheduleOptions(Group):
@@ -296,7 +276,7 @@ def interpolate(points: Points, at: float, way: str = LINEAR) -> float:
     reached = bisect.bisect_right(points, at, key=operator.itemgetter(0))
     if reached in (0, len(points)):
         return float(points[max(reached - 1, 0)][1])
-    return float(TYPES[way].value(points[reached - 1], points[reached], at))
+    return float(TYPES[way](points[reached - 1], points[reached], at))
 
 
 class Schedules:

@@ -1,7 +1,7 @@
 """Options that are impossible together, lose work, or train something wrong: functions that yield what is broken.
 
 ``s`` are the :class:`~rllib_lmgame.config.run.RunConfig` of a run or of one policy; ``f`` is what plug-ins and games
-say of them (:mod:`rllib_lmgame.algorithms.facts`). Importing this loads neither Ray nor torch.
+say of them (:mod:`rllib_lmgame.algorithms.validation`). Importing this loads neither Ray nor torch.
 """
 
 from __future__ import annotations

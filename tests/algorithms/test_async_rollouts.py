@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.algorithms.async_rollouts import AsyncRollouts
-from rllib_lmgame.algorithms.facts import RunFacts
 from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.scheduled import schedules_of
 from rllib_lmgame.algorithms.selection import Selected
+from rllib_lmgame.algorithms.validation import RunFacts
 from rllib_lmgame.config import rules
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.records import PlayResult

@@ -15,8 +15,8 @@ from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.policy.policy import PolicySpec
 from ray.tune.registry import get_trainable_cls
 
-from rllib_lmgame.algorithms.facts import RunFacts
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.algorithms.validation import RunFacts
 from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.group import declared, walk, with_changes
 from rllib_lmgame.base.plugin import import_path

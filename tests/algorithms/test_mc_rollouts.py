@@ -5,9 +5,9 @@ from __future__ import annotations
 import gymnasium
 import pytest
 
-from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts, state_rollouts
 from rllib_lmgame.algorithms.grpo import LMGameGRPOConfig
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.algorithms.validation import PolicyFacts, RunFacts, state_rollouts
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import text_space
 

@@ -339,7 +339,7 @@ def test_learners_need_not_share_a_disk_with_the_algorithm(start, make_config, t
 @pytest.mark.slow
 @pytest.mark.parametrize("num_learners", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_full_disk_of_a_remote_learner_leaves_no_half_checkpoint(start, make_config, tmp_path, num_learners) -> None:
-    from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
+    from rllib_lmgame.algorithms.cluster.workers import foreach_learner
 
     def limit_files(size: int):
         return lambda learner: (

@@ -18,7 +18,7 @@ import ray
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
 from rllib_lmgame.algorithms.checkpoints.manifest import LEARNER_SHARDS, adapter_directory, hf_directory
-from rllib_lmgame.algorithms.cluster.learner_calls import LearnerError, ask_learner, foreach_learner
+from rllib_lmgame.algorithms.cluster.workers import LearnerError, ask_learner, foreach_learner
 from rllib_lmgame.learners.weights import WeightUse
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from rllib_lmgame.algorithms.checkpoints.manifest import (
     hf_directory,
     read_json,
 )
-from rllib_lmgame.algorithms.facts import PolicyFacts
+from rllib_lmgame.algorithms.validation import PolicyFacts
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.base.json_files import read_mapping
 from rllib_lmgame.base.text import first_line

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.cluster import memory
-from rllib_lmgame.algorithms.facts import PolicyFacts
+from rllib_lmgame.algorithms.validation import PolicyFacts
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, Room, default_tokens, kept_per_token
 from rllib_lmgame.learners.options import EMAReference
 
 if TYPE_CHECKING:
-    from rllib_lmgame.algorithms.cluster.engines import EngineSet
+    from rllib_lmgame.algorithms.cluster.workers import EngineSet
 
 LEARNER, ENGINE = "learner of", "engine of"
 """What the names of these processes begin with."""
@@ -100,7 +100,7 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
 
     ``microbatch``: tokens of a micro-batch in place of those that ``auto`` finds.
     """
-    from rllib_lmgame.algorithms.cluster.engines import engine_sets
+    from rllib_lmgame.algorithms.cluster.workers import engine_sets
 
     policies = {policy: memory.shape_of(config, policy) for policy in config.language_model_policies()}
     known = {policy: shape for policy, shape in policies.items() if shape is not None}

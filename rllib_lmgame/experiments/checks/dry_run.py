@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.algorithms.cluster import memory
-from rllib_lmgame.algorithms.cluster.engines import engine_bundles
 from rllib_lmgame.algorithms.cluster.footprint import (
     ENGINE,
     USABLE,
@@ -20,7 +19,8 @@ from rllib_lmgame.algorithms.cluster.footprint import (
     sequences_at_once,
 )
 from rllib_lmgame.algorithms.cluster.threads import places_here, thread_words, threads_of
-from rllib_lmgame.algorithms.facts import PolicyFacts
+from rllib_lmgame.algorithms.cluster.workers import engine_bundles
+from rllib_lmgame.algorithms.validation import PolicyFacts
 from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.base.threads import cores_of_trial, usable_cores
 from rllib_lmgame.config.rllib import FIELDS
