@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import math
@@ -36,9 +35,8 @@ from ray.tune import PlacementGroupFactory
 from ray.tune.result import TRIAL_INFO
 
 from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
-from rllib_lmgame.algorithms.checkpoints.cards import Curve, add_to_cards
-from rllib_lmgame.algorithms.checkpoints.learner_files import load_learners, save_learners
-from rllib_lmgame.algorithms.checkpoints.models import check_league, check_models
+from rllib_lmgame.algorithms.checkpoints.cards import add_to_cards
+from rllib_lmgame.algorithms.checkpoints.learner_files import check_models, load_learners, save_learners
 from rllib_lmgame.algorithms.cluster import workers
 from rllib_lmgame.algorithms.cluster.footprint import free_mib, learner_rooms, machine_mib
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
@@ -133,7 +131,6 @@ class LMGameAlgorithm(PPO):
         self._policy_version = 0
         self._at_start = True
         self._best: float | None = None
-        self._curve = Curve()
         own = self.config.copy(copy_frozen=False)
         own.episode_log_dir = str(self.trial_directory() / "episodes")
         own.watched_as = None if self._tune_trial is None else self._tune_trial.trial_id
@@ -319,7 +316,6 @@ class LMGameAlgorithm(PPO):
         self._at_start = False
         if self.is_done():
             result["done"] = True
-        self._curve.add(result)
         entry, stage = self.config.entry, self.config.supervised_options
         evaluates = bool(self.config.evaluation_interval) or (stage is not None and stage.stop_at is not None)
         return with_columns(
@@ -485,15 +481,13 @@ class LMGameAlgorithm(PPO):
 
     def lmgame_state(self) -> dict[str, Any]:
         """State of this package's own, beside RLlib's: what a resumed run must know."""
-        said = {"policy_version": self._policy_version, "best": self._best, "at_start": self._at_start}
-        return said | {"curve": dataclasses.asdict(self._curve)}
+        return {"policy_version": self._policy_version, "best": self._best, "at_start": self._at_start}
 
     def set_lmgame_state(self, state: dict[str, Any]) -> None:
         """Take over a state of :meth:`lmgame_state`."""
         self._policy_version = int(state["policy_version"])
         self._best = state.get("best")
         self._at_start = bool(state.get("at_start", False))
-        self._curve = Curve(**state.get("curve", {}))
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """RLlib's state and this package's own."""
@@ -547,8 +541,6 @@ class LMGameAlgorithm(PPO):
                 self.config.entry.name,
                 self.iteration,
                 self.milestones(),
-                self._curve,
-                self.trial_directory(),
             )
 
     @classmethod
@@ -562,13 +554,12 @@ class LMGameAlgorithm(PPO):
     def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
         """Restore a checkpoint.
 
-        Raises: CheckpointError: if files are damaged, or models, tokenizers or league policies differ.
+        Raises: CheckpointError: if files are damaged, or tokenizers, adapters or league policies differ.
         """
         if "component" not in kwargs:
             path = expanded(path).absolute()
             checkpoints.verify_manifest(path)
             check_models(path, self.config)
-            check_league(path, self.config)
         super().restore_from_path(path, *args, **kwargs)
         if "component" not in kwargs:
             load_learners(self.learner_group, Path(path))

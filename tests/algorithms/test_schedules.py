@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms import models, ppo
-from rllib_lmgame.algorithms.checkpoints.cards import Curve
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.scheduled import check_followed, occurring, scheduled_games, schedules_of
 from rllib_lmgame.algorithms.selection import Selected
@@ -539,7 +538,7 @@ class Loop(LMGamePPO):
         self._state_rollouts: dict[str, int] = {}
         self._schedules, self._followed = schedules_of(config), False
         self._item_order, self._list_sizes = ItemOrder(0, "train"), {}
-        self._best, self._at_start, self._curve = None, False, Curve()
+        self._best, self._at_start = None, False
         self.asked = []
 
     def play(self, plans, settings, **kwargs) -> PlayResult:  # type: ignore[override]
