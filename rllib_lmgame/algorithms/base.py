@@ -439,6 +439,7 @@ class LMGameAlgorithm(PPO):
             self.config.evaluation_options.measures or (),
             self.config.games_for_evaluation(),
             self._restart_engines,
+            lambda plans, game: self._evaluate_plans(plans, [game], self.config.run.evaluation_config.sampling),
             suffix=suffix,
             result=result,
         )
@@ -457,7 +458,11 @@ class LMGameAlgorithm(PPO):
         The n-th plan is always the same level.
         """
         self.tell("evaluating")
-        plans = evaluated_levels(games, num_episodes, purpose, samples)
+        return self._evaluate_plans(evaluated_levels(games, num_episodes, purpose, samples), games, temperature)
+
+    def _evaluate_plans(
+        self, plans: Sequence[EpisodePlan], games: Sequence[GameConfig], temperature: float | None
+    ) -> PlayResult:
         settings = PlaySettings(
             tuple(games), temperature=temperature, seeded=self.config.run.deterministic, keep="nothing"
         )

@@ -432,26 +432,6 @@ def test_policies_with_adapters_have_one_base_in_a_learner(planned, stage, bases
     assert weights(lora=None) - with_adapters == pytest.approx((stage == 0) * 494_032_768 - 8_798_208, rel=0.02)
 
 
-def test_adapters_in_an_engine_take_places_of_the_largest_rank_and_a_copy_each(planned, tmp_path):
-    """The numbers are those of vLLM 0.32's own tensors with these three adapters."""
-    sizes = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    AutoConfig.for_model("llama", vocab_size=512, intermediate_size=160, **sizes).save_pretrained(tmp_path)
-    each = ([4, ["self_attn.q_proj", "v_proj", "down_proj"]], [16, "all-linear"], [12, ["gate_proj", "o_proj"]])
-
-    def taken(*which):
-        loras = {f"p{n}": {"lora": dict(zip(("r", "target_modules"), each[n], strict=True))} for n in which}
-        config = planned.configs[0].copy(copy_frozen=False)
-        config.update_from_dict({"env": "lmgame/KuhnPoker-v0", "inference": {"engine": "vllm", "adapters": True}})
-        config.update_from_dict({"language_model": {"model": str(tmp_path), "dtype": "float32"}})
-        config.update_from_dict({"policies": {name: {"language_model": own} for name, own in loras.items()}})
-        (engine,) = (p for p in footprint(config).processes if p.name.startswith("engine"))
-        return [engine.parts[part] * MIB / 4 for part in ("adapters", HELD)]
-
-    assert taken(0, 1, 2) == [168_960, 75_264]
-    packed, down = 3 * 128 + 256, 160 + 128
-    assert taken(0) == [8 * 2 * (packed + down), 5_888]
-
-
 def test_modules_that_are_trained_whole_take_a_copy_a_gradient_and_moments(planned):
     """And a head its gradient of a chunk. Others' copies lie in the reference, too."""
 

@@ -351,18 +351,11 @@ def sequences_at_once(config: Any) -> int:
 
 
 def _adapters(config: Any, shape: memory.ModelShape, keys: Sequence[str], width: int) -> dict[str, float]:
-    """MiB of adapters in an engine: places of the largest rank, in the layers of all, and a copy of each adapter."""
-    from rllib_lmgame.policies.model.adapters import last_parts, served_rank
-
-    each, ranks, modules = {}, [], set()
-    for policy in config.trained_policies():
-        lora = config.language_model_of(policy).lora
-        each[policy] = adapters_of(config, policy, shape) or 0
-        ranks.append(served_rank(lora))
-        modules |= last_parts(memory.adapter_targets(shape, lora).adapted)
-    places = len(keys) * memory.place_parameters(shape, max(ranks), modules)
+    """MiB of adapters in an engine: places of the largest one, and a copy of each."""
+    each = {policy: adapters_of(config, policy, shape) or 0 for policy in config.trained_policies()}
     copies = sum(each.get(key, max(each.values())) for key in keys)  # Members are of the largest, at most.
-    return {"adapters": places * width / memory.MIB, HELD: copies * width / memory.MIB}
+    mib = width / memory.MIB
+    return {"adapters": len(keys) * max(each.values()) * mib, HELD: copies * mib}
 
 
 def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Processes:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -387,19 +387,6 @@ def trains_head(shape: ModelShape, options: LoraOptions) -> bool:
     from rllib_lmgame.policies.model.adapters import within
 
     return any(within(shape.ends[1], module) for module in adapter_targets(shape, options).saved)
-
-
-PACKED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
-"""Layers that vLLM holds as one."""
-
-
-def place_parameters(shape: ModelShape, rank: int, modules: Collection[str]) -> int:
-    """Parameters of an engine's place for an adapter, in layers by the last parts of their names.
-
-    Layers that vLLM packs with one of them have their part of it.
-    """
-    found = {*modules, *(name for pack in PACKED if not set(pack).isdisjoint(modules) for name in pack)}
-    return rank * sum(sides for name, sides in shape.linear if name.rpartition(".")[2] in found)
 
 
 def engine_mib(

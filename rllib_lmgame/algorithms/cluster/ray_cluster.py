@@ -77,17 +77,15 @@ def shut_down() -> None:
 
 
 def join(address: str, named_by: str, **arguments: Any) -> None:
-    """Join the cluster at ``address``, which ``named_by`` named. Raises: ConfigError: if none answers."""
+    """Join the cluster at ``address``, which ``named_by`` named. Raises: ConfigError: it cannot be joined."""
     if not answers(address):
         raise ConfigError("", f"{named_by}: no Ray cluster answers there (nothing listens at {address})")
     try:
         init_ray(address=address, **arguments)
-    except RuntimeError as error:
-        raise _other_version(error, f"{named_by}: the Ray cluster there") from None
-    except (ConnectionError, ValueError) as error:  # ValueError: not an address, e.g. a port that is no number
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        hint = "" if _sends_token() else "; if the cluster asks for a token, set RAY_AUTH_MODE=token"
-        raise ConfigError("", f"{named_by}: no Ray cluster answers there ({reason}){hint}") from None
+    except (RuntimeError, ConnectionError, ValueError) as error:  # ValueError: e.g. a port that is no number.
+        hint = "" if _sends_token() else " (RAY_AUTH_MODE=token sends a token)"
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError("", f"{named_by}: the Ray cluster there cannot be joined{hint}: {reason}") from None
 
 
 def join_existing(**arguments: Any) -> bool:
@@ -102,27 +100,12 @@ def join_existing(**arguments: Any) -> bool:
     address = named or read_ray_address()
     if not address or address == "local":
         return False
-    if named:
-        join(named, f"RAY_ADDRESS={named}", **arguments)
-        return True
-    if not answers(address):  # left behind by a cluster that was killed; Ray would wait for it for minutes
-        return False
-    _send_token_if_there_is_one()
-    try:
-        init_ray(address=address, **arguments)
-    except RuntimeError as error:
-        raise _other_version(error, f"the Ray cluster of this machine ({address})") from None
-    except ConnectionError:
-        return False
+    if not named:
+        if not answers(address):  # left behind by a cluster that was killed; Ray would wait for it for minutes
+            return False
+        _send_token_if_there_is_one()
+    join(address, f"RAY_ADDRESS={named}" if named else f"the Ray cluster of this machine, {address}", **arguments)
     return True
-
-
-def _other_version(error: RuntimeError, which: str) -> Exception:
-    """Ray's error about another version of Ray or Python as a :class:`ConfigError`; any other error unchanged."""
-    if "ersion mismatch" not in str(error):
-        return error
-    ours = "run the same there and here, or start a cluster of your own with --ray-address local"
-    return ConfigError("", f"{which} has other versions: {' '.join(str(error).split())}; {ours}")
 
 
 def start_local(**arguments: Any) -> None:
