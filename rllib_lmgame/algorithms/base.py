@@ -45,9 +45,9 @@ from rllib_lmgame.algorithms.cluster.threads import (
     places,
     thread_words,
     threads_of,
+    trials_at_once,
     with_kept_threads,
 )
-from rllib_lmgame.algorithms.cluster.trials import trials_at_once
 from rllib_lmgame.algorithms.cluster.workers import RunnerGroup, foreach_learner, push_from_learners
 from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN, LMGameConfig
 from rllib_lmgame.algorithms.measuring.measures import LAST, measure_policies, measured_columns

@@ -332,13 +332,8 @@ class LMGamePPO(LMGameAlgorithm):
         if self._ahead is None:
             return super().evaluate(parallel_train_future)
         self._ahead.drain()
-        before, began = workers.engine_stats(self.engine_groups), time.perf_counter()
         numbers = super().evaluate(parallel_train_future)
-        if self._engines_before is not None:
-            after = workers.engine_stats(self.engine_groups)
-            counted, since = self._engines_before
-            without = {key: value + after[key] - before[key] for key, value in counted.items()}
-            self._engines_before = without, since + time.perf_counter() - began
+        self._engines_before = None
         return numbers
 
     def _reading_ahead(self) -> AbstractContextManager[None]:
@@ -467,15 +462,11 @@ def _settings(present: RunConfig) -> PlaySettings:
 
 def gap_problem(policy: str, gap: float, config: LMGamePPOConfig) -> str:
     """What to say of log-probabilities of sampler and learner that differ by ``gap`` nats on average."""
-    options, inference = config.language_model_of(policy), config.inference_options
-    used = inference.engine.type
+    used = config.inference_options.engine.type
     return (
         f"{policy}: the log-probabilities of the sampled tokens differ by {gap:.2g} between engine and learner, on "
-        f"average; PPO would train on noise. Likely causes: {options.model} is computed in another way by "
-        f"inference.engine: {used} (try {'transformers' if used == 'vllm' else 'vllm'}), "
-        f"sampling leaves out tokens (inference.top_p={inference.top_p:g}, top_k={inference.top_k}), an option in "
-        "inference.engine_kwargs changes the model, or half precision does not suffice (inference.dtype: float32). "
-        "null goes on all the same"
+        f"average; PPO would train on noise. Try inference.engine: {'transformers' if used == 'vllm' else 'vllm'}, "
+        "inference.dtype: float32, top_p: 1 and top_k: 0; null trains all the same"
     )
 
 
@@ -486,9 +477,8 @@ def truncation_warning(inference: InferenceOptions) -> str | None:
     if inference.temperature == 0 or not keys:
         return None
     return (
-        f"{' and '.join(keys)}: replies are sampled without the unlikely tokens, the learner's log-probabilities are "
-        "over all of them; the policy gradient is biased and `logprob_diff` shows the difference. Train with top_p: 1 "
-        "and top_k: 0."
+        f"{' and '.join(keys)}: replies are sampled without the unlikely tokens, but the learner's log-probabilities "
+        "are over all of them, so that the policy gradient is biased; train with top_p: 1 and top_k: 0"
     )
 
 

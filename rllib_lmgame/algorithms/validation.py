@@ -306,12 +306,9 @@ def check_overrides(config: Any) -> None:
             problem = ConfigError(path, str(error).strip().split("\n")[0])
         for key in sorted(config.run.own_keys(policy)) if config.entry in OWN.values() else ():
             within = key.startswith(("token_ppo.", "learner_config_dict.")) and key != "token_ppo.num_threads"
-            if key in _OF_ONE or within:
-                continue
-            if key in INSTEAD:
-                raise ConfigError(f"{path}.{key}", f"unknown key; {INSTEAD[key]}")
-            where = f"policies.{policy}.{key}" if key == "language_model" else key
-            raise ConfigError(f"{path}.{key}", f"cannot be a policy's own; set config.{where}")
+            if key not in _OF_ONE and not within:
+                where = f"policies.{policy}.{key}" if key == "language_model" else key
+                raise ConfigError(f"{path}.{key}", INSTEAD.get(key, f"cannot be a policy's own; set config.{where}"))
         if problem is not None:
             raise problem
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem, _MockFileSystem
 
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
-from rllib_lmgame.algorithms.cluster import trials
+from rllib_lmgame.algorithms.cluster import threads as trials
 from rllib_lmgame.algorithms.cluster.threads import (
     HERE,
     THREADS_FILE,

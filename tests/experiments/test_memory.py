@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from typing import ClassVar
 
-import numpy as np
 import pytest
-from safetensors.numpy import save_file
 from transformers import AutoConfig
 
-from rllib_lmgame.algorithms.cluster.footprint import HELD, USABLE, footprint, learner_rooms
+from rllib_lmgame.algorithms.cluster.footprint import USABLE, footprint, learner_rooms
 from rllib_lmgame.algorithms.cluster.memory import (
     MIB,
     QWEN2_5,
@@ -408,11 +405,8 @@ def test_members_with_adapters_are_counted_as_adapters(planned, gpus):
     assert adapters == pytest.approx(2 * weights + 3 * adapter)  # One more while the first is packed.
     assert served == pytest.approx(5 * adapter)
     assert len(before) == len(after) == 4
-    for engine, other in zip(before, after, strict=True):
-        assert other.each == engine.each
-        assert other.on_host - engine.on_host == pytest.approx(2 * weights if "league" in other.name else 0)
     held = pytest.approx(4 * adapter / (1 + gpus))  # In bfloat16 on a GPU.
-    assert one.each - before[0].each == one.parts[HELD] == held
+    assert one.each - before[0].each == one.parts["adapters"] == held
 
 
 @pytest.mark.parametrize(("stage", "bases"), [(0, 1), (3, 3)])
@@ -433,7 +427,7 @@ def test_policies_with_adapters_have_one_base_in_a_learner(planned, stage, bases
 
 
 def test_modules_that_are_trained_whole_take_a_copy_a_gradient_and_moments(planned):
-    """And a head its gradient of a chunk. Others' copies lie in the reference, too."""
+    """Others' copies lie in the reference, too."""
 
     def taken(*names):
         model = {"model": "Qwen/Qwen2.5-7B-Instruct", "lora": {"modules_to_save": [*names]}}
@@ -444,33 +438,8 @@ def test_modules_that_are_trained_whole_take_a_copy_a_gradient_and_moments(plann
     before, after, of_norms = taken(), taken("lm_head"), taken("norm")
     head = 152_064 * 3584 * 4 / MIB
     differ = {name: after[name] - before[name] for name in before if after[name] != before[name]}
-    assert differ.pop("logits") >= head
     assert differ == pytest.approx({"weights": 2 * head, "gradients": head, "optimizer": 2 * head})
     assert of_norms["gradients"] - before["gradients"] == pytest.approx((2 * 28 + 1) * 3584 * 4 / MIB)
-
-
-@pytest.mark.parametrize(
-    ("model_type", "head"), [("llama", "lm_head"), ("biogpt", "output_projection"), ("gpt_neox_japanese", "embed_out")]
-)
-@pytest.mark.parametrize("said_by", ["option", "init"])
-def test_a_head_that_is_trained_whole_has_a_gradient_whatever_its_name_is_and_who_says_so(
-    planned, tmp_path, model_type, head, said_by
-):
-    sizes = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    AutoConfig.for_model(model_type, vocab_size=50_000, tie_word_embeddings=False, **sizes).save_pretrained(tmp_path)
-
-    def logits(*whole):
-        lora = {"target_modules": "all-linear", "modules_to_save": whole}
-        if said_by == "init":
-            save_file({"base_model.model.weight": np.zeros(1)}, tmp_path / "adapter_model.safetensors")
-            content = {"peft_type": "LORA", "r": 8, "lora_alpha": 16} | lora
-            (tmp_path / "adapter_config.json").write_text(json.dumps(content))
-            lora = {"init": str(tmp_path)}
-        config = planned.configs[0].copy(copy_frozen=False)
-        config.update_from_dict({"language_model": {"model": str(tmp_path), "lora": lora}})
-        return footprint(config).processes[0].parts["logits"]
-
-    assert logits(head) - logits() >= 50_000 * 64 * 4 / MIB
 
 
 def test_layers_that_a_published_model_has_not_are_an_error(planned):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +15,7 @@ if TYPE_CHECKING:
 
 LEARNER, ENGINE = "learner of", "engine of"
 """What the names of these processes begin with."""
-VALUES = "action values"
 OFFLOADED = "optimizer in host memory"
-MERGING = "a member's weights, in host memory"
-"""What an engine has beside its own while it merges a member's adapter: the base, and what comes of it."""
-HELD = "copies of adapters, in host memory"
-"""vLLM keeps one of each adapter beside the places that replies read."""
-ON_HOST = (OFFLOADED, MERGING, HELD)
 USABLE = 0.95
 """Share of a machine's memory at which Ray begins to kill processes."""
 USED_OF_MACHINE, USED_OF_CARD = 0.5, 0.9
@@ -39,7 +32,7 @@ class Processes:
 
     Attributes:
         process: MiB of one with nothing in it.
-        parts: MiB of one at its peak, by what takes them; in GPU memory if it has ``gpus``, but for :data:`ON_HOST`.
+        parts: MiB of one at its peak, by what takes them; in GPU memory if it has ``gpus``, but for :data:`OFFLOADED`.
         gpus: Of one process.
     """
 
@@ -52,7 +45,7 @@ class Processes:
     @property
     def each(self) -> float:
         """MiB of one, where its weights are."""
-        return self.process + sum(value for part, value in self.parts.items() if part not in ON_HOST)
+        return self.process + sum(value for part, value in self.parts.items() if part != OFFLOADED)
 
     @property
     def held(self) -> float:
@@ -63,7 +56,7 @@ class Processes:
     def on_host(self) -> float:
         """MiB of host memory of all together."""
         on_host = self.process if self.gpus else self.each
-        return self.count * (on_host + sum(self.parts.get(part, 0.0) for part in ON_HOST))
+        return self.count * (on_host + self.parts.get(OFFLOADED, 0.0))
 
 
 @dataclass(frozen=True)
@@ -216,9 +209,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         context=_longest_row(config, policy),
         adapters=adapters,
         holds_base=holds_base,
-        trains_head=options.lora is not None and memory.trains_head(shape, options.lora),
     )
-    parts |= _values(config, policy, shape, min(microbatch, update.head_chunk_tokens))[0]
     held = config.teacher_options is not None and not config.teacher_options.is_asked
     teacher = memory.shape_of_model(config.teacher_options.model) if held else None
     if teacher is not None:
@@ -228,19 +219,6 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
     # Without one of its own it is the algorithm's.
     process = memory.LEARNER_PROCESS_MIB if config.num_learners else 0.0
     return Processes(f"{LEARNER} {policy}", max(1, config.num_learners), process, parts, config.num_gpus_per_learner)
-
-
-def _values(
-    config: Any, policy: str, shape: memory.ModelShape, chunk: int
-) -> tuple[dict[str, float], dict[str, float]]:
-    """What a policy's action values take in a learner and in an engine, MiB; nothing where it has none."""
-    kinds, options = config.values_of(policy), config.language_model_of(policy)
-    if kinds is None:
-        return {}, {}
-    separate, hidden = options.value_model == "separate", options.value_hidden_size
-    sizes = memory.action_values_bytes(shape, kinds["heads"], kinds["state"], kinds["targets"], hidden, separate, chunk)
-    learner, engine = ({VALUES: size / memory.MIB} for size in sizes)
-    return learner, engine if kinds["beta"] else {}
 
 
 def _longest_row(config: Any, policy: str) -> int:
@@ -350,14 +328,6 @@ def sequences_at_once(config: Any) -> int:
     return min(config.inference_options.max_num_seqs, -(-games // config.inference_options.num_engines))
 
 
-def _adapters(config: Any, shape: memory.ModelShape, keys: Sequence[str], width: int) -> dict[str, float]:
-    """MiB of adapters in an engine: places of the largest one, and a copy of each."""
-    each = {policy: adapters_of(config, policy, shape) or 0 for policy in config.trained_policies()}
-    copies = sum(each.get(key, max(each.values())) for key in keys)  # Members are of the largest, at most.
-    mib = width / memory.MIB
-    return {"adapters": len(keys) * max(each.values()) * mib, HELD: copies * mib}
-
-
 def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Processes:
     options = config.inference_options
     dtype, cache = engine_numerics(config)
@@ -370,12 +340,9 @@ def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Proces
     )
     if options.engine.copies_tied_head and not options.on_gpu and shape.tied:
         parts["weights"] += shape.head * memory.BYTES[dtype] / memory.MIB
-    if options.engine.plays_values and not engines.is_opponent:
-        parts |= _values(config, engines.policy, shape, 0)[1]
-    if engines.adapters:
-        parts |= _adapters(config, shape, engines.adapters, memory.BYTES[dtype])
-    if engines.is_opponent and config.language_model_of(engines.policy).lora is not None:
-        parts[MERGING] = 2 * weights_mib(shape, _learner_width(config, engines.policy))
+    if engines.adapters:  # Places of the largest one.
+        each = max(adapters_of(config, policy, shape) or 0 for policy in config.trained_policies())
+        parts["adapters"] = len(engines.adapters) * each * memory.BYTES[dtype] / memory.MIB
     return Processes(
         f"{ENGINE} {engines.key}", engines.count, options.engine.process_mib, parts, options.num_gpus_per_engine
     )

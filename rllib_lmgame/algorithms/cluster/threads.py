@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from rllib_lmgame.algorithms.cluster.memory import offloaded, shape_of
-from rllib_lmgame.algorithms.cluster.trials import trials_at_once
 from rllib_lmgame.base.json_files import mapping_of, number_of, parse, write_json_to
 from rllib_lmgame.base.threads import (
     AUTO,
@@ -24,6 +23,7 @@ from rllib_lmgame.base.threads import (
     usable_cores,
 )
 from rllib_lmgame.learners.settings import learner_threads
+from rllib_lmgame.telemetry.phases import phase_of, tell_phase
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -159,3 +159,18 @@ def thread_words(engine: int | None, learner: int | None) -> list[str]:
     """What :func:`threads_of` gives, in words."""
     threads = {"engine": engine, "learner": learner}
     return [f"{count} thread{'s' * (count > 1)} in each {name}" for name, count in threads.items() if count]
+
+
+def tell_trials_at_once(count: int) -> None:
+    """Tell the trials of this program; for a cluster that was started for it and nothing else."""
+    tell_phase(_key(), str(count))
+
+
+def trials_at_once() -> int | None:
+    """Trials that may run at once on this machine; ``None``: nobody knows, or there are other machines."""
+    told = phase_of(_key()) if ray.is_initialized() else None
+    return int(told) if told is not None and sum(node["Alive"] for node in ray.nodes()) == 1 else None
+
+
+def _key() -> str:
+    return f"{ray.get_runtime_context().get_job_id()}/trials"
