@@ -38,14 +38,13 @@ from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
 from rllib_lmgame.algorithms.checkpoints.cards import add_to_cards
 from rllib_lmgame.algorithms.checkpoints.learner_files import check_models, load_learners, save_learners
 from rllib_lmgame.algorithms.cluster import workers
-from rllib_lmgame.algorithms.cluster.footprint import free_mib, learner_rooms, machine_mib
+from rllib_lmgame.algorithms.cluster.footprint import learner_rooms
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.cluster.threads import (
     learners_use_cores,
     places,
     thread_words,
     threads_of,
-    trials_at_once,
     with_kept_threads,
 )
 from rllib_lmgame.algorithms.cluster.workers import RunnerGroup, foreach_learner, push_from_learners
@@ -143,7 +142,7 @@ class LMGameAlgorithm(PPO):
         try:
             if not ray.is_initialized():
                 be_connected(num_cpus=self._cpus_needed(own))
-            own.learner_rooms = learner_rooms(own, machine_mib(), free_mib(), trials_at_once())
+            own.learner_rooms = learner_rooms(own)
             self.tell(ENGINES)
             self._places = places(own, len(workers.engine_bundles(own)))
             if own.run.deterministic:

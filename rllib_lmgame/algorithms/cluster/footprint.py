@@ -18,9 +18,8 @@ LEARNER, ENGINE = "learner of", "engine of"
 OFFLOADED = "optimizer in host memory"
 USABLE = 0.95
 """Share of a machine's memory at which Ray begins to kill processes."""
-USED_OF_MACHINE, USED_OF_CARD = 0.5, 0.9
-"""What activations may take of what is left. A machine has other uses; larger micro-batches are hardly quicker there.
-"""
+USED_OF_CARD = 0.9
+"""What activations may take of what is left of it."""
 TEACHER = "teacher"
 STAYS = ("weights", "optimizer", memory.ZERO_BUFFERS, TEACHER)
 """What a learner holds of a policy between its updates."""
@@ -239,44 +238,27 @@ def microbatch_tokens(config: Any, policy: str, shape: memory.ModelShape, found:
     width, backbones = _learner_width(config, policy), 2 if options.value_model == "separate" else 1
     context = _longest_row(config, policy)
     kept = kept_per_token(shape.layers, shape.layer, width, context, options.gradient_checkpointing)
-    room = config.learner_rooms.get(policy)
-    activations = None if room is None or room.memory is None else room.activations(0)
-    return default_tokens(kept * backbones, config.num_gpus_per_learner > 0, activations)
+    return default_tokens(kept * backbones, config.num_gpus_per_learner > 0)
 
 
-def learner_rooms(config: Any, total: float, free: float, trials: int | None) -> dict[str, Room]:
+def learner_rooms(config: Any) -> dict[str, Room]:
     """Where the activations of trained policies must fit, for ``max_tokens_per_microbatch: auto``.
 
-    On a CPU that is half of what all else of the trial leaves of the machine, in equal parts for its learners. On a GPU
-    it is nine tenths of what engines and the learner's states leave of its card.
-
-    Args:
-        total: MiB of this machine.
-        free: MiB of it that nobody has taken yet.
-        trials: Trials that may run at once on it; ``None``: not known, or there are other machines.
-
-    Returns: Nothing of a policy that is not known, of CPUs where ``trials`` is ``None``, and where a run must not
-    depend on the machine (``deterministic``).
+    On a GPU that is nine tenths of what engines and the learner's states leave of its card; nothing else is limited so.
     """
-    on_gpu = config.num_gpus_per_learner > 0
     follows = any(
         config.get_config_for_module(policy).token_ppo_options.microbatch is None
         for policy in config.trained_policies()
     )
-    if not follows or config.run.deterministic or not (on_gpu or trials):
+    if not follows or config.run.deterministic or not config.num_gpus_per_learner:
         return {}
     taken = footprint(config, MOST_TOKENS)
     learners = {policy: p for policy in taken.policies for p in taken.processes if p.name == f"{LEARNER} {policy}"}
-    if on_gpu:
-        share = _share_of_card(config, taken)
-        states = sum(p.held for p in learners.values())
-        return {
-            policy: Room((states + p.each - p.held - p.parts["activations"]) * memory.MIB, USED_OF_CARD, share=share)
-            for policy, p in learners.items()
-        }
-    machine = min(USABLE * total / (trials or 1), free) * memory.MIB
-    other = (taken.on_host - sum(p.count * p.parts["activations"] for p in learners.values())) * memory.MIB
-    return {policy: Room(other, USED_OF_MACHINE / p.count, machine) for policy, p in learners.items()}
+    share, states = _share_of_card(config, taken), sum(p.held for p in learners.values())
+    return {
+        policy: Room((states + p.each - p.held - p.parts["activations"]) * memory.MIB, USED_OF_CARD, share=share)
+        for policy, p in learners.items()
+    }
 
 
 def engines_beside(taken: Footprint, room: float) -> int:

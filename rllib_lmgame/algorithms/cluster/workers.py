@@ -351,16 +351,14 @@ def foreach_learner(learner_group: LearnerGroup, function: Callable[[Any], T]) -
 
 def measured_losses(learner_group: LearnerGroup, episodes: Sequence[Any], objective: Any) -> dict[str, float]:
     """Each policy's mean loss on episodes, which nothing is learnt from; raises as :func:`foreach_learner`."""
+
+    def measured(learner: Any, shard: Sequence[Any]) -> dict[str, float]:
+        return learner.measured_losses(shard, objective)  # type: ignore[no-any-return]
+
     if learner_group.is_local:
-        losses: dict[str, float] = learner_group._learner.measured_losses(episodes, objective)
-        return losses
-    workers = learner_group._workers
-    calls = [
-        worker.apply.remote(
-            lambda learner, shard: learner.measured_losses(shard, objective), shard=episodes[number :: len(workers)]
-        )
-        for number, worker in enumerate(workers)
-    ]
+        return measured(learner_group._learner, episodes)
+    learners = learner_group._workers
+    calls = [one.apply.remote(measured, shard=episodes[n :: len(learners)]) for n, one in enumerate(learners)]
     found: dict[str, float] = answers_of_learners(learner_group, calls)[0]
     return found
 

@@ -169,7 +169,7 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
     if not experiment.algorithm.own:
         return []
     config = experiment.configs[0]
-    taken = next(footprints_here(experiment, machine_mib()))
+    taken = next(footprints_here(experiment))
     lines = ["# memory at the peak of each process (estimate)"]
     for policy, shape in taken.policies.items():
         if shape is None:
