@@ -105,7 +105,9 @@ class Bad(TicTacToe):
         self.agents = self.agents if self.fault != "nobody" else []
 
 
-@pytest.mark.parametrize(("fault", "says"), [("raise", "boom"), ("hang", "took longer"), ("nobody", "out of range")])
+@pytest.mark.parametrize(
+    ("fault", "says"), [("raise", "boom"), ("hang", "took longer"), ("nobody", "nobody is to act")]
+)
 def test_a_game_that_cannot_begin_has_no_such_games_and_is_looked_at_once(fault, says, monkeypatch) -> None:
     LET_GO.clear()
     monkeypatch.setattr(game_calls, "CALL_LIMIT_S", 2.0 if fault == "hang" else 60.0)

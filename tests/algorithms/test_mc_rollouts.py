@@ -46,10 +46,10 @@ def test_it_needs_neither_a_critic_nor_groups() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"env": "lmgame/CodeExecution-v0"}, "a pure function .* lmgame/CodeExec"),
+        ({"env": "lmgame/CodeExecution-v0"}, "plays on from .* lmgame/CodeExec"),
         (
             {"env": "lmgame/Debate-v0", "env_config": {"judge": f"{__name__}:Judge"}},
-            "lmgame/Debate-v0 with these options does not say that it is",
+            "lmgame/Debate-v0 with these options",
         ),
         ({"env": None, "games": ["lmgame/Sokoban-v0", f"{__name__}:Echo"]}, ":Echo with these options"),
     ],

@@ -73,6 +73,8 @@ class Against:
                     return f"nobody plays against another in {game.env}"
                 call_game(session, "reset", session.reset, 0)
                 acting = call_game(session, "to_act", session.to_act)
+                if not acting:
+                    return f"nobody is to act at the beginning of {game.env}"
                 seen = call_game(session, "observe", session.observe, acting[0])
                 if self.player in SCRIPTED_PLAYERS:
                     player = make_scripted_player(self.player)
