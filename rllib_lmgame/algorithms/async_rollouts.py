@@ -25,12 +25,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ray
 
-from rllib_lmgame.algorithms.selection import Selected
 from rllib_lmgame.rollouts.sources import RolloutError
 from rllib_lmgame.telemetry.metrics import ASYNC_ROLLOUT_NAMES
 
 if TYPE_CHECKING:
-    from rllib_lmgame.algorithms.ppo import LMGamePPO
+    from rllib_lmgame.algorithms.ppo import LMGamePPO, Selected
     from rllib_lmgame.config.run import RunConfig
 
 ASYNC_ROLLOUTS = "async_rollouts"

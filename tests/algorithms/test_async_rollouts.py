@@ -15,9 +15,8 @@ import pytest
 
 from rllib_lmgame.algorithms.async_rollouts import AsyncRollouts
 from rllib_lmgame.algorithms.league import LeaguePlay
-from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
+from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig, Selected
 from rllib_lmgame.algorithms.scheduled import schedules_of
-from rllib_lmgame.algorithms.selection import Selected
 from rllib_lmgame.algorithms.validation import RunFacts
 from rllib_lmgame.config import rules
 from rllib_lmgame.rollouts.item_order import ItemOrder

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms import models, ppo
-from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
+from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig, Selected
 from rllib_lmgame.algorithms.scheduled import check_followed, occurring, scheduled_games, schedules_of
-from rllib_lmgame.algorithms.selection import Selected
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.algorithms.validation import check_schedules, state_rollouts
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
