@@ -25,7 +25,6 @@ from rllib_lmgame.algorithms.cluster.memory import (
     trained_parameters,
 )
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.check import check_experiment
 from rllib_lmgame.experiments.checks.dry_run import (
     dry_run_lines,
@@ -319,13 +318,6 @@ def test_a_run_that_cannot_fit_is_refused(planned):
         ConfigError, match=r"big: a trial would take about .*max_tokens_per_microbatch.*--no-memory-check"
     ):
         check_memory([planned], needed / USABLE - 1)
-
-
-def test_what_one_trial_asks_for_is_counted_once_for_all_configurations(planned, monkeypatch):
-    asked = []
-    monkeypatch.setattr(resources, "trials_at_once", lambda *told: asked.append(told) or 1)
-    check_memory([dataclasses.replace(planned, configs=planned.configs * 9)], 1e9)
-    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(
