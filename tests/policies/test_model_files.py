@@ -386,9 +386,8 @@ def test_a_tiny_models_other_vocabulary_is_told_with_the_cure(folder: Path, tmp_
     (made / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0}}}))
     config = LMGamePPOConfig().environment("lmgame/FrozenLake-v0").teacher(model=str(folder))
     config.language_model(model="tiny")
-    with pytest.raises(ConfigError, match="token 0 is 'a' in .*, and") as caught:
+    with pytest.raises(ConfigError, match=r"token 0 is 'a' in .*, and") as caught:
         check_teacher(config, {"player": str(made)})
-    assert str(made) not in caught.value.message
     assert caught.value.message.endswith("; set language_model.tokenizer to the teacher's")
 
 

@@ -46,33 +46,18 @@ def answers(address: str, timeout_s: float = PROBE_S) -> bool:
     return True
 
 
-def node_is_alive(timeout_s: float = PROBE_S) -> bool | None:
-    """Whether the cluster's head counts this node as alive; ``None`` if it does not reply, or behind a Ray client."""
+def shut_down() -> None:
+    """``ray.shutdown`` that does not wait for a node which does not answer: what is stopped ends no other way."""
     import ray
 
     worker = ray._private.worker.global_worker
-    client = getattr(worker, "gcs_client", None)
-    try:
-        return client is None or bool(all(client.check_alive([worker.current_node_id], timeout=timeout_s)))
+    client, own = getattr(worker, "gcs_client", None), ray._private.worker._global_node
+    try:  # Behind a Ray client there is none.
+        alive = client is None or all(client.check_alive([worker.current_node_id], timeout=PROBE_S))
     except ray.exceptions.RpcError:
-        return None
-
-
-def kill_own_processes() -> None:
-    """Kill the processes of a cluster that this process started: those that are stopped end no other way."""
-    import ray
-
-    node = ray._private.worker._global_node
-    if node is not None:
-        node.kill_all_processes(check_alive=False, allow_graceful=False)
-
-
-def shut_down() -> None:
-    """``ray.shutdown`` that does not wait for a raylet which does not answer."""
-    import ray
-
-    if node_is_alive() is not True:
-        kill_own_processes()
+        alive = False
+    if not alive and own is not None:
+        own.kill_all_processes(check_alive=False, allow_graceful=False)
     ray.shutdown()
 
 
@@ -83,9 +68,9 @@ def join(address: str, named_by: str, **arguments: Any) -> None:
     try:
         init_ray(address=address, **arguments)
     except (RuntimeError, ConnectionError, ValueError) as error:  # ValueError: e.g. a port that is no number.
-        hint = "" if _sends_token() else " (RAY_AUTH_MODE=token sends a token)"
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise ConfigError("", f"{named_by}: the Ray cluster there cannot be joined{hint}: {reason}") from None
+        hint = "RAY_AUTH_MODE=token sends a token"
+        raise ConfigError("", f"{named_by}: the Ray cluster there cannot be joined ({hint}): {reason}") from None
 
 
 def join_existing(**arguments: Any) -> bool:
@@ -234,9 +219,3 @@ def _send_token_if_there_is_one() -> None:
     from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 
     maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
-
-
-def _sends_token() -> bool:
-    from ray._private.authentication.authentication_utils import is_token_auth_enabled
-
-    return bool(is_token_auth_enabled())
