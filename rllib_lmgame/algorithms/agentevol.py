@@ -19,7 +19,7 @@ from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords, file_recor
 from rllib_lmgame.algorithms.cluster import workers
 from rllib_lmgame.algorithms.cluster.workers import foreach_learner
 from rllib_lmgame.algorithms.config import LMGameConfig
-from rllib_lmgame.algorithms.supervised import SupervisedStage
+from rllib_lmgame.algorithms.sft import SupervisedStage
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.config import algorithms as registry
 from rllib_lmgame.config.algorithms import LEFT_OUT

@@ -368,13 +368,13 @@ class LMGameAlgorithm(PPO):
         numbers["stop_reason"] = dict.fromkeys(ENDS, 0) | numbers.get("stop_reason", {})
         numbers["dropped"] = dict.fromkeys(DROPS, 0) | numbers.get("dropped", {})
         self.log_numbers(ENV_RUNNER_RESULTS, {key: value for key, value in numbers.items() if key != NUM_EPISODES})
-        steps = sum(summary.steps for summary in result.summaries)
-        self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED), steps, reduce="sum")
-        self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), steps, reduce="lifetime_sum")
-        self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_EPISODES), len(result.summaries), reduce="sum")
-        self.metrics.log_value(
-            (ENV_RUNNER_RESULTS, NUM_EPISODES_LIFETIME), len(result.summaries), reduce="lifetime_sum"
-        )
+        counted = {
+            (NUM_ENV_STEPS_SAMPLED, NUM_ENV_STEPS_SAMPLED_LIFETIME): sum(each.steps for each in result.summaries),
+            (NUM_EPISODES, NUM_EPISODES_LIFETIME): len(result.summaries),
+        }
+        for (name, lifetime), count in counted.items():
+            self.metrics.log_value((ENV_RUNNER_RESULTS, name), count, reduce="sum")
+            self.metrics.log_value((ENV_RUNNER_RESULTS, lifetime), count, reduce="lifetime_sum")
 
     def log_of_callbacks(self, result: PlayResult) -> None:
         """Log what callbacks of env runners have logged there, under ``env_runners`` as RLlib does."""

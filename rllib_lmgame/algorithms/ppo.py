@@ -31,7 +31,7 @@ from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.mc_rollouts import Wanted, play_for_values
 from rllib_lmgame.algorithms.scheduled import check_followed, schedules_of
-from rllib_lmgame.algorithms.supervised import SupervisedStage
+from rllib_lmgame.algorithms.sft import SupervisedStage
 from rllib_lmgame.algorithms.validation import RunFacts, state_rollouts
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.schedule import COUNTERS, ENV_STEPS, NUMBERS, RL_ITERATION, Schedules, game_of, shown_key

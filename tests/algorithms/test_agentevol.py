@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from episode_parts import episode_of, part_of
 
-from rllib_lmgame.algorithms import supervised
+from rllib_lmgame.algorithms import sft as supervised
 from rllib_lmgame.algorithms.agentevol import LMGameAgentEvol, LMGameAgentEvolConfig
-from rllib_lmgame.algorithms.supervised import SupervisedStage
+from rllib_lmgame.algorithms.sft import SupervisedStage
 from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.envs.support.item_order import item_of_seed
 from rllib_lmgame.rollouts.item_order import ItemOrder

@@ -161,8 +161,8 @@ def test_numbers_of_one_name_are_refused_and_games_keep_theirs_apart(make_config
 @pytest.mark.parametrize(
     ("measure", "says"),
     [
-        ("Forgetful", r"measures\[1\]: Forgetful did not give middle, which its `columns` name"),
-        ("Talkative", r"measures\[1\]: Talkative gave last too; add"),
+        ("Forgetful", r"measures\[1\]: Forgetful gave first, last, but its `columns` name first, last, middle"),
+        ("Talkative", r"measures\[1\]: Talkative gave first, last, but its `columns` name first"),
     ],
 )
 def test_a_measure_gives_the_numbers_that_it_promises(make_config, monkeypatch, measure, says) -> None:

@@ -6,7 +6,7 @@ A measure asks the engines for replies and makes numbers, which are result keys 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, Protocol
 
@@ -186,13 +186,9 @@ def _measured(
 def _numbers(key: str, measure: Measure, game: GameConfig, policies: AskedPolicies) -> Mapping[str, float]:
     """A measure's numbers, which have the names that it promises: stops and columns of files go by these."""
     numbers = measure(game, policies)
-    named = type(measure).__name__
-    lacking = [name for name in measure.columns if name not in numbers]
-    if lacking:
-        raise ConfigError(key, f"{named} did not give {', '.join(lacking)}, which its `columns` name")
-    others = [str(name) for name in numbers if name not in measure.columns]
-    if others:
-        raise ConfigError(key, f"{named} gave {', '.join(others)} too; add what a measure gives to its `columns`")
+    if {*numbers} != {*measure.columns}:
+        gave, named = (", ".join(map(str, names)) for names in (numbers, measure.columns))
+        raise ConfigError(key, f"{type(measure).__name__} gave {gave}, but its `columns` name {named}")
     return numbers
 
 
@@ -205,28 +201,24 @@ def _with_engines(
     play: Play | None,
 ) -> Mapping[str, float]:
     """``use`` with policies that answer; once more where an engine did not."""
-    for attempt in range(_ROUNDS):
-        try:
-            with _clients(config, set(seats.values())) as generate:
-                return use(AskedPolicies(config, seats, generate, game, play))
-        except NotAnswered:
-            if heal is None or attempt == _ROUNDS - 1:
-                raise
-            heal()
-    raise AssertionError("unreachable")
-
-
-@contextmanager
-def _clients(config: RunnerConfig, policies: set[str]) -> Iterator[Mapping[str, Generate]]:
     from rllib_lmgame.inference.serving.client import EngineClient
 
-    timeout = config.inference_options.request_timeout_s
-    clients = {name: EngineClient(config.engine_names[name], request_timeout_s=timeout) for name in sorted(policies)}
-    try:
-        yield {name: client.generate for name, client in clients.items()}
-    finally:
-        for client in clients.values():
-            client.close()
+    timeout_s = config.inference_options.request_timeout_s
+    for attempt in range(_ROUNDS):
+        with ExitStack() as clients:
+            generate: dict[str, Generate] = {}
+            for policy in sorted({*seats.values()}):
+                client = EngineClient(config.engine_names[policy], request_timeout_s=timeout_s)
+                clients.callback(client.close)
+                generate[policy] = client.generate
+            try:
+                return use(AskedPolicies(config, seats, generate, game, play))
+            except NotAnswered:
+                if heal is None or attempt == _ROUNDS - 1:
+                    raise
+        if heal is not None:
+            heal()
+    raise AssertionError("unreachable")
 
 
 class AskedPolicies:
