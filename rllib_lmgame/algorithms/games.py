@@ -168,9 +168,3 @@ def _check_names(mapped: Mapping[str, str], games: list[Roles]) -> None:
         if name not in (*seats, OTHERS):
             hint = did_you_mean(name, seats, f"there are {', '.join(seats)}, and {OTHERS!r} for others")
             raise ConfigError(f"{MAPPING}.{name}", f"no game has a seat or role {name!r}; {hint}")
-
-
-def check_contest(config: Any) -> None:
-    """Raise :class:`ConfigError` if nobody plays against anybody, as a league needs."""
-    if not any(is_contest(game) for game in config.training_games()):
-        raise ConfigError("config.league", "needs a game in which players play against each other")

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.algorithms.games import (
-    check_contest,
     check_games_known,
     check_seats,
     games_blamed_first,
     games_of,
+    is_contest,
 )
 from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.algorithms.scheduled import game_variants, kind_of, occurring, whole_keys
@@ -222,7 +222,8 @@ def admit(config: Any) -> None:
         check_seats(config)
         if s.league_options is not None:
             refuse(rules.league, s, run)
-            check_contest(config)
+            if not any(is_contest(game) for game in config.training_games()):
+                raise ConfigError("config.league", "needs a game in which players play against each other")
     check_schedules(config)
     refuse(rules.engines, s, run)
     if s.evaluation_config.measures and config.evaluation_interval:  # To look at a game may take long.

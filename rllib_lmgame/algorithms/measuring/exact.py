@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -170,8 +171,7 @@ class BestResponseGap:
 
     def problem(self, game: GameConfig) -> str | None:
         """Why ``game`` has no such gap, or ``None``."""
-        env = make_game(game.env, game.env_config)
-        env.close()
+        env = _made(game)
         if not isinstance(env, MatrixGame):
             return f"{game.env} is no matrix game"
         if env.options.rounds != 1 or env.options.chat_turns:
@@ -179,14 +179,18 @@ class BestResponseGap:
         return None
 
     def __call__(self, game: GameConfig, policies: AskedPolicies) -> Mapping[str, float]:
-        env = make_game(game.env, game.env_config)
-        env.close()
+        env = _made(game)
         assert isinstance(env, MatrixGame)
         answers = policies.ask(_decisions(game), self.samples)
         strategies = [[answer.odds.get(action, 0.0) for action in env.actions] for answer in answers]
         first, second = best_response_gaps(payoff_arrays(env.matrix, env.actions), strategies)
         illegal = max(float(answer.illegal) for answer in answers)
         return dict(zip(self.columns, ((first + second) / 2, first, second, illegal), strict=True))
+
+
+def _made(game: GameConfig) -> Any:
+    with closing(make_game(game.env, game.env_config)) as env:
+        return env
 
 
 def _decisions(game: GameConfig) -> list[InformationSet]:
@@ -235,8 +239,7 @@ class TicTacToeChances:
 
     def problem(self, game: GameConfig) -> str | None:
         """Why ``game`` has no such chances, or ``None``."""
-        env = make_game(game.env, game.env_config)
-        env.close()
+        env = _made(game)
         if not isinstance(env, TicTacToe):
             return f"{game.env} is not TicTacToe"
         if env.options.max_turns is not None and env.options.max_turns < MOST_MOVES:
