@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import shutil
 import sys
 from typing import ClassVar
 
@@ -17,10 +16,8 @@ from ray.tune.registry import get_trainable_cls
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.algorithms.validation import RunFacts
-from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import declared, walk, with_changes
-from rllib_lmgame.base.plugin import import_path
-from rllib_lmgame.base.registry import Registry
 from rllib_lmgame.base.schedule import ScheduleOptions
 from rllib_lmgame.config.algorithms import OWN
 from rllib_lmgame.config.rllib import INSTEAD, OTHER_NAMES, TAKEN, EvaluationOptions
@@ -32,10 +29,8 @@ from rllib_lmgame.experiments.checks.check import build_config
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 from rllib_lmgame.inference.registry import Transformers
 from rllib_lmgame.learners.advantages import Estimator
-from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.learners.options import ImportanceSamplingOptions, KLOptions
-from rllib_lmgame.policies.scripted import make_scripted_player
 from tests.envs.broken_games import Counting
 
 TWO_TRAINED = {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"}
@@ -270,14 +265,6 @@ def test_what_is_no_option_of_a_configuration_is_refused(key, value, message) ->
     assert config.run == LMGamePPOConfig().run
 
 
-def test_there_may_be_many_learners() -> None:
-    """RLlib compares its batch of 4000, divided among them, with its minibatch of 128; nothing here reads either."""
-    rollouts = {"num_learners": 64, "text_rollouts": {"episodes_per_iteration": 64}}
-    config = LMGamePPOConfig().update_from_dict({**BASE, **rollouts})
-    config.validate()
-    LMGamePPOConfig().update_from_dict(config.to_dict()).validate()
-
-
 def test_a_league_by_its_section_or_by_its_mapping() -> None:
     asked = [
         {"league": {}},
@@ -339,17 +326,6 @@ def test_options_of_one_policy_alone_are_written_and_read_again() -> None:
 OVERRIDES = "algorithm_config_overrides_per_module"
 
 
-@pytest.mark.parametrize("group", ["kl", "importance_sampling", "critic"])
-def test_a_group_that_one_policy_switches_on_without_options_is_written(group: str) -> None:
-    everybody = {"importance_sampling": None}
-    own = {OVERRIDES: {"b": {"token_ppo": {group: {}}}}}
-    config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED, "token_ppo": everybody, **own})
-    written = json.loads(json.dumps(config.run.as_yaml()))
-    assert written[OVERRIDES]["b"]["token_ppo"].keys() == {group}
-    again = LMGamePPOConfig().update_from_dict(written)
-    assert again.run.policy("b").ppo == config.run.policy("b").ppo
-
-
 @pytest.mark.parametrize(
     ("own", "path", "words"),
     [
@@ -392,16 +368,6 @@ def test_rllibs_switch_of_the_penalty_is_the_group(on: bool) -> None:
     assert kept.token_ppo_options.kl == KLOptions(estimator="k2"), "what is there stays"
 
 
-def test_a_module_that_ends_the_program_is_named(tmp_path, monkeypatch) -> None:
-    (tmp_path / "exits.py").write_text("import sys\nsys.exit(0)\n")
-    (tmp_path / "dynamic.py").write_text("def __getattr__(name):\n    raise RuntimeError('not yet')\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(ConfigError, match="importing 'exits' fails: SystemExit"):
-        import_path("exits:Foo", "run")
-    with pytest.raises(ConfigError, match="reading 'Foo' of module 'dynamic' fails: RuntimeError: not yet"):
-        import_path("dynamic:Foo", "run")
-
-
 def test_a_file_may_set_keys_that_rllib_has() -> None:
     """A new version of RLlib may have others; what is said instead of one that does nothing exists, too."""
     config = LMGamePPOConfig()
@@ -414,13 +380,6 @@ def test_a_file_may_set_keys_that_rllib_has() -> None:
         with pytest.raises(ConfigError) as caught:
             read({key: 1}, OWN["LMGamePPO"])
         assert instead in caught.value.message
-
-
-def test_a_learner_of_ones_own_acts() -> None:
-    class Mine(LMGameLearner):
-        pass
-
-    LMGamePPOConfig().update_from_dict(BASE).learners(learner_class=Mine).validate()
 
 
 @pytest.mark.parametrize(
@@ -437,12 +396,6 @@ def test_sampling_that_leaves_out_tokens_is_warned_of(inference, named, caplog, 
     LMGamePPOConfig().update_from_dict({**BASE, "inference": inference}).validate()
     said = [record.getMessage() for record in caplog.records if record.name == "rllib_lmgame.algorithms.ppo"]
     assert len(said) == bool(named) and all(name in said[0] and "biased" in said[0] for name in named)
-
-
-def test_legal_moves_are_trained_with_importance_weights() -> None:
-    config = LMGamePPOConfig().update_from_dict({**BASE, "text_rollouts": {"constrained_decoding": True}})
-    config.validate()
-    assert config.token_ppo_options.importance_sampling.cap == 2.0
 
 
 @pytest.mark.parametrize(
@@ -543,13 +496,6 @@ def test_what_evaluation_plays_is_written_and_read_again(evaluation, temperature
     assert read.evaluation_options.games == config.evaluation_options.games
 
 
-def test_a_mapping_function_is_written_as_its_import_path() -> None:
-    policies = {"policies": ["a", "b"], "policy_mapping_fn": first_seat}
-    written = LMGamePPOConfig().update_from_dict({**BASE, **policies}).run.as_yaml()
-    assert LMGamePPOConfig().update_from_dict(written).agent_to_module_mapping()("player_1") == "a"
-    assert written["policy_mapping_fn"] == f"{__name__}:first_seat"
-
-
 def test_a_mapping_function_without_a_name_is_not_lost_in_silence() -> None:
     policies = {"policies": ["a", "b"], "policy_mapping_fn": lambda *args, **kwargs: "b"}
     written = LMGamePPOConfig().update_from_dict({**BASE, **policies}).run.as_yaml()
@@ -566,17 +512,6 @@ def test_names_of_other_trainers_are_answered_with_ours(theirs: str, ours: str) 
     for key in reversed(ours.split(".")):
         values = {key: values}
     config.update_from_dict({**BASE, **values})
-
-
-def test_no_hint_is_what_was_written() -> None:
-    assert nearest("token_ppo", ["token_ppo", "token_ppq"]) == "token_ppq"
-    assert nearest("token_ppo", ["token_ppo"]) is None
-    assert nearest(5, ["5", "a"]) is None
-    with pytest.raises(ConfigError, match="no policy loss `CISPO`; did you mean `cispo`"):
-        Registry("key", "policy loss", {"cispo": None, "clip": None}).find("CISPO")
-    with pytest.raises(ConfigError) as caught:
-        make_scripted_player("language_model", "measures[0]")
-    assert "must be a scripted player" in caught.value.message and "did you mean" not in caught.value.message
 
 
 def test_paths_that_are_there_become_absolute_ones(tmp_path, monkeypatch) -> None:
@@ -602,15 +537,6 @@ def test_paths_that_are_there_become_absolute_ones(tmp_path, monkeypatch) -> Non
     assert LMGamePPOConfig().language_model(model="tiny").language_model_options.model == "tiny"
     long = "{{ messages }}" * 1000
     assert LMGamePPOConfig().language_model(chat_template=long).language_model_options.chat_template == long
-
-
-def test_a_long_template_and_a_link_to_nothing_are_no_files(tiny_model_dir, tmp_path) -> None:
-    model = shutil.copytree(tiny_model_dir, tmp_path / "model")
-    (model / "model.gguf").symlink_to(tmp_path / "nothing")
-    template = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}{# " + "a" * 5000 + " #}"
-    LMGamePPOConfig().update_from_dict(
-        {**BASE, "language_model": {"model": str(model), "chat_template": template}}
-    ).validate()
 
 
 @pytest.mark.parametrize(
@@ -685,15 +611,6 @@ def test_forms_of_rllib_that_work() -> None:
         here = vars(sys.modules[algorithm.__module__])
         assert all(each.__globals__ is here for each in own), "Ray has pickled it by value and replaced its methods"
         tune.Tuner(entry.name)
-
-
-def test_a_module_is_asked_for_no_replies_of_its_own() -> None:
-    config = LMGamePPOConfig().update_from_dict({**BASE, "policies": {"player": {}, "other": {"player": "random"}}})
-    for policy, words in (("player", "engines"), ("other", "env runner")):
-        module = config.module_spec(policy, inference_only=True).build()
-        for ask in (module.forward_inference, module.forward_exploration):
-            with pytest.raises(NotImplementedError, match=words):
-                ask({"obs": ["a board"]})
 
 
 def test_the_new_api_stack_is_the_only_one() -> None:

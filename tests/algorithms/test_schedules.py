@@ -61,11 +61,6 @@ def test_values_along_points(points: list[tuple[int, float]], at: float) -> None
     assert interpolate(points, at, "step") == (reached[-1] if reached else heights[0])
 
 
-def test_of_two_points_at_one_position_the_second_counts_from_there_on() -> None:
-    jump = [[0, 1], [5, 2], [5, 8], [10, 9]]
-    assert [interpolate(jump, at) for at in (4.999999, 5, 10)] == pytest.approx([2, 8, 9], abs=1e-5)
-
-
 def stage_by_hand(rates: list[float | None], above: float, below: float | None, needed: int, last: int) -> int:
     """The stage after these results, by the words of the documentation."""
     stage, row = 0, []
@@ -92,27 +87,6 @@ def test_stages_by_success(rates: list[float | None], needed: int, back: bool, c
     for number, rate in enumerate(rates):
         assert schedules.values()["x"] == 5.0 * stage_by_hand(rates[:number], 0.6, below, needed, count - 1)
         schedules.observe(result_of(rate))
-
-
-@pytest.mark.parametrize(
-    ("rates", "iterations", "value"),
-    [
-        ([0.9, 0.9, 0.1, 0.9, 0.9], 2, 3.0),  # What was below takes nothing off those above.
-        ([0.9, 0.9, 0.9, 0.1, 0.1], 2, 1.0),
-        ([0.9, 0.5, 0.9], 2, 1.0),
-        ([0.75], 1, 1.0),  # As high as `above` is not above.
-        ([0.9, 0.25], 1, 2.0),
-        ([0.9, 0.1], 1, 1.0),
-        ([0.1, 0.9], 1, 2.0),
-        ([0.9] * 5 + [0.1], 1, 2.0),
-    ],
-)
-def test_stages_of_given_rates(rates: list[float], iterations: int, value: float) -> None:
-    rule = {"by": SUCCESS, "above": 0.75, "below": 0.25, "iterations": iterations}
-    schedules = Schedules({"x": ScheduleOptions(values=[1, 2, 3], **rule)})
-    for rate in rates:
-        schedules.observe(result_of(rate))
-    assert schedules.values() == {"x": value}
 
 
 @pytest.mark.parametrize(("value", "whole"), [(0.5, 1), (1.5, 2), (2.5, 3), (2.499, 2), (-0.5, 0), (-1.5, -1), (3, 3)])
@@ -327,22 +301,6 @@ def test_a_schedule_by_what_no_result_has_is_refused_at_the_first_one(by: str, p
 
 def ramp(*values: float, **options):
     return {"points": [[10 * number, value] for number, value in enumerate(values)], **options}
-
-
-@pytest.mark.parametrize(
-    ("schedules", "overlong"),
-    [
-        ({"tokens": ramp(64, 32)}, {"tokens": 100_000}),
-        ({"tokens": ramp(200, 100)}, {}),
-        ({"tokens": ramp(64, 32)}, {"penalty": 0.5, "buffer": 8}),
-        ({"tokens": ramp(64)}, {"tokens": 8, "buffer": 8}),
-        ({"buffer": ramp(12, 64)}, {"tokens": 140}),
-        ({"buffer": ramp(0)}, {"tokens": 64, "buffer": 64}),
-    ],
-)
-def test_a_scheduled_value_stands_in_the_place_of_the_configured_one(schedules, overlong) -> None:
-    named = {f"data_selection.overlong.{name}": schedule for name, schedule in schedules.items()}
-    config_of(named, data_selection={"overlong": overlong}).validate()
 
 
 def test_the_scale_of_rewards_stays_where_baselines_are_kept_in_it() -> None:

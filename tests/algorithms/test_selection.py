@@ -80,14 +80,6 @@ def test_the_groups_kept_are_those_of_the_largest_spread(spreads, percent, drop,
     assert all(set(group[: len(kept & {*group})]) == kept & {*group} for group in equal), "those played first"
 
 
-def test_a_share_in_decimals_is_a_share_of_whole_groups() -> None:
-    """In binary ``0.7 * 90`` is just below 63."""
-    for groups in range(1, 129):
-        named = {f"g{number}": 1.0 for number in range(groups)}
-        for percent in range(1, 101):
-            assert len(kept_groups(named, percent / 100, False, 0)) == percent * groups // 100, (percent, groups)
-
-
 @few
 @given(st.integers(0, 60), st.integers(1, 40), st.integers(0, 39))
 def test_the_soft_overlong_punishment(tokens: int, limit: int, buffer: int) -> None:
@@ -246,16 +238,3 @@ def test_passes_over_lists_are_counted_with_groups_refills_and_a_resume(group_si
         assert math.floor(epochs) == least
         ends += epochs == least
     assert epochs > 3 and ends
-
-
-def test_an_episode_of_no_group_stays() -> None:
-    """There is nothing it could be compared with."""
-    episodes = [episode([1.0], ""), episode([2.0], "a"), episode([2.0], "a"), episode([2.0], "b"), episode([3.0], "b")]
-    options = DataSelectionOptions(zero_variance_groups="drop")
-    selected = play_and_select([], lambda _: PlayResult(episodes=episodes), lambda *_: [], options)
-    assert selected.episodes == [episodes[0], *episodes[3:]]
-    assert (selected.counts["groups"], selected.counts["kept_groups"], selected.counts["kept_episodes"]) == (2, 1, 3)
-    beside_a_teacher = play_and_select(
-        [], lambda _: PlayResult(episodes=episodes), lambda *_: [], options, all_teach=True
-    )
-    assert beside_a_teacher.episodes == episodes and beside_a_teacher.counts["zero_variance_groups"] == 1

@@ -49,10 +49,6 @@ def test_a_trial_has_the_share_of_the_cores_that_it_reserved(usable, declared, r
     assert cores_of_trial(usable, declared, reserved) == pytest.approx(cores)
 
 
-def test_trials_at_once_divide_the_machine_whatever_they_reserve() -> None:
-    assert [cores_of_trial(16, 16, 2, count) for count in (1, 2, 8, 16)] == [16, 8, 2, 2]
-
-
 def test_trials_at_once_are_told_for_one_machine_alone(monkeypatch) -> None:
     store: dict[str, str] = {}
     monkeypatch.setattr(trials, "tell_phase", store.__setitem__)
