@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.checkpoints.learner_files import written_by_learners
@@ -63,17 +62,11 @@ class LeaguePlay:
     def prepare(self, iteration: int) -> None:
         """Take due snapshots and load the opponent engines; idempotent."""
         began = time.perf_counter()
-        met = {table.member.name for table in self.league.next_tables(iteration)}
-        read: dict[str, SharedBundle] = {}
-        snapshots = []
-        for member in self.league.due(iteration):
-            taken, shared = self._take_snapshot(member, share=member.name in met)
-            snapshots.append(taken)
-            read |= {} if shared is None else {taken.name: shared}
+        snapshots = [self._take_snapshot(member) for member in self.league.due(iteration)]
         remove_members(self.directory, self.league.decided(iteration, snapshots))
         if snapshots:
             write_json(self.directory / LIST_FILE, self.league.state(), indent=1)
-        self._load(self.league.tables(iteration), read)
+        self._load(self.league.tables(iteration))
         self._prepare_s = time.perf_counter() - began
 
     def prepare_without_snapshots(self, iteration: int) -> bool:
@@ -124,11 +117,11 @@ class LeaguePlay:
         """:meth:`.League.numbers`, ``swaps`` of weights since the start, and seconds of :meth:`prepare`."""
         return {**self.league.numbers(), "swaps": self._swaps, "prepare_s": self._prepare_s}
 
-    def _load(self, tables: Sequence[Table], known: Mapping[str, SharedBundle] = MappingProxyType({})) -> None:
-        """Load members into engines that lack them; ``known`` are weights that were read already."""
+    def _load(self, tables: Sequence[Table]) -> None:
+        """Load members into engines that lack them."""
         members = {table.member.name: table.member for table in tables}
         wanted = assign_engines(self._held, [table.member.name for table in tables])
-        read = dict(known)
+        read: dict[str, SharedBundle] = {}
         for place, name in enumerate(wanted):
             if name is None or name == self._held[place]:
                 continue
@@ -149,8 +142,8 @@ class LeaguePlay:
             return None
         return Base(config.model_files[policy], options.trust_remote_code)
 
-    def _take_snapshot(self, member: Member, *, share: bool) -> tuple[Member, SharedBundle | None]:
-        """Write a policy's present weights as a member; ``share`` puts them into the object store for an engine."""
+    def _take_snapshot(self, member: Member) -> Member:
+        """Write a policy's present weights as a member."""
         use = WeightUse.EXPORT if self.league.options.averaged_snapshots else WeightUse.TRAINING
         scratch = self.directory / f".taking-{member.name}"
         shutil.rmtree(scratch, ignore_errors=True)
@@ -158,10 +151,10 @@ class LeaguePlay:
         with written_by_learners(group, scratch):
             foreach_learner(group, lambda learner: learner.export_member(scratch, member.policy, use))
         version = self._algorithm.policy_version
-        bundle = read_bundle(scratch, version, self._base(member.policy))
-        taken = dataclasses.replace(member, version=version, checksum=bundle.checksum, files=file_records(scratch))
+        checksum = read_bundle(scratch, version, self._base(member.policy)).checksum
+        taken = dataclasses.replace(member, version=version, checksum=checksum, files=file_records(scratch))
         move_directory(scratch, self.directory / member.name)
-        return taken, SharedBundle.put(bundle) if share else None
+        return taken
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
