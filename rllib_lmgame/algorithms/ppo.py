@@ -84,7 +84,7 @@ class LMGamePPOConfig(LMGameConfig):
         """As every algorithm's; a truncated distribution is warned of, once per process."""
         super().validate()
         check_states(self)
-        cut = truncation_warning(self.inference_options)
+        cut = truncation_warning(self.run.inference)
         if cut is not None and log_once("lmgame_truncated_sampling"):
             logger.warning(cut)
 
@@ -135,10 +135,10 @@ class LMGamePPO(LMGameAlgorithm):
         self._item_order = ItemOrder(self.config.seed or 0, "train") if self._list_sizes else None
         self._needs_groups = RunFacts(self.config).compares is not None
         self._state_rollouts = state_rollouts(self.config)
-        if self.config.supervised_options is not None:
-            self._warm_start = SupervisedStage(self, self.config.supervised_options)
-        if self.config.run.league_options is not None:
-            self._league = LeaguePlay(self, self.config.run.league_options)
+        if self.config.run.supervised_stage is not None:
+            self._warm_start = SupervisedStage(self, self.config.run.supervised_stage)
+        if self.config.run.league is not None:
+            self._league = LeaguePlay(self, self.config.run.league)
         if self.config.run.max_staleness:
             self._ahead = AsyncRollouts(self, self.config.run.max_staleness)
 
@@ -283,7 +283,7 @@ class LMGamePPO(LMGameAlgorithm):
             refill,
             present.data,
             least=groups_needed(self.config.num_learners, present.least_size, self._needs_groups),
-            all_teach=self.config.teacher_options is not None,
+            all_teach=self.config.run.teacher is not None,
         )
 
     # -- playing ahead, see :class:`~rllib_lmgame.algorithms.async_rollouts.AsyncRollouts` -----------------------------
@@ -367,7 +367,7 @@ class LMGamePPO(LMGameAlgorithm):
         for policy in [name for name in self.config.trained_policies() if name not in self._gaps_checked]:
             if not self.metrics.peek((LEARNER_RESULTS, policy, "trained_tokens"), default=0.0) > 0:
                 continue  # It was not updated: NaN, or nothing yet.
-            most = self.config.get_config_for_module(policy).token_ppo_options.max_logprob_diff
+            most = self.config.get_config_for_module(policy).run.token_ppo.max_logprob_diff
             gap = float(self.metrics.peek((LEARNER_RESULTS, policy, "logprob_diff_mean"), default=0.0))
             if most is not None and (math.isnan(gap) or gap > most):
                 raise ConfigError("config.token_ppo.max_logprob_diff", gap_problem(policy, gap, self.config))
@@ -469,7 +469,7 @@ def _settings(present: RunConfig) -> PlaySettings:
 
 def gap_problem(policy: str, gap: float, config: LMGamePPOConfig) -> str:
     """What to say of log-probabilities of sampler and learner that differ by ``gap`` nats on average."""
-    options, inference = config.language_model_of(policy), config.inference_options
+    options, inference = config.language_model_of(policy), config.run.inference
     used = inference.engine.type
     return (
         f"{policy}: the log-probabilities of the sampled tokens differ by {gap:.2g} between engine and learner, on "

@@ -25,7 +25,7 @@ def test_values_of_a_dictionary_of_the_configuration_can_be_changed() -> None:
         "token_ppo": {"policy_loss": {"clip_low": 0.1}},
     }
     run = LMGamePPOConfig.from_dict(changed).run
-    assert (run.env, run.gamma, run.ppo.policy_loss.clip_low) == (ROOM["env"], 0.9, 0.1)
+    assert (run.env, run.gamma, run.token_ppo.policy_loss.clip_low) == (ROOM["env"], 0.9, 0.1)
 
 
 def test_search_spaces_of_rllibs_keys_wait_for_tune() -> None:

@@ -158,9 +158,7 @@ def test_every_algorithm_that_plays_keeps_what_episode_log_says(how, log, most, 
 
     rollouts = TextRolloutOptions(episode_log=how)
     own = SimpleNamespace(
-        config=SimpleNamespace(
-            text_rollout_options=rollouts, training_games=tuple, run=SimpleNamespace(deterministic=False)
-        ),
+        config=SimpleNamespace(training_games=tuple, run=SimpleNamespace(text_rollouts=rollouts, deterministic=False)),
         engine_groups={},
         timed=lambda _: contextlib.nullcontext(),
         play=play,
