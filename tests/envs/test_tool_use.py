@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-import tempfile
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -16,6 +14,7 @@ from hypothesis import strategies as st
 from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.games.code.tool_use.calculator import CalculatorError, calculate
 from rllib_lmgame.envs.games.code.tool_use.calls import read_call
+from rllib_lmgame.envs.games.code.tool_use.files import MAX_FILE_BYTES, MAX_FILES, FileProblem, Files
 from rllib_lmgame.envs.games.code.tool_use.game import ToolUse
 from rllib_lmgame.envs.games.code.tool_use.generated import FAMILIES
 from rllib_lmgame.envs.games.code.tool_use.tasks import Task, submit
@@ -207,15 +206,25 @@ def test_answers(given_answer: str, expected: str, same: bool) -> None:
     assert same_answer(given_answer, expected) is same
 
 
-def test_no_files_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, make = [], tempfile.mkdtemp
-    monkeypatch.setattr(tempfile, "mkdtemp", lambda *args: made.append(make(*args)) or made[-1])
-    played = game()
-    for _ in range(3):
-        played.step(call("write_file", path="x.txt", content="4"))
-        played.reset(seed=1)
-    played.close()
-    assert made and not any(Path(directory).exists() for directory in made)
+def test_files_have_plain_paths_and_limits() -> None:
+    files = Files()
+    files.write("a/b/c.txt", "text")
+    assert files.read("a/b/c.txt") == files.read("./a/b/c.txt") == "text" and files.paths() == [
+        "a/",
+        "a/b/",
+        "a/b/c.txt",
+    ]
+    wrong = ("../x", "a/../../x", "/etc/passwd", "/", "..", ".", "", "a//b", "a/", "x" * 100, "a\0b", "\ud800", "a/b")
+    for path in (*wrong, "a/b/c.txt/d", "a/b/c/d/e/f/g"):
+        with pytest.raises(FileProblem):
+            files.read(path)
+        with pytest.raises(FileProblem):
+            files.write(path, "changed")
+    with pytest.raises(FileProblem, match="bytes"):
+        files.write("a.txt", "x" * (MAX_FILE_BYTES + 1))
+    with pytest.raises(FileProblem, match="files at most"):
+        for i in range(MAX_FILES):
+            files.write(f"{i}.txt", "")
 
 
 def test_every_family_says_what_it_wants_and_hides_the_answer() -> None:
