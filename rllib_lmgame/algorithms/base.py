@@ -57,7 +57,7 @@ from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN, LMGameConfig
 from rllib_lmgame.algorithms.measuring.measures import LAST, measure_policies, measured_columns
 from rllib_lmgame.algorithms.models import prepare_models
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
-from rllib_lmgame.base.results import number_at
+from rllib_lmgame.base.schedule import number_at
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.config.algorithms import reference
 from rllib_lmgame.inference.protocol import StopReason

@@ -8,7 +8,7 @@ from typing import Any
 from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import values_of
-from rllib_lmgame.base.limits import CALL_LIMIT_S
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.splits import TRAIN
 from rllib_lmgame.policies.demonstrations import KEY, Demonstration

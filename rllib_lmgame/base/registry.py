@@ -174,26 +174,14 @@ def check_call(called: Any, name: str, key: str, takes: str, /, *arguments: Any,
             raise ConfigError(key, f"`{name}` takes {signature}; {takes}") from None
 
 
-def check_methods(found: Any, protocol: type, name: str, key: str, hint: str = "") -> None:
-    """Refuse an object or class that lacks a protocol's (or base class's) member, or whose method takes something else.
-
-    ``hint`` says what to do about a missing member. Raises: ConfigError: names the members.
-    """
+def check_methods(found: Any, protocol: type, name: str, key: str) -> None:
+    """Refuse an object or class that lacks a protocol's (or base class's) member. Raises: ConfigError: names them."""
     bases = [base for base in protocol.__mro__ if base not in (object, typing.Protocol, typing.Generic)]
-    needed = {member: value for base in bases for member, value in vars(base).items() if not member.startswith("_")}
+    needed = [member for base in bases for member in vars(base) if not member.startswith("_")]
     with asking(f"asking `{name}`", key):
         missing = [member for member in needed if not hasattr(found, member)]
     if missing:
-        where = f"{protocol.__name__} ({protocol.__module__})"
-        raise ConfigError(key, f"`{name}` lacks {', '.join(missing)} of {where}{hint and f'; {hint}'}")
-    for member, value in needed.items():
-        if inspect.isfunction(value):
-            own = (
-                (None,) if inspect.isclass(found) and inspect.isfunction(inspect.getattr_static(found, member)) else ()
-            )
-            arguments, named = _as_called(value)
-            takes = f"{protocol.__name__} ({protocol.__module__}) calls it as {inspect.signature(value)}"
-            check_call(getattr(found, member), f"{name}.{member}", key, takes, *own, *arguments, **named)
+        raise ConfigError(key, f"`{name}` lacks {', '.join(missing)} of {protocol.__name__} ({protocol.__module__})")
 
 
 def made(cls: Any, name: str, key: str, options: Mapping[str, Any] | None = None) -> Any:
@@ -226,14 +214,6 @@ def _own_options(cls: Any, name: str, key: str, options: Mapping[str, Any]) -> d
             if option not in known:
                 raise unknown_key(option, known, key)
     return check_arguments(cls, options, key)
-
-
-def _as_called(method: Any) -> tuple[tuple[None, ...], dict[str, None]]:
-    """Arguments as callers give them: by position unless they must be named."""
-    parameters = list(inspect.signature(method).parameters.values())[1:]
-    named = {parameter.name: None for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
-    placed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return (None,) * len(placed), named
 
 
 def _annotations(called: Any) -> dict[str, Any]:

@@ -29,8 +29,8 @@ from rllib_lmgame.base.group import (
     reads_schedules,
 )
 from rllib_lmgame.base.json_files import mapping_of, number_of
-from rllib_lmgame.base.results import is_metric, number_at
 
+_METRIC = re.compile(r"[\w.+-]+(/[\w.+-]+)*")
 RL_ITERATION, ENV_STEPS = "rl_iteration", "env_steps"
 
 NUMBERS = {ENV_STEPS: "num_env_steps_sampled_lifetime"}
@@ -41,6 +41,32 @@ COUNTERS = (RL_ITERATION, ENV_STEPS, *NUMBERS.values())
 
 MOST = 1e15
 """No number that is followed grows larger, counts of steps included."""
+
+def is_metric(value: Any) -> bool:
+    """Whether ``value`` can be the name of a number in the results."""
+    return isinstance(value, str) and _METRIC.fullmatch(value) is not None
+
+
+def number_at(result: Mapping[str, Any], path: str) -> float | None:
+    """A number of a result, by its name, of Python's, numpy's or torch's kind; it may be infinite.
+
+    ``None`` for nothing, NaN, a truth value, a text, several numbers, or a whole number that no float can hold.
+    """
+    found: Any = result
+    for part in path.split("/"):
+        if not isinstance(found, Mapping) or part not in found:
+            return None
+        found = found[part]
+    if getattr(found, "shape", None) == ():
+        found = found.item()
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return None
+    try:
+        number = float(found)
+    except OverflowError:
+        return None
+    return None if math.isnan(number) else number
+
 
 Point = Sequence[float]
 Points = Sequence[Point]

@@ -6,8 +6,8 @@ import argparse
 import sys
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.limits import CALL_LIMIT_S, CHECK_LIMIT_S
 from rllib_lmgame.base.plugin import find_in_current_directory
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S, CHECK_LIMIT_S
 from rllib_lmgame.base.text import columns
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.options import FILTER, GAME, JSON, Actions, Option, above_0, env_config, env_config_of

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, did_you_mean
-from rllib_lmgame.base.limits import CALL_LIMIT_S
 from rllib_lmgame.base.plugin import find_in_current_directory
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.options import Option, env_config, env_config_of, seed
 from rllib_lmgame.cli.playing import PLAYER_OPTIONS, player_settings

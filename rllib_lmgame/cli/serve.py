@@ -14,7 +14,7 @@ from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import check_free, in_address, is_loopback, listen
-from rllib_lmgame.base.limits import CALL_LIMIT_S
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.game_list import FORM, listed, named_games
 from rllib_lmgame.cli.options import HOST, PORT, OneOf, Option, Section, above_0, env_config, env_config_of, whole

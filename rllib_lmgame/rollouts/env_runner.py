@@ -22,7 +22,7 @@ from ray.rllib.utils.checkpoints import Checkpointable
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
-from rllib_lmgame.base.limits import CALL_LIMIT_S
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run

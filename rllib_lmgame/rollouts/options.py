@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from rllib_lmgame.base.group import Group, Scheduled, option
-from rllib_lmgame.base.limits import CALL_LIMIT_S
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.base.threads import AUTO
 
 EPISODES_OF_SAMPLE = 16

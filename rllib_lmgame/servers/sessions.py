@@ -21,7 +21,7 @@ from aiohttp.typedefs import Handler
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import open_to_all
-from rllib_lmgame.base.limits import CALL_LIMIT_S
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.splits import SPLIT_CHOICES
 from rllib_lmgame.envs.registry import game_spec, options_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rllib_lmgame.base.results import number_at
+from rllib_lmgame.base.schedule import number_at
 from rllib_lmgame.telemetry.metrics import MOSTLY
 from rllib_lmgame.telemetry.phases import WHY_DROPPED, phase_of
 

@@ -21,8 +21,7 @@ from rllib_lmgame.algorithms.selection import Selected
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.base.group import Group, Scheduled, option
-from rllib_lmgame.base.results import number_at
-from rllib_lmgame.base.schedule import ScheduleOptions, Schedules, interpolate, read_schedule
+from rllib_lmgame.base.schedule import ScheduleOptions, Schedules, interpolate, number_at, read_schedule
 from rllib_lmgame.config.algorithms import PPO, AlgorithmEntry, Section
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments

@@ -14,7 +14,7 @@ from typing import Any
 
 from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.base.json_files import parse
-from rllib_lmgame.base.results import number_at
+from rllib_lmgame.base.schedule import number_at
 from rllib_lmgame.base.text import printable, sparkline
 from rllib_lmgame.config.run import RunConfig
 from rllib_lmgame.measures.statistics import rate_over_levels

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rllib_lmgame.algorithms.games import is_for_one
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import limits
-from rllib_lmgame.base.limits import CALL_LIMIT_S
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.envs.contract.verdicts import Outcome
 from rllib_lmgame.inference.protocol import StopReason

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from rllib_lmgame.base.limits import CALL_LIMIT_S, CHECK_LIMIT_S
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S, CHECK_LIMIT_S
 from rllib_lmgame.envs.checking import checker
 from rllib_lmgame.envs.checking.checker import Report
 from rllib_lmgame.envs.checking.watched_calls import CallBoard
