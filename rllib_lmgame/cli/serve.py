@@ -51,7 +51,6 @@ LONGEST_TOKEN = 4096
         Option("--max-sessions N", "clients at once", whole(), 256),
         Option("--session-timeout S", "seconds after which a client that says nothing has left", float, 600.0),
         Option("--call-limit S", "seconds that a game may take for one of its steps", float, CALL_LIMIT_S),
-        Option("--tasks N", "levels that a split is said to have", whole(), 512),
     ),
     Section(
         "with --policy",
@@ -85,7 +84,7 @@ async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> Non
     from rllib_lmgame.servers.openenv import openenv_app
     from rllib_lmgame.servers.sessions import SessionPool, open_games
 
-    served = await open_games(games, args.seats, args.tasks)
+    served = await open_games(games, args.seats)
     pool = SessionPool(served, args.max_sessions, args.session_timeout, args.call_limit)
     began = False
 
