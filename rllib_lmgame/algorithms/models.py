@@ -63,7 +63,7 @@ def tiny_corpus(config: LMGameConfig) -> list[str]:
     """Texts of the training games, or of the conversations that are learnt from without any, for a tiny model's
     tokenizer. Raises: ConfigError: if a game cannot be played, or a file not be read.
     """
-    from rllib_lmgame.base.placeholders import fill_placeholders
+    from rllib_lmgame.base.group import fill_placeholders
 
     corpus: list[str] = []
     with policies_of_run(Policies(tuple(config.language_model_policies()))):

@@ -84,7 +84,7 @@ def _sections(text: str | None) -> Mapping[str, Any]:
 def checked(sections: Mapping[str, Any]) -> Mapping[str, Any]:
     """The sections, after validation. Raises: ConfigError: a value is invalid, even if no player reads it."""
     from rllib_lmgame.base.group import Group, build
-    from rllib_lmgame.endpoints.settings import EndpointOptions
+    from rllib_lmgame.endpoints.address import EndpointOptions
     from rllib_lmgame.inference.options import InferenceOptions
     from rllib_lmgame.policies.options import LanguageModelOptions
     from rllib_lmgame.rollouts.options import TextRolloutOptions

@@ -17,12 +17,12 @@ from rllib_lmgame.base.group import (
     Scheduled,
     as_mapping,
     build,
+    check_placeholders,
     declared,
     given,
     option,
     value_at,
 )
-from rllib_lmgame.base.placeholders import check_placeholders
 from rllib_lmgame.base.schedule import ScheduleOptions, schedules_in, with_schedules
 from rllib_lmgame.base.trust import is_name
 from rllib_lmgame.policies.options import TALK, LanguageModelOptions, TalkOptions

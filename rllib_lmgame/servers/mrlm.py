@@ -2,8 +2,8 @@
 
 ``Reset`` names a game and begins a session. The service has no call that ends one: it ends with the game, or when
 nothing is heard of it for too long. It ends at once when its client is cut off while it waits for an answer.
-``StreamStep`` is not implemented. ``config`` may hold ``seed``, ``split`` and ``seats`` (names joined by commas). The messages of an
-observation are the whole conversation of the seat that is to reply. Values of ``info`` are JSON.
+``StreamStep`` is not implemented. ``config`` may hold ``seed``, ``split`` and ``seats`` (names joined by commas). The
+messages of an observation are the whole conversation of the seat that is to reply. Values of ``info`` are JSON.
 
 A token is sent as metadata, ``authorization: Bearer TOKEN``.
 """

@@ -12,7 +12,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build, option
 from rllib_lmgame.config.algorithms import OWN
 from rllib_lmgame.config.rllib import EvaluationOptions, RLlibOptions
-from rllib_lmgame.endpoints.settings import EndpointOptions
+from rllib_lmgame.endpoints.address import EndpointOptions
 from rllib_lmgame.envs.contract.base import TextGameOptions
 from rllib_lmgame.envs.registry import options_of, own_games
 from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions

@@ -18,10 +18,9 @@ from transformers import AutoModelForCausalLM
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import listen
-from rllib_lmgame.endpoints.address import Address
+from rllib_lmgame.endpoints.address import Address, EndpointOptions
 from rllib_lmgame.endpoints.client import ConversationTooLong, EndpointError
 from rllib_lmgame.endpoints.scoring import Scored, ScoringClient
-from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.support.loop_thread import submitted
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines import teacher_client

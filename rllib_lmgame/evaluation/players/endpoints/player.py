@@ -9,9 +9,8 @@ from typing import Any, Self
 from rllib_lmgame.algorithms.demonstrations import with_demonstrations
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import as_mapping, build
-from rllib_lmgame.endpoints.address import read_address
+from rllib_lmgame.endpoints.address import EndpointOptions, read_address
 from rllib_lmgame.endpoints.client import Answer, ConversationTooLong, EndpointClient, EndpointError
-from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.inference.options import InferenceOptions
