@@ -19,8 +19,7 @@ from rllib_lmgame.algorithms.initial_checkpoint import InitialCheckpoints
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.config import algorithms as registry
-from rllib_lmgame.config.algorithms import LEFT_OUT
-from rllib_lmgame.config.evolution import BASE, EvolutionOptions
+from rllib_lmgame.config.algorithms import BASE, LEFT_OUT, EvolutionOptions
 from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.datasets.pairs import alone, has_choice
 from rllib_lmgame.datasets.selection import Facts, choose
@@ -52,7 +51,7 @@ class LMGameAgentEvolConfig(LMGameConfig):
         return self.set_section("supervised", options)
 
     def agentevol(self, **options: Any) -> Self:
-        """What is explored and kept: :class:`~rllib_lmgame.config.evolution.EvolutionOptions`."""
+        """What is explored and kept: :class:`~rllib_lmgame.config.algorithms.EvolutionOptions`."""
         return self.set_section("agentevol", options)
 
     def validate(self) -> None:

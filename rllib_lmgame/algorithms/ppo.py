@@ -101,7 +101,7 @@ class LMGamePPOConfig(LMGameConfig):
         return self.set_section("league", options)
 
     def async_rollouts(self, **options: Any) -> Self:
-        """Playing while updates go on: :class:`~rllib_lmgame.config.async_rollouts.AsyncRolloutOptions`."""
+        """Playing while updates go on: :class:`~rllib_lmgame.config.algorithms.AsyncRolloutOptions`."""
         return self.set_section("async_rollouts", options)
 
     def teacher(self, **options: Any) -> Self:

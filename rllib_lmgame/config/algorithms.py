@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.group import Group, option
 from rllib_lmgame.base.plugin import import_path
-from rllib_lmgame.base.trust import is_name
-from rllib_lmgame.config.async_rollouts import AsyncRolloutOptions
-from rllib_lmgame.config.evolution import EvolutionOptions
+from rllib_lmgame.base.trust import is_name, is_number
 from rllib_lmgame.config.rllib import FLAT_KEYS
 from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.datasets.preference_options import DPOOptions
@@ -40,6 +39,67 @@ from rllib_lmgame.telemetry.metrics import (
 )
 
 ENTRY_POINT_GROUP = "rllib_lmgame.algorithms"
+BASE, LAST = "base", "last"
+
+
+class AsyncRolloutOptions(Group):
+    """The ``async_rollouts`` section: rollouts and updates at the same time."""
+
+    max_staleness: int = option(
+        0,
+        "Iterations that are played ahead while one is trained on: no token is older by more updates. 0: playing and "
+        "updating take turns.",
+        ge=0,
+        le=64,
+    )
+
+
+class EvolutionOptions(Group):
+    """The ``agentevol`` section: what is explored and kept, and what imitation begins from."""
+
+    iterations: int = option(4, "Times that the policy explores and imitates; then the run is done.", ge=1)
+    levels: int = option(256, "Levels that it explores each time.", ge=1, le=1e6)
+    new_levels: bool = option(False, "Others each time; else always the same.")
+    samples_per_level: int = option(3, "Episodes on each of them.", ge=1, le=10_000)
+    min_return: float | dict[str, float] | None = option(
+        None,
+        "Least return of what is kept, or that of each game; null, and games without one: what the game calls a "
+        "success.",
+        stranger=is_number,
+    )
+    one_per_level: str | None = option(
+        "first",
+        "Of a level's successes the `first` is kept, or the `best`, of the highest return; null: all.",
+        choices=("first", "best"),
+    )
+    top_share: float | None = option(
+        None,
+        "Share of what was played in each game that is kept in place of successes: the highest returns.",
+        gt=0,
+        le=1,
+    )
+    accumulate: bool = option(False, "What was kept before stays; else each time counts alone.")
+    keep_original: bool = option(True, "The data of `supervised` is imitated again each time, beside what was kept.")
+    original_episodes: int = option(
+        1024, "Episodes of `supervised.expert` that are that data, where it has no files; 0: none.", ge=0, le=1e6
+    )
+    start: str = option(
+        BASE,
+        "What imitation begins from: the run's first weights (`base`), or those it has come to (`last`).",
+        choices=(BASE, LAST),
+    )
+    weight_by: str = option(
+        "none",
+        "What the loss of a kept episode counts: `return`, by its return over their mean; without one above 0 it is "
+        "not kept.",
+        choices=("none", "return"),
+    )
+    epochs: int = option(1, "Passes over the data each time.", ge=1, le=1_000)
+
+    def goes_by_return(self, game: str) -> bool:
+        """Whether returns say what is kept of a game, and not successes alone."""
+        least = self.min_return
+        return self.top_share is not None or (game in least if isinstance(least, dict) else least is not None)
 
 
 @dataclass(frozen=True)
@@ -220,16 +280,11 @@ OWN: Mapping[str, AlgorithmEntry] = {entry.name: entry for entry in (PPO, GRPO, 
 """The algorithms of this package by name."""
 
 
-def announced() -> dict[str, list[str]]:
-    """What installed packages announce: name -> import paths, several where packages do not agree."""
+def announced() -> dict[str, str]:
+    """What installed packages announce: name -> import path."""
     from importlib.metadata import entry_points
 
-    paths: dict[str, list[str]] = {}
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        known = paths.setdefault(point.name, [])
-        if point.value not in known:
-            known.append(point.value)
-    return paths
+    return {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
 def known_names() -> list[str]:
@@ -241,21 +296,14 @@ def known_entry(name: str) -> AlgorithmEntry | None:
     """The entry of this name (no import path), or ``None``. Raises: ConfigError: if packages announce it wrongly."""
     if name in OWN:
         return OWN[name]
-    paths = [] if ":" in name else announced().get(name, [])
-    if not paths:
+    path = None if ":" in name else announced().get(name)
+    if path is None:
         return None
-    if len(paths) > 1:
-        raise ConfigError("run", f"two packages announce an algorithm {name!r}; write {' or '.join(paths)}")
-    (path,) = paths
     entry = entry_at(path)
     if entry is None:
         raise ConfigError(
             "run",
             f"the entry point {name!r} names {path}, which is neither an AlgorithmEntry nor an algorithm of this kind",
-        )
-    if entry.algorithm != path and entry.name != name:
-        raise ConfigError(
-            "run", f"the entry point {name!r} names {path}, which calls itself {entry.name!r}; the names must agree"
         )
     return dataclasses.replace(entry, name=name)
 

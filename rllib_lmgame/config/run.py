@@ -30,8 +30,8 @@ from rllib_lmgame.config.algorithms import (
     TOKEN_PPO,
     WITHOUT_VALUES,
     AlgorithmEntry,
+    AsyncRolloutOptions,
 )
-from rllib_lmgame.config.async_rollouts import AsyncRolloutOptions
 from rllib_lmgame.config.rllib import (
     FLAT_KEYS,
     INSTEAD,
