@@ -11,7 +11,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import arms_of, leaves, option_at, unknown_key
 from rllib_lmgame.base.schedule import (
     COUNTERS,
-    TYPES,
+    LINEAR,
     ScheduleOptions,
     Schedules,
     game_of,
@@ -146,9 +146,10 @@ def _along(group: Mapping[str, ScheduleOptions], whole: Collection[str], most: i
 
 def _between(options: ScheduleOptions, most: int) -> set[float]:
     """Where a schedule comes to whole numbers between its points."""
-    position, found = TYPES[options.type].position, set[float]()
-    for first, second in itertools.pairwise(options.points or ()) if position is not None else ():
-        low, high = sorted((nearest_whole(first[1]), nearest_whole(second[1])))
+    found = set[float]()
+    for (left, before), (right, after) in itertools.pairwise(options.points or ()) if options.type == LINEAR else ():
+        low, high = sorted((nearest_whole(before), nearest_whole(after)))
         numbers = range(low + 1, high)
-        found |= {position(first, second, number) for number in numbers[:: max(1, -(-len(numbers) // most))]}
+        for number in numbers[:: max(1, -(-len(numbers) // most))]:
+            found.add(left + (right - left) * (number - before) / (after - before))
     return found

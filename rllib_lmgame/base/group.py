@@ -578,20 +578,8 @@ def _wrong_value(
         for _, each in errors
     )
     match = nearest(got, map(str, says.get("choices") or ())) if isinstance(got, str) else None
-    meant = f"; did you mean {match!r}?" if match else _number_hint(got, hint)
+    meant = f"; did you mean {match!r}?" if match else ""
     return ConfigError(where, f"must be {' or '.join(wanted)}, got {describe(got)}{meant}")
-
-
-def _number_hint(value: Any, hint: Any) -> str:
-    """YAML 1.1 reads ``1e-6`` as text: say so."""
-    arms = typing.get_args(hint) or (hint,)
-    if isinstance(value, str) and (float in arms or int in arms):
-        try:
-            float(value)
-        except ValueError:
-            return ""
-        return f" (write the number without quotes: {value})"
-    return ""
 
 
 # -- words ------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import operator
 import re
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, nearest
@@ -41,6 +40,7 @@ COUNTERS = (RL_ITERATION, ENV_STEPS, *NUMBERS.values())
 
 MOST = 1e15
 """No number that is followed grows larger, counts of steps included."""
+
 
 def is_metric(value: Any) -> bool:
     """Whether ``value`` can be the name of a number in the results."""
@@ -72,42 +72,7 @@ Point = Sequence[float]
 Points = Sequence[Point]
 
 
-@dataclass(frozen=True)
-class Way:
-    """How a value goes from one point to the next: never beyond the two, and never back.
-
-    Attributes:
-        value: Two points and a position -> the value there.
-        position: Two points and a value -> where it is reached; ``None`` if the first value stays until the end.
-    """
-
-    value: Callable[[Point, Point, float], float]
-    position: Callable[[Point, Point, float], float] | None
-
-
-def _straight(first: Point, second: Point, at: float) -> float:
-    (left, before), (right, after) = first, second
-    if at == left:  # Half of the smallest distance is 0.
-        return before
-    value = (after - before) / (right - left) * (at - left) + before
-    if not math.isfinite(value):  # The difference of the values, or of the positions, is beyond all numbers.
-        share = (at / 2 - left / 2) / (right / 2 - left / 2)
-        value = before * (1 - share) + after * share
-    return min(max(value, min(before, after)), max(before, after))
-
-
-def _straight_position(first: Point, second: Point, value: float) -> float:
-    (left, before), (right, after) = first, second
-    share = (value / 2 - before / 2) / (after / 2 - before / 2)
-    return left * (1 - share) + right * share
-
-
 STEP, LINEAR = "step", "linear"
-TYPES: Mapping[str, Way] = {
-    STEP: Way(lambda first, second, at: first[1], None),
-    LINEAR: Way(_straight, _straight_position),
-}
-"""Ways between points by name."""
 
 
 class ScheduleOptions(Group):
@@ -126,7 +91,7 @@ class ScheduleOptions(Group):
         LINEAR,
         "Between two points: `linear`, or the value of the former (`step`). An option that is a whole number takes the "
         "nearest one.",
-        choices=tuple(TYPES),
+        choices=(STEP, LINEAR),
     )
     values: list[float] | None = option(None, "Instead of `points`: the values of the stages, in order.")
     above: float | None = option(
@@ -322,7 +287,11 @@ def interpolate(points: Points, at: float, way: str = LINEAR) -> float:
     reached = bisect.bisect_right(points, at, key=operator.itemgetter(0))
     if reached in (0, len(points)):
         return float(points[max(reached - 1, 0)][1])
-    return float(TYPES[way].value(points[reached - 1], points[reached], at))
+    (left, before), (right, after) = points[reached - 1], points[reached]
+    if way == STEP or at == left:  # Half of the smallest distance is 0.
+        return float(before)
+    value = (after - before) / (right - left) * (at - left) + before
+    return float(min(max(value, min(before, after)), max(before, after)))
 
 
 class Schedules:

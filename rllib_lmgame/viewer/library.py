@@ -13,7 +13,6 @@ from __future__ import annotations
 import codecs
 import json
 import mmap
-import re
 import tempfile
 import threading
 from bisect import bisect_right
@@ -44,7 +43,7 @@ _DAMAGED = (ValueError, LookupError, TypeError, AttributeError, OverflowError, R
 
 
 class Place(NamedTuple):
-    """Where an episode stands: file, byte, length in bytes, and number of its line or entry."""
+    """Where an episode stands: file, byte (or number in a list), length in bytes, and number of its line or entry."""
 
     source: int
     start: int
@@ -209,7 +208,10 @@ class Library:
         return episode
 
     def _read(self, place: Place) -> Any:
-        with self.sources[place.source].path.open("rb") as file:
+        source = self.sources[place.source]
+        with source.path.open("rb") as file:
+            if source.is_list:
+                return _parsed(file.read())[place.start]
             file.seek(place.start)
             return _parsed(file.read(place.length))
 
@@ -258,40 +260,23 @@ class Library:
                     self._tell(f"{source.label}, line {source.lines}: no JSON ({_said(error)})")
 
     def _entries(self, source: Source, file: Any) -> Iterator[tuple[int, int, Any]]:
-        """Those of a file that is one list. It is read when it has changed, which it does at once."""
+        """Those of a file that is one list, by their numbers. It is read when it has changed, which it does at once."""
         size = _size(source.path)
-        if size == source.read or size > LONGEST_LIST:
-            if size > LONGEST_LIST and not source.read:
-                source.read = size
-                self._tell(f"{source.label}: passed over, a list of more than {LONGEST_LIST:,} bytes; write JSON lines")
+        if size == source.read:
+            return
+        source.read = size
+        if size > LONGEST_LIST:
+            self._tell(f"{source.label}: passed over, a list of more than {LONGEST_LIST:,} bytes; write JSON lines")
             return
         file.seek(0)
-        head = file.read(3)
-        file.seek(0)
-        text = file.read().decode("utf-8-sig", "surrogateescape")
-        bom = 3 if head == codecs.BOM_UTF8 else 0
-        read, blank = json.JSONDecoder().raw_decode, re.compile(r"[\s,]*", re.ASCII)
-        at, at_byte, known, number = text.index("[") + 1, bom + text.index("[") + 1, source.lines, 0
-        while True:
-            begin = blank.match(text, at).end()  # type: ignore[union-attr]
-            at_byte += begin - at
-            if text[begin : begin + 1] in ("]", ""):
-                source.read = size
-                if text[begin + 1 :].strip():
-                    self._tell(f"{source.label}: what follows behind its first list is not read")
-                return
-            try:
-                record, at = read(text, begin)
-            except (ValueError, RecursionError) as error:
-                self._tell(f"{source.label}, entry {number + 1}: no JSON ({_said(error)}); what follows is not read")
-                source.read = size
-                return
-            length = len(text[begin:at].encode("utf-8", "surrogateescape"))
-            number += 1
-            if number > known:
-                source.lines = number
-                yield at_byte, length, record
-            at_byte += length
+        try:
+            records = _parsed(file.read())
+        except ValueError as error:
+            self._tell(f"{source.label}: no JSON ({_said(error)})")
+            return
+        for number, record in enumerate(records[source.lines :], source.lines):
+            source.lines = number + 1
+            yield number, 0, record
 
     @property
     def unfinished(self) -> list[str]:
