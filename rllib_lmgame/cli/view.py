@@ -39,8 +39,7 @@ LARGE_PAGE = 100_000_000
     Option("--no-browser", "only print the address"),
 )
 def command(args: argparse.Namespace) -> int:
-    from rllib_lmgame.viewer.library import Library
-    from rllib_lmgame.viewer.places import sources_of
+    from rllib_lmgame.viewer.library import Library, sources_of
 
     check_port(args.port)
     library = Library(sources_of(args.words))
@@ -70,7 +69,7 @@ def _read(library: Library, paths: list[str]) -> None:
 def _why_none(library: Library, paths: list[str]) -> str:
     """The reason why there are no episodes, if it is known."""
     from rllib_lmgame.experiments.results.curves import read_settings
-    from rllib_lmgame.viewer.places import trials_of
+    from rllib_lmgame.viewer.library import trials_of
 
     logs = [(read_settings(trial)[0].get("text_rollouts") or {}).get("episode_log") for trial in trials_of(paths)]
     if not logs:
@@ -81,8 +80,8 @@ def _why_none(library: Library, paths: list[str]) -> str:
 def _export(library: Library, paths: list[str], wanted: str) -> int:
     from rllib_lmgame.base.text import size_text
     from rllib_lmgame.viewer.curves import Curves
+    from rllib_lmgame.viewer.library import trials_of
     from rllib_lmgame.viewer.page import exported
-    from rllib_lmgame.viewer.places import trials_of
 
     out = out_path(wanted)
     with new_file(out) as file:
@@ -122,7 +121,7 @@ def _print(library: Library, paths: list[str], number: int) -> int:
 
 def _found(paths: list[str], curves: Curves) -> list[Source]:
     """The files there are now; ``curves`` are those of the trials there are now."""
-    from rllib_lmgame.viewer.places import sources_of, trials_of
+    from rllib_lmgame.viewer.library import sources_of, trials_of
 
     sources = sources_of(paths)
     curves.trials = trials_of(paths)

@@ -20,8 +20,7 @@ from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.servers.viewer import Viewer
 from rllib_lmgame.viewer.curves import Curves
-from rllib_lmgame.viewer.library import Library
-from rllib_lmgame.viewer.places import sources_of, trials_of
+from rllib_lmgame.viewer.library import Library, sources_of, trials_of
 
 in_browser = pytest.mark.skipif(browser.CHROMIUM is None, reason="Chromium is not installed")
 

@@ -20,8 +20,7 @@ from rllib_lmgame.rollouts.episodes import own_return, summarize
 from rllib_lmgame.telemetry.trial_names import directory_names
 from rllib_lmgame.viewer.curves import Curves
 from rllib_lmgame.viewer.forms import episode_of
-from rllib_lmgame.viewer.library import Library
-from rllib_lmgame.viewer.places import sources_of
+from rllib_lmgame.viewer.library import Library, sources_of
 from rllib_lmgame.viewer.terminal import told
 
 HELLO, REPLY = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}

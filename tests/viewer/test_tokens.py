@@ -19,8 +19,7 @@ from rllib_lmgame.rollouts.episode_sample import chosen, end_before, thin
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.viewer.forms import is_forced
-from rllib_lmgame.viewer.library import Library
-from rllib_lmgame.viewer.places import sources_of
+from rllib_lmgame.viewer.library import Library, sources_of
 
 
 def _library(path: Path) -> Library:
