@@ -140,7 +140,7 @@ def _check_updates(config: Any, s: RunConfig) -> None:
     for of_policy, f in trained.values():
         refuse(rules.numerics, of_policy, f)
     for of_policy, f in trained.values():
-        known = {f"token_ppo.{name}" for name in leaves(type(of_policy.ppo))}
+        known = {f"token_ppo.{name}" for name in leaves(type(of_policy.token_ppo))}
         begins = of_policy.at({key: options.first for key, options in of_policy.schedules.items() if key in known})
         with _of_policy(of_policy, f):
             for key, message, beside in rules.update(begins, f):
@@ -356,15 +356,17 @@ def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) 
     other = _vocabulary_of(teacher, fetch)
     for policy in config.trained_policies():
         learner = config.run.policy(policy)
-        if policy not in made and learner.lm.model == TINY_MODEL:
+        if policy not in made and learner.language_model.model == TINY_MODEL:
             continue  # It is made later.
-        model = made.get(policy) or model_directory(learner.lm.model)
-        tokenizer = _fetched_tokenizer(learner, model) if fetch else tokenizer_source(learner.lm, model)
-        problem = other(learner.lm, tokenizer)
+        model = made.get(policy) or model_directory(learner.language_model.model)
+        tokenizer = _fetched_tokenizer(learner, model) if fetch else tokenizer_source(learner.language_model, model)
+        problem = other(learner.language_model, tokenizer)
         if problem is None:
             continue
         cure = ""
-        if learner.lm.model == TINY_MODEL:  # Its directory is one of this package, and its tokenizer may be any.
+        if (
+            learner.language_model.model == TINY_MODEL
+        ):  # Its directory is one of this package, and its tokenizer may be any.
             problem = problem.replace(model, TINY_MODEL)
             theirs = "" if teacher.is_asked else model_directory(teacher.model, TEACHER)
             cure = theirs and f"; with language_model.tokenizer: {theirs} it has the teacher's"

@@ -235,7 +235,9 @@ class LMGamePPO(LMGameAlgorithm):
             gamma = self.config.get_config_for_module(policy).gamma
             own = "gamma" in self.config.run.own_keys(policy)
             wanted[policy] = Wanted(rollouts, gamma if own else present.present.get("gamma", gamma))
-        counts = play_for_values(selected.episodes, selected.result.summaries, play, wanted, present.data.overlong)
+        counts = play_for_values(
+            selected.episodes, selected.result.summaries, play, wanted, present.data_selection.overlong
+        )
         self.log_numbers(ENV_RUNNER_RESULTS, counts)
 
     def play_and_select(self, present: RunConfig, iteration: int, oldest: int | None = None) -> Selected:
@@ -253,7 +255,7 @@ class LMGamePPO(LMGameAlgorithm):
                 purpose=purpose,
                 iteration=iteration,
                 game_weights=[game.weight for game in present.games],
-                oversample=present.data.oversample,
+                oversample=present.data_selection.oversample,
                 sizes=sizes,
                 exact=exact,
             )
@@ -265,7 +267,7 @@ class LMGamePPO(LMGameAlgorithm):
                 return self.play(plans, settings)
             return self._league.play(plans, settings, iteration)
 
-        planned = plans(present.play.episodes_per_iteration, "train", exact)
+        planned = plans(present.text_rollouts.episodes_per_iteration, "train", exact)
 
         def refill(number: int, groups: int) -> list[EpisodePlan]:
             purpose = f"train-refill-{number}"
@@ -281,7 +283,7 @@ class LMGamePPO(LMGameAlgorithm):
             planned,
             play,
             refill,
-            present.data,
+            present.data_selection,
             least=groups_needed(self.config.num_learners, present.least_size, self._needs_groups),
             all_teach=self.config.run.teacher is not None,
         )
@@ -305,7 +307,7 @@ class LMGamePPO(LMGameAlgorithm):
 
     def played_by(self, present: RunConfig) -> Any:
         """Of an iteration's settings, those by which it is played."""
-        return _settings(present), present.data, present.group_sizes
+        return _settings(present), present.data_selection, present.group_sizes
 
     def items_dealt(self) -> dict[str, int]:
         """How many items of each list have been dealt so far."""
@@ -454,13 +456,13 @@ class LMGamePPO(LMGameAlgorithm):
 
 def _settings(present: RunConfig) -> PlaySettings:
     """How an iteration's episodes are played."""
-    rollouts = present.play
+    rollouts = present.text_rollouts
     return PlaySettings(
         present.games,
         seeded=present.deterministic,
         **log_of_training(rollouts.episode_log),
         rollouts=rollouts,
-        inference=present.inf,
+        inference=present.inference,
         language_model={
             key.partition(".")[2]: value for key, value in present.present.items() if key.startswith("language_model.")
         },
