@@ -72,13 +72,6 @@ def of_seats(agent_id: str) -> str:
     return "a"
 
 
-class Deaf:
-    """A player that takes less than it is given."""
-
-    def act(self, observation) -> str:
-        return ""
-
-
 class Named:
     """A player that takes what nobody gives it."""
 
@@ -96,13 +89,6 @@ class Thinks:
         return ""
 
 
-class Careless(PPOObjective):
-    """An objective whose loss takes less than it is given."""
-
-    def loss(self, update, pack):  # type: ignore[override]
-        return None
-
-
 class OldEngine(TransformersEngine):
     """An engine that is made of other things."""
 
@@ -110,19 +96,8 @@ class OldEngine(TransformersEngine):
         """Of its directory alone."""
 
 
-class Impatient(TransformersEngine):
-    """An engine that takes less than it is given."""
-
-    async def update_weights(self, state) -> str:  # type: ignore[override]
-        return ""
-
-
 class Old(Transformers):
     implementation = f"{__name__}:OldEngine"
-
-
-class Hasty(Transformers):
-    implementation = f"{__name__}:Impatient"
 
 
 OF_GROUPS = {"token_ppo": {"advantage_estimator": f"{__name__}:ComparesGroups"}}
@@ -157,13 +132,10 @@ def test_what_own_parts_ask_is_asked(settings, path, words) -> None:
     [
         ({"policy_mapping_fn": "of_seats"}, "policy_mapping_fn", r"takes \(agent_id: 'str'\).*; it is called as \("),
         ({"policy_mapping_fn": "OF_GROUPS"}, "policy_mapping_fn", "is a dict, not a function"),
-        ({"policies": {"a": {}, "x": {"player": "Deaf"}}}, "policies.x.player", r"Deaf.act` takes \(observation.*rng"),
         ({"policies": {"a": {}, "x": {"player": "Named"}}}, "policies.x.player", "made without arguments: .*'name'"),
         ({"policies": {"a": {}, "x": {"player": "Thinks"}}}, "policies.x.player", "Thinks.think` takes"),
         ({"policies": {"a": {}, "x": {"player": "BASE"}}}, "policies.x.player", "is a dict, not a class"),
-        ({"token_ppo": {"objective": "Careless"}}, "token_ppo.objective", r"Careless.loss` takes \(update.*out"),
         ({"inference": {"engine": "Old"}}, "inference.engine", r"OldEngine` takes \(model_dir.*context_length"),
-        ({"inference": {"engine": "Hasty"}}, "inference.engine", "Impatient.update_weights` takes .*version"),
         ({"inference": {"engine": "BASE"}}, "inference.engine", "does not derive from Engine"),
     ],
 )
