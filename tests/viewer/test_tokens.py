@@ -167,6 +167,6 @@ def test_every_algorithm_that_plays_keeps_what_episode_log_says(how, log, most, 
     with pytest.raises(Played) as played:
         agentevol.LMGameAgentEvol._explore(own, None)  # type: ignore[arg-type]
     assert played.value.args == (log, most)
-    present = SimpleNamespace(games=(), play=rollouts, inf=None, present={}, deterministic=False)
+    present = SimpleNamespace(games=(), text_rollouts=rollouts, inference=None, present={}, deterministic=False)
     settings = ppo._settings(present)  # type: ignore[arg-type]
     assert (settings.log, settings.log_most) == (log, most)

@@ -170,7 +170,7 @@ class ToolUse(ListedLevels, WholeReplyGame):
             result = self._tools.use(move.name, move.arguments)
         self._said = f"Result of {move.name}:\n{result}"
         if move.name == "list_files":
-            self._seen = [path for path in self._tools.directory.paths() if not path.endswith("/")]
+            self._seen = [path for path in self._tools.files.paths() if not path.endswith("/")]
         return 0.0
 
     def expert_action(self) -> str:

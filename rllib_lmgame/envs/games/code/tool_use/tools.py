@@ -74,9 +74,9 @@ class Toolbox:
     def __init__(self, task: Task) -> None:
         self._task = task
         self._index: BM25 | None = None
-        self._files = Files()
+        self.files = Files()
         for path, content in task.files:
-            self._files.write(path, content)
+            self.files.write(path, content)
 
     def use(self, name: str, arguments: dict[str, str]) -> str:
         """Result of a tool, or what went wrong; ``submit`` is the game's own."""
@@ -84,8 +84,8 @@ class Toolbox:
             "calculator": lambda expression: calculate(expression),
             "search": self._search,
             "python": self._python,
-            "list_files": lambda: "\n".join(self._files.paths()) or "There are no files.",
-            "read_file": lambda path: self._files.read(path) or "The file is empty.",
+            "list_files": lambda: "\n".join(self.files.paths()) or "There are no files.",
+            "read_file": lambda path: self.files.read(path) or "The file is empty.",
             "write_file": self._write,
         }
         try:
@@ -97,7 +97,7 @@ class Toolbox:
     def wrote(self, path: str, content: str) -> bool:
         """Whether a file holds ``content``, but for white space at its ends."""
         try:
-            return self._files.read(path).strip() == content
+            return self.files.read(path).strip() == content
         except FileProblem:
             return False
 
@@ -108,7 +108,7 @@ class Toolbox:
         return "\n".join(f"[{i}] {text}" for i, text in enumerate(found, start=1)) or "Nothing was found."
 
     def _write(self, path: str, content: str) -> str:
-        self._files.write(path, content)
+        self.files.write(path, content)
         return f"Wrote {path}."
 
     def _python(self, code: str) -> str:
