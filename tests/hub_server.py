@@ -67,7 +67,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         server, path = self.server, urllib.parse.unquote(self.path.split("?")[0])
-        server.asked.append(Asked(path, dict(self.headers.items())))
+        server.asked.append(Asked(path, {name.title(): value for name, value in self.headers.items()}))
         if server.status is not None:
             self._send(server.status, b"no")
         elif path.startswith("/api/") and path not in server.pages:

@@ -62,11 +62,11 @@ def listing(repository: str, revision: str) -> tuple[str, list[Any]]:
 
     Raises: ConfigError: the hub has it not, refuses it, or does not answer.
     """
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, get_token
 
     kind = "dataset" if repository.startswith("datasets/") else "model"
     try:
-        found = HfApi(endpoint=endpoint()).repo_info(
+        found = HfApi(endpoint=endpoint(), token=get_token()).repo_info(
             repository.removeprefix("datasets/"),
             repo_type=kind,
             revision=revision,
@@ -86,9 +86,10 @@ def address(repository: str, commit: str, path: str) -> str:
 
 def headers() -> dict[str, str]:
     """Headers of requests to the hub."""
+    from huggingface_hub import get_token
     from huggingface_hub.utils import build_hf_headers
 
-    return build_hf_headers(library_name="rllib-lmgame")
+    return build_hf_headers(token=get_token(), library_name="rllib-lmgame")
 
 
 def download(url: str, target: Path, headers: Mapping[str, str] = {}, size: int | None = None) -> None:

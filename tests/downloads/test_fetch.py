@@ -62,6 +62,13 @@ def test_a_part_alone_is_fetched_and_the_rest_later(gsm8k: HubServer) -> None:
     assert [each.path.rsplit("/", 1)[1][:4] for each in gsm8k.files_asked()] == ["test", "trai"]
 
 
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes is written in pieces of so many bytes."""
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 500)
+
+
+@pytest.mark.usefixtures("small_chunks")
 def test_a_connection_that_breaks_off_is_gone_on_with(gsm8k: HubServer) -> None:
     gsm8k.break_after = 1500
     fetch("gsm8k", report=quiet)
@@ -70,6 +77,7 @@ def test_a_connection_that_breaks_off_is_gone_on_with(gsm8k: HubServer) -> None:
     assert ranges == [None, "bytes=1500-", "bytes=3000-", "bytes=4500-"]
 
 
+@pytest.mark.usefixtures("small_chunks")
 def test_a_later_command_goes_on_where_one_gave_up(gsm8k: HubServer) -> None:
     gsm8k.break_after = 1500
     gsm8k.breaks_left = 1
@@ -79,6 +87,7 @@ def test_a_later_command_goes_on_where_one_gave_up(gsm8k: HubServer) -> None:
         def do_GET(self) -> None:
             if "Range" in self.headers:
                 self._send(503, b"busy")
+                self.close_connection = True
             else:
                 super().do_GET()
 
