@@ -235,25 +235,21 @@ def _is_plain(hint: Any) -> bool:
     return hint in (bool, int, float, str, type(None), list, dict)
 
 
+def _in(module: str, **classes: str) -> dict[str, str]:
+    """Name -> import path of classes of a module of this package."""
+    return {name: f"rllib_lmgame.{module}:{cls}" for name, cls in classes.items()}
+
+
 ESTIMATORS = Registry(
     "token_ppo.advantage_estimator",
     "advantage estimator",
     {
-        name: f"rllib_lmgame.learners.advantages.{place}"
-        for name, place in {
-            "gae": "gae:GAE",
-            "turn_gae": "gae:TurnGAE",
-            "bilevel_gae": "gae:BilevelGAE",
-            "grpo": "group_relative:GRPO",
-            "dr_grpo": "group_relative:DrGRPO",
-            "rloo": "group_relative:RLOO",
-            "max_rl": "group_relative:MaxRL",
-            "gigpo": "group_relative:GiGPO",
-            "vine": "vine:Vine",
-            "reinforce": "reinforce:Reinforce",
-            "reinforce_pp": "reinforce:ReinforcePP",
-            "rae": "role_baseline:RoleBaseline",
-        }.items()
+        **_in("learners.advantages.gae", gae="GAE", turn_gae="TurnGAE", bilevel_gae="BilevelGAE"),
+        **_in("learners.advantages.group_relative", grpo="GRPO", dr_grpo="DrGRPO", rloo="RLOO", max_rl="MaxRL"),
+        **_in("learners.advantages.group_relative", gigpo="GiGPO"),
+        **_in("learners.advantages.vine", vine="Vine"),
+        **_in("learners.advantages.reinforce", reinforce="Reinforce", reinforce_pp="ReinforcePP"),
+        **_in("learners.advantages.role_baseline", rae="RoleBaseline"),
     },
     of_function="rllib_lmgame.learners.advantages.inputs:FunctionEstimator",
     takes="an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.inputs)",
@@ -264,17 +260,15 @@ ESTIMATORS = Registry(
 POLICY_LOSSES = Registry(
     "token_ppo.policy_loss",
     "policy loss",
-    {
-        name: f"rllib_lmgame.learners.losses.policy:{cls}"
-        for name, cls in {
-            "clip": "Clip",
-            "cispo": "CISPO",
-            "cispo_two_sided": "CISPOTwoSided",
-            "gspo": "GSPO",
-            "gspo_trajectory": "GSPOTrajectory",
-            "dppo": "DPPO",
-        }.items()
-    },
+    _in(
+        "learners.losses.policy",
+        clip="Clip",
+        cispo="CISPO",
+        cispo_two_sided="CISPOTwoSided",
+        gspo="GSPO",
+        gspo_trajectory="GSPOTrajectory",
+        dppo="DPPO",
+    ),
     of_function="rllib_lmgame.learners.losses.policy:FunctionLoss",
     takes="a policy loss takes one argument, PolicyTerms (rllib_lmgame.learners.losses.policy)",
     base="rllib_lmgame.learners.losses.policy:PolicyLoss",
@@ -282,68 +276,43 @@ POLICY_LOSSES = Registry(
 AGGREGATIONS = Registry(
     "token_ppo.aggregation",
     "aggregation",
-    {
-        name: f"rllib_lmgame.learners.losses.aggregation:{cls}"
-        for name, cls in {
-            "token_mean": "TokenMean",
-            "sequence_mean": "SequenceMean",
-            "turn_mean": "TurnMean",
-            "constant_length": "ConstantLength",
-        }.items()
-    },
+    _in(
+        "learners.losses.aggregation",
+        token_mean="TokenMean",
+        sequence_mean="SequenceMean",
+        turn_mean="TurnMean",
+        constant_length="ConstantLength",
+    ),
     base="rllib_lmgame.learners.losses.aggregation:Aggregation",
 )
 PREFERENCE_LOSSES = Registry(
     "dpo.loss",
     "preference loss",
-    {
-        name: f"rllib_lmgame.learners.losses.preferences:{cls}"
-        for name, cls in {
-            "sigmoid": "Sigmoid",
-            "ipo": "IPO",
-            "hinge": "Hinge",
-            "simpo": "SimPO",
-            "kto": "KTO",
-        }.items()
-    },
+    _in("learners.losses.preferences", sigmoid="Sigmoid", ipo="IPO", hinge="Hinge", simpo="SimPO", kto="KTO"),
     base="rllib_lmgame.learners.losses.preferences:PreferenceLoss",
 )
 OBJECTIVES = Registry("token_ppo.objective", "objective", {"ppo": "rllib_lmgame.learners.objectives.ppo:PPOObjective"})
 ENGINES = Registry(
     "inference.engine",
     "engine",
-    {"vllm": "rllib_lmgame.inference.registry:VLLM", "transformers": "rllib_lmgame.inference.registry:Transformers"},
+    _in("inference.registry", vllm="VLLM", transformers="Transformers"),
     base="rllib_lmgame.inference.registry:Engine",
 )
 REPLY_FORMATS = Registry(
     "config.language_model.reply_format",
     "reply format",
     {
-        name: f"rllib_lmgame.policies.chat.{place}"
-        for name, place in {
-            "tags": "reply_formats:Tags",
-            "boxed": "reply_formats:Boxed",
-            "last_number": "reply_formats:LastNumber",
-            "whole": "reply_formats:Whole",
-            "react": "reply_formats:React",
-            "function_calling": "function_calls:FunctionCalling",
-            "fence": "reply_formats:Fence",
-        }.items()
+        **_in("policies.chat.reply_formats", tags="Tags", boxed="Boxed", last_number="LastNumber", whole="Whole"),
+        **_in("policies.chat.reply_formats", react="React"),
+        **_in("policies.chat.function_calls", function_calling="FunctionCalling"),
+        **_in("policies.chat.reply_formats", fence="Fence"),
     },
     base="rllib_lmgame.policies.chat.replies:ReplyFormat",
 )
 MATCHMAKERS = Registry(
     "config.league.matchmaking",
     "matchmaker",
-    {
-        name: f"rllib_lmgame.league.matchmaking:{cls}"
-        for name, cls in {
-            "pfsp_var": "PFSPVar",
-            "pfsp_hard": "PFSPHard",
-            "uniform": "Uniform",
-            "latest": "Latest",
-        }.items()
-    },
+    _in("league.matchmaking", pfsp_var="PFSPVar", pfsp_hard="PFSPHard", uniform="Uniform", latest="Latest"),
     of_function="rllib_lmgame.league.matchmaking:FunctionMatchmaker",
     takes="a matchmaker takes one argument, the standings against all members",
 )

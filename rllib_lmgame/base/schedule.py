@@ -118,11 +118,6 @@ class ScheduleOptions(Group):
         return int(value) if float(value).is_integer() else value
 
     @property
-    def highest(self) -> float:
-        """The greatest of its values."""
-        return max(self.values or (value for _, value in self.points or ()))
-
-    @property
     def lockstep(self) -> tuple[Any, ...]:
         """Schedules that agree in this go from stage to stage, or from point to point, together."""
         if self.points is not None:

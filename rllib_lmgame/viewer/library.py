@@ -115,7 +115,6 @@ class Library:
         self._word_ends: list[int] = []
         self._words = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it lives as long as this)
         self.problems.clear()
-        self._untold = 0
         for source in self.sources:
             source.read, source.lines, source.end, source.is_list = 0, 0, b"", None
 
@@ -223,13 +222,8 @@ class Library:
 
     def _tell(self, problem: str) -> None:
         problem = printable(problem[:500])
-        if problem in self.problems:
-            return
-        if len(self.problems) < MOST_PROBLEMS:
-            self.problems.append(problem)
-        elif not self._untold:
-            self.problems.append("... and more")
-        self._untold += len(self.problems) > MOST_PROBLEMS
+        if problem not in self.problems and len(self.problems) <= MOST_PROBLEMS:
+            self.problems.append(problem if len(self.problems) < MOST_PROBLEMS else "... and more")
 
     def _records(self, number: int, source: Source) -> Iterator[tuple[Place, Mapping[str, Any]]]:
         with source.path.open("rb") as file:
