@@ -27,7 +27,6 @@ from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.learners.process_group import ProcessGroup
-from rllib_lmgame.rollouts.game_options import GameConfig
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 GAMMA, LAM = 0.9, 0.8
@@ -537,7 +536,7 @@ def test_a_learner_tells_its_estimator_the_reward_scales(make_config: Any) -> No
     scheduled = {"text_rollouts.reward_scale": 0.5}
     for own, of_game in (({}, 3.0), ({"text_rollouts": {"reward_scale": 1.0}}, 1.0)):
         config = make_config(token_ppo={"advantage_estimator": "rae"})
-        game = GameConfig(env="lmgame/KuhnPoker-v0", name="g", reward_scale=3.0)
+        game = {"env": "lmgame/KuhnPoker-v0", "name": "g", "reward_scale": 3.0}
         overrides = {"algorithm_config_overrides_per_module": {"player": own}}
         config.run = config.run.with_values({"games": [game], **overrides})
         learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
