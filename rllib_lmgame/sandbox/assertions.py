@@ -34,7 +34,7 @@ class _Counting(ast.NodeTransformer):
         of_evalplus = isinstance(called, ast.Name) and called.id == _OF_EVALPLUS
         return _counted(ast.List([node.value], ast.Load())) if of_evalplus else node
 
-    def visit_Try(self, node: ast.Try) -> Any:
+    def visit_Try(self, node: Any) -> Any:
         return node
 
     visit_TryStar = visit_With = visit_AsyncWith = visit_Try
