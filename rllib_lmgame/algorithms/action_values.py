@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray.tune import register_trainable
 
-from rllib_lmgame.algorithms.sft import LMGameSFT, LMGameSFTConfig
-from rllib_lmgame.algorithms.supervised import SupervisedStage
+from rllib_lmgame.algorithms.sft import LMGameSFT, LMGameSFTConfig, SupervisedStage
 from rllib_lmgame.config import algorithms as registry
 from rllib_lmgame.learners.action_value_options import ExpectileValueOptions, TargetValueOptions
 from rllib_lmgame.learners.objectives import ActionValueObjective, SupervisedObjective

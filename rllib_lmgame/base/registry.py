@@ -321,9 +321,9 @@ MEASURES = Registry(
     "measure",
     {
         "against": "rllib_lmgame.algorithms.measuring.against:Against",
-        "best_response_gap": "rllib_lmgame.algorithms.measuring.matrix_games:BestResponseGap",
-        "exploitability": "rllib_lmgame.algorithms.measuring.exploitability:Exploitability",
-        "tic_tac_toe": "rllib_lmgame.algorithms.measuring.tic_tac_toe:TicTacToeChances",
+        "best_response_gap": "rllib_lmgame.algorithms.measuring.exact:BestResponseGap",
+        "exploitability": "rllib_lmgame.algorithms.measuring.exact:Exploitability",
+        "tic_tac_toe": "rllib_lmgame.algorithms.measuring.exact:TicTacToeChances",
     },
 )
 CALLBACKS = Registry(

@@ -88,12 +88,6 @@ class EvolutionOptions(Group):
         "What imitation begins from: the run's first weights (`base`), or those it has come to (`last`).",
         choices=(BASE, LAST),
     )
-    weight_by: str = option(
-        "none",
-        "What the loss of a kept episode counts: `return`, by its return over their mean; without one above 0 it is "
-        "not kept.",
-        choices=("none", "return"),
-    )
     epochs: int = option(1, "Passes over the data each time.", ge=1, le=1_000)
 
     def goes_by_return(self, game: str) -> bool:

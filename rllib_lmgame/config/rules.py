@@ -1,16 +1,15 @@
 """Options that are impossible together, lose work, or train something wrong: functions that yield what is broken.
 
 ``s`` are the :class:`~rllib_lmgame.config.run.RunConfig` of a run or of one policy; ``f`` is what plug-ins and games
-say of them (:mod:`rllib_lmgame.algorithms.facts`). Importing this loads neither Ray nor torch.
+say of them (:mod:`rllib_lmgame.algorithms.validation`). Importing this loads neither Ray nor torch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from rllib_lmgame.base.errors import did_you_mean
 from rllib_lmgame.base.group import given
 from rllib_lmgame.config.run import RunConfig
 from rllib_lmgame.league.options import is_league
@@ -375,14 +374,9 @@ def league(s: RunConfig, f: Any) -> Found:
     if own.averaged_snapshots and not s.averages:
         say = "needs averaged weights: set config.token_ppo.ema_decay"
         yield Broken("league.averaged_snapshots", say)
-    yield from _exploiters(own.exploiter_options, learning)
-    meeting = [name for name in learning if own.share_without_members(name) < 1]
-    if own.opponent_engines < len(meeting):
-        yield Broken(
-            "league.opponent_engines",
-            f"{own.opponent_engines} engines do not suffice for {len(meeting)} policies that meet members "
-            f"({', '.join(meeting)}); each needs one",
-        )
+    if own.self_play_share < 1 and own.opponent_engines < len(learning):
+        say = f"{own.opponent_engines} engines do not suffice for {len(learning)} policies; each needs one"
+        yield Broken("league.opponent_engines", say)
     if own.max_members < len(learning):
         yield Broken(
             "league.max_members",
@@ -401,19 +395,6 @@ def league(s: RunConfig, f: Any) -> Found:
                 f"differs from that of {first}: the policies of a league share its opponent engines, so they need the "
                 "same model and the same options",
             )
-
-
-def _exploiters(exploiters: Mapping[str, Any], policies: Sequence[str]) -> Found:
-    """Who is to beat whom."""
-    key = "league.exploiters"
-    for name, options in exploiters.items():
-        for policy, path in ((name, f"{key}.{name}"), (options.of, f"{key}.{name}.of")):
-            if policy not in policies:
-                hint = did_you_mean(policy, policies, f"policies that learn: {', '.join(policies)}")
-                yield Broken(path, f"{policy!r} is no policy that learns; {hint}")
-        if options.of in exploiters:
-            what = "itself" if options.of == name else "another exploiter"
-            yield Broken(f"{key}.{name}.of", f"is {what}; an exploiter is to beat a policy that is none")
 
 
 def _without_seed(options: Any) -> Any:

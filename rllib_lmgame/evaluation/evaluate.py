@@ -96,7 +96,7 @@ def engines_for(
 
     ``connected`` connects to a Ray cluster; by default :func:`~.ray_cluster.be_connected`.
     """
-    from rllib_lmgame.algorithms.cluster.engines import each_group, start_engines
+    from rllib_lmgame.algorithms.cluster.workers import each_group, start_engines
 
     config.episode_log_dir = log_dir
     with ExitStack() as stack:

@@ -41,8 +41,8 @@ class Answer:
     """The model's replies at one decision.
 
     Attributes:
-        odds: Probability of each legal action, given that the reply is legal. For free text: 1 for the sampled one.
-        illegal: Probability of all other replies. For free text: 1 if the reply cannot be read, else 0.
+        odds: Probability of each legal action, given that the reply is legal.
+        illegal: Probability of all other replies.
         counts: Number of samples of each legal action, if there were samples.
     """
 
@@ -101,20 +101,6 @@ async def ask_for_samples(
                 counts[action] += 1
         answers.append(sampled_answer(counts, samples))
     return answers
-
-
-async def ask_for_words(
-    decisions: Sequence[InformationSet],
-    chat: ChatFormat,
-    generate: Generate,
-    *,
-    temperature: float = 1.0,
-    seed: int = 0,
-    numbers: Sequence[int] | None = None,
-) -> list[Answer]:
-    """One sampled reply to each decision without legal actions; see :func:`ask_for_samples`."""
-    drawn = await _drawn(decisions, chat, generate, 1, temperature, seed, numbers)
-    return [Answer({said or "": 1.0}, float(said is None)) for (said,) in drawn]
 
 
 async def _drawn(

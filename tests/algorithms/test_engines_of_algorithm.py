@@ -14,8 +14,14 @@ import ray
 import torch
 from learner_weights import hf_state
 
-from rllib_lmgame.algorithms.cluster.engines import engine_seed, engine_sets, start_engines
-from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, push_from_learners, share_weights
+from rllib_lmgame.algorithms.cluster.workers import (
+    engine_seed,
+    engine_sets,
+    foreach_learner,
+    push_from_learners,
+    share_weights,
+    start_engines,
+)
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
@@ -183,7 +189,7 @@ def test_engines_are_told_whether_code_of_the_model_is_trusted(make_config, monk
         told.append(trust_remote_code)
         return SimpleNamespace(wait_until_ready=lambda up: counted.append(up.of))
 
-    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.engines.EngineGroup.create", create)
+    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.workers.EngineGroup.create", create)
     monkeypatch.setattr("ray.util.get_current_placement_group", lambda: None)  # It would start Ray.
     for trusted in (False, True):
         config = make_config(language_model={"trust_remote_code": trusted})

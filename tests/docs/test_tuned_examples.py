@@ -21,7 +21,7 @@ import pytest
 
 from rllib_lmgame.algorithms.cluster.footprint import footprint
 from rllib_lmgame.algorithms.config import LMGameConfig
-from rllib_lmgame.algorithms.facts import RunFacts
+from rllib_lmgame.algorithms.validation import RunFacts
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.experiments.checks import check, prompts

@@ -219,16 +219,15 @@ def spoil(path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["missing", "truncated", "altered"])
 @pytest.mark.parametrize("name", ["algorithm_state.pkl", "hf/model.safetensors", "class_and_ctor_args.pkl"])
-def test_a_spoilt_checkpoint_is_refused_and_the_one_before_it_offered(trained, tmp_path, name, how) -> None:
+def test_a_spoilt_checkpoint_is_refused(trained, tmp_path, name, how) -> None:
     from rllib_lmgame.algorithms.ppo import LMGamePPO
 
     algorithm, directory = trained
     copies = Path(shutil.copytree(directory, tmp_path / "run"))
     spoil(copies / "checkpoint_000001" / name, how)
     for load in (algorithm.restore_from_path, LMGamePPO.from_checkpoint):
-        with pytest.raises(CheckpointError, match=f"checkpoint_000001/{name} .*{how}.*checkpoint_000000") as caught:
+        with pytest.raises(CheckpointError, match=f"checkpoint_000001/{name} .*{how}"):
             load(str(copies / "checkpoint_000001"))
-        assert "whole" in str(caught.value)
 
 
 def test_what_never_was_a_checkpoint_is_refused(trained: tuple[Any, Path], tmp_path: Path) -> None:
@@ -339,7 +338,7 @@ def test_learners_need_not_share_a_disk_with_the_algorithm(start, make_config, t
 @pytest.mark.slow
 @pytest.mark.parametrize("num_learners", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_full_disk_of_a_remote_learner_leaves_no_half_checkpoint(start, make_config, tmp_path, num_learners) -> None:
-    from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
+    from rllib_lmgame.algorithms.cluster.workers import foreach_learner
 
     def limit_files(size: int):
         return lambda learner: (

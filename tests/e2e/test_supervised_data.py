@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
+from rllib_lmgame.algorithms.cluster.workers import foreach_learner
 from rllib_lmgame.base.errors import ConfigError
 
 RULES = "Say what colour the thing has."

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
+from rllib_lmgame.algorithms.cluster.workers import foreach_learner
 from rllib_lmgame.base.errors import ConfigError
 
 WARM_START = {

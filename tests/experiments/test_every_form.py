@@ -120,7 +120,6 @@ PLAYERS = [
         "policy_mapping_fn": {"type": "versus", "opponents": {"b": 2, "c": 0.5}},
     },
     {"policies": ["a"], "policy_mapping_fn": "league"},
-    {"policies": ["a", "b"], "league": {"exploiters": {"b": {"of": "a", "reset_every": None, "past_share": 0}}}},
     {
         "policies": {"a": {}, "b": {}},
         "policy_mapping_fn": {"grid_search": ["shared", {"X": "a", "O": "b"}, {"X": "b", "O": "a"}]},

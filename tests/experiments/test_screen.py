@@ -70,10 +70,8 @@ def test_a_trial_has_its_phase_then_its_curve_bars_and_game(
     told["a"] = ({}, "")
     live.on_step_begin(3, [one])
     text = text_of(live)
-    assert "▁▅█  success rate 0.300" in text and "in play" not in text and "loading" not in text
+    assert "in play" not in text and "loading" not in text
     assert "iter    3" in drawn.getvalue() and "\x1b[2J" not in drawn.getvalue()
-    live.on_step_begin(4, [trial(status="TERMINATED")])
-    assert "success rate" not in text_of(live)
 
 
 def test_several_trials_have_names_and_not_more_than_fit(live: LiveScreen) -> None:

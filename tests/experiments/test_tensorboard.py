@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.plugin_util import markdown_to_safe_html
 from tensorboardX.record_writer import RecordWriter
 
 from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile
@@ -76,21 +74,6 @@ def test_numbers_stand_in_groups_with_those_to_look_at_first(trial, tmp_path):
         *("timers/rollout_s", "timers/training_step"),
     }
     assert [(event.step, event.value) for event in events.Scalars("1_first/success_rate")] == [(1, 0.25), (2, 0.25)]
-
-
-def test_a_game_is_text_whatever_a_model_wrote(trial, tmp_path):
-    steps = [{"observations": {"player": "board"}, "actions": {"player": HOSTILE}, "rewards": {"player": 1.0}}]
-    seat = {"agent_id": "player", "outcome": None, "success": True, "return": 1.0}
-    record = {"steps": steps, "final_observations": {"player": HOSTILE}, "stop_reason": "game_over"}
-    (tmp_path / "episodes").mkdir()
-    log = tmp_path / "episodes" / "runner-1.jsonl"
-    log.write_text(json.dumps(record | {"trajectories": [seat]}) + "\n" + '{"cut')
-    logged(trial, *map(result, range(1, 31)))
-    shown = texts(events_of(tmp_path), "sample_game")
-    assert sorted(shown) == [*range(1, 12), 13, 15, 17, 19, 21, 24, 27, 30]  # Less and less often.
-    page = markdown_to_safe_html(shown[1])
-    assert "ended: game over" in page and "http://other/x.png" in page
-    assert "<img" not in page and "<script" not in page
 
 
 def test_a_full_disk_costs_the_rest_of_the_file(trial, tmp_path, monkeypatch, caplog):

@@ -29,7 +29,7 @@ from inference_reference import (
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, Phi3Config
 
-from rllib_lmgame.algorithms.cluster.engines import adapter_arguments
+from rllib_lmgame.algorithms.cluster.workers import adapter_arguments
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.engines import vllm_engine as vllm_engine_module

@@ -15,7 +15,7 @@ from session_play import play_games
 
 from rllib_lmgame.algorithms import mc_rollouts
 from rllib_lmgame.algorithms.mc_rollouts import Wanted, play_for_values
-from rllib_lmgame.algorithms.selection import punish_overlong
+from rllib_lmgame.algorithms.ppo import punish_overlong
 from rllib_lmgame.envs.contract.base import text_space
 from rllib_lmgame.envs.games.duels.tic_tac_toe import CELLS, empty_cells, full, marked, to_move, winner
 from rllib_lmgame.learners.advantages.inputs import advantage_inputs

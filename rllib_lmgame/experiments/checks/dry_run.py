@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.algorithms.cluster import memory
-from rllib_lmgame.algorithms.cluster.engines import engine_bundles
 from rllib_lmgame.algorithms.cluster.footprint import (
     ENGINE,
     USABLE,
@@ -20,7 +19,8 @@ from rllib_lmgame.algorithms.cluster.footprint import (
     sequences_at_once,
 )
 from rllib_lmgame.algorithms.cluster.threads import places_here, thread_words, threads_of
-from rllib_lmgame.algorithms.facts import PolicyFacts
+from rllib_lmgame.algorithms.cluster.workers import engine_bundles
+from rllib_lmgame.algorithms.validation import PolicyFacts
 from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.base.threads import cores_of_trial, usable_cores
 from rllib_lmgame.config.rllib import FIELDS
@@ -169,7 +169,7 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
     if not experiment.algorithm.own:
         return []
     config = experiment.configs[0]
-    taken = next(footprints_here(experiment, machine_mib()))
+    taken = next(footprints_here(experiment))
     lines = ["# memory at the peak of each process (estimate)"]
     for policy, shape in taken.policies.items():
         if shape is None:

@@ -51,7 +51,7 @@ def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> 
 
 def _find_models(experiment: CheckedExperiment, *, needed: bool) -> None:
     """Else a teacher that is not there would be missed at the first update behind a warm start."""
-    from rllib_lmgame.algorithms.admission import check_on_hub, check_teacher  # It imports torch.
+    from rllib_lmgame.algorithms.validation import check_on_hub, check_teacher  # It imports torch.
 
     for config in experiment.configs if experiment.algorithm.own else ():
         if needed:

@@ -17,9 +17,7 @@ from rllib_lmgame.algorithms.cluster.footprint import (
     engine_numerics,
     engines_beside,
     footprint,
-    free_mib,
     learner_rooms,
-    machine_mib,
 )
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
@@ -116,15 +114,11 @@ def cpus_to_declare(checked: Sequence[CheckedExperiment]) -> int:
     return max(os.cpu_count() or 1, wanted)
 
 
-def footprints_here(experiment: CheckedExperiment, machine: float) -> Iterator[Footprint]:
-    """What trials take on this machine of ``machine`` MiB, with the micro-batches that ``auto`` comes to.
-
-    One for each configuration.
-    """
-    trials, free = trials_at_once(experiment, own_node(experiment)), free_mib()
+def footprints_here(experiment: CheckedExperiment) -> Iterator[Footprint]:
+    """What trials take, with the micro-batches that ``auto`` comes to; one for each configuration."""
     for config in experiment.configs:
         own = config.copy(copy_frozen=False)
-        own.learner_rooms = learner_rooms(config, machine, free, trials)
+        own.learner_rooms = learner_rooms(config)
         yield footprint(own)
 
 
@@ -136,7 +130,7 @@ def check_memory(checked: Sequence[CheckedExperiment], machine: float) -> None:
     for experiment in checked:
         if not experiment.algorithm.own:
             continue
-        needed = max(taken.on_host for taken in footprints_here(experiment, machine))
+        needed = max(taken.on_host for taken in footprints_here(experiment))
         if needed > USABLE * machine:
             raise ConfigError(
                 "",
@@ -229,7 +223,7 @@ def check_fits(checked: Sequence[CheckedExperiment]) -> None:
     for experiment in checked:
         if not experiment.algorithm.own:
             continue
-        for config, taken in zip(experiment.configs, footprints_here(experiment, machine_mib()), strict=True):
+        for config, taken in zip(experiment.configs, footprints_here(experiment), strict=True):
             with experiment.spec.source.attached():
                 _check_engines(config, taken)
             for card in cards_of(config, taken):

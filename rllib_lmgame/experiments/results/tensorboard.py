@@ -8,13 +8,9 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from ray.tune.logger import TBXLoggerCallback
-
-from rllib_lmgame.algorithms.checkpoints.cards import game_text
-from rllib_lmgame.experiments.results.files import ITERATION
 
 logger = logging.getLogger(__name__)
 
@@ -64,20 +60,10 @@ class TensorBoardFile(TBXLoggerCallback):  # type: ignore[misc]
                     super().add_scalar(name, *args, **kwargs)
 
         self._summary_writer_cls = Grouped
-        self._next: dict[str, float] = {}
 
     def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
         super().log_trial_result(iteration, trial, result)
-        writer, step = self._trial_writer[trial], int(result[ITERATION])
-        if self._is_due(trial, step) and (text := game_text(Path(str(trial.path)) / "episodes")):
-            writer.add_text("sample_game", text, step)
-        writer.flush()
-
-    def _is_due(self, trial: Any, step: int) -> bool:
-        if step < self._next.get(trial.trial_id, 0):
-            return False
-        self._next[trial.trial_id] = step * 1.1
-        return True
+        self._trial_writer[trial].flush()
 
     def _try_log_hparams(self, trial: Any, result: dict[str, Any]) -> None:
         super()._try_log_hparams(trial, {tags_of(name)[0]: value for name, value in result.items()})

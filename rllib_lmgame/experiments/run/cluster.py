@@ -19,7 +19,7 @@ from rllib_lmgame.algorithms.cluster.ray_cluster import (
     shut_down,
     start_local,
 )
-from rllib_lmgame.algorithms.cluster.trials import tell_trials_at_once
+from rllib_lmgame.algorithms.cluster.threads import tell_trials_at_once
 from rllib_lmgame.base.errors import MissingDependencyError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.resources import (

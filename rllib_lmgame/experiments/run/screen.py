@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints.cards import Curve
-from rllib_lmgame.base.text import printable, sparkline
+from rllib_lmgame.base.text import printable
 from rllib_lmgame.telemetry.phases import STARTING, Share, phase_of, shares_of
 from rllib_lmgame.telemetry.progress import ProgressCallback
 from rllib_lmgame.telemetry.trial_names import names_of
@@ -35,7 +34,6 @@ class _Shown:
     phase: str = STARTING
     shares: dict[str, Share] = field(default_factory=dict)
     in_play: str = ""
-    curve: Curve = field(default_factory=Curve)
     eta_s: float | None = None
 
 
@@ -110,7 +108,7 @@ class LiveScreen(ProgressCallback):
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        self._of(trial).curve.add(result)
+        self._of(trial)
         super().on_trial_result(iteration, trials, trial, result, **info)
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
@@ -148,9 +146,6 @@ def trial_lines(shown: _Shown) -> list[str]:
     for what, share in shown.shares.items():
         full = round(min(1.0, share.done / max(1, share.of)) * BAR)
         lines.append(f"  {what:8} {'█' * full}{'░' * (BAR - full)} {share.done} of {share.of}")
-    if shown.curve.values:
-        what = shown.curve.metric.rpartition("/")[2].replace("_", " ")
-        lines.append(f"  {sparkline(shown.curve.values)}  {what} {shown.curve.values[-1]:.3f}")
     if shown.eta_s is not None:
         minutes, seconds = divmod(round(shown.eta_s), 60)
         lines.append(f"  {minutes}:{seconds:02d} left")

@@ -494,20 +494,6 @@ def _without_numbers(options: LoraOptions, config: Any, *, trust_remote_code: bo
         return model, _inject(model, options, (_ACTIVE,))[1]
 
 
-def other_modules(directory: Path, options: LoraOptions, config: Any, *, trust_remote_code: bool = False) -> str | None:
-    """A module that only the adapter in a directory trains, or only these options, in a model of a configuration.
-
-    Raises: ConfigError: the adapter's file is damaged; as :func:`check_lora`.
-    """
-    model, _ = _without_numbers(options, config, trust_remote_code=trust_remote_code)
-    here, there = {_in_file(name) for name in _trained(model)}, adapter_header(directory).shapes
-    for name in sorted(here ^ there.keys()):
-        module, adapted, _ = name.removeprefix(_PEFT_PREFIX).partition(".lora_")
-        key = "target_modules" if adapted else "modules_to_save"
-        return f"trains {module} only {'there' if name in there else 'here'} ({KEY}.{key})"
-    return None
-
-
 def merged_checkpoint(directory: Path, base: str, *, trust_remote_code: bool = False) -> Mapping[str, torch.Tensor]:
     """The weights of a ``base`` (directory or hub id) with the adapter of a ``directory``, each made when it is read.
 
