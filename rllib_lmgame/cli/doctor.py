@@ -69,8 +69,7 @@ def _test_gpus(args: argparse.Namespace) -> int:
     """Run the checks of the GPUs, and print each result as soon as it is there."""
     from rllib_lmgame.base.new_files import new_file, writing
     from rllib_lmgame.experiments.checks.machine import findings
-    from rllib_lmgame.experiments.selftest.checks import Here, named
-    from rllib_lmgame.experiments.selftest.running import FAILED, outcomes
+    from rllib_lmgame.experiments.selftest.running import FAILED, Here, named, outcomes
     from rllib_lmgame.policies.model.files import check_model
 
     checks = named(args.checks or ())

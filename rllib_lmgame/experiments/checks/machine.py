@@ -93,7 +93,7 @@ def _packages() -> Iterator[Finding]:
     if wrong:
         yield Finding("packages", ", ".join(wrong.values()), WRONG, _install(wrong))
     else:
-        yield Finding("packages", ", ".join(f"{name} {_version(name)}" for name in ("ray", "torch", "transformers")))
+        yield Finding("packages", ", ".join(f"{name} {version_of(name)}" for name in ("ray", "torch", "transformers")))
     missing = {extra: _unmet(requirements) for extra, requirements in wanted.items()}
     for extra, lacking in missing.items():
         if lacking and extra not in ("dev", *ENGINES.values()):
@@ -128,7 +128,7 @@ def _unmet(requirements: list[str]) -> dict[str, str]:
     found = {}
     for text in requirements:
         requirement = Requirement(text)
-        version = _version(requirement.name)
+        version = version_of(requirement.name)
         if version is None:
             found[text] = f"{requirement.name} is not installed"
         elif not requirement.specifier.contains(version, prereleases=True):
@@ -140,7 +140,8 @@ def _install(requirements: dict[str, str], how: str = "") -> str:
     return f"pip install {how}" + " ".join(f"'{text}'" for text in requirements)
 
 
-def _version(name: str) -> str | None:
+def version_of(name: str) -> str | None:
+    """The version of an installed distribution, else ``None``."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -177,13 +178,13 @@ def _cards() -> Iterator[Finding]:
         yield Finding("gpu", f"{gpu.name}, {gpu.memory:.0f} GB, driver {gpu.driver}, capability {gpu.capability}")
     if not found:
         yield Finding("gpu", "none: runs with `-1gpu`, `-4gpu` or `-8gpu` in their names need other machines")
-    elif "+cpu" in (_version("torch") or ""):
+    elif "+cpu" in (version_of("torch") or ""):
         torch = {text: "" for text in _wanted()[""] if re.match(r"torch\b", text)}
-        yield Finding("torch", f"{_version('torch')} is built for CPUs", WRONG, _install(torch, "--force-reinstall "))
+        yield Finding("torch", f"{version_of('torch')} is built for CPUs", WRONG, _install(torch, "--force-reinstall "))
 
 
 def _vllm() -> Iterator[Finding]:
-    here = {name: version for name in ENGINES if (version := _version(name)) is not None}
+    here = {name: version for name in ENGINES if (version := version_of(name)) is not None}
     wanted = "gpu" if gpus() else "cpu"
     if not here:
         instead = f"{INSTALL_VLLM[wanted]}, or set inference.engine: transformers in every file"
