@@ -240,7 +240,6 @@ def _restart(experiment: CheckedExperiment) -> str:
 
 
 def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[Any]:
-    from rllib_lmgame.experiments.run.screen import LiveScreen, wanted
     from rllib_lmgame.telemetry.progress import ProgressCallback
 
     own = [ResultFile(), ProgressFile(), WaitingCallback(request_of(experiment), asked_by(experiment))]
@@ -248,8 +247,7 @@ def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float)
     with suppress(ImportError):  # Tune says that tensorboardX is not there.
         callbacks.append(TensorBoardFile())
     if options.verbosity == 0:
-        shown = LiveScreen if wanted() else ProgressCallback
-        callbacks.append(shown(experiment.spec.options.stop, since, why=reason))
+        callbacks.append(ProgressCallback(experiment.spec.options.stop, since, why=reason))
     return callbacks
 
 

@@ -20,7 +20,7 @@ from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup, EngineO
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
 from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.rollouts.plans import stable_seed
-from rllib_lmgame.telemetry.phases import UP, telling
+from rllib_lmgame.telemetry.progress import UP, telling
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig

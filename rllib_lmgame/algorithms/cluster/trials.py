@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rllib_lmgame.telemetry.phases import phase_of, tell_phase
+from rllib_lmgame.telemetry.progress import phase_of, tell_phase
 
 
 def tell_trials_at_once(count: int) -> None:
