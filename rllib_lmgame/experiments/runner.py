@@ -42,14 +42,16 @@ from rllib_lmgame.experiments.results.outcome import (
 )
 from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile
 from rllib_lmgame.experiments.run.callbacks import (
+    INTERRUPTION,
     MetricNames,
     ProgressFile,
     ResultFile,
     WaitingCallback,
+    handled_signals,
     oom_is_a_failure,
+    watched,
 )
 from rllib_lmgame.experiments.run.cluster import RunOptions, running_cluster
-from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, watched
 from rllib_lmgame.experiments.run.resume import (
     Resumption,
     adopt_newest,

@@ -9,7 +9,7 @@ import pytest
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_text
-from rllib_lmgame.experiments.run.interrupt import watched
+from rllib_lmgame.experiments.run.callbacks import watched
 from rllib_lmgame.experiments.run.resume import (
     SETTINGS_FILE,
     Resumption,

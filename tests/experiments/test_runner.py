@@ -22,8 +22,8 @@ from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.resources import ResourceRequest
 from rllib_lmgame.experiments.results.outcome import TrialSummary
 from rllib_lmgame.experiments.run import cluster
+from rllib_lmgame.experiments.run.callbacks import INTERRUPTION, handled_signals
 from rllib_lmgame.experiments.run.cluster import RunOptions
-from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals
 
 
 @pytest.fixture

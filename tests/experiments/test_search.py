@@ -14,7 +14,7 @@ from ray.tune.schedulers.pbt import _explore
 from ray.tune.search import SEARCH_ALG_IMPORT
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.experiments.run.interrupt import watched
+from rllib_lmgame.experiments.run.callbacks import watched
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_scheduler, make_searcher, split_scheduler
 from rllib_lmgame.experiments.search.spaces import (
     check_search_space,
