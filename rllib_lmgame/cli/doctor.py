@@ -22,8 +22,8 @@ LOG_LINES = 8
 
 
 @options.command(
-    "Check versions, processor, GPUs, vLLM's build, sandbox, Ray, disks, programs, data sets and models. Returns 1 if "
-    "a problem keeps runs from starting.",
+    "Check versions, processor, GPUs, vLLM's build, sandbox, Ray and disks. Returns 1 if a problem keeps runs from "
+    "starting.",
     JSON,
     Option("--gpu", "train, push weights and compare numbers on the GPUs of this machine; returns 1 if a check fails"),
     Section(

@@ -332,7 +332,7 @@ def test_a_wrong_configuration_ends_its_own_experiment_alone(monkeypatch, tmp_pa
     def run(experiment, *args):
         ran.append((experiment.spec.name, INTERRUPTION.ending, INTERRUPTION.stopped.is_set()))
         INTERRUPTION.misconfigured = True
-        INTERRUPTION.stop_now()
+        INTERRUPTION.stopped.set()
         return []
 
     monkeypatch.setattr(runner, "_run_one", run)
