@@ -173,27 +173,6 @@ STOPS = ("stop", "stop_below")
 """Settings that end trials."""
 MAPPINGS = ("config", *STOPS, "checkpoint_config", "search")
 """Settings that are mappings; null is an empty one."""
-_OLD_NAMES = {
-    "local_dir": "storage_path",
-    "algorithm": "run",
-    "algo": "run",
-    "checkpoint_freq": "checkpoint_config.checkpoint_frequency",
-    "checkpoint_at_end": "checkpoint_config.checkpoint_at_end",
-    "keep_checkpoints_num": "checkpoint_config.num_to_keep",
-    "checkpoint_score_attr": "checkpoint_config.checkpoint_score_attribute",
-    "config.num_workers": "config.num_env_runners",
-    "config.num_rollout_workers": "config.num_env_runners",
-    "config.evaluation_num_workers": "config.evaluation_num_env_runners",
-    "config.num_learner_workers": "config.num_learners",
-    "config.sgd_minibatch_size": "config.minibatch_size",
-    "config.num_sgd_iter": "config.num_epochs",
-    "config.lambda_": "config.lambda",
-    "stop.episode_reward_mean": "stop.env_runners/episode_return_mean",
-    "stop.env_runners/episode_reward_mean": "stop.env_runners/episode_return_mean",
-    "stop.timesteps_total": "stop.num_env_steps_sampled_lifetime",
-    "stop.episodes_total": "stop.env_runners/num_episodes_lifetime",
-}
-"""What RLlib's and Tune's files called it before."""
 
 
 @dataclass
@@ -236,11 +215,8 @@ def make_spec(
     Raises: ConfigError: with file and line, for an unknown key or a wrong type.
     """
     if not isinstance(settings, Mapping):
-        raise ConfigError(
-            name,
-            "expected the experiment's settings (`run:`, `env:`, `config:`, ...) below its name",
-            source.locate(""),
-        )
+        expected = "expected the experiment's settings (`run:`, `env:`, `config:`, ...) below its name"
+        raise ConfigError(name, expected, source.locate(""))
     try:
         plain = _plain(settings, source)
         _check_keys(plain)
@@ -257,27 +233,13 @@ def make_spec(
 
 def check_name(name: str, where: str | None = None) -> None:
     """Refuse a name that no directory can have; ``where`` is its file and line, or the flag."""
-    if not name or "/" in name or name in {".", ".."}:
-        rule = "it may not be empty or contain `/`"
-    elif not name.isprintable():
-        rule = "it must be text that can be printed"
-    elif len(name.encode()) > MAX_NAME:
-        rule = f"it may have {MAX_NAME} bytes, this one has {len(name.encode())}"
-    else:
-        return
-    raise ConfigError(shown(name), f"an experiment's name becomes a directory: {rule}", where)
+    if not name or "/" in name or name in {".", ".."} or not name.isprintable() or len(name.encode()) > MAX_NAME:
+        rule = f"it must be printable, without `/`, of at most {MAX_NAME} bytes"
+        raise ConfigError(shown(name), f"an experiment's name becomes a directory: {rule}", where)
 
 
 def _check_keys(settings: Mapping[str, Any]) -> None:
-    """Raise for a key that had another name in older files, or is beside ``config`` but belongs into it."""
-    old = [
-        ConfigError(key, f"unknown key; did you mean {new!r}?")
-        for key, new in _OLD_NAMES.items()
-        for section, _, name in [key.rpartition(".")]
-        if isinstance(place := settings.get(section) if section else settings, Mapping) and name in place
-    ]
-    if old:
-        raise ConfigError.together(old)
+    """Raise for a key next to ``config`` that belongs into it."""
     known = ExperimentOptions.model_fields
     run = settings.get("run")
     entry = known_entry(run) if isinstance(run, str) else PPO
@@ -297,11 +259,7 @@ def make_specs(experiments: Mapping[str, Any], source: Source) -> list[Experimen
         raise ConfigError("", "the file holds no experiment", source.name)
     known = set(ExperimentOptions.model_fields)
     if "run" in experiments and set(experiments) & known:
-        raise ConfigError(
-            "run",
-            "stands at the top of the file; put the settings below a name: `my-experiment:`",
-            source.locate("run"),
-        )
+        raise source.error("run", "stands at the top of the file; put the settings below a name: `my-experiment:`")
     return [make_spec(str(name), settings, source.scoped(str(name))) for name, settings in experiments.items()]
 
 
@@ -335,9 +293,7 @@ def _flatten(stop: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _move_env(options: ExperimentOptions, source: Source) -> ExperimentOptions:
     if options.config.get("env", options.env) != options.env:
-        raise ConfigError(
-            "config.env", f"is {options.config['env']!r}, but the experiment's `env` is {options.env!r}; keep one"
-        )
+        raise ConfigError("config.env", f"is not the experiment's `env`, {options.env!r}; keep one")
     _move_place(source, "env", "config.env")
     return options.model_copy(update={"config": {**options.config, "env": options.env}, "env": None})
 

@@ -7,10 +7,8 @@ keys, no tags that construct objects. The line of every key is kept.
 from __future__ import annotations
 
 import copy
-import math
 import re
 import runpy
-import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,19 +16,10 @@ from typing import Any
 import yaml
 import yaml.reader
 
-from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import declared, tag_of, walk
+from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.base.text import shown
-from rllib_lmgame.experiments.spec import (
-    STOPS,
-    ExperimentOptions,
-    ExperimentSpec,
-    Source,
-    dotted,
-    make_spec,
-    make_specs,
-)
+from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, dotted, make_spec, make_specs
 
 MAX_BYTES = 1_000_000
 """Of an experiment file."""
@@ -42,9 +31,8 @@ _PLAIN_TAGS: dict[type[yaml.Node], set[str]] = {
     yaml.MappingNode: {_TAG + "map"},
     yaml.SequenceNode: {_TAG + "seq"},
 }
-_INT = re.compile(r"[-+]?(0o[0-7]+|0x[0-9a-fA-F]+|[0-9][0-9_]*)")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)")
+_INT = r"[-+]?(0o[0-7]+|0x[0-9a-fA-F]+|[0-9][0-9_]*)"
+_FLOAT = r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 
 Path_ = tuple[str | int, ...]
 
@@ -54,13 +42,14 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.yaml_implicit_resolvers = {}
-_Loader.add_implicit_resolver(_TAG + "bool", re.compile(r"^(true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
-_Loader.add_implicit_resolver(_TAG + "null", re.compile(r"^(~|null|Null|NULL|)$"), ["~", "n", "N", ""])
-_Loader.add_implicit_resolver(_TAG + "int", re.compile(rf"^({_INT.pattern})$"), list("-+0123456789"))
-_Loader.add_implicit_resolver(
-    _TAG + "float", re.compile(rf"^({_FLOAT.pattern}|{_INFINITE.pattern}|\.(nan|NaN|NAN))$"), list("-+0123456789.")
-)
-_Loader.add_implicit_resolver(_TAG + "merge", re.compile(r"^(<<)$"), ["<"])
+for _kind, _pattern, _first in (
+    ("bool", "true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("int", _INT, list("-+0123456789")),
+    ("float", _FLOAT, list("-+0123456789.")),
+    ("merge", "<<", ["<"]),
+):
+    _Loader.add_implicit_resolver(_TAG + _kind, re.compile(rf"^({_pattern})$"), _first)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -99,11 +88,6 @@ def load_file(path: str | Path) -> tuple[dict[str, Any], Source]:
 
 def _read(path: Path) -> bytes:
     try:
-        kind = path.stat().st_mode
-        if stat.S_ISDIR(kind):
-            raise ConfigError("", f"{path} is a directory; give the path of a .yaml or .py file")
-        if not stat.S_ISREG(kind):
-            raise ConfigError("", f"{path} is no file, but a pipe or a device")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
@@ -146,14 +130,10 @@ class _Builder:
     def build(self, node: yaml.Node, path: Path_) -> Any:
         self.left -= 1 + sum(len(str(part)) for part in path)
         if self.left < 0:
-            raise self._error(
-                node, path[:1], "there are too many values or too long keys, each alias counted as what it stands for"
-            )
+            raise self._error(node, path[:1], "too many values, each alias counted as what it stands for")
+        kind = node.tag.replace(_TAG, "!!")[:100]
         if node.tag not in _PLAIN_TAGS[type(node)]:
-            tag = node.tag.replace(_TAG, "!!")[:100]
-            raise self._error(
-                node, path, f"the tag {tag} is not allowed here; an experiment file holds plain data only"
-            )
+            raise self._error(node, path, f"the tag {kind} is not allowed here; a file holds plain data only")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
@@ -161,7 +141,6 @@ class _Builder:
         try:
             return _SCALARS[node.tag](node.value)
         except (KeyError, ValueError):
-            kind = node.tag.replace(_TAG, "!!")
             raise self._error(node, path, f"{shown(node.value)} cannot be read as {kind}") from None
 
     def _error(self, node: yaml.Node, path: Path_, message: str) -> ConfigError:
@@ -223,23 +202,17 @@ def _text(text: str) -> str:
 
 
 def _integer(text: str) -> int:
-    sign = -1 if text.startswith("-") else 1
     body = text.lstrip("+-").replace("_", "")
-    if len(body) > 300 or not _INT.fullmatch(text):
+    if len(body) > 300 or not re.fullmatch(_INT, text):
         raise ValueError("too long, or no number")
-    return sign * int(body, 8 if body.startswith("0o") else 16 if body.startswith("0x") else 10)
-
-
-def _real(text: str) -> float:
-    if _INFINITE.fullmatch(text):
-        return -math.inf if text.startswith("-") else math.inf
-    return math.nan if text.lower() == ".nan" else float(text.replace("_", ""))
+    number = int(body, 8 if body.startswith("0o") else 16 if body.startswith("0x") else 10)
+    return -number if text.startswith("-") else number
 
 
 _SCALARS: dict[str, Any] = {
     _TAG + "str": _text,
     _TAG + "int": _integer,
-    _TAG + "float": _real,
+    _TAG + "float": lambda text: float(re.sub(r"\.(inf|nan)$", r"\1", text.lower())),
     _TAG + "bool": lambda text: {"true": True, "false": False}[text.lower()],
     _TAG + "null": lambda text: {"": None, "~": None, "null": None}[text.lower()],
     _TAG + "merge": str,
@@ -267,8 +240,6 @@ def _syntax_error(error: yaml.YAMLError, text: str, name: str) -> ConfigError:
 
 
 def _similar_files(path: Path) -> str:
-    from rllib_lmgame.base.errors import nearest
-
     if not path.parent.is_dir():
         return f" (there is no directory {path.parent})"
     match = nearest(path.name, [p.name for p in path.parent.iterdir() if p.suffix in {".yaml", ".yml", ".py"}])
@@ -306,46 +277,27 @@ def _parse(text: str, experiments: Mapping[str, Any]) -> tuple[list[str], Any, s
     parts = [p.strip() for p in path.split(".")]
     if not all(parts):
         raise ConfigError("", "the key has an empty part", place)
-    if not colon and len(parts) > 1 and parts[0] in experiments and parts[0] not in declared(ExperimentOptions):
-        rest = ".".join(parts[1:])
-        message = (
-            f"is set by `{rest}=...` in every experiment of the file, by `{parts[0]}:{rest}=...` in that one alone"
-        )
-        raise ConfigError(rest, message, place)
     return parts, parse_value(value, place), only if colon else None
 
 
 def _set(settings: dict[str, Any], path: list[str], value: Any, text: str) -> None:
+    """Keys of a section may have dots. A text on the way may be a type, which stands for its group."""
     section: Any = settings
     left = path
-    while len(left) > (taken := _length_of_key(section, left)):
+    while True:
+        taken = next((n for n in range(len(left), 1, -1) if ".".join(left[:n]) in section), 1)
         key, left = ".".join(left[:taken]), left[taken:]
-        inner = section.get(key)
-        if inner is None:
-            inner = section[key] = {}
-        elif isinstance(inner, str) and _may_be_type(path[: len(path) - len(left)]):
-            inner = section[key] = {"type": inner}
-        if not isinstance(inner, dict):
-            above = ".".join(path[: len(path) - len(left)])
-            raise ConfigError(".".join(path), f"{above} is not a mapping", f"--set {text}")
-        section = inner
-    section[".".join(left)] = value
-
-
-def _may_be_type(path: list[str]) -> bool:
-    """Whether the text at a path may be a type alone, which stands for its group; ``True`` in unknown sections."""
-    from rllib_lmgame.algorithms.trust import SECTIONS
-
-    section = next((place for place, name in enumerate(path) if name in SECTIONS), len(path))
-    each = {known.key: known for known in walk(SECTIONS[path[section]])} if section < len(path) else {}
-    option = each.get(".".join(path[section + 1 :]))
-    tagged = option is not None and (option.parts or (option.group is not None and tag_of(option.group) is not None))
-    return len(path) > 2 and (option is None or bool(tagged))
-
-
-def _length_of_key(section: Mapping[str, Any], path: list[str]) -> int:
-    """How many parts of the path are one key of the section: keys may have dots."""
-    return next((n for n in range(len(path), 1, -1) if ".".join(path[:n]) in section), 1)
+        if not left:
+            section[key] = value
+            return
+        above = path[: len(path) - len(left)]
+        if section.get(key) is None:
+            section[key] = {}
+        elif isinstance(section[key], str) and len(above) > 2:
+            section[key] = {"type": section[key]}
+        section = section[key]
+        if not isinstance(section, dict):
+            raise ConfigError(".".join(path), f"{'.'.join(above)} is not a mapping", f"--set {text}")
 
 
 def _record(source: Source, name: str, path: list[str], text: str) -> None:
