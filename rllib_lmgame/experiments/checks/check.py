@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,10 +26,10 @@ from rllib_lmgame.experiments.search.spaces import (
     check_search_space,
     find_search_spaces,
     grid_size,
-    misspelt_space,
     mutated_key,
     mutated_points,
     sample_points,
+    to_tune,
 )
 from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, dotted, make_specs
 from rllib_lmgame.experiments.stock import check_stock_config
@@ -65,7 +64,7 @@ class CheckedExperiment:
 def check_experiment(spec: ExperimentSpec) -> CheckedExperiment:
     """Check all that :func:`check_quickly` leaves. Raises: ConfigError: with the file and line of the wrong value."""
     try:
-        with _blamed(spec):
+        with spec.source.attached():
             return _check(spec)
     except MissingDependencyError as error:
         place = spec.source.locate("callbacks") if str(error).startswith("callbacks") else spec.source.locate("config")
@@ -84,7 +83,7 @@ def check_quickly(specs: Iterable[ExperimentSpec], *, trust: bool = False) -> No
     Raises: ConfigError: with the file and line of the wrong value.
     """
     for spec in specs:
-        with _blamed(spec):
+        with spec.source.attached():
             _check_quickly(spec, trust)
 
 
@@ -124,22 +123,6 @@ def _taken_out(experiments: dict[str, Any], source: Source, error: ConfigError) 
     return False
 
 
-@contextmanager
-def _blamed(spec: ExperimentSpec) -> Iterator[None]:
-    """An error gets its file and line; of a value that looks like a search space it names the likely one."""
-    with spec.source.attached():
-        try:
-            yield
-        except ConfigError as error:
-            raise ConfigError.together(_of_space(spec, each) for each in error.each) from error.__cause__
-
-
-def _of_space(spec: ExperimentSpec, error: ConfigError) -> ConfigError:
-    wrong_type = error.message.startswith(("expected", "must be"))
-    message = misspelt_space(spec.config, error.path.removeprefix("config.")) if wrong_type else None
-    return ConfigError(error.path, message, error.source) if message else error
-
-
 def _known(spec: ExperimentSpec) -> AlgorithmEntry | None:
     """The entry of the algorithm, as far as it is known without following import paths."""
     return entry_of(spec.algorithm_class) if spec.algorithm_class else known_entry(spec.options.run)
@@ -149,8 +132,9 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
     from rllib_lmgame.experiments.results.outcome import load_report
 
     num_trials = grid_size(spec.config) * spec.options.num_samples
-    check_scheduler(spec.options.scheduler, num_trials, spec.checkpoint)
+    check_scheduler(spec.options.scheduler, spec.checkpoint)
     make_searcher(spec)
+    to_tune(spec.config)
     check_callbacks(spec.options.callbacks)
     if spec.options.report is not None:
         load_report(spec.options.report)
