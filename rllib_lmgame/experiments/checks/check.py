@@ -6,14 +6,12 @@ built and validated for every point of a grid and for samples of a random search
 
 from __future__ import annotations
 
-import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
-from rllib_lmgame.base.registry import REPORTS
-from rllib_lmgame.base.schedule import ENV_STEPS, NUMBERS
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.config.algorithms import PREFERENCES, SUPERVISED, AlgorithmEntry, entry_of, known_entry
 from rllib_lmgame.config.run import read
@@ -21,7 +19,6 @@ from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, check_
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_searcher, split_scheduler
 from rllib_lmgame.experiments.search.spaces import (
-    GRID,
     MUTATIONS,
     check_search_space,
     find_search_spaces,
@@ -31,12 +28,11 @@ from rllib_lmgame.experiments.search.spaces import (
     sample_points,
     to_tune,
 )
-from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, dotted, make_specs
+from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, make_specs
 from rllib_lmgame.experiments.stock import check_stock_config
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.telemetry.metrics import OF_TUNE, RESULT_HEADS
 
-MAX_GRID, MAX_TRIALS = 4096, 100_000
 MOST_WRONG_KEYS = 50
 """Of one file, that are named together."""
 UNKNOWN = ("unknown key", "has no effect", "no result has this metric")
@@ -145,7 +141,6 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
     _check_mutations(spec, algorithm)
     if algorithm.own:
         for config in configs:
-            _check_report(spec, config)
             _check_evaluated(spec, config)
     return CheckedExperiment(spec, algorithm, configs, num_trials)
 
@@ -160,13 +155,6 @@ def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None
             build_config(algorithm, point)
     except ConfigError as error:
         raise ConfigError(mutated_key(error.path, mutations), error.message, error.source) from error.__cause__
-
-
-def _check_report(spec: ExperimentSpec, config: Any) -> None:
-    """Refuse a report of this package, which plays, where there is no game."""
-    report = spec.options.report
-    if report is not None and not config.run.plays and REPORTS.is_own(report):
-        raise ConfigError("report", "there is no game to play; set config.env, or leave it out")
 
 
 def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
@@ -219,28 +207,13 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
 
 
 def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
-    options = spec.options
-    nodes = find_search_spaces(spec.config)
-    for node in nodes:
+    for node in find_search_spaces(spec.config):
         check_search_space(node)
-    if grid_size(spec.config) > MAX_GRID:
-        largest = max((n for n in nodes if n.kind == GRID), key=lambda n: len(n.argument))
-        raise ConfigError(
-            dotted(("config", *largest.path)),
-            f"the grid has {grid_size(spec.config):,} points; more than {MAX_GRID:,} are refused",
-        )
-    if grid_size(spec.config) * options.num_samples > MAX_TRIALS:
-        raise ConfigError(
-            "num_samples",
-            f"{options.num_samples:,} times a grid of {grid_size(spec.config):,} points are more than {MAX_TRIALS:,} "
-            "trials",
-        )
     entry = _known(spec)
     if entry is not None:
         _check_stop(spec, entry)
-    _check_storage(options.storage_path)
-    if options.restore is not None:
-        _check_restore(options.restore, trust)
+    if spec.options.restore is not None:
+        _check_restore(spec.options.restore, trust)
     if entry is not None and spec.algorithm_class is None:
         for point in sample_points(spec.config):
             _check_sections(point, entry)
@@ -275,14 +248,10 @@ def _check_stop(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
     for key, metric in _stops(spec):
         if key == "stop_below" and metric in spec.options.stop:
             raise ConfigError(f"{key}.{metric}", "stands below `stop` too; keep one")
-        if entry is not None and metric == ENV_STEPS:
-            raise ConfigError(f"{key}.{metric}", f"did you mean {NUMBERS[metric]!r}?")
         head = metric.split("/")[0]
-        match = None if head in known else nearest(metric, known) or nearest(head, known)
-        if match:
-            raise ConfigError(
-                f"{key}.{metric}", f"no result has this metric; did you mean {metric.replace(head, match, 1)!r}?"
-            )
+        if head not in known and (match := nearest(metric, known) or nearest(head, known)):
+            right = metric.replace(head, match, 1)
+            raise ConfigError(f"{key}.{metric}", f"no result has this metric; did you mean {right!r}?")
     if not any(_stops(spec)) and spec.options.time_budget_s is None and not _ends_itself(spec, entry):
         spec.notices.append("no `stop` and no `time_budget_s`: the run goes on until it is interrupted")
 
@@ -299,17 +268,6 @@ def _stops(spec: ExperimentSpec) -> Iterator[tuple[str, str]]:
     return ((key, metric) for key in STOPS for metric in getattr(spec.options, key))
 
 
-def _check_storage(path: str | None) -> None:
-    if path is None or is_uri(path):
-        return
-    place = expanded(path).absolute()
-    existing = next(p for p in (place, *place.parents) if p.exists())
-    if not existing.is_dir():
-        raise ConfigError("storage_path", f"{existing} is a file, not a directory")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise ConfigError("storage_path", f"{existing} is not writable")
-
-
 def _check_restore(path: str, trust: bool) -> None:
     from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
     from rllib_lmgame.algorithms.checkpoints.unpickling import check_unpickling
@@ -324,11 +282,7 @@ def _check_restore(path: str, trust: bool) -> None:
 
 def _guess_key(message: str, values: Mapping[str, Any]) -> str:
     """The configured key that a message of RLlib's speaks of, for its line."""
-
-    def named(key: str) -> bool:
-        return any(form in message for form in (f"`{key}`", f"'{key}'", f"{key}=", f"{key} "))
-
-    found = [key for key in values if len(key) > 2 and named(key)]
+    found = [key for key in values if len(key) > 2 and re.search(rf"[`']{key}[`']|\b{key}[= ]", message)]
     return f"config.{max(found, key=len)}" if found else "config"
 
 
