@@ -65,7 +65,10 @@ def test_what_is_waited_for():
 def test_it_is_said_every_half_minute(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(callbacks.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(callbacks, "_look", lambda request, keys: "waiting")
+    monkeypatch.setattr(callbacks, "waiting_line", lambda *told: "waiting")
+    monkeypatch.setattr("ray.util.placement_group_table", dict)
+    monkeypatch.setattr("ray.nodes", list)
+    monkeypatch.setattr("ray.available_resources", dict)
     said = io.StringIO()
     callback = WaitingCallback(request(CPU), "", said)
     for now[0], status in (

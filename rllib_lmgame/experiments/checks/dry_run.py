@@ -17,7 +17,6 @@ from rllib_lmgame.algorithms.cluster.footprint import (
     adapters_of,
     engine_numerics,
     machine_mib,
-    sequences_at_once,
 )
 from rllib_lmgame.algorithms.cluster.threads import places_here, thread_words, threads_of
 from rllib_lmgame.algorithms.facts import PolicyFacts
@@ -72,16 +71,18 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
 
 def needs_lines(experiment: CheckedExperiment) -> list[str]:
     """What a trial takes, and what is missing for it."""
-    plural = "s" if experiment.num_trials > 1 else ""
-    return [
+    request, plural = request_of(experiment), "s" if experiment.num_trials > 1 else ""
+    lines = [
         f"# {experiment.spec.name}: {experiment.algorithm.name}, {experiment.num_trials} trial{plural}",
         *dry_run_outside(experiment),
         "# resources of one trial",
-        *[f"#   {line}" for line in request_of(experiment).lines()],
-        *_gpu_warning(experiment),
-        *_thread_lines(experiment),
-        *_memory_lines(experiment),
+        *[f"#   {line}" for line in request.lines()],
     ]
+    if (here := gpus_here() if "GPU" in request.total else 0) < request.total.get("GPU", 0):
+        lines.append(
+            f"#   warning: {asked_by(experiment)}, but this machine has {here} GPU (--ray-address joins others)"
+        )
+    return [*lines, *(_thread_lines(experiment) + _memory_lines(experiment) if experiment.algorithm.own else [])]
 
 
 def _prompt_lines(prompt: str) -> list[str]:
@@ -90,23 +91,8 @@ def _prompt_lines(prompt: str) -> list[str]:
     return ["# first prompt", *(f"#   {line}".rstrip() for line in lines)] if prompt else []
 
 
-def _gpu_warning(experiment: CheckedExperiment) -> list[str]:
-    """A line if this machine has fewer GPUs than a trial asks for."""
-    asked = request_of(experiment).total.get("GPU", 0)
-    if not asked or (here := gpus_here()) >= asked:
-        return []
-    return [
-        (
-            f"#   warning: {asked_by(experiment)}, but this machine has {here} GPU; only a cluster that has them can "
-            "run this (--ray-address)"
-        )
-    ]
-
-
 def _thread_lines(experiment: CheckedExperiment) -> list[str]:
     """How many threads engines and learners have."""
-    if not experiment.algorithm.own:
-        return []
     config, node, usable = experiment.configs[0], own_node(experiment), usable_cores()
     trials, reserved = trials_at_once(experiment, node), request_of(experiment).total.get("CPU", 0)
     cores = cores_of_trial(usable, node["CPU"], reserved, trials)
@@ -166,8 +152,6 @@ def _lists(value: Any) -> Any:
 
 
 def _memory_lines(experiment: CheckedExperiment) -> list[str]:
-    if not experiment.algorithm.own:
-        return []
     config = experiment.configs[0]
     taken = next(footprints_here(experiment, machine_mib()))
     lines = ["# memory at the peak of each process (estimate)"]
@@ -225,44 +209,27 @@ def _cache_lines(config: Any, policy: str, shape: memory.ModelShape) -> list[str
     dtype, cache = engine_numerics(config)
     options, context = config.inference_options, config.language_model_of(policy).context_length
     per_token = memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=options.tensor_parallel_size)
-    if cache is None:
-        if options.engine.reserves_cache:
-            return [
-                f"#     the rest of {options.gpu_memory_utilization:.0%} of each GPU is the engine's key-value cache"
-            ]
-        most = per_token * context * sequences_at_once(config)
-        return [f"#     keys and values of the replies being written take up to {_size(most)} more"] * (most > 0)
-    tokens = int(cache / per_token) if per_token else None
-    return (
-        [f"#     the key-value cache holds {tokens:,} tokens, {tokens // context} sequences of {context}"]
-        if tokens is not None
-        else []
-    )
+    if cache is None or not per_token:
+        return []
+    tokens = int(cache / per_token)
+    return [f"#     the key-value cache holds {tokens:,} tokens, {tokens // context} sequences of {context}"]
 
 
 def _host_lines(taken: Footprint) -> list[str]:
-    here = machine_mib()
-    known = all(shape is not None and shape.layers for shape in taken.policies.values())
+    here, least = machine_mib(), ""
+    if not all(shape is not None and shape.layers for shape in taken.policies.values()):
+        least = "at least "
     verdict = "fits this machine's" if taken.on_host <= USABLE * here else "more than fits this machine's"
-    stored = (
-        f" (with {_size(taken.object_store)} of weights in the object store and {_size(memory.RAY_MIB)} of Ray's)"
-        if taken.object_store
-        else ""
-    )
-    return [
-        f"#   host memory in all {'' if known else 'at least '}{_size(taken.on_host)}{stored}: {verdict} {_size(here)}",
-        *([f"#   /dev/shm in all up to {_size(taken.shared_memory)}"] if taken.shared_memory else []),
-    ]
+    store = f" (with {_size(taken.object_store)} of weights in the object store)" * bool(taken.object_store)
+    lines = [f"#   host memory in all {least}{_size(taken.on_host)}{store}: {verdict} {_size(here)}"]
+    return lines + [f"#   /dev/shm in all up to {_size(taken.shared_memory)}"] * bool(taken.shared_memory)
 
 
 def _line(processes: Processes) -> str:
-    unknown = not processes.parts.get("activations", 1.0)
     detail = ", ".join(f"{part} {_size(value) if value else 'not known'}" for part, value in processes.parts.items())
-    total = f"{'at least ' if unknown else ''}{_size(processes.each)} each"
-    where = " of a GPU" if processes.gpus else ""
-    return f"#     {processes.name} x {processes.count}: {total}{where}" + (
-        f" ({detail}, process {_size(processes.process)})" if detail else ""
-    )
+    least, where = "" if processes.parts.get("activations", 1.0) else "at least ", " of a GPU" * bool(processes.gpus)
+    more = f" ({detail}, process {_size(processes.process)})" if detail else ""
+    return f"#     {processes.name} x {processes.count}: {least}{_size(processes.each)} each{where}{more}"
 
 
 def _size(mib: float) -> str:
