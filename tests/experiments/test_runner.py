@@ -348,5 +348,7 @@ def test_where_the_metrics_are_is_told_of_nodes_that_show_them():
         {"Alive": False, "NodeManagerAddress": "10.0.0.2", "MetricsExportPort": 8080},
         {"Alive": True, "NodeManagerAddress": "10.0.0.3", "MetricsExportPort": -1},
     ]
-    assert cluster.metrics_line(nodes) == "Metrics for Prometheus: http://10.0.0.1:8080/metrics"
-    assert cluster.metrics_line(nodes[1:]) == ""
+    first, second = cluster.dashboard_lines("a:1", nodes)
+    assert first.startswith("Ray dashboard: http://a:1")
+    assert second == "Metrics for Prometheus: http://10.0.0.1:8080/metrics"
+    assert len(cluster.dashboard_lines(None, nodes[1:])) == 1
