@@ -48,7 +48,7 @@ def test_hidden_gpus_are_left_alone(variable: str | None, ids: str) -> None:
         ("push-nccl", cards(80, 8), "needs 20 GB on each card; here: 8"),
         ("sleep", cards(80, 8), ""),
         ("adapters", cards(80), "needs peft, not installed"),
-        ("attention", cards(80), ""),
+        ("sdpa", cards(80), ""),
     ],
 )
 def test_what_cannot_run_here_says_why(name: str, here: Here, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,21 +101,21 @@ BAD = json.dumps({"error": "", "measured": [Measured("gap", float("nan"), "nats"
 def test_each_check_costs_only_itself(
     fates: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    fates |= {"attention": (GOOD, ""), "training": (BAD, ""), "zero3": (GOOD[:9], "was ended by SIGKILL")}
+    fates |= {"sdpa": (GOOD, ""), "training": (BAD, ""), "zero3": (GOOD[:9], "was ended by SIGKILL")}
     fates["adapters"] = ('{"error": "OSError: full\\nand more", "measured": []}', "ended with 1")
     out = tmp_path / "report.json"
     assert main(["doctor", "--gpu", "--out", str(out)]) == 1
     text = capsys.readouterr().out
     report = json.loads(out.read_text())
     states = {each["check"]: (each["state"], each["why"]) for each in report["checks"]}
-    assert states["attention"] == ("passed", "") and states["training"] == ("failed", "out of bounds: gap")
+    assert states["sdpa"] == ("passed", "") and states["training"] == ("failed", "out of bounds: gap")
     assert states["zero3"] == ("failed", "was ended by SIGKILL")
     assert states["adapters"] == ("failed", "OSError: full\nand more")
     assert states["sleep"] == ("skipped", "needs a GPU; there is no GPU here")
     assert list(states) == list(CHECK) and report["form"] == "cpu" and report["machine"]
     assert max(len(each["log"]) for each in report["checks"]) == running.LOG_TAIL
     assert "\x1b" not in text and "no number nats       NOT at most 0.0001" in text
-    assert "1 passed, 3 failed, 5 skipped" in text and text.endswith("nothing of this ran on a GPU\n")
+    assert "1 passed, 3 failed, 4 skipped" in text and text.endswith("nothing of this ran on a GPU\n")
     assert main(["doctor", "--gpu", "--out", str(out)]) == 2
     assert "exists" in capsys.readouterr().err
 
@@ -123,11 +123,11 @@ def test_each_check_costs_only_itself(
 def test_json_alone_is_printed_and_chosen_checks_alone_run(
     fates: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fates["attention"] = (GOOD, "")
-    assert main(["doctor", "--gpu", "--json", "--checks", "push-ipc", "attention"]) == 0
+    fates["sdpa"] = (GOOD, "")
+    assert main(["doctor", "--gpu", "--json", "--checks", "push-ipc", "sdpa"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert [(each["check"], each["state"]) for each in report["checks"]] == [
-        ("attention", "passed"),
+        ("sdpa", "passed"),
         ("push-ipc", "skipped"),
     ]
 
@@ -146,16 +146,6 @@ def test_wrong_flags_are_refused(line: str, words: str, capsys: pytest.CaptureFi
     assert words in capsys.readouterr().err
 
 
-def test_attention_agrees_here_and_a_wrong_kernel_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rllib_lmgame.policies.model import attention
-
-    found = CHECK["attention"].run(setting_of(tmp_path))
-    assert len(found) == 6 and all(each.ok for each in found)
-    plain = attention._sdpa
-    monkeypatch.setattr(attention, "_sdpa", lambda *args, **kwargs: plain(*args, **kwargs) * 1.01)
-    assert not CHECK["attention"].run(setting_of(tmp_path))[0].ok
-
-
 @pytest.mark.parametrize("gpus", [0, 3])
 def test_files_of_runs_pass_the_checks_of_all_files(gpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files: list[dict[str, Any]] = []
@@ -166,7 +156,7 @@ def test_files_of_runs_pass_the_checks_of_all_files(gpus: int, tmp_path: Path, m
         raise RuntimeError("far enough")
 
     monkeypatch.setattr(checks.subprocess, "run", run)
-    trained = [check for check in CHECKS if check.card_gib == 20 and (gpus or check.on_cpu)]
+    trained = [check for check in CHECKS if (gpus or check.on_cpu)]
     for check in trained:
         with pytest.raises(RuntimeError, match="far enough"):
             check.run(setting_of(tmp_path, gpus))

@@ -10,14 +10,11 @@ import json
 import math
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 TINY = {"hidden_size": 64, "num_layers": 2, "num_heads": 2, "intermediate_size": 128}
 LARGER = {"hidden_size": 896, "num_layers": 24, "num_heads": 14, "num_kv_heads": 2, "intermediate_size": 4864}
@@ -40,11 +37,6 @@ class Setting:
     directory: Path
 
     @property
-    def dtype(self) -> str:
-        """Of engines and passes."""
-        return "bfloat16" if self.gpus else "float32"
-
-    @property
     def gap(self) -> float:
         """What sampler and learner may differ by, in nats per token on average: rounding, and nothing more.
 
@@ -58,15 +50,6 @@ class Setting:
         if self.model is not None:
             return {"model": self.model}
         return {"model": "tiny", "tiny": LARGER if self.gpus else TINY}
-
-    def model_directory(self) -> str:
-        """The model's directory; one with random weights is made."""
-        from rllib_lmgame.policies.model.files import model_directory
-        from rllib_lmgame.policies.model.tiny import build_tiny_model
-
-        if self.model is not None:
-            return model_directory(self.model, "--model")
-        return str(build_tiny_model(self.directory / "model", ["up down left right"], self.language_model["tiny"]))
 
 
 @dataclass(frozen=True)
@@ -92,74 +75,6 @@ class Measured:
         ends = [f"at {most} {end:g}" for most, end in (("least", self.low), ("most", self.high)) if end is not None]
         value = self.value if math.isfinite(self.value) else None
         return {**asdict(self), "value": value, "bounds": " and ".join(ends), "ok": self.ok}
-
-
-def _module(directory: str, gpu: bool, **options: Any) -> Any:
-    from rllib_lmgame.base.group import build
-    from rllib_lmgame.policies.model.network import PolicyNetwork
-    from rllib_lmgame.policies.options import LanguageModelOptions
-
-    language_model = build(LanguageModelOptions, options | {"context_length": 1024}, "language_model")
-    module = PolicyNetwork(language_model, directory, on_gpu=gpu, critic=False)
-    return module.to("cuda") if gpu else module
-
-
-def _rows(directory: str) -> Any:
-    """Rows of random ids as an update has them: four of a group have one prompt, and all three prompts begin alike."""
-    from transformers import AutoConfig
-
-    from rllib_lmgame.learners.data.batching import TokenBatch
-    from rllib_lmgame.rollouts.records import Trajectory, Turn
-
-    rng, most = np.random.default_rng(0), int(AutoConfig.from_pretrained(directory).get_text_config().vocab_size)
-    rules = rng.integers(3, most, 80)
-    prompts = [np.concatenate([rules, rng.integers(3, most, 80 + 8 * n)]).astype(np.int32) for n in range(3)]
-    trajectories = []
-    for number in range(12):
-        reply = rng.integers(3, most, 48 + number).astype(np.int32)
-        logprobs = np.zeros(len(reply), np.float32)
-        turn = Turn(prompts[number // 4], reply, logprobs, reward=0.0, policy_version=0, new_row=True)
-        trajectories.append(Trajectory([turn], terminated=True))
-    return TokenBatch.from_trajectories(trajectories, max_row_tokens=1024)
-
-
-def attention(setting: Setting, kernel: str) -> list[Measured]:
-    """Log-probabilities and gradients of packed rows and of shared prompts, against exact attention in float32."""
-    directory, gpu = setting.model_directory(), setting.gpus > 0
-    batch = _rows(directory)
-    exact = _pass(_module(directory, gpu, attn_implementation="eager", dtype="float32"), batch, None)
-    module = _module(directory, gpu, attn_implementation=kernel, dtype=setting.dtype)
-    found = []
-    for how, repeat_cost in (("packed rows", None), ("shared prompts", 0.0)):
-        logprobs, gradient, seconds = _pass(module, batch, repeat_cost)
-        away = float((gradient - exact[1]).norm() / exact[1].norm())
-        found += [
-            Measured(f"{how}: log-probability", float(np.abs(logprobs - exact[0]).mean()), "nats", high=setting.gap),
-            Measured(f"{how}: gradient", away, "relative", high=0.2 if gpu else 1e-3),
-            Measured(f"{how}: forward and backward", batch.num_tokens / seconds, "tokens/s"),
-        ]
-    return found
-
-
-def _pass(module: Any, batch: Any, repeat_cost: float | None) -> tuple[np.ndarray, Any, float]:
-    """Log-probabilities float ``[A]``, the gradient of their mean as one float32 vector, and the seconds of a second
-    pass, forward and backward alone.
-    """
-    import torch
-
-    device = next(module.parameters()).device
-    for _ in range(2):
-        module.zero_grad()
-        logprobs, began = np.zeros(batch.num_actions, np.float32), time.perf_counter()
-        for pack in batch.microbatches(10**6, repeat_cost=repeat_cost):
-            out = module(pack.to_torch(device))["logprobs"].float()
-            (out.sum() / batch.num_actions).backward()
-            logprobs[pack.token_slot] = out.detach().cpu().numpy()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        seconds = time.perf_counter() - began
-        gradient = torch.cat([p.grad.float().flatten().cpu() for p in module.parameters() if p.grad is not None])
-    return logprobs, gradient, seconds
 
 
 def train(setting: Setting, **changes: Any) -> list[Measured]:
@@ -260,28 +175,17 @@ class Check:
     packages: tuple[str, ...] = ("vllm",)
 
 
-_ROWS = "packed rows, shared prompts"
 _WHOLE = {"num_gpus_per_engine": 1, "gpu_memory_utilization": 0.6}
 _SPLIT = {"num_gpus_per_engine": 2, "gpu_memory_utilization": 0.6, "tensor_parallel_size": 2}
 _LORA = {"language_model": {"lora": {"r": 16, "alpha": 32}}, "inference": {"adapters": True}}
 _LORA |= {"run": "LMGameGRPO", "lr": 5e-3, "text_rollouts": {"group_size": 8}}
 CHECKS = (
-    Check(
-        "attention",
-        partial(attention, kernel="sdpa"),
-        f"SDPA in bfloat16 against float32: {_ROWS}",
-        f"SDPA against attention that is written out: {_ROWS}",
-        card_gib=12.0,
-        packages=(),
-    ),
-    Check(
-        "flash",
-        partial(attention, kernel="auto"),
-        f"a variable-length kernel in bfloat16 against float32: {_ROWS}",
-        card_gib=12.0,
-        packages=(),
-    ),
     Check("training", train, "PPO, weights through the object store: gap and speeds", "PPO: gap and speeds"),
+    Check(
+        "sdpa",
+        partial(train, language_model={"attn_implementation": "sdpa"}, text_rollouts={"group_size": 4}),
+        *["PPO, the learner's attention by SDPA, with shared prompts"] * 2,
+    ),
     Check("push-ipc", engines(weight_transport="ipc"), "PPO, weights by CUDA IPC, on one card"),
     Check("push-nccl", engines(weight_transport="nccl", **_WHOLE), "PPO, weights by NCCL, from card to card", gpus=2),
     Check("sleep", engines(sleep_during_update=True), "PPO, an engine that sleeps while the learner trains"),
