@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,21 +78,16 @@ def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -
     """
     _check_started(checked, options)
     with ExitStack() as held:
-        for experiment in checked:
+        for directory in [experiment_directory(experiment.spec) for experiment in checked]:
+            taken = f"a run of {Path(directory).name!r} is already writing to {directory}"
+            hint = "give this run another name (--experiment-name), or end that one and go on from it with --resume"
             try:
-                held.enter_context(_locked(experiment_directory(experiment.spec)))
+                held.enter_context(locked(directory, "", taken, hint))
             except OSError as error:
-                reason = f"{experiment_directory(experiment.spec)} cannot be written: {error.strerror}"
+                reason = f"{directory} cannot be written: {error.strerror}"
                 raise ConfigError("storage_path", f"{reason}; name another place with --storage-path") from None
         check_resumed(checked, options)
         return _run_all(checked, options)
-
-
-def _locked(directory: str) -> AbstractContextManager[None]:
-    """One run at a time in the directory of an experiment."""
-    taken = f"a run of {Path(directory).name!r} is already writing to {directory}"
-    hint = "give this run another name (--experiment-name), or end that one and go on from it with --resume"
-    return locked(directory, "", taken, hint)
 
 
 def check_resumed(checked: Sequence[CheckedExperiment], options: RunOptions) -> None:
@@ -133,15 +128,12 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
             print(f"Once that is mended, go on with {resume_command()}", file=sys.stderr)
             return EXIT_FAILED
         for experiment in checked:
-            own_trials = [s for s in summaries if s.experiment == experiment.spec.name]
-            _report(experiment, own_trials)
-            if experiment.spec.name in best:
+            _report(experiment, [s for s in summaries if s.experiment == experiment.spec.name])
+            if (found := best.get(experiment.spec.name)) is not None:
                 own = experiment.algorithm.own
                 plays = not own or experiment.configs[0].run.plays
-                found = best[experiment.spec.name]
                 stopped = reached(stopping_criteria(experiment.spec.options), found.last_result)
-                lines = next_commands(found, own=own, plays=plays, stopped=stopped)
-                print("", *lines, sep="\n", flush=True)
+                print("", *next_commands(found, own=own, plays=plays, stopped=stopped), sep="\n", flush=True)
         print(f"{time.monotonic() - options.started:.0f} s in all", flush=True)
         return EXIT_OK
 
@@ -169,14 +161,14 @@ def _tell(checked: Sequence[CheckedExperiment], summaries: Sequence[TrialSummary
     """Print what came out; the best trial of each experiment that has any."""
     print_summary(summaries)
     best = {}
-    for name, spec in ((experiment.spec.name, experiment.spec) for experiment in checked):
-        own = [summary for summary in summaries if summary.experiment == name]
+    for spec in [experiment.spec for experiment in checked]:
+        own = [summary for summary in summaries if summary.experiment == spec.name]
         first = print_ranking(spec, own)
         if len(own) > 1 and not is_uri(own[0].path):
-            directory = Path(experiment_directory(spec))
-            print_comparison(directory, [Path(summary.path) for summary in own if summary.last_result])
+            measured = [Path(summary.path) for summary in own if summary.last_result]
+            print_comparison(Path(experiment_directory(spec)), measured)
         if first is not None:
-            best[name] = first
+            best[spec.name] = first
     return best
 
 
@@ -221,24 +213,17 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
 
 
 def _resumption(experiment: CheckedExperiment) -> Resumption:
-    options, directory = experiment.spec.options, experiment_directory(experiment.spec)
-    if experiment.algorithm.own and not is_uri(
-        directory
-    ):  # The driver sees checkpoints, and can say if they are whole.
-        return Resumption(options, adopt_newest, lambda: ways_on(Path(directory), _restart(experiment)))
-    return Resumption(options)
+    spec, directory = experiment.spec, experiment_directory(experiment.spec)
+    if not experiment.algorithm.own or is_uri(directory):  # The driver does not see if checkpoints are whole.
+        return Resumption(spec.options)
+    anew = f"rllib train file {spec.source.name} --experiment-name {spec.name}-2 {TRUST_FLAG} --restore"
+    return Resumption(spec.options, adopt_newest, lambda: ways_on(Path(directory), anew))
 
 
 def _is_started(experiment: CheckedExperiment) -> bool:
     """Whether an experiment has a state to go on from; always said of remote storage, where Tune looks itself."""
     directory = experiment_directory(experiment.spec)
     return is_uri(directory) or is_started(Path(directory))
-
-
-def _restart(experiment: CheckedExperiment) -> str:
-    """Start of a command that begins a new experiment from a checkpoint."""
-    name = f"{experiment.spec.name}-2"
-    return f"rllib train file {experiment.spec.source.name} --experiment-name {name} {TRUST_FLAG} --restore"
 
 
 def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[Any]:
@@ -287,14 +272,16 @@ def with_paths_of_here(config: Mapping[str, Any], entry: AlgorithmEntry | None) 
     for section in entry.groups.keys() & config.keys():
         whole[section] = with_absolute_paths(entry.groups[section], config[section])
     if isinstance(policies := config.get("policies"), Mapping):
-        whole["policies"] = {name: _policy(options) for name, options in policies.items()}
+        groups = {"language_model": LanguageModelOptions}
+        whole["policies"] = {name: _with_groups(options, groups) for name, options in policies.items()}
     return _with_games(whole)
 
 
-def _policy(options: Any) -> Any:
-    if not isinstance(options, Mapping) or "language_model" not in options:
-        return options
-    return {**options, "language_model": with_absolute_paths(LanguageModelOptions, options["language_model"])}
+def _with_groups(settings: Any, groups: Mapping[str, Any]) -> Any:
+    if not isinstance(settings, Mapping):
+        return settings
+    own = {key: with_absolute_paths(group, settings[key]) for key, group in groups.items() if key in settings}
+    return {**settings, **own}
 
 
 def _with_games(settings: Any) -> Any:
@@ -303,9 +290,8 @@ def _with_games(settings: Any) -> Any:
         return settings
     whole = dict(settings)
     for name in _texts(settings.get("env")):
-        group = options_of(name)
-        if group is not None and "env_config" in whole:
-            whole["env_config"] = with_absolute_paths(group, whole["env_config"])
+        if (group := options_of(name)) is not None:
+            whole = _with_groups(whole, {"env_config": group})
     if isinstance(games := settings.get("games"), list | tuple):
         whole["games"] = [_with_games(game) for game in games]
     if "evaluation_config" in settings:
