@@ -63,7 +63,6 @@ from rllib_lmgame.experiments.run.resume import (
 )
 from rllib_lmgame.experiments.search.schedulers import make_scheduler, make_searcher
 from rllib_lmgame.experiments.search.spaces import to_tune
-from rllib_lmgame.experiments.spec import stopping_criteria
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.telemetry.trial_names import settings_name, trial_settings
 
@@ -132,7 +131,7 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
             if (found := best.get(experiment.spec.name)) is not None:
                 own = experiment.algorithm.own
                 plays = not own or experiment.configs[0].run.plays
-                stopped = reached(stopping_criteria(experiment.spec.options), found.last_result)
+                stopped = reached(experiment.spec.options.stop, found.last_result)
                 print("", *next_commands(found, own=own, plays=plays, stopped=stopped), sep="\n", flush=True)
         print(f"{time.monotonic() - options.started:.0f} s in all", flush=True)
         return EXIT_OK
@@ -192,7 +191,7 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
         config=to_tune(with_paths_of_here(spec.config, experiment.algorithm.entry)),
         storage_path=settings.storage_path and absolute(settings.storage_path),
         resume_config=resumption and tune.ResumeConfig(unfinished=every, errored=every),
-        stop=stopping_criteria(settings),
+        stop=settings.stop,
         num_samples=settings.num_samples,
         time_budget_s=settings.time_budget_s,
         scheduler=make_scheduler(settings.scheduler, wrap=lambda cls: watched(cls, resumption and resumption.take)),

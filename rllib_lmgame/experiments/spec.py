@@ -137,11 +137,6 @@ class ExperimentOptions(Group):
     env: str | None = option(None, "Environment; moved into `config.env`.")
     config: dict[str, Any] = option({}, "The algorithm's configuration; any value may be a search space.")
     stop: dict[str, float] = option({}, "Metric -> value; the trial ends when one is at least its value.", le=1e15)
-    stop_below: dict[str, float] = option(
-        {},
-        "Metric -> value; the trial ends when one has fallen to its value (`evaluation/exploitability: 0.03`).",
-        le=1e15,
-    )
     checkpoint_config: dict[str, Any] = option({}, "What checkpoints are kept.", holds=Holds(CheckpointOptions))
     num_samples: int = option(
         1, "Times the search space is drawn from (grids are gone through each time).", ge=1, le=100_000
@@ -169,9 +164,7 @@ class ExperimentOptions(Group):
 MAX_NAME = 200
 """Bytes of an experiment's name; file systems take 255, and later runs add a number."""
 
-STOPS = ("stop", "stop_below")
-"""Settings that end trials."""
-MAPPINGS = ("config", *STOPS, "checkpoint_config", "search")
+MAPPINGS = ("config", "stop", "checkpoint_config", "search")
 """Settings that are mappings; null is an empty one."""
 
 
@@ -269,9 +262,11 @@ def _plain(settings: Mapping[str, Any], source: Source) -> dict[str, Any]:
     for key in MAPPINGS:
         value = plain.get(key, ...)
         if value is None or isinstance(value, Mapping):
-            plain[key] = _flatten(value or {}) if key in STOPS else dict(value or {})
-            for metric in plain[key] if key in STOPS else ():
-                _move_place(source, f"{key}.{metric.replace('/', '.')}", f"{key}.{metric}")
+            plain[key] = dict(value or {})
+    if isinstance(plain["stop"], Mapping):
+        plain["stop"] = _flatten(plain["stop"])
+        for metric in plain["stop"]:
+            _move_place(source, f"stop.{metric.replace('/', '.')}", f"stop.{metric}")
     return plain
 
 
@@ -296,27 +291,3 @@ def _move_env(options: ExperimentOptions, source: Source) -> ExperimentOptions:
         raise ConfigError("config.env", f"is not the experiment's `env`, {options.env!r}; keep one")
     _move_place(source, "env", "config.env")
     return options.model_copy(update={"config": {**options.config, "env": options.env}, "env": None})
-
-
-class AtMost:
-    """A number that a metric reaches from above.
-
-    Tune ends a trial once ``result[metric] >= number``; Python asks this object instead, with the sides swapped.
-    """
-
-    __array_ufunc__ = None
-    """NumPy's numbers leave the comparison to this class too."""
-
-    def __init__(self, number: float) -> None:
-        self.number = number
-
-    def __le__(self, result: Any) -> bool:
-        return bool(result <= self.number)
-
-    def __repr__(self) -> str:
-        return f"at most {self.number:g}"
-
-
-def stopping_criteria(options: ExperimentOptions) -> dict[str, Any]:
-    """``stop`` and ``stop_below`` in one mapping for Tune: metric -> what ends a trial once the metric is no less."""
-    return {**options.stop, **{metric: AtMost(number) for metric, number in options.stop_below.items()}}

@@ -7,7 +7,7 @@ built and validated for every point of a grid and for samples of a random search
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,7 @@ from rllib_lmgame.experiments.search.spaces import (
     sample_points,
     to_tune,
 )
-from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, make_specs
+from rllib_lmgame.experiments.spec import ExperimentSpec, Source, make_specs
 from rllib_lmgame.experiments.stock import check_stock_config
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.telemetry.metrics import OF_TUNE, RESULT_HEADS
@@ -170,7 +170,7 @@ def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
 def named_metrics(spec: ExperimentSpec) -> dict[str, str]:
     """Key -> the metric that it names."""
     kept, metric = spec.checkpoint.checkpoint_score_attribute, split_scheduler(spec.options.scheduler)[1].get("metric")
-    named = {f"{stop}.{metric}": metric for stop, metric in _stops(spec)} | {
+    named = {f"stop.{metric}": metric for metric in spec.options.stop} | {
         "scheduler.metric": metric,
         "checkpoint_config.checkpoint_score_attribute": kept,
         "config.evaluation_config.best": (spec.config.get("evaluation_config") or {}).get("best"),
@@ -245,14 +245,12 @@ def _check_model(options: LanguageModelOptions, written: Collection[str], key: s
 
 def _check_stop(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
     known = (*RESULT_HEADS, *OF_TUNE, *(entry.metrics if entry else ()))
-    for key, metric in _stops(spec):
-        if key == "stop_below" and metric in spec.options.stop:
-            raise ConfigError(f"{key}.{metric}", "stands below `stop` too; keep one")
+    for metric in spec.options.stop:
         head = metric.split("/")[0]
         if head not in known and (match := nearest(metric, known) or nearest(head, known)):
             right = metric.replace(head, match, 1)
-            raise ConfigError(f"{key}.{metric}", f"no result has this metric; did you mean {right!r}?")
-    if not any(_stops(spec)) and spec.options.time_budget_s is None and not _ends_itself(spec, entry):
+            raise ConfigError(f"stop.{metric}", f"no result has this metric; did you mean {right!r}?")
+    if not spec.options.stop and spec.options.time_budget_s is None and not _ends_itself(spec, entry):
         spec.notices.append("no `stop` and no `time_budget_s`: the run goes on until it is interrupted")
 
 
@@ -261,11 +259,6 @@ def _ends_itself(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> bool:
     learned_by = None if entry is None else entry.learned_by
     pairs = spec.config.get(PREFERENCES)
     return learned_by == SUPERVISED or (learned_by == PREFERENCES and bool((pairs or {}).get("epochs")))
-
-
-def _stops(spec: ExperimentSpec) -> Iterator[tuple[str, str]]:
-    """What ends a trial: the setting and the metric."""
-    return ((key, metric) for key in STOPS for metric in getattr(spec.options, key))
 
 
 def _check_restore(path: str, trust: bool) -> None:

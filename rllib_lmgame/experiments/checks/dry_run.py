@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rllib_lmgame.algorithms.cluster import memory
-from rllib_lmgame.algorithms.cluster.engines import engine_bundles
 from rllib_lmgame.algorithms.cluster.footprint import (
     ENGINE,
     USABLE,
@@ -18,10 +16,8 @@ from rllib_lmgame.algorithms.cluster.footprint import (
     engine_numerics,
     machine_mib,
 )
-from rllib_lmgame.algorithms.cluster.threads import places_here, thread_words, threads_of
 from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.base.group import as_mapping
-from rllib_lmgame.base.threads import cores_of_trial, usable_cores
 from rllib_lmgame.config.rllib import FIELDS
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.outside import dry_run_outside
@@ -30,16 +26,12 @@ from rllib_lmgame.experiments.checks.resources import (
     footprints_here,
     gpu_lines,
     gpus_here,
-    own_node,
     request_of,
-    trials_at_once,
 )
 from rllib_lmgame.experiments.files.reading import dump_text
 from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.spaces import find_search_spaces
-from rllib_lmgame.experiments.spec import STOPS, dotted
-from rllib_lmgame.policies.model.files import local_config, model_directory
-from rllib_lmgame.policies.options import TINY_MODEL
+from rllib_lmgame.experiments.spec import dotted
 
 
 def print_dry_run(checked: Sequence[CheckedExperiment]) -> None:
@@ -57,7 +49,7 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
         *_prompt_lines(experiment.first_prompt),
         *_yaml(
             {
-                **{key: _whole(criteria) for key in STOPS if (criteria := getattr(spec.options, key)) or key == "stop"},
+                "stop": {key: int(n) if float(n).is_integer() else n for key, n in spec.options.stop.items()},
                 "checkpoint_config": as_mapping(spec.checkpoint),
                 "results": experiment_directory(spec),
             }
@@ -82,23 +74,13 @@ def needs_lines(experiment: CheckedExperiment) -> list[str]:
         lines.append(
             f"#   warning: {asked_by(experiment)}, but this machine has {here} GPU (--ray-address joins others)"
         )
-    return [*lines, *(_thread_lines(experiment) + _memory_lines(experiment) if experiment.algorithm.own else [])]
+    return [*lines, *(_memory_lines(experiment) if experiment.algorithm.own else [])]
 
 
 def _prompt_lines(prompt: str) -> list[str]:
     """The first prompt, as text that says nothing to a terminal."""
     lines = ["".join(mark if mark.isprintable() else " " for mark in line) for line in prompt.splitlines()]
     return ["# first prompt", *(f"#   {line}".rstrip() for line in lines)] if prompt else []
-
-
-def _thread_lines(experiment: CheckedExperiment) -> list[str]:
-    """How many threads engines and learners have."""
-    config, node, usable = experiment.configs[0], own_node(experiment), usable_cores()
-    trials, reserved = trials_at_once(experiment, node), request_of(experiment).total.get("CPU", 0)
-    cores = cores_of_trial(usable, node["CPU"], reserved, trials)
-    places = places_here(config, len(engine_bundles(config)), cores, os.environ)
-    words = ", ".join(thread_words(*threads_of(config, places)))
-    return [f"#   {words}; this machine has {usable} cores"] if words else []
 
 
 def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
@@ -124,11 +106,6 @@ def _evaluation(config: Any) -> dict[str, Any]:
         "games": [game.as_mapping() for game in config.games_for_evaluation()],
         **({"measures": config.evaluation_options.measures} if config.evaluation_options.measures else {}),
     }
-
-
-def _whole(numbers: Mapping[str, float]) -> dict[str, float]:
-    """Whole numbers without a decimal point."""
-    return {key: int(value) if float(value).is_integer() else value for key, value in numbers.items()}
 
 
 def _simple(value: Any) -> bool:
@@ -167,24 +144,9 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
             lines.append(f"#   {policy}: {count} parameters{beside} (from {shape.origin})")
             if config.run.is_trained(policy) and shape.layers:
                 lines.append(f"#     micro-batches of {_microbatch(config, policy, taken)}")
-                lines += layout_lines(config, policy)
             if any(processes.name.startswith(ENGINE) for processes in taken.processes):
                 lines += _cache_lines(config, policy, shape)
     return [*lines, *map(_line, taken.processes), *_host_lines(taken), *gpu_lines(config, taken)]
-
-
-def layout_lines(config: Any, policy: str) -> list[str]:
-    """Why rows of a policy's model cannot be packed, if so."""
-    options = config.language_model_of(policy)
-    local = None if options.model == TINY_MODEL else local_config(model_directory(options.model))
-    if local is None:
-        return []
-    from rllib_lmgame.policies.model.batch_layout import Layout
-    from rllib_lmgame.policies.model.packing_support import packing_of
-
-    packing = packing_of(local)
-    packed = packing.layout is Layout.PACKED
-    return [] if packed else [f"#     {packing.layout.value}, which is slower: not packed: {packing.reason}"]
 
 
 def _microbatch(config: Any, policy: str, taken: Footprint) -> str:

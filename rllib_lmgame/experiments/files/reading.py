@@ -19,7 +19,7 @@ import yaml.reader
 from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.base.text import shown
-from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, dotted, make_spec, make_specs
+from rllib_lmgame.experiments.spec import ExperimentSpec, Source, dotted, make_spec, make_specs
 
 MAX_BYTES = 1_000_000
 """Of an experiment file."""
@@ -340,7 +340,7 @@ def _read_python(path: str, overrides: Iterable[str]) -> ExperimentSpec:
         values = dict(config)
     else:
         raise ConfigError("config", f"expected an AlgorithmConfig or a dict, got {type(config).__name__}", path)
-    settings: dict[str, Any] = {"config": values, **{key: names.get(key) or {} for key in STOPS}}
+    settings: dict[str, Any] = {"config": values, "stop": names.get("stop") or {}}
     settings.update({key: names[key] for key in _OPTIONAL_NAMES if key in names})
     if algorithm is not None:
         settings["run"] = algorithm.__name__

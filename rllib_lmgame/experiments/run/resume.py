@@ -29,10 +29,10 @@ from rllib_lmgame.base.lock import is_running
 from rllib_lmgame.base.storage import is_uri
 from rllib_lmgame.experiments.results.files import ITERATION, RESULT_FILE, json_lines
 from rllib_lmgame.experiments.results.outcome import experiment_directory
-from rllib_lmgame.experiments.spec import STOPS, ExperimentOptions, ExperimentSpec, dotted, stopping_criteria
+from rllib_lmgame.experiments.spec import ExperimentOptions, ExperimentSpec, dotted
 
 SETTINGS_FILE = "settings.json"
-_MAY_CHANGE = {*STOPS, "max_failures", "callbacks", "report", "storage_path"}
+_MAY_CHANGE = {"stop", "max_failures", "callbacks", "report", "storage_path"}
 
 
 def save_settings(spec: ExperimentSpec) -> None:
@@ -92,7 +92,7 @@ class Resumption(Callback):
     def take(self, trial: Any) -> None:
         """A trial that was saved."""
         self._trials += 1
-        criteria, last = stopping_criteria(self._options), trial.last_result
+        criteria, last = self._options.stop, trial.last_result
         ended = trial.status == "TERMINATED" and reached(trial.stopping_criterion, last)
         if ended and not reached(criteria, last):
             trial.set_status("PENDING")
