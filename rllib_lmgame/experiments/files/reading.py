@@ -7,6 +7,7 @@ keys, no tags that construct objects. The line of every key is kept.
 from __future__ import annotations
 
 import copy
+import json
 import re
 import runpy
 from collections.abc import Iterable, Mapping
@@ -26,11 +27,6 @@ MAX_BYTES = 1_000_000
 MAX_EXPANDED = 4_000_000
 """Of all values and the names of their keys, once aliases stand for what they name."""
 _TAG = "tag:yaml.org,2002:"
-_PLAIN_TAGS: dict[type[yaml.Node], set[str]] = {
-    yaml.ScalarNode: {_TAG + t for t in ("str", "int", "float", "bool", "null", "merge")},
-    yaml.MappingNode: {_TAG + "map"},
-    yaml.SequenceNode: {_TAG + "seq"},
-}
 _INT = r"[-+]?(0o[0-7]+|0x[0-9a-fA-F]+|[0-9][0-9_]*)"
 _FLOAT = r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 
@@ -38,7 +34,29 @@ Path_ = tuple[str | int, ...]
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's parser with the scalar rules of YAML 1.2."""
+    """PyYAML's with the scalar rules of YAML 1.2, plain data only, and keys that are text."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
+        self.flatten_mapping(node)
+        return {_key(key): self.construct_object(value, deep=True) for key, value in node.value}
+
+    def construct_text(self, node: yaml.ScalarNode) -> str:
+        """Escaped halves of a character (``"\\ud83d\\ude00"``, as JSON writes it) are put together."""
+        text = self.construct_scalar(node)
+        return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
+
+    def construct_int(self, node: yaml.ScalarNode) -> int:
+        text = self.construct_scalar(node)
+        body = text.lstrip("+-").replace("_", "")
+        if len(body) > 300 or not re.fullmatch(_INT, text):
+            raise ValueError(f"{shown(text)} is no whole number, or too long")
+        number = int(body, 8 if body.startswith("0o") else 16 if body.startswith("0x") else 10)
+        return -number if text.startswith("-") else number
+
+    def construct_all(self, node: yaml.Node) -> Any:
+        """A mapping or a list."""
+        is_mapping = isinstance(node, yaml.MappingNode)
+        return self.construct_mapping(node) if is_mapping else self.construct_sequence(node, deep=True)
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -50,6 +68,13 @@ for _kind, _pattern, _first in (
     ("merge", "<<", ["<"]),
 ):
     _Loader.add_implicit_resolver(_TAG + _kind, re.compile(rf"^({_pattern})$"), _first)
+_Loader.yaml_constructors = {
+    **{_TAG + kind: yaml.SafeLoader.yaml_constructors[_TAG + kind] for kind in ("bool", "null", "float")},
+    _TAG + "str": _Loader.construct_text,
+    _TAG + "int": _Loader.construct_int,
+    **dict.fromkeys((_TAG + "map", _TAG + "seq"), _Loader.construct_all),
+    None: yaml.SafeLoader.construct_undefined,
+}
 
 
 class _Dumper(yaml.SafeDumper):
@@ -101,15 +126,19 @@ def _read(path: Path) -> bytes:
 
 def load_text(text: str, name: str) -> tuple[Any, Source]:
     """The value in a YAML text, and where each key was written. Raises: ConfigError: with the line."""
-    source = Source(name)
+    source, loader = Source(name), _Loader(text)
     try:
-        node = yaml.compose(text, _Loader)
-        return (None if node is None else _Builder(source).build(node, ())), source
+        node = loader.get_single_node()
+        if node is None:
+            return None, source
+        _record_places(node, (), source, [MAX_EXPANDED])
+        # Through JSON, so that aliases are values of their own.
+        return json.loads(json.dumps(loader.construct_document(node))), source
     except yaml.YAMLError as error:
         raise _syntax_error(error, text, name) from None
     except ConfigError:
         raise
-    except (ValueError, OverflowError) as error:  # A number in a directive or an escape.
+    except (ValueError, OverflowError) as error:  # A number that is none.
         raise ConfigError("", f"not readable as YAML: {error}", name) from None
     except RecursionError:
         raise ConfigError("", "nested too deeply, or an alias refers to the value it stands in", name) from None
@@ -120,103 +149,37 @@ def parse_value(text: str, name: str) -> Any:
     return load_text(text, name)[0]
 
 
-class _Builder:
-    """Turns a node graph into values."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.left = MAX_EXPANDED
-
-    def build(self, node: yaml.Node, path: Path_) -> Any:
-        self.left -= 1 + sum(len(str(part)) for part in path)
-        if self.left < 0:
-            raise self._error(node, path[:1], "too many values, each alias counted as what it stands for")
-        kind = node.tag.replace(_TAG, "!!")[:100]
-        if node.tag not in _PLAIN_TAGS[type(node)]:
-            raise self._error(node, path, f"the tag {kind} is not allowed here; a file holds plain data only")
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, path)
-        if isinstance(node, yaml.SequenceNode):
-            return self._sequence(node, path)
-        try:
-            return _SCALARS[node.tag](node.value)
-        except (KeyError, ValueError):
-            raise self._error(node, path, f"{shown(node.value)} cannot be read as {kind}") from None
-
-    def _error(self, node: yaml.Node, path: Path_, message: str) -> ConfigError:
-        return ConfigError(dotted(path), message, self._place(node))
-
-    def _place(self, node: yaml.Node) -> str:
-        return f"{self.source.name}:{node.start_mark.line + 1}"
-
-    def _mapping(self, node: yaml.MappingNode, path: Path_) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        lines: dict[str, int] = {}
-        for merged in (value for key, value in node.value if _is_merge(key)):
-            values.update(self._merge(merged, path))
-        for key_node, value_node in node.value:
-            key = key_node.value if _is_merge(key_node) else self._key(key_node, path)
-            own = (*path, key)
-            if key in lines:
-                raise self._error(key_node, own, f"this key stands here twice, first on line {lines[key]}")
-            lines[key] = key_node.start_mark.line + 1
-            if not _is_merge(key_node):
-                self.source.record(own, self._place(key_node))
-                values[key] = self.build(value_node, own)
-        return values
-
-    def _merge(self, node: yaml.Node, path: Path_) -> dict[str, Any]:
-        """What ``<<`` adds: of a list the first mapping that has a key gives its value."""
-        values: dict[str, Any] = {}
-        for mapping in reversed(node.value) if isinstance(node, yaml.SequenceNode) else (node,):
-            if not isinstance(mapping, yaml.MappingNode):
-                raise self._error(mapping, path, "`<<` takes a mapping or a list of mappings")
-            values.update(self.build(mapping, path))
-        return values
-
-    def _key(self, node: yaml.Node, path: Path_) -> str:
-        key = self.build(node, path) if isinstance(node, yaml.ScalarNode) else None
-        if key is None or isinstance(key, float | bool):
-            hint = " (quote it if it is a name)" if isinstance(key, float | bool) else ""
-            raise self._error(node, path, f"a key must be text{hint}")
-        return str(key)
-
-    def _sequence(self, node: yaml.SequenceNode, path: Path_) -> list[Any]:
-        values = []
-        for i, item in enumerate(node.value):
-            self.source.record((*path, i), self._place(item))
-            values.append(self.build(item, (*path, i)))
-        return values
-
-
-def _is_merge(key: yaml.Node) -> bool:
-    return bool(key.tag == _TAG + "merge" and key.value == "<<")
-
-
-def _text(text: str) -> str:
-    """Escaped halves of a character (``"\\ud83d\\ude00"``, as JSON writes it) put together.
-
-    Raises: ValueError: for a half alone, which no file and no terminal could hold.
+def _record_places(node: yaml.Node, path: Path_, source: Source, left: list[int]) -> None:
+    """Note where each key stands; what aliases stand for counts wherever they stand. Raises: ConfigError: a key stands
+    twice, or there is too much.
     """
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
+    place = f"{source.name}:{node.start_mark.line + 1}"
+    left[0] -= 1 + sum(len(str(part)) for part in path)
+    if left[0] < 0:
+        raise ConfigError(dotted(path[:1]), "too many values, each alias counted as what it stands for", place)
+    lines: dict[str, int] = {}
+    for key_node, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        own, line = (*path, _key(key_node)), key_node.start_mark.line + 1
+        if own[-1] in lines:
+            message = f"this key stands here twice, first on line {lines[own[-1]]}"
+            raise ConfigError(dotted(own), message, f"{source.name}:{line}")
+        lines[own[-1]] = line
+        if key_node.tag != _TAG + "merge":
+            source.record(own, f"{source.name}:{line}")
+            _record_places(value, own, source, left)
+            continue
+        for merged in value.value if isinstance(value, yaml.SequenceNode) else (value,):
+            _record_places(merged, path, source, left)
+    for i, item in enumerate(node.value if isinstance(node, yaml.SequenceNode) else ()):
+        source.record((*path, i), f"{source.name}:{item.start_mark.line + 1}")
+        _record_places(item, (*path, i), source, left)
 
 
-def _integer(text: str) -> int:
-    body = text.lstrip("+-").replace("_", "")
-    if len(body) > 300 or not re.fullmatch(_INT, text):
-        raise ValueError("too long, or no number")
-    number = int(body, 8 if body.startswith("0o") else 16 if body.startswith("0x") else 10)
-    return -number if text.startswith("-") else number
+def _key(node: yaml.Node) -> str:
+    if not isinstance(node, yaml.ScalarNode) or node.tag.removeprefix(_TAG) not in ("str", "int", "merge"):
+        raise yaml.constructor.ConstructorError(None, None, "a key must be text (quote it)", node.start_mark)
+    return str(node.value)
 
-
-_SCALARS: dict[str, Any] = {
-    _TAG + "str": _text,
-    _TAG + "int": _integer,
-    _TAG + "float": lambda text: float(re.sub(r"\.(inf|nan)$", r"\1", text.lower())),
-    _TAG + "bool": lambda text: {"true": True, "false": False}[text.lower()],
-    _TAG + "null": lambda text: {"": None, "~": None, "null": None}[text.lower()],
-    _TAG + "merge": str,
-}
 
 _MOST_SAID = 200
 """Characters of what PyYAML says, which may hold a tag or a name of any length."""
@@ -226,16 +189,15 @@ def _syntax_error(error: yaml.YAMLError, text: str, name: str) -> ConfigError:
     if isinstance(error, yaml.reader.ReaderError):
         place = f"{name}:{text.count(chr(10), 0, error.position) + 1}"
         return ConfigError("", f"the character with code {error.character} is not allowed in YAML", place)
-    context, opened, mark = (getattr(error, part, None) for part in ("context", "context_mark", "problem_mark"))
+    opened, mark = getattr(error, "context_mark", None), getattr(error, "problem_mark", None)
     problem, lines = shown(getattr(error, "problem", None) or str(error), _MOST_SAID), text.splitlines()
     if opened and (mark is None or mark.line >= len(lines)):  # What is not closed is told where it opens.
-        mark, problem = opened, f"{context}, {problem}"
+        mark = opened
     if mark is None:
         return ConfigError("", f"not readable as YAML: {problem}", name)
     line = lines[mark.line] if mark.line < len(lines) else ""
-    message = f"not readable as YAML: {problem}, at column {mark.column + 1}: {line.strip()[:80]!r}"
-    if "\t" in line[: mark.column + 1]:
-        message = "a tab stands in this line; YAML is indented, and spaced, with spaces"
+    tab = "; indent and space with spaces, without tabs" if "\t" in line[: mark.column + 1] else ""
+    message = f"not readable as YAML: {problem}, at column {mark.column + 1}: {line.strip()[:80]!r}{tab}"
     return ConfigError("", message, f"{name}:{mark.line + 1}")
 
 
