@@ -32,7 +32,6 @@ from rllib_lmgame.experiments.results.next_commands import (
 from rllib_lmgame.experiments.results.outcome import (
     TrialSummary,
     experiment_directory,
-    full_disk_line,
     load_report,
     print_ranking,
     print_summary,
@@ -113,11 +112,9 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
         summaries: list[TrialSummary] = []
         best: dict[str, TrialSummary] = {}
         try:
-            is_saved = _run_each(checked, options, summaries)
+            _run_each(checked, options, summaries)
         finally:  # What has been run is told of, also if a later experiment could not be.
             best = _tell(checked, summaries)
-        if not is_saved:
-            return EXIT_FAILED
         if interruption.requested:
             saved = any(summary.checkpoint for summary in summaries)
             way_on = "Go on with" if saved else "Nothing was saved yet. Begin anew with"
@@ -137,23 +134,21 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
         return EXIT_OK
 
 
-def _run_each(checked: Sequence[CheckedExperiment], options: RunOptions, summaries: list[TrialSummary]) -> bool:
-    """Run experiments until an interrupt or a full disk; False if the disk was full."""
+def _run_each(checked: Sequence[CheckedExperiment], options: RunOptions, summaries: list[TrialSummary]) -> None:
+    """Run experiments until an interrupt."""
     since = options.started
     for experiment in checked:
         INTERRUPTION.begin_experiment()
-        try:
-            with experiment.spec.source.attached(), oom_is_a_failure():
+        with experiment.spec.source.attached(), oom_is_a_failure():
+            try:
                 summaries += _run_one(experiment, options, since)
-        except Exception as error:
-            if not says_full_disk(error):
+            except Exception as error:
+                if says_full_disk(error):
+                    raise ConfigError("storage_path", "the disk is full; make room and go on with --resume") from error
                 raise
-            print(f"error: {full_disk_line(experiment.spec)}", file=sys.stderr)
-            return False
         since = time.monotonic()
         if INTERRUPTION.requested:
-            break
-    return True
+            return
 
 
 def _tell(checked: Sequence[CheckedExperiment], summaries: Sequence[TrialSummary]) -> dict[str, TrialSummary]:

@@ -296,13 +296,9 @@ def test_what_has_run_is_told_of_when_a_later_experiment_cannot_be_run(monkeypat
     experiments = [
         SimpleNamespace(spec=SimpleNamespace(name=name, options=options, source=Source("x.yaml"))) for name in "abc"
     ]
-    with nullcontext() if full else pytest.raises(RuntimeError, match="no luck"):
-        assert runner.run_experiments(experiments, RunOptions()) == 1
-    said = capsys.readouterr()
-    assert said.out.startswith("a 7: done after 3 iterations")
-    assert (
-        said.err.startswith("error: b: the disk is full") and str(tmp_path) in said.err and "--resume" in said.err
-    ) or not full
+    with pytest.raises(ConfigError if full else RuntimeError, match="disk is full.*--resume" if full else "no luck"):
+        runner.run_experiments(experiments, RunOptions())
+    assert capsys.readouterr().out.startswith("a 7: done after 3 iterations")
 
 
 @pytest.mark.parametrize("checkpoint", [None, "/runs/checkpoint_000001"])
@@ -338,7 +334,7 @@ def test_a_wrong_configuration_ends_its_own_experiment_alone(monkeypatch, tmp_pa
     monkeypatch.setattr(runner, "_run_one", run)
     experiments = [SimpleNamespace(spec=SimpleNamespace(name=name, source=Source("x.yaml"))) for name in "ab"]
     with handled_signals():
-        assert runner._run_each(experiments, RunOptions(), [])
+        runner._run_each(experiments, RunOptions(), [])
     assert ran == [("a", False, False), ("b", False, False)]
 
 

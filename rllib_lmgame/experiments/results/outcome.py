@@ -6,9 +6,7 @@ import errno
 import functools
 import os
 import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,13 +118,6 @@ def reason(trial: Any) -> str:
 def says_full_disk(error: object) -> bool:
     """Whether an error, or its text, says that nothing more can be written."""
     return any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EDQUOT))
-
-
-def full_disk_line(spec: ExperimentSpec) -> str:
-    """What to say if the driver could not write."""
-    places = (experiment_directory(spec), tempfile.gettempdir())
-    free = [f"{place}: {shutil.disk_usage(place).free >> 20} MiB free" for place in places if Path(place).is_dir()]
-    return f"{spec.name}: the disk is full ({', '.join(free)}); make room and run the same command with --resume"
 
 
 def print_summary(summaries: Sequence[TrialSummary]) -> None:

@@ -22,7 +22,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -32,7 +32,7 @@ from ray.tune import Callback
 from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.experiments.checks.resources import ResourceRequest, shortfall
+from rllib_lmgame.experiments.checks.resources import ResourceRequest
 from rllib_lmgame.experiments.results.files import ITERATION, RESULT_FILE, cut, json_lines
 from rllib_lmgame.experiments.results.outcome import cause, is_misconfigured
 from rllib_lmgame.experiments.run.signals import ENDINGS, leave_closed_output, set_handlers
@@ -45,14 +45,13 @@ SAY_EVERY_S = 30.0
 
 
 class WaitingCallback(Callback):
-    """Prints a line every half minute while trials wait for resources; a joined cluster may still grow.
-
-    ``request`` is that of one trial, ``keys`` the settings that ask for it.
+    """Prints a line every half minute while trials wait for resources, as a joined cluster may still grow; and one of
+    each trial that starts again. ``request`` is that of one trial, ``keys`` the settings that ask for it.
     """
 
     def __init__(self, request: ResourceRequest, keys: str, stream: TextIO | None = None) -> None:
         self._request = request
-        self._keys = keys
+        self._keys = f" ({keys})" if keys else ""
         self._stream = stream
         self._next = time.monotonic() + SAY_EVERY_S
 
@@ -61,10 +60,8 @@ class WaitingCallback(Callback):
         if trial.checkpoint is not None:
             start = f"goes on from {trial.checkpoint.path}"
         failures = f"{trial.num_failures} of max_failures: {trial.max_failures}"
-        print(
-            f"trial {names_of(trials).get(trial.trial_id, trial.trial_id)} failed ({failures}) and {start}: {text}",
-            file=self._stream or sys.stderr,
-        )
+        name = names_of(trials).get(trial.trial_id, trial.trial_id)
+        print(f"trial {name} failed ({failures}) and {start}: {text}", file=self._stream or sys.stderr)
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         now = time.monotonic()
@@ -74,33 +71,11 @@ class WaitingCallback(Callback):
             import ray
 
             self._next = now + SAY_EVERY_S
-            states = [group["state"] for group in ray.util.placement_group_table().values()]
-            nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-            text = waiting_line(self._request, self._keys, nodes, ray.available_resources(), states)
-            if text is not None:
+            if any(group["state"] == "PENDING" for group in ray.util.placement_group_table().values()):
+                free, asked = ray.available_resources(), self._request.total
+                amounts = ", ".join(f"{asked[kind]:g} {kind} (free {free.get(kind, 0):g})" for kind in asked)
+                text = f"waiting for resources: a trial asks for {amounts}{self._keys}"
                 print(text, file=self._stream or sys.stderr, flush=True)
-
-
-def waiting_line(
-    request: ResourceRequest,
-    keys: str,
-    nodes: Sequence[Mapping[str, float]],
-    free: Mapping[str, float],
-    states: Sequence[str],
-) -> str | None:
-    """What to say of a wait; ``None`` if a trial has its resources and its processes are starting.
-
-    ``nodes`` are all resources of each node, ``free`` is summed over nodes, ``states`` are the placement groups'.
-    """
-    asked = f" ({keys})" if keys else ""
-    missing = shortfall(request, nodes)
-    if missing is not None:
-        return f"waiting for nodes: a trial {missing}{asked}"
-    if "PENDING" not in states:
-        return None
-    kinds = request.total
-    amounts = ", ".join(f"{amount:g} {kind} (free {free.get(kind, 0):g})" for kind, amount in kinds.items())
-    return f"waiting for resources that are in use: a trial asks for {amounts}{asked}"
 
 
 class MetricNames(Callback):
