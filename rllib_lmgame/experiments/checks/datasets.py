@@ -75,14 +75,8 @@ def check_data(config: Any, chat_of: Callable[[str], Any]) -> None:
 
 def data_of(config: Any) -> str:
     """What is read and chosen of it, in words: the same for configurations that learn from the same."""
-    return repr(
-        [
-            [getattr(options, name) for name in ("data", *OF_DATA)]
-            if isinstance(options, SupervisedOptions)
-            else options
-            for _, options in _learnt(config)
-        ]
-    )
+    chosen = ("data", *OF_DATA)
+    return repr([[getattr(options, name, options) for name in chosen] for _, options in _learnt(config)])
 
 
 @contextmanager
