@@ -263,7 +263,7 @@ def _plain(settings: Mapping[str, Any], source: Source) -> dict[str, Any]:
         value = plain.get(key, ...)
         if value is None or isinstance(value, Mapping):
             plain[key] = dict(value or {})
-    if isinstance(plain["stop"], Mapping):
+    if isinstance(plain.get("stop"), Mapping):
         plain["stop"] = _flatten(plain["stop"])
         for metric in plain["stop"]:
             _move_place(source, f"stop.{metric.replace('/', '.')}", f"stop.{metric}")

@@ -124,7 +124,7 @@ def test_an_alias_to_itself_is_refused(held):
 
 def test_a_merge_takes_mappings_alone():
     """Lists of lists, which may hold themselves or double with each level, are no part of YAML's merges."""
-    error = error_of("x:\n  <<: &a [*a]\n  run: LMGamePPO\n")
+    error = error_of("x:\n  <<: [[{a: 1}]]\n  run: LMGamePPO\n")
     assert error.source == "x.yaml:2" and "merging" in error.message
 
 

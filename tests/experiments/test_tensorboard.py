@@ -69,7 +69,7 @@ def test_numbers_stand_in_groups(trial, tmp_path):
 
 
 def test_a_full_disk_costs_the_rest_of_the_file(trial, tmp_path, monkeypatch, caplog):
-    whole, left = RecordWriter.write, iter(range(12))
+    whole, left = RecordWriter.write, iter(range(9))
 
     def write(self: Any, content: bytes) -> None:
         if next(left, None) is None:

@@ -126,8 +126,9 @@ def _read(path: Path) -> bytes:
 
 def load_text(text: str, name: str) -> tuple[Any, Source]:
     """The value in a YAML text, and where each key was written. Raises: ConfigError: with the line."""
-    source, loader = Source(name), _Loader(text)
+    source = Source(name)
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
             return None, source
