@@ -135,7 +135,6 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
 
 
 def _run_each(checked: Sequence[CheckedExperiment], options: RunOptions, summaries: list[TrialSummary]) -> None:
-    """Run experiments until an interrupt."""
     since = options.started
     for experiment in checked:
         INTERRUPTION.begin_experiment()
@@ -167,7 +166,6 @@ def _tell(checked: Sequence[CheckedExperiment], summaries: Sequence[TrialSummary
 
 
 def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[TrialSummary]:
-    """Run one experiment, or go on with it."""
     from ray import tune
 
     spec, settings = experiment.spec, experiment.spec.options

@@ -232,7 +232,6 @@ def check_name(name: str, where: str | None = None) -> None:
 
 
 def _check_keys(settings: Mapping[str, Any]) -> None:
-    """Raise for a key next to ``config`` that belongs into it."""
     known = ExperimentOptions.model_fields
     run = settings.get("run")
     entry = known_entry(run) if isinstance(run, str) else PPO

@@ -372,12 +372,6 @@ def test_a_missing_opponent_is_named_with_its_line() -> None:
     assert str(error_of(OPPONENT)) == f"{key}: no such model directory: /no/such/model"
 
 
-@pytest.mark.parametrize(("text", "section"), [(GAME, "warm_start"), (SFT, "supervised")])
-def test_an_episode_log_that_is_not_there_is_found_missing(text, section, tmp_path):
-    error = error_of(text, f"config.{section}.data={tmp_path}/none.jsonl")
-    assert (error.path, error.message) == (f"config.{section}.data", f"no such file: {tmp_path}/none.jsonl")
-
-
 @pytest.fixture
 def bad_games(tmp_path, monkeypatch):
     """A module of games that each fail in their own way, and one that cannot be imported."""

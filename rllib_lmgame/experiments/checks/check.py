@@ -106,7 +106,6 @@ def with_other_wrong_keys(
 
 
 def _taken_out(experiments: dict[str, Any], source: Source, error: ConfigError) -> bool:
-    """Take the key that an error is about out of the experiment that it is in; whether it is found."""
     for name, settings in experiments.items():
         if source.scoped(name).locate(error.path) != error.source:
             continue
@@ -120,7 +119,6 @@ def _taken_out(experiments: dict[str, Any], source: Source, error: ConfigError) 
 
 
 def _known(spec: ExperimentSpec) -> AlgorithmEntry | None:
-    """The entry of the algorithm, as far as it is known without following import paths."""
     return entry_of(spec.algorithm_class) if spec.algorithm_class else known_entry(spec.options.run)
 
 
@@ -146,7 +144,6 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
 
 
 def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None:
-    """Refuse a scheduler that would write a setting the algorithm does not take."""
     mutations = split_scheduler(spec.options.scheduler)[1].get(MUTATIONS)
     if mutations is None:
         return
@@ -158,7 +155,6 @@ def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None
 
 
 def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
-    """Refuse to wait for metrics of evaluations that do not take place."""
     stage = config.supervised_options
     validates = stage is not None and stage.stop_at is not None
     measured = ("evaluation/env_runners/",) if validates else ()
@@ -220,7 +216,6 @@ def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
 
 
 def _check_sections(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
-    """Keys, types and ranges, also those of single policies, and that model directories exist."""
     s = read(config, entry)
     _check_model(s.lm, config.get("language_model") or {}, "config.language_model")
     for name, player in s.policies.items():
@@ -274,7 +269,6 @@ def _check_restore(path: str, trust: bool) -> None:
 
 
 def _guess_key(message: str, values: Mapping[str, Any]) -> str:
-    """The configured key that a message of RLlib's speaks of, for its line."""
     found = [key for key in values if len(key) > 2 and re.search(rf"[`']{key}[`']|\b{key}[= ]", message)]
     return f"config.{max(found, key=len)}" if found else "config"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -78,7 +79,6 @@ def needs_lines(experiment: CheckedExperiment) -> list[str]:
 
 
 def _prompt_lines(prompt: str) -> list[str]:
-    """The first prompt, as text that says nothing to a terminal."""
     lines = ["".join(mark if mark.isprintable() else " " for mark in line) for line in prompt.splitlines()]
     return ["# first prompt", *(f"#   {line}".rstrip() for line in lines)] if prompt else []
 
@@ -97,7 +97,6 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
 
 
 def _evaluation(config: Any) -> dict[str, Any]:
-    """What is evaluated on, and how replies are sampled there."""
     temperature = config.run.evaluation_config.sampling
     sampling = config.inference_options.temperature if temperature is None else temperature
     return {
@@ -117,15 +116,8 @@ def _simple(value: Any) -> bool:
 
 
 def _yaml(value: Any) -> list[str]:
-    return dump_text(_lists(value)).splitlines()
-
-
-def _lists(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(k): _lists(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | set):
-        return [_lists(v) for v in value]
-    return value if _simple(value) else str(value)
+    plain = json.dumps(value, default=lambda other: list(other) if isinstance(other, set) else str(other))
+    return dump_text(json.loads(plain)).splitlines()
 
 
 def _memory_lines(experiment: CheckedExperiment) -> list[str]:
@@ -150,7 +142,6 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
 
 
 def _microbatch(config: Any, policy: str, taken: Footprint) -> str:
-    """Tokens of one, and what decides."""
     tokens = f"{taken.microbatches[policy]:,} tokens"
     if config.get_config_for_module(policy).token_ppo_options.microbatch is not None:
         return tokens
@@ -158,7 +149,6 @@ def _microbatch(config: Any, policy: str, taken: Footprint) -> str:
 
 
 def _parameters(config: Any, policy: str, shape: memory.ModelShape) -> int:
-    """Of the language model, and of the value function where it is trained."""
     if not config.run.is_trained(policy):
         return shape.parameters
     options = config.language_model_of(policy)

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from packaging.requirements import Requirement
+
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import first_line, one_line
 from rllib_lmgame.inference.registry import INSTALL_VLLM
@@ -84,48 +86,23 @@ def _versions() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    """What this package asks for, by its own installed description."""
-    wanted = _wanted()
-    if wrong := _unmet(wanted.pop("", [])):
-        yield Finding("packages", ", ".join(wrong.values()), WRONG, _install(wrong))
-    else:
-        yield Finding("packages", ", ".join(f"{name} {version_of(name)}" for name in ("ray", "torch", "transformers")))
-    missing = [extra for extra, lines in wanted.items() if _unmet(lines) and extra not in ("dev", *ENGINES.values())]
-    if missing:
-        extras = ",".join(missing)
-        yield Finding("extras", f"not all installed: {extras}", NOTE, f"pip install '{PACKAGE}[{extras}]'")
-
-
-def _wanted() -> dict[str, list[str]]:
-    """Extra, or nothing -> what it asks for."""
-    from packaging.requirements import Requirement
-
-    found: dict[str, list[str]] = {"": []}
-    extras = metadata.metadata(PACKAGE).get_all("Provides-Extra") or []
-    for text in metadata.requires(PACKAGE) or []:
-        marker = Requirement(text).marker
-        if marker is None or marker.evaluate({"extra": ""}):
-            found[""].append(text)
-            continue
-        for extra in extras:
-            if marker.evaluate({"extra": extra}):
-                found.setdefault(extra, []).append(text.partition(";")[0].strip())
-    return found
-
-
-def _unmet(requirements: list[str]) -> dict[str, str]:
-    """Requirement -> what is wrong with it."""
-    from packaging.requirements import Requirement
-
-    found = {}
-    for text in requirements:
+    wrong = {}
+    for text in _wanted():
         requirement = Requirement(text)
         version = version_of(requirement.name)
         if version is None:
-            found[text] = f"{requirement.name} is not installed"
+            wrong[text] = f"{requirement.name} is not installed"
         elif not requirement.specifier.contains(version, prereleases=True):
-            found[text] = f"{requirement.name} {version} is installed, {requirement.specifier} is needed"
-    return found
+            wrong[text] = f"{requirement.name} {version} is installed, {requirement.specifier} is needed"
+    if wrong:
+        yield Finding("packages", ", ".join(wrong.values()), WRONG, _install(wrong))
+    else:
+        yield Finding("packages", ", ".join(f"{name} {version_of(name)}" for name in ("ray", "torch", "transformers")))
+
+
+def _wanted() -> list[str]:
+    found = [(text, Requirement(text).marker) for text in metadata.requires(PACKAGE) or []]
+    return [text for text, marker in found if marker is None or marker.evaluate({"extra": ""})]
 
 
 def _install(requirements: Iterable[str], how: str = "") -> str:
@@ -144,17 +121,13 @@ def _processor() -> Iterator[Finding]:
     from rllib_lmgame.algorithms.cluster.footprint import free_mib, machine_mib
     from rllib_lmgame.base.threads import usable_cores
 
-    flags = set(re.findall(r"\b(?:avx2|avx512f|avx512_bf16|amx_bf16|asimd|sve)\b", _cpu_text()))
-    yield Finding("cpu", f"{usable_cores()} cores, {', '.join(sorted(flags)) or 'no known vector instructions'}")
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text("utf-8", "replace").partition("\n\n")[0] if cpuinfo.exists() else ""
+    flags = sorted(set(re.findall(r"\b(?:avx2|avx512f|avx512_bf16|amx_bf16|asimd|sve)\b", text)))
+    yield Finding("cpu", f"{usable_cores()} cores, {', '.join(flags) or 'no known vector instructions'}")
     total, free = machine_mib() / 1024, free_mib() / 1024
     little = (NOTE, "end other programs before a run") if free < 2 else ()
     yield Finding("memory", f"{free:.1f} of {total:.1f} GiB free", *little)
-
-
-def _cpu_text() -> str:
-    """What the processor can do, in Linux' words; nothing where the system does not tell."""
-    file = Path("/proc/cpuinfo")
-    return file.read_text("utf-8", "replace").partition("\n\n")[0] if file.exists() else ""
 
 
 def _cards() -> Iterator[Finding]:
@@ -164,7 +137,7 @@ def _cards() -> Iterator[Finding]:
     if not found:
         yield Finding("gpu", "none: runs with `-1gpu`, `-4gpu` or `-8gpu` in their names need other machines")
     elif "+cpu" in (version := version_of("torch") or ""):
-        torch = [text for text in _wanted()[""] if re.match(r"torch\b", text)]
+        torch = [text for text in _wanted() if re.match(r"torch\b", text)]
         yield Finding("torch", f"{version} is built for CPUs", WRONG, _install(torch, "--force-reinstall "))
 
 
@@ -204,8 +177,8 @@ def _ray() -> Iterator[Finding]:
         check_temporary_directory()
     except ConfigError as error:
         yield Finding("ray", error.message, WRONG, "export RAY_TMPDIR=/tmp/ray-$USER")
-    address = os.environ.get("RAY_ADDRESS")
-    if not address or address in ("local", "auto"):
+    address = os.environ.get("RAY_ADDRESS", "local")
+    if address in ("", "local", "auto"):
         yield Finding("ray", "each run starts a cluster of its own")
     elif answers(address):
         yield Finding("ray", f"joins the cluster at RAY_ADDRESS={one_line(address)}")

@@ -111,7 +111,6 @@ class _Chats:
 
 
 def _is_quick(game: GameConfig) -> bool:
-    """Whether a game is one of this package whose calls are short."""
     from rllib_lmgame.envs.registry import game_spec, make_session
     from rllib_lmgame.rollouts.game_calls import abandon
 

@@ -221,7 +221,6 @@ def check_fits(checked: Sequence[CheckedExperiment]) -> None:
 
 
 def _check_engines(config: Any, taken: Footprint) -> None:
-    """Refuse vLLM on CPUs beside learners on GPUs, and a cache that holds no whole context."""
     options = config.inference_options
     engines = [p for p in taken.processes if p.name.startswith("engine")]
     if engines and isinstance(options.engine, VLLM) and config.num_gpus_per_learner and not options.on_gpu:

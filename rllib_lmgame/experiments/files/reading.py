@@ -316,7 +316,6 @@ def _read_python(path: str, overrides: Iterable[str]) -> ExperimentSpec:
 
 
 def _changed_values(config: Any) -> dict[str, Any]:
-    """The flat keys in which a configuration object differs from its algorithm's defaults."""
     defaults = config.algo_class.get_default_config().to_dict()
     values = config.to_dict()
     changed = {}

@@ -211,7 +211,6 @@ def figure(path: Path | IO[bytes]) -> Iterator[Any]:
 
 
 def _draw_run(axes: Any, curves: Sequence[Curve], colour: str, name: str, window: int) -> None:
-    """The trials of one run; ``name`` tells it from others."""
     for curve in curves:
         axes.plot(curve.iterations, curve.values, color=colour, alpha=0.25, linewidth=1, **_marks(curve.values, 3))
     iterations, means = mean_curve(curves, window)

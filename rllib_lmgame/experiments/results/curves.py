@@ -145,7 +145,6 @@ def read_curve(directory: Path, metric: str, rows: Sequence[Mapping[str, float]]
 
 
 def _measured(rows: Sequence[Mapping[str, float]]) -> Iterator[str]:
-    """Metrics that have a number behind the warm start."""
     for row in rows:
         if row.get("phase", 1.0) == 1.0:
             yield from (key for key, value in row.items() if not math.isnan(value))

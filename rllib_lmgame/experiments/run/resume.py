@@ -219,13 +219,11 @@ def place_runs(specs: Iterable[ExperimentSpec], *, resume: bool) -> None:
 
 def run_name(name: str, has_run: Callable[[str], bool], is_running: Callable[[str], bool], *, resume: bool) -> str:
     """The name of this run among the runs of ``name``: the last one's with ``resume``, else a new one."""
+    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
     last = None
-    for number in itertools.count(1):
-        candidate = name if number == 1 else f"{name}-{number}"
-        if not has_run(candidate):
-            return candidate if last is None or not (resume or is_running(last)) else last
+    while has_run(candidate := next(names)):
         last = candidate
-    raise AssertionError("unreachable")
+    return candidate if last is None or not (resume or is_running(last)) else last
 
 
 def has_run(directory: Path) -> bool:

@@ -147,13 +147,11 @@ def grid_size(config: Mapping[str, Any]) -> int:
 
 
 def _called(node: SearchNode, point: Mapping[str, Any]) -> Any:
-    """What the function returns for the point, called as Tune calls it."""
     with asking(node.argument, dotted(("config", *node.path))):
         return _tune_space(node).sample(point)
 
 
 def _values(node: SearchNode) -> list[Any]:
-    """The values of a ``choice``, the ends of a distribution."""
     if node.kind == "choice":
         return list(node.argument)
     low, high = node.argument[:2]
