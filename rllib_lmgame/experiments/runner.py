@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,15 +77,19 @@ def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -
     _check_started(checked, options)
     with ExitStack() as held:
         for directory in [experiment_directory(experiment.spec) for experiment in checked]:
-            taken = f"a run of {Path(directory).name!r} is already writing to {directory}"
-            hint = "give this run another name (--experiment-name), or end that one and go on from it with --resume"
             try:
-                held.enter_context(locked(directory, "", taken, hint))
+                held.enter_context(_locked(directory))
             except OSError as error:
                 reason = f"{directory} cannot be written: {error.strerror}"
                 raise ConfigError("storage_path", f"{reason}; name another place with --storage-path") from None
         check_resumed(checked, options)
         return _run_all(checked, options)
+
+
+def _locked(directory: str) -> AbstractContextManager[None]:
+    taken = f"a run of {Path(directory).name!r} is already writing to {directory}"
+    hint = "give this run another name (--experiment-name), or end that one and go on from it with --resume"
+    return locked(directory, "", taken, hint)
 
 
 def check_resumed(checked: Sequence[CheckedExperiment], options: RunOptions) -> None:
