@@ -178,11 +178,14 @@ def read_milestones(file: Path) -> dict[str, list[tuple[str, float]]]:
     content = _read(file)
     milestones = content.get("successes", {}) if file.name == REPORT_FILE else content
     try:
-        return {
+        found = {
             name: [(seed_and_level(seed)[1], float(success)) for seed, success in successes.items()]
             for name, successes in milestones.items()
             if successes
         }
+        if not all(0.0 <= success <= 1.0 for verdicts in found.values() for _, success in verdicts):
+            raise ValueError("a success is from 0 to 1")
+        return found
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
         raise ConfigError("", f"{file} is damaged: {error}") from None
 
