@@ -11,6 +11,7 @@ import json
 import re
 import runpy
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,6 @@ class _Loader(yaml.SafeLoader):
         number = int(body, 8 if body.startswith("0o") else 16 if body.startswith("0x") else 10)
         return -number if text.startswith("-") else number
 
-    def construct_all(self, node: yaml.Node) -> Any:
-        """A mapping or a list."""
-        is_mapping = isinstance(node, yaml.MappingNode)
-        return self.construct_mapping(node) if is_mapping else self.construct_sequence(node, deep=True)
-
 
 _Loader.yaml_implicit_resolvers = {}
 for _kind, _pattern, _first in (
@@ -72,7 +68,8 @@ _Loader.yaml_constructors = {
     **{_TAG + kind: yaml.SafeLoader.yaml_constructors[_TAG + kind] for kind in ("bool", "null", "float")},
     _TAG + "str": _Loader.construct_text,
     _TAG + "int": _Loader.construct_int,
-    **dict.fromkeys((_TAG + "map", _TAG + "seq"), _Loader.construct_all),
+    _TAG + "map": _Loader.construct_mapping,
+    _TAG + "seq": partial(_Loader.construct_sequence, deep=True),
     None: yaml.SafeLoader.construct_undefined,
 }
 
@@ -160,11 +157,12 @@ def _record_places(node: yaml.Node, path: Path_, source: Source, left: list[int]
         raise ConfigError(dotted(path[:1]), "too many values, each alias counted as what it stands for", place)
     lines: dict[str, int] = {}
     for key_node, value in node.value if isinstance(node, yaml.MappingNode) else ():
-        own, line = (*path, _key(key_node)), key_node.start_mark.line + 1
-        if own[-1] in lines:
-            message = f"this key stands here twice, first on line {lines[own[-1]]}"
+        key, line = _key(key_node), key_node.start_mark.line + 1
+        own = (*path, key)
+        if key in lines:
+            message = f"this key stands here twice, first on line {lines[key]}"
             raise ConfigError(dotted(own), message, f"{source.name}:{line}")
-        lines[own[-1]] = line
+        lines[key] = line
         if key_node.tag != _TAG + "merge":
             source.record(own, f"{source.name}:{line}")
             _record_places(value, own, source, left)

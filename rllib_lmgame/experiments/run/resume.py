@@ -180,10 +180,10 @@ def adopt_newest(trial: Any) -> None:
     registered = manager.latest_checkpoint_result
     last = None if registered is None else Path(registered.checkpoint.path)
     newest = newest_whole(directory)
-    if (last is not None and last.parent != directory) or newest == last:
-        return
-    if newest is None:
+    if last is not None and last.parent == directory and newest is None:
         raise CheckpointError(f"trial {trial.trial_id} has no whole checkpoint to go on from: {manifest_problem(last)}")
+    if newest is None or newest == last or (last is not None and last.parent != directory):
+        return
     manager._checkpoint_results = [r for r in manager._checkpoint_results if Path(r.checkpoint.path).is_dir()]
     known = {Path(r.checkpoint.path): r for r in manager._checkpoint_results}
     if newest not in known:

@@ -156,8 +156,9 @@ def zero3(setting: Setting) -> list[Measured]:
 
 def engines(**options: Any) -> Callable[[Setting], list[Measured]]:
     """A training run with these options of ``inference``; engines that take whole cards leave one to the learner."""
-    cards = {"num_gpus_per_learner": 1} if options.get("num_gpus_per_engine", 0) >= 1 else {}
-    return partial(train, inference=options, **cards)
+    if options.get("num_gpus_per_engine", 0) >= 1:
+        return partial(train, inference=options, num_gpus_per_learner=1)
+    return partial(train, inference=options)
 
 
 @dataclass(frozen=True)
@@ -177,25 +178,26 @@ class Check:
 
 _WHOLE = {"num_gpus_per_engine": 1, "gpu_memory_utilization": 0.6}
 _SPLIT = {"num_gpus_per_engine": 2, "gpu_memory_utilization": 0.6, "tensor_parallel_size": 2}
-_LORA = {"language_model": {"lora": {"r": 16, "alpha": 32}}, "inference": {"adapters": True}}
-_LORA |= {"run": "LMGameGRPO", "lr": 5e-3, "text_rollouts": {"group_size": 8}}
+_LORA: dict[str, Any] = {
+    "run": "LMGameGRPO",
+    "lr": 5e-3,
+    "text_rollouts": {"group_size": 8},
+    "language_model": {"lora": {"r": 16, "alpha": 32}},
+    "inference": {"adapters": True},
+}
+_ADAPTERS, _ZERO = "LoRA by GRPO: adapters pushed to the engine", "two learners by ZeRO stage 3"
 CHECKS = (
     Check("training", train, "PPO, weights through the object store: gap and speeds", "PPO: gap and speeds"),
     Check(
         "sdpa",
         partial(train, language_model={"attn_implementation": "sdpa"}, text_rollouts={"group_size": 4}),
-        *["PPO, the learner's attention by SDPA, with shared prompts"] * 2,
+        "PPO, the learner's attention by SDPA, with shared prompts",
+        "PPO, the learner's attention by SDPA, with shared prompts",
     ),
     Check("push-ipc", engines(weight_transport="ipc"), "PPO, weights by CUDA IPC, on one card"),
     Check("push-nccl", engines(weight_transport="nccl", **_WHOLE), "PPO, weights by NCCL, from card to card", gpus=2),
     Check("sleep", engines(sleep_during_update=True), "PPO, an engine that sleeps while the learner trains"),
     Check("tensor-parallel", engines(**_SPLIT), "PPO, an engine on two cards", gpus=3),
-    Check("adapters", partial(train, **_LORA), *["LoRA by GRPO: adapters pushed"] * 2, packages=("vllm", "peft")),
-    Check(
-        "zero3",
-        zero3,
-        *[f"two learners by ZeRO stage 3 over {link}" for link in ("NCCL", "gloo")],
-        gpus=2,
-        packages=("vllm", "deepspeed"),
-    ),
+    Check("adapters", partial(train, **_LORA), _ADAPTERS, _ADAPTERS, packages=("vllm", "peft")),
+    Check("zero3", zero3, f"{_ZERO} over NCCL", f"{_ZERO} over gloo", gpus=2, packages=("vllm", "deepspeed")),
 )
