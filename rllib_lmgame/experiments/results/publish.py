@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from rllib_lmgame.base.text import first_line
 from rllib_lmgame.downloads import hub
 from rllib_lmgame.policies.model.files import INDEX_FILE
 
-_WEIGHTS = ["model.safetensors", "model-*-of-*.safetensors", INDEX_FILE]
+_WEIGHTS = re.compile(rf"model(-\d+-of-\d+)?\.safetensors|{re.escape(INDEX_FILE)}")
 """Files that loaders take a model's weights from: one of them that is left over stands for the new ones."""
 
 
@@ -21,23 +22,23 @@ def push(model: Path, repository: str, *, public: bool, revision: str | None, me
 
     Raises: ConfigError: the hub refuses it or cannot be reached, or the name is none.
     """
-    from huggingface_hub import HfApi
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
+    files = {file.name: file for file in sorted(model.iterdir()) if file.is_file() and not file.is_symlink()}
+    added = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=str(file)) for name, file in files.items()]
     api = HfApi(endpoint=hub.endpoint(), library_name="rllib-lmgame")
     try:
         api.create_repo(repository, private=not public, exist_ok=True)
         if revision is not None:
             api.create_branch(repository, branch=revision, exist_ok=True)
-        if api.model_info(repository, revision=revision).private is False and not public:
+        there = api.model_info(repository, revision=revision)
+        if there.private is False and not public:
             print(f"note: {repository} is public", file=sys.stderr)
-        commit = api.upload_folder(
-            repo_id=repository,
-            folder_path=model,
-            commit_message=message,
-            revision=revision,
-            delete_patterns=_WEIGHTS,
-        )
+        names = [file.rfilename for file in there.siblings or ()]
+        stale = [name for name in names if _WEIGHTS.fullmatch(name) and name not in files]
+        removed = [CommitOperationDelete(name, is_folder=False) for name in stale]
+        commit = api.create_commit(repository, [*added, *removed], commit_message=message, revision=revision)
     except HfHubHTTPError as error:
         status = getattr(error.response, "status_code", None)
         hint = "; set HF_TOKEN to a token that may write, or run `hf auth login`" if status in (401, 403) else ""
