@@ -98,12 +98,12 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
 
 def _evaluation(config: Any) -> dict[str, Any]:
     temperature = config.run.evaluation_config.sampling
-    sampling = config.inference_options.temperature if temperature is None else temperature
+    sampling = config.run.inference.temperature if temperature is None else temperature
     return {
         **(config.evaluation_config or {}),
         "temperature": sampling,
         "games": [game.as_mapping() for game in config.games_for_evaluation()],
-        **({"measures": config.evaluation_options.measures} if config.evaluation_options.measures else {}),
+        **({"measures": config.run.evaluation_config.measures} if config.run.evaluation_config.measures else {}),
     }
 
 
@@ -143,7 +143,7 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
 
 def _microbatch(config: Any, policy: str, taken: Footprint) -> str:
     tokens = f"{taken.microbatches[policy]:,} tokens"
-    if config.get_config_for_module(policy).token_ppo_options.microbatch is not None:
+    if config.get_config_for_module(policy).run.token_ppo.microbatch is not None:
         return tokens
     return f"up to {tokens}, as the card has room" if config.num_gpus_per_learner else f"{tokens} (auto)"
 
@@ -159,7 +159,7 @@ def _parameters(config: Any, policy: str, shape: memory.ModelShape) -> int:
 
 def _cache_lines(config: Any, policy: str, shape: memory.ModelShape) -> list[str]:
     dtype, cache = engine_numerics(config)
-    options, context = config.inference_options, config.language_model_of(policy).context_length
+    options, context = config.run.inference, config.language_model_of(policy).context_length
     per_token = memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=options.tensor_parallel_size)
     if cache is None or not per_token:
         return []

@@ -75,7 +75,7 @@ def asked_by(experiment: CheckedExperiment) -> str:
     found: dict[str, float] = {}
     for config in experiment.configs:
         asks = {key: getattr(config, key, 0) for key in ("num_gpus_per_learner", "num_gpus_per_env_runner")}
-        engines = getattr(getattr(config, "inference_options", None), "num_gpus_per_engine", 0)
+        engines = getattr(config.run.inference, "num_gpus_per_engine", 0)
         found |= {key: value for key, value in {**asks, "inference.num_gpus_per_engine": engines}.items() if value}
     return ", ".join(f"config.{key}: {value:g}" for key, value in found.items())
 
@@ -221,7 +221,7 @@ def check_fits(checked: Sequence[CheckedExperiment]) -> None:
 
 
 def _check_engines(config: Any, taken: Footprint) -> None:
-    options = config.inference_options
+    options = config.run.inference
     engines = [p for p in taken.processes if p.name.startswith("engine")]
     if engines and isinstance(options.engine, VLLM) and config.num_gpus_per_learner and not options.on_gpu:
         raise ConfigError(
@@ -257,7 +257,7 @@ def _keeps_whole_context(config: Any, policy: str) -> bool:
 def _card(
     config: Any, trains: Sequence[Processes], serves: Sequence[Processes], engines: int
 ) -> tuple[str, int | None]:
-    inference, states = config.inference_options, sum(policy.held for policy in trains) / 1024
+    inference, states = config.run.inference, sum(policy.held for policy in trains) / 1024
     # Policies are updated one after the other, so the activations of only one exist at a time.
     learner = states + max((policy.each - policy.held for policy in trains), default=0.0) / 1024
     engine = (max(p.each for p in serves) + _one_context(config)) / 1024 if serves else 0.0
@@ -282,7 +282,7 @@ def _card(
 def _one_context(config: Any) -> float:
     """MiB of keys and values of the longest context of any policy: below that an engine does not start."""
     dtype, _ = engine_numerics(config)
-    split = config.inference_options.tensor_parallel_size
+    split = config.run.inference.tensor_parallel_size
     shapes = {policy: memory.shape_of(config, policy) for policy in config.language_model_policies()}
     return max(
         memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=split)
