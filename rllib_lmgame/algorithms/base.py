@@ -67,7 +67,7 @@ from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, STALE, AgentMapper, play_all
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.metrics import PHASES, WEIGHT_SYNC_TIMER, flatten, with_columns
-from rllib_lmgame.telemetry.phases import CHOSEN, ENGINES, MODELS, WHY_DROPPED, WORKERS, tell_phase
+from rllib_lmgame.telemetry.progress import CHOSEN, ENGINES, MODELS, WHY_DROPPED, WORKERS, tell_phase
 
 logger = logging.getLogger(__name__)
 

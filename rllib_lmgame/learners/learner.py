@@ -62,7 +62,7 @@ from rllib_lmgame.policies.model.network import PolicyNetwork
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.episode_sample import SAMPLE_BYTES
 from rllib_lmgame.rollouts.records import Trajectory, played_parts, trajectory_of
-from rllib_lmgame.telemetry.phases import STEPS, telling
+from rllib_lmgame.telemetry.progress import STEPS, telling
 
 if TYPE_CHECKING:
     from rllib_lmgame.learners.engines.teacher_client import TeacherClient

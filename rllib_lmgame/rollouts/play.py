@@ -314,14 +314,6 @@ class GameInPlay:
         self._in_game = list(seats)
         self._broken_off: StopReason | None = None
 
-    @property
-    def text(self) -> str:
-        """The last step and the present observations."""
-        steps, lines = self.steps[-1:], [self.session.game_id]
-        for agent, action in steps[0].actions.items() if steps else ():
-            lines.append(f"{agent}> {action!r}   reward {steps[0].rewards.get(agent, 0.0):+.1f}")
-        return "\n".join([*lines, *(view.text for view in list(self.views.values()))])
-
     async def advance(self) -> None:
         self.views = await self._step(self.views)
 

@@ -28,7 +28,6 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiment
 from rllib_lmgame.experiments.checks.dry_run import (
     dry_run_lines,
-    layout_lines,
     resolved_config,
 )
 from rllib_lmgame.experiments.checks.resources import check_fits, check_memory, gpu_lines, request_of, trials_at_once
@@ -36,8 +35,6 @@ from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.spec import Source, make_specs
 from rllib_lmgame.learners.advantages import Estimator
 from rllib_lmgame.learners.microbatch import plain_layer
-from rllib_lmgame.policies.model import packing_support
-from rllib_lmgame.policies.model.packing_support import Packing
 
 
 def test_parameters_are_those_of_the_model():
@@ -352,26 +349,6 @@ def test_the_dry_run_says_what_is_taken_and_evaluated(planned):
     assert resolved_config(planned)["gamma"] == planned.configs[0].gamma
 
 
-@pytest.mark.parametrize(
-    ("model_type", "said"), [("lfm2", "rows side by side, "), ("qwen2", ""), ("", "one row a pass, ")]
-)
-def test_the_dry_run_says_what_it_costs_that_rows_are_not_packed(planned, tmp_path, monkeypatch, model_type, said):
-    config = planned.configs[0].copy(copy_frozen=False)
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    kinds = {"layer_types": ["conv", "full_attention"]} if model_type == "lfm2" else {}
-    AutoConfig.for_model(model_type or "qwen2", **sizes, **kinds).save_pretrained(tmp_path)
-    if not model_type:
-        monkeypatch.setattr(
-            packing_support,
-            "packing_of",
-            lambda config: Packing("whether rows stay apart could not be tried: it is too large"),
-        )
-    config.language_model(model=str(tmp_path))
-    lines = layout_lines(config, "player")
-    assert len(lines) == bool(said) and said in "".join(lines)
-    assert model_type or lines[0].endswith("could not be tried: it is too large")
-
-
 @pytest.mark.parametrize("gpus", [0, 1])
 def test_members_with_adapters_are_counted_as_adapters(planned, gpus):
     """Three members are met, of 494 million weights with 8.8 million in adapters: merged, and beside one base."""
@@ -468,16 +445,6 @@ def test_trials_at_once(planned):
         2,
         1,
     ]
-
-
-def test_the_dry_run_says_how_many_threads_there_are(planned, monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    monkeypatch.setattr("rllib_lmgame.experiments.checks.dry_run.usable_cores", lambda: 8)
-    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.FEW_PARAMETERS", 0)
-    config = planned.configs[0].copy(copy_frozen=False)
-    config.inference(num_threads="auto").token_ppo(num_threads="auto")
-    text = "\n".join(dry_run_lines(dataclasses.replace(planned, configs=[config])))
-    assert "#   8 threads in each engine, 8 threads in each learner; this machine has 8 cores" in text
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from rllib_lmgame.base.threads import (
     usable_cores,
 )
 from rllib_lmgame.learners.settings import learner_threads
-from rllib_lmgame.telemetry.phases import phase_of, tell_phase
+from rllib_lmgame.telemetry.progress import phase_of, tell_phase
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

@@ -31,7 +31,7 @@ from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.rollouts.plans import EpisodePlan, deal_with_spares, split_plans, stable_seed, with_spares
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import RolloutError
-from rllib_lmgame.telemetry.phases import UP, telling
+from rllib_lmgame.telemetry.progress import UP, telling
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig

@@ -30,7 +30,7 @@ from rllib_lmgame.inference.weights import (
     make_transport,
     share,
 )
-from rllib_lmgame.telemetry.phases import Share
+from rllib_lmgame.telemetry.progress import Share
 
 logger = logging.getLogger(__name__)
 

@@ -48,7 +48,7 @@ from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.policies.model.batch_layout import Layout
 from rllib_lmgame.policies.model.lm_head import num_chunks
-from rllib_lmgame.telemetry.phases import Share
+from rllib_lmgame.telemetry.progress import Share
 
 Loss = tuple[torch.Tensor, dict[str, Any]]
 """Summed over the action tokens of a micro-batch, to be divided by those of the minibatch; and sums for the metrics."""
