@@ -24,7 +24,6 @@ COMMANDS = {
     "doctor": "check this machine and print the command that fixes each problem",
     "evaluate": "evaluate checkpoints, models and other players on the same levels",
     "example": "list, show and run the tuned examples",
-    "chat": "talk with a policy or a model",
     "collect": "record a player's episodes as a log or as conversations to train on",
     "compare": "compare runs: final metrics, keys that differ, learning curves",
     "data": "list, fetch and check published data sets",

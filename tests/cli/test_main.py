@@ -108,7 +108,7 @@ def test_wrong_usage_is_explained_in_one_line(arguments, words, capsys, tmp_path
     assert words in error and error.startswith("error: ") and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", ["info", "view", "compare", "evaluate", "chat", "evaluate random", "data fetch"])
+@pytest.mark.parametrize("words", ["info", "view", "compare", "evaluate", "evaluate random", "data fetch"])
 def test_an_empty_name_is_told_in_one_line(words, capsys):
     assert main([*words.split(), ""]) == 2
     said = capsys.readouterr().err

@@ -124,7 +124,7 @@ def test_policies_of_a_checkpoint_are_named(checkpoint, tmp_path, capsys) -> Non
     assert main([*command, f"pair={place}", "--out", str(tmp_path / "cup")]) == 0  # Each in its own seat.
     played = [record for record in seats(tmp_path / "cup") if len(record["trajectories"]) == 2]
     assert {seat["agent_id"] for record in played for seat in record["trajectories"] if seat.get("turns")} == {"X", "O"}
-    assert main(["chat", str(place)]) == 2
+    assert main(["serve", "--policy", str(place), "--port", "0"]) == 2
     assert f"several trained policies (player, other); write {place}:player" in capsys.readouterr().err
     assert main([*command, f"{place}:othr"]) == 2
     assert "'othr' is no policy or league member of the checkpoint; did you mean 'other'?" in capsys.readouterr().err

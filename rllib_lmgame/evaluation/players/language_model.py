@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
     from rllib_lmgame.envs.contract.session import GameSession
     from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
-    from rllib_lmgame.inference.protocol import Generation, GenerationRequest
     from rllib_lmgame.rollouts.records import GameConfig
 
 
@@ -172,11 +171,6 @@ class LocalModel(LanguageModel):
     async def __aexit__(self, *error: object) -> None:
         if self._engine is not None:
             await self._engine.shutdown()
-
-    async def generate(self, request: GenerationRequest) -> Generation:
-        """A reply to any prompt; the model has been entered."""
-        assert self._engine is not None
-        return await self._engine.generate(request)
 
     def _sampled(self, plan: EpisodePlan, seed: int, game: GameConfig | None = None) -> EngineReplies:
         assert self._engine is not None
