@@ -28,7 +28,6 @@ COMMANDS = {
     "compare": "compare runs: final metrics, keys that differ, learning curves",
     "data": "list, fetch and check published data sets",
     "schema": "print the JSON schema of experiment files, for editors",
-    "export-env": "write a game as an environment for TRL or verifiers",
     "games": "list and check the text games",
     "info": "describe a checkpoint or a game",
     "init": "write the first files of your own game or experiment",
@@ -137,7 +136,7 @@ def make_parser(command: str | None = None) -> Parser:
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     if command is not None and command in COMMANDS:
-        module = importlib.import_module(f"rllib_lmgame.cli.{command.replace('-', '_')}")
+        module = importlib.import_module(f"rllib_lmgame.cli.{command}")
         module.command.add_to(subparsers, command, COMMANDS[command])
     else:
         for name, summary in COMMANDS.items():
