@@ -61,7 +61,7 @@ _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "ep
     Option(
         "PLAYER...",
         f"{FORMS}; also the directory of a trial or experiment, and without hf: a Hugging Face directory, an id with a "
-        "slash, a .gguf file, or a name that `rllib models` lists; NAME=PLAYER gives one a name",
+        "slash, a .gguf file, or smollm2-135m; NAME=PLAYER gives one a name",
         dest="players",
     ),
     Option(

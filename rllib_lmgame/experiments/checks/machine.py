@@ -1,4 +1,4 @@
-"""What is here to run on, what is missing, and the command that mends it: for ``rllib doctor`` and ``rllib info``.
+"""What is here to run on, what is missing, and the command that mends it: for ``rllib doctor``.
 
 Nothing is started but a trivial program in the sandbox, and nothing large is imported.
 """
@@ -274,7 +274,7 @@ def _downloads() -> Iterator[Finding]:
     sets = [name for name in SETS if here(named(PREFIX + name))]
     models = [name for name, model in PRETRAINED.items() if model.parts()]
     yield Finding("data sets", f"{len(sets)} of {len(SETS)} here: {', '.join(sets) or 'none'} (`rllib data list`)")
-    yield Finding("models", f"{len(models)} of {len(PRETRAINED)} here: {', '.join(models) or 'none'} (`rllib models`)")
+    yield Finding("models", f"{len(models)} of {len(PRETRAINED)} here: {', '.join(models) or 'none'}")
 
 
 CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
