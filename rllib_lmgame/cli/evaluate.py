@@ -19,7 +19,6 @@ from rllib_lmgame.cli.evaluation_table import evaluation_markdown, evaluation_ta
 from rllib_lmgame.cli.game_list import FLAG, FORM, listed, named_games, suite, with_names
 from rllib_lmgame.cli.options import (
     JSON,
-    LAST_ITERATE,
     MOST,
     RAY_ADDRESS,
     SPLITS,
@@ -48,7 +47,7 @@ DEFAULT_EPISODES = 512
 DEFAULT_AT_ONCE = 16
 """Games in play at the same time, of players without a run."""
 OF_STOCK = ("--explore", "--seed")
-OF_MODELS = ("--temperature", "--out", "--split", "--evaluation-games", "--last-iterate", "--against", "--suite")
+OF_MODELS = ("--temperature", "--out", "--split", "--evaluation-games", "--against", "--suite")
 _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "episode_len_mean", "num_episodes")
 """Metrics that are printed for a stock algorithm."""
 
@@ -100,7 +99,6 @@ _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "ep
     ),
     Option("--out DIR", "write every episode (results.jsonl) and the table there, and continue from it"),
     Option("--baseline NAME", "also show the difference of the others to this player"),
-    LAST_ITERATE,
     *PLAYER_OPTIONS,
     seed("the environments (stock algorithms)", None),
     RAY_ADDRESS,
@@ -175,7 +173,7 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
     for text in args.players:
         named[player_name(text, [*named, *opponents], PLAYER)] = split_name(text)[1]
     runs: dict[str, EvaluatedModel] = {
-        name: policies_of_checkpoint(name, source, settings, opponents, connect, last=args.last_iterate)
+        name: policies_of_checkpoint(name, source, settings, opponents, connect)
         for name, source in named.items()
         if expanded(source).is_dir() and not _is_model(source)
     }

@@ -80,11 +80,11 @@ def loaded_policies(
     return engines_for(saved_policies(checkpoint, trust=trust), log_dir)
 
 
-def saved_policies(checkpoint: str | Path, *, trust: bool = False, last: bool = False) -> LMGameConfig:
+def saved_policies(checkpoint: str | Path, *, trust: bool = False) -> LMGameConfig:
     """The configuration of a checkpoint with the files of its models; see :func:`~.saved_config.open_checkpoint`."""
-    directory, config = open_checkpoint(checkpoint, trust=trust, last=last)
+    directory, config = open_checkpoint(checkpoint, trust=trust)
     for policy in config.language_model_policies():
-        config.model_files[policy] = model_of(directory, config, policy, last=last)
+        config.model_files[policy] = model_of(directory, config, policy)
     return config
 
 
@@ -151,7 +151,6 @@ def evaluate_checkpoint(
     temperature: float | None = None,
     split: str = "test",
     evaluation_games: bool = False,
-    last_iterate: bool = False,
     trust: bool = False,
 ) -> dict[str, Any]:
     """Play episodes with the policies of a checkpoint; `rllib evaluate` also writes them down, and takes other players.
@@ -163,7 +162,6 @@ def evaluate_checkpoint(
         temperature: 0 is greedy; by default that of its evaluation during training.
         split: Levels, where the game has splits.
         evaluation_games: Play the games of its ``evaluation_config``.
-        last_iterate: Use the weights in training, not their average (``token_ppo.ema_decay``).
         trust: Also take what could run code from a checkpoint (:mod:`.saved_config`).
 
     Returns:
@@ -175,7 +173,7 @@ def evaluate_checkpoint(
 
     Raises: ConfigError, CheckpointError: Something in it or in the games is wrong; nothing was started.
     """
-    config = saved_policies(path, trust=trust, last=last_iterate)
+    config = saved_policies(path, trust=trust)
     if env is None:
         games = games_of_run(config, split, env_config or {}, evaluation_games=evaluation_games)
     else:

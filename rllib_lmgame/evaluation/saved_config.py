@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.algorithms.admission import check_overrides
-from rllib_lmgame.algorithms.checkpoints.manifest import LAST_DIRECTORY, hf_directory, read_json, verify_manifest
+from rllib_lmgame.algorithms.checkpoints.manifest import hf_directory, read_json, verify_manifest
 from rllib_lmgame.algorithms.checkpoints.unpickling import TRUST_FLAG
 from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN, LMGameConfig
 from rllib_lmgame.algorithms.trust import check_config
@@ -31,10 +31,10 @@ GATE = Gate(
 )
 
 
-def open_checkpoint(path: str | Path, *, trust: bool = False, last: bool = False) -> tuple[Path, LMGameConfig]:
+def open_checkpoint(path: str | Path, *, trust: bool = False) -> tuple[Path, LMGameConfig]:
     """Check a checkpoint; returns its absolute directory and its configuration.
 
-    ``trust`` takes what could run code; ``last`` uses the weights in training, not their average.
+    ``trust`` takes what could run code.
 
     Raises: CheckpointError: not one of this package, damaged or not to be trusted; ConfigError: a wrong configuration.
     """
@@ -45,7 +45,7 @@ def open_checkpoint(path: str | Path, *, trust: bool = False, last: bool = False
     if not trained:
         raise CheckpointError(f"{directory / CONFIG_FILE} names no policy that was trained")
     for policy in trained:
-        files = saved_model(directory, config, policy, last=last)
+        files = saved_model(directory, config, policy)
         problem = model_problem(files)
         if problem is None and not trust and (code := code_problem(files)):
             problem = f"{code}; pass {TRUST_FLAG} if you trust whoever made it"
@@ -54,21 +54,15 @@ def open_checkpoint(path: str | Path, *, trust: bool = False, last: bool = False
     return directory, config
 
 
-def saved_model(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bool = False) -> Path:
-    """Directory of a trained policy's model; ``last``: the last iterate where weights are averaged.
-
-    Raises: CheckpointError: if it holds the average alone.
-    """
-    last = last and config.run.averages
-    if last and not (checkpoint / LAST_DIRECTORY).is_dir():
-        raise CheckpointError(f"{checkpoint} holds averaged weights alone: {LAST_DIRECTORY}/ is missing")
-    return hf_directory(checkpoint, policy, config.trained_policies(), last=last)
+def saved_model(checkpoint: Path, config: LMGameConfig, policy: str) -> Path:
+    """Directory of a trained policy's model."""
+    return hf_directory(checkpoint, policy, config.trained_policies())
 
 
-def model_of(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bool = False) -> ModelFiles:
+def model_of(checkpoint: Path, config: LMGameConfig, policy: str) -> ModelFiles:
     """Files of the model that plays as ``policy``: trained (:func:`saved_model`), or never trained."""
     if config.run.is_trained(policy):
-        return ModelFiles(str(saved_model(checkpoint, config, policy, last=last)))
+        return ModelFiles(str(saved_model(checkpoint, config, policy)))
     from rllib_lmgame.algorithms.models import initial_model
 
     return initial_model(config, policy)
@@ -116,19 +110,8 @@ def of_a_stranger(values: Mapping[str, Any], entry: AlgorithmEntry = PPO) -> dic
     unplayed = (name for name, section in entry.sections.items() if not section.played)
     unread = {"deepspeed", OVERRIDES, *unplayed}
     taken = _with_saved_models({key: value for key, value in values.items() if key not in unread})
-    taken |= _averaging(values)
     check_config(taken, GATE, sections=entry.groups)
     return taken
-
-
-def _averaging(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the learner's options the one that says what stands in ``hf/``: the weights in training, or their average."""
-    own = values.get(OVERRIDES)
-    everybodys_and_own = [values, *(own.values() if isinstance(own, Mapping) else ())]
-    sections = [options.get("token_ppo") for options in everybodys_and_own if isinstance(options, Mapping)]
-    decays = [section.get("ema_decay") for section in sections if isinstance(section, Mapping)]
-    decay = next((decay for decay in decays if decay is not None), None)
-    return {} if decay is None else {"token_ppo": {"ema_decay": decay}}
 
 
 def _with_saved_models(values: dict[str, Any]) -> dict[str, Any]:

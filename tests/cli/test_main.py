@@ -83,7 +83,6 @@ def test_help_names_commands_that_exist(command, capsys):
             "--ray-num-cpus is for a cluster that this command starts",
         ),
         (["evaluate", "STOCK", "--split", "test"], "--split is for language models"),
-        (["evaluate", "STOCK", "--last-iterate"], "--last-iterate is for language models"),
         (["evaluate", "STOCK", "--out", "x"], "--out is for language models"),
         (["evaluate", "STOCK", "--samples", "2"], "--samples is for language models"),
         (["evaluate", "STOCK", "random"], "is evaluated alone"),

@@ -164,16 +164,14 @@ def policies_of_checkpoint(
     settings: PlayerSettings,
     opponents: Mapping[str, Player],
     connect: Connect,
-    *,
-    last: bool = False,
 ) -> PoliciesOfRun:
-    """The policies of a checkpoint, or of the newest one of a trial; ``last``: the weights in training, no average.
+    """The policies of a checkpoint, or of the newest one of a trial.
 
     Raises: CheckpointError: not one of this package, damaged or not to be trusted; ConfigError: wrong settings.
     """
     place = find_checkpoint(source)
-    config = saved_policies(place, trust=settings.trust, last=last)
-    weights = {"checkpoint": file_hash(Path(place) / MANIFEST), "last_iterate": last}
+    config = saved_policies(place, trust=settings.trust)
+    weights = {"checkpoint": file_hash(Path(place) / MANIFEST)}
     return PoliciesOfRun(name, config, weights, opponents, settings.temperature, connect)
 
 
