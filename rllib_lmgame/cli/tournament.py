@@ -32,7 +32,7 @@ SHOWN_FAILURES = 3
 
 @options.command(
     "Let players play each other, all against all and each in every seat equally often. Zero-sum games without stakes "
-    "are ranked by wins, Bradley-Terry ratings and the Nash average, others by what each player gets. The same "
+    "are ranked by wins and Bradley-Terry ratings, others by what each player gets. The same "
     "command with the same --out continues where it was interrupted, and plays again what failed.",
     Option("GAME...", GAME.settings["help"], dest="games"),
     Option("--players PLAYER...", f"{FORMS}; NAME=PLAYER gives one a name", required=True),
@@ -167,10 +167,9 @@ def _cells(table: Standings, one: Standing) -> tables.Row:
     else:
         counted = [("win", str(one.wins)), ("draw", str(one.draws)), ("loss", str(one.losses))]
         counted += [("win rate", number(one.win_rate, ".3f")), ("95 %", interval(one.win_interval, ".3f"))]
-        nash = [("Nash", number(one.nash_weight, ".3f")), ("score", number(one.nash_score, "+.3f"))]
         rated = [("return", number(got[0], "+.3f")), ("rating", number(rating.rating if rating else None, "+.0f"))]
         rated += [("95 %", interval((rating.low, rating.high) if rating else None, "+.0f"))]
-        end = [*counted, *rated, *nash] if table.by == "wins" else [*earned, *counted, *nash]
+        end = [*counted, *rated] if table.by == "wins" else [*earned, *counted]
     return [("player", one.player), ("seats", str(one.seats)), *end]
 
 
