@@ -257,7 +257,7 @@ def _numbers(evaluation: Evaluation, results: Results, args: argparse.Namespace)
         "samples": evaluation.samples,
         "baseline": args.baseline,
         "evaluated": rows(evaluation, results, args.baseline),
-        "dropped": [f"{place.player} in {place.game}: {one.message}" for place, one in results.failures.items()],
+        "dropped": [f"{place.player} in {place.game}: {one['message']}" for place, one in results.failures.items()],
         "made_up_levels": made_up_levels(evaluation.games.values()),
     }
 

@@ -75,7 +75,6 @@ def command(args: argparse.Namespace) -> int:
             "played": sum(map(len, outcome.results)),
             "planned": outcome.planned,
             "failed": len(outcome.failures),
-            "failed_by": dict(outcome.failed),
         }
         options.print_json(said)
     else:
@@ -175,8 +174,9 @@ def _cells(table: Standings, one: Standing) -> tables.Row:
 
 def failures_text(outcome: Outcome, counts: Mapping[str, Mapping[str, int]]) -> str:
     played, failed = sum(map(len, outcome.results)), len(outcome.failures)
+    by = Counter(player for failure in outcome.failures for player in failure["failed"])
     lines = [*spent_lines(counts), f"{played} of {outcome.planned} games played" + f", {failed} failed" * bool(failed)]
-    lines += [f"  {count} because {player} gave no reply" for player, count in sorted(outcome.failed.items())]
+    lines += [f"  {count} because {player} gave no reply" for player, count in sorted(by.items())]
     reasons = Counter(failure["message"] for failure in outcome.failures)
     lines += [f"  {count} times: {message}" for message, count in reasons.most_common(SHOWN_FAILURES)]
     return printable("\n".join(lines))

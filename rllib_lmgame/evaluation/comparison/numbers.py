@@ -50,7 +50,7 @@ def _rows_of(
     own = results.of(model.name, name)
     others = None if baseline in (None, model.name) else results.of(str(baseline), name)
     dropped = [
-        failure.reason
+        failure["reason"]
         for place, failure in results.failures.items()
         if (place.player, place.game) == (model.name, name)
     ]

@@ -33,7 +33,7 @@ from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.rollouts.players import Player
-from rllib_lmgame.rollouts.records import EpisodeSummary, Failure, GameConfig
+from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.rollouts.sources import Roles
 
@@ -79,13 +79,13 @@ class Evaluation:
 
 @dataclass
 class Results:
-    """What was played, also by earlier calls, in the order of the plans; ``failures`` of this one, by place.
+    """What was played, also by earlier calls, in the order of the plans; ``failures`` (records) of this one.
 
     ``left_out``: players and the games that they cannot play.
     """
 
     played: dict[Place, EpisodeSummary] = field(default_factory=dict)
-    failures: dict[Place, Failure] = field(default_factory=dict)
+    failures: dict[Place, dict[str, Any]] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     left_out: set[tuple[str, str]] = field(default_factory=set)
 
@@ -130,7 +130,14 @@ async def play_evaluation(
     results = Results(dict(played), left_out=left_out)
     if directory is not None:
         directory.begin(settings)
-    play, games = _Games(results, directory, ended).play, [*evaluation.games.values()]
+    games = [*evaluation.games.values()]
+
+    def keep(place: Place, played: PlayedEpisode) -> dict[str, Any]:
+        summary = summarize(played)
+        results.played[place] = summary
+        return {KEY: {**place._asdict(), "summary": dataclasses.asdict(summary)}, **episode_record(played)}
+
+    recorded = RecordedGames(directory, keep, ended)
     async with AsyncExitStack() as stack:
         if left:
             for opponent in evaluation.opponents.values():
@@ -145,9 +152,9 @@ async def play_evaluation(
                 at_once = evaluation.at_once or model.at_once
                 async with model:
                     with closing(model.sessions()) as sessions:
-                        await play(own, lambda plan: games[plan.game], model.player, sessions, model.options, at_once)
+                        await recorded.play(own, games, model.player, sessions, model.options, at_once)
     results.played = {place: results.played[place] for place in planned if place in results.played}
-    results.failures = {place: results.failures[place] for place in planned if place in results.failures}
+    results.failures = {place: recorded.failures[place] for place in planned if place in recorded.failures}
     spent = {model.name: model.counts() for model in evaluation.models}
     spent |= {name: player.counts() for name, player in evaluation.opponents.items()}
     results.counts = {name: counts for name, counts in spent.items() if counts}
@@ -213,20 +220,3 @@ def _wrong_option(error: BaseException | None) -> ConfigError | None:
     while error is not None and not isinstance(error, ConfigError):
         error = error.__cause__
     return error
-
-
-class _Games(RecordedGames[Place]):
-    """The episodes of one player."""
-
-    def __init__(self, results: Results, *more: Any) -> None:
-        super().__init__(*more)
-        self._results = results
-
-    def keep(self, key: Place, played: PlayedEpisode) -> dict[str, Any]:
-        summary = summarize(played)
-        self._results.played[key] = summary
-        return {KEY: {**key._asdict(), "summary": dataclasses.asdict(summary)}, **episode_record(played)}
-
-    def fail(self, key: Place, failure: Failure, players: list[str]) -> dict[str, Any]:
-        self._results.failures[key] = failure
-        return {**key._asdict(), "seed": failure.plan.seed, "reason": failure.reason, "message": failure.message}
