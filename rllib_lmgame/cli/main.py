@@ -9,15 +9,18 @@ import io
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
+from types import FrameType
 
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_patient
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.base.text import first_line, printable
 from rllib_lmgame.cli.options import Parser
-from rllib_lmgame.cli.signals import Ending, raised_signals
+from rllib_lmgame.experiments.run.signals import ENDINGS, leave_closed_output, set_handlers
 
 COMMANDS = {
     "train": "train an algorithm, from a file or from flags",
@@ -59,12 +62,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # Its encoding may lack what is printed.
         sys.stdout.reconfigure(errors="backslashreplace")
     _prepare_environment()
-    ending = Ending()
+    ended: list[int] = []
     try:
-        with raised_signals(ending):
+        with raised_signals(ended):
             status = _status(arguments, started)
         print(end="", flush=True)
-        return ending.exit_status if ending.signal != signal.SIGINT else status
+        return 128 + ended[-1] if ended else status
     except (ConfigError, CheckpointError, MissingDependencyError) as error:
         if debug:
             raise
@@ -72,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return ending.exit_status
+        return 128 + (ended or [signal.SIGINT])[-1]
     except BrokenPipeError:
         _let_go_of_output()
         return 0
@@ -81,6 +84,32 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"error: {_in_words(error)}", file=sys.stderr)
         return EXIT_FAILED
+
+
+@contextmanager
+def raised_signals(ended: list[int]) -> Iterator[None]:
+    """Inside, SIGTERM, SIGHUP and SIGUSR1 end a command as Ctrl-C does; ``ended`` gets their numbers, since Ray's calls
+    turn them into a plain ``KeyboardInterrupt``. ``rllib train`` has its own handlers.
+
+    In an event loop asyncio's handler for SIGINT gets it: that cancels everything and raises ``KeyboardInterrupt`` at
+    the end. Raised inside one of many coroutines it would leave errors that nobody asks for.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ended.append(number)
+        leave_closed_output()
+        of_loop = signal.getsignal(signal.SIGINT)
+        (of_loop if callable(of_loop) else signal.default_int_handler)(signal.SIGINT, frame)
+
+    before = set_handlers(ENDINGS, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _status(arguments: list[str], started: float) -> int:
