@@ -33,7 +33,7 @@ COMMANDS = {
     "schema": "print the JSON schema of experiment files, for editors",
     "games": "list and check the text games",
     "info": "describe a game",
-    "init": "write the first files of your own game or experiment",
+    "init": "write the first files of your own game",
     "play": "play a game, alone, against any player, or watch",
     "push": "publish a policy with its model card on a Hugging Face hub",
     "retriever": "serve a corpus for search, or build its index",

@@ -375,6 +375,13 @@ def test_an_example_runs_with_flags(capsys):
     assert "gamma: 0.7" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("expert", ["random", "solver"])
+def test_a_program_has_no_expert(expert, capsys):
+    assert main(["example", "run", "agent-trail-tiny", "--dry-run", "--set", f"config.warm_start.expert={expert}"]) == 2
+    said = f" is a program, which `{expert}` cannot answer; set warm_start.data"
+    assert said in capsys.readouterr().err
+
+
 def test_every_notice_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     from rllib_lmgame.cli.train import _print_notices
 
