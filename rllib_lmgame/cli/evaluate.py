@@ -75,11 +75,7 @@ _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "ep
             f"games joined by commas, each {FORM}, instead of those that the first checkpoint was trained on",
         ),
         Option("--evaluation-games", "play the games of the first checkpoint's evaluation_config"),
-        Option(
-            "--suite NAME",
-            "play the evaluation games of a tuned example (`grl`: one whose id begins so), or of a file; "
-            "NAME:GAME,GAME are some of them",
-        ),
+        Option("--suite NAME", "play the evaluation games of a tuned example or of a file"),
     ),
     env_config("all games"),
     Option(f"--split {SPLITS}", "levels to play (language models; default: those that --games names, or test)"),
