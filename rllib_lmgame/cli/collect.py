@@ -14,7 +14,7 @@ from rllib_lmgame.base.new_files import new_file, out_path, writing
 from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.options import GAME, OUT_FILE, SPLITS, Option, env_config, env_config_of, parallel, seed, whole
-from rllib_lmgame.cli.playing import PLAYER_OPTIONS, limits_of, player_settings
+from rllib_lmgame.cli.playing import PLAYER_OPTIONS, player_settings
 from rllib_lmgame.datasets.options import WRITTEN
 from rllib_lmgame.policies.scripted import FORMS
 
@@ -92,7 +92,7 @@ def _by_model(
     from rllib_lmgame.rollouts.seats import EpisodeFailed, StopReason
 
     played = failed = 0
-    at_once, limits = args.parallel, limits_of(settings)
+    at_once, limits = args.parallel, settings.sections.text_rollouts
     for some in collect_games(game, player, episodes=args.episodes, seed=args.seed, at_once=at_once, options=limits):
         played, failed = played + len(some.episodes), failed + len(some.failures)
         if not played:
@@ -107,13 +107,11 @@ def _by_model(
 def _write(args: argparse.Namespace, settings: PlayerSettings, episodes: Iterable[PlayedEpisode]) -> int:
     from tqdm import tqdm
 
-    from rllib_lmgame.base.group import build
     from rllib_lmgame.datasets.writing import conversations
-    from rllib_lmgame.policies.options import LanguageModelOptions
     from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
     from rllib_lmgame.rollouts.episodes import summarize
 
-    talk = build(LanguageModelOptions, settings.sections.get("language_model", {}), "--config.language_model")
+    talk = settings.sections.language_model
     summaries: list[EpisodeSummary] = []
     waiting: list[dict[str, Any]] = []
     written = 0

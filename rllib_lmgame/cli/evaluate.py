@@ -33,7 +33,7 @@ from rllib_lmgame.cli.options import (
     verbosity,
     whole,
 )
-from rllib_lmgame.cli.playing import PLAYER_OPTIONS, SECTIONS, held_directory, limits_of, play_with_bar, player_settings
+from rllib_lmgame.cli.playing import PLAYER_OPTIONS, held_directory, play_with_bar, player_settings
 from rllib_lmgame.policies.scripted import FORMS, HUGGING_FACE, MODEL_PREFIXES
 
 if TYPE_CHECKING:
@@ -161,9 +161,8 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
             [game.model_copy(update={"env_config": {**game.env_config, **own_options}}) for game in of_suite]
         )
     games = dict(zip(games, on_split([*games.values()], split, override=bool(args.split)), strict=True))
-    sections = {name: own for name, own in mapping(args.config, "--config").items() if name in SECTIONS}
     at_once = args.parallel or DEFAULT_AT_ONCE
-    settings = player_settings(args, tuple(games.values()), at_once, PLAYER, sections=sections, seed=0)
+    settings = player_settings(args, tuple(games.values()), at_once, PLAYER, run=True)
     opponents = make_players(args.against or (), replace(settings, flag=AGAINST))
     named: dict[str, str] = {}
     for text in args.players:
@@ -212,7 +211,7 @@ def _model(
     if model != source or _is_model(source):
         own = {key: value for key, value in mapping(args.config, "--config").items() if key != "endpoint"}
         return policies_of_model(name, model, own, settings, opponents, connect)
-    return OnePlayer(make_player(name, source, settings), opponents, limits_of(settings), settings.at_once)
+    return OnePlayer(make_player(name, source, settings), opponents, settings.sections.text_rollouts, settings.at_once)
 
 
 def _connecting(args: argparse.Namespace, stack: ExitStack) -> Connect:

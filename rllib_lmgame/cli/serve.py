@@ -18,7 +18,7 @@ from rllib_lmgame.base.limits import CALL_LIMIT_S
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.game_list import FORM, listed, named_games
 from rllib_lmgame.cli.options import HOST, PORT, OneOf, Option, Section, above_0, env_config, env_config_of, whole
-from rllib_lmgame.cli.playing import PLAYER_OPTIONS, local_model
+from rllib_lmgame.cli.playing import PLAYER_OPTIONS, player_settings
 
 STOP_S = 5.0
 LONGEST_TOKEN = 4096
@@ -114,9 +114,14 @@ async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> Non
 
 
 def _run_policy(args: argparse.Namespace, token: str | None) -> int:
+    from rllib_lmgame.evaluation.players.language_model import LocalModel
+    from rllib_lmgame.evaluation.players.naming import make_player
     from rllib_lmgame.evaluation.players.vllm_server import run_server, server_command
 
-    player = local_model(args, args.policy, "--policy", args.at_once)
+    player = make_player(args.policy, args.policy, player_settings(args, (), args.at_once, "--policy"))
+    if not isinstance(player, LocalModel):
+        why = f"{args.policy} is no language model of this machine; name a checkpoint or hf:DIR_OR_ID"
+        raise ConfigError("--policy", why)
     port = check_free(args.host, args.port)
     command, environment = server_command(player, args.policy, args.host, port, args.at_once, token)
     made = f", api_key {token}" if token is not None and args.token_file is None else ""

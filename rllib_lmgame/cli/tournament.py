@@ -16,7 +16,7 @@ from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.base.text import columns, printable
 from rllib_lmgame.cli import options, tables
 from rllib_lmgame.cli.options import GAME, JSON, SPLITS, Option, env_config, env_config_of, parallel, seed, whole
-from rllib_lmgame.cli.playing import PLAYER_OPTIONS, held_directory, limits_of, play_with_bar, player_settings
+from rllib_lmgame.cli.playing import PLAYER_OPTIONS, held_directory, play_with_bar, player_settings
 from rllib_lmgame.cli.tables import interval, number, spent_lines
 from rllib_lmgame.policies.scripted import FORMS
 
@@ -104,7 +104,7 @@ def _tournament(args: argparse.Namespace) -> Tournament:
     players = make_players(args.players, settings)
     if len(players) < 2:
         raise ConfigError("--players", "a tournament has at least two players")
-    return Tournament(games, players, args.games_each, args.seed, args.parallel, limits_of(settings))
+    return Tournament(games, players, args.games_each, args.seed, args.parallel, settings.sections.text_rollouts)
 
 
 def _standings(tournament: Tournament, outcome: Outcome, asked: str | None) -> list[Standings]:

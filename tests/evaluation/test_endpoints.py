@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.endpoints.address import Address, read_address
 from rllib_lmgame.endpoints.client import (
     GIVE_UP_AFTER,
@@ -26,7 +27,7 @@ from rllib_lmgame.endpoints.secrecy import RUN, gives_away
 from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.evaluation.players.naming import make_players
-from rllib_lmgame.evaluation.players.settings import PlayerSettings
+from rllib_lmgame.evaluation.players.settings import PlayerSettings, Sections
 from rllib_lmgame.evaluation.tournament.run import Outcome, Tournament, play_tournament
 from rllib_lmgame.policies.chat.messages import MessageConversation
 from rllib_lmgame.policies.options import LanguageModelOptions
@@ -290,14 +291,9 @@ def test_addresses() -> None:
 def tournament(
     url: str, model: str = "good", limit_s: float = 30.0, **language_model: Any
 ) -> Coroutine[Any, Any, Outcome]:
-    settings = PlayerSettings(
-        time_limit_s=limit_s,
-        at_once=4,
-        sections={
-            "endpoint": {"attempts": 2, "first_wait_s": 0.001},
-            "language_model": {"max_tokens_per_turn": 20, **language_model},
-        },
-    )
+    endpoint, talk = {"attempts": 2, "first_wait_s": 0.001}, {"max_tokens_per_turn": 20, **language_model}
+    sections = build(Sections, {"endpoint": endpoint, "language_model": talk}, "--config")
+    settings = PlayerSettings(time_limit_s=limit_s, at_once=4, sections=sections)
     players = make_players([f"far=openai:{model}@{url}", "random"], settings)
     return play_tournament(
         Tournament(

@@ -221,13 +221,10 @@ def hugging_face_player(name: str, source: str, settings: PlayerSettings) -> Pla
     check_model(directory, settings.flag)
     fetched(directory, settings.flag)
     files = model_directory(directory, settings.flag)
-    sections = settings.sections
-    own = {**sections.get("language_model", {}), "model": directory}
-    options = ModelOptions(
-        with_demonstrations(build(LanguageModelOptions, own, "--config.language_model"), settings.games, settings.seed),
-        build(InferenceOptions, sections.get("inference", {}), "--config.inference"),
-        build(TextRolloutOptions, sections.get("text_rollouts", {}), "--config.text_rollouts"),
-    )
+    own, where = settings.sections, "--config.language_model"
+    talk = build(LanguageModelOptions, {"model": directory}, where, own.language_model)
+    talk = with_demonstrations(talk, settings.games, settings.seed)
+    options = ModelOptions(talk, own.inference, own.text_rollouts)
 
     def digests() -> dict[str, str]:
         places = {"model_files": files}
