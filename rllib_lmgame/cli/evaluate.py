@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -39,13 +39,13 @@ from rllib_lmgame.policies.scripted import FORMS, HUGGING_FACE, MODEL_PREFIXES
 if TYPE_CHECKING:
     from rllib_lmgame.evaluation.comparison.models import Connect, EvaluatedModel
     from rllib_lmgame.evaluation.comparison.run import Evaluation, Results
-    from rllib_lmgame.rollouts.players import Player
     from rllib_lmgame.rollouts.records import GameConfig
 
 PLAYER = "PLAYER"
 DEFAULT_EPISODES = 512
 DEFAULT_AT_ONCE = 16
-"""Games in play at the same time, of players without a run."""
+"""Games in play at the same time, of endpoints and scripted players."""
+MODELS_AT_ONCE = 64
 OF_STOCK = ("--explore", "--seed")
 OF_MODELS = ("--temperature", "--out", "--split", "--evaluation-games", "--against", "--suite")
 _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "episode_len_mean", "num_episodes")
@@ -80,8 +80,8 @@ _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "ep
     env_config("all games"),
     Option(f"--split {SPLITS}", "levels to play (language models; default: those that --games names, or test)"),
     parallel(
-        f"games in play at the same time (default: as in training; {DEFAULT_AT_ONCE} of others); with 1 language "
-        "models repeat bit for bit",
+        f"games in play at the same time (default: as in training; {MODELS_AT_ONCE} of models, {DEFAULT_AT_ONCE} of "
+        "endpoints); with 1 language models repeat bit for bit",
         None,
     ),
     Option(
@@ -145,7 +145,7 @@ def command(args: argparse.Namespace) -> int:
 def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: Connect) -> Evaluation:
     """The checked evaluation; no model is loaded yet."""
     from rllib_lmgame.algorithms.games import on_split
-    from rllib_lmgame.evaluation.comparison.models import PoliciesOfRun, policies_of_checkpoint
+    from rllib_lmgame.evaluation.comparison.models import OnePlayer, PoliciesOfRun, policies_of_checkpoint
     from rllib_lmgame.evaluation.comparison.run import Evaluation
     from rllib_lmgame.evaluation.evaluate import AGAINST, check_games, games_of_run
     from rllib_lmgame.evaluation.players.naming import make_player, make_players, player_name, split_name
@@ -157,20 +157,19 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
         games = named_games(listed(args.games), own_options)
     elif args.suite:
         of_suite, episodes = suite(args.suite)
-        games = with_names(
-            [game.model_copy(update={"env_config": {**game.env_config, **own_options}}) for game in of_suite]
-        )
+        over = [{"env_config": {**game.env_config, **own_options}} for game in of_suite]
+        games = with_names([game.model_copy(update=own) for game, own in zip(of_suite, over, strict=True)])
     games = dict(zip(games, on_split([*games.values()], split, override=bool(args.split)), strict=True))
-    at_once = args.parallel or DEFAULT_AT_ONCE
-    settings = player_settings(args, tuple(games.values()), at_once, PLAYER, run=True)
+    settings = player_settings(args, tuple(games.values()), args.parallel or DEFAULT_AT_ONCE, PLAYER)
     opponents = make_players(args.against or (), replace(settings, flag=AGAINST))
     named: dict[str, str] = {}
     for text in args.players:
-        named[player_name(text, [*named, *opponents], PLAYER)] = split_name(text)[1]
+        source = split_name(text)[1]
+        named[player_name(text, [*named, *opponents], PLAYER)] = HUGGING_FACE * _is_model(source) + source
     runs: dict[str, EvaluatedModel] = {
         name: policies_of_checkpoint(name, source, settings, opponents, connect)
         for name, source in named.items()
-        if expanded(source).is_dir() and not _is_model(source)
+        if expanded(source).is_dir()
     }
     if not games and runs:
         first, wanted = next(iter(runs.values())), args.evaluation_games
@@ -178,7 +177,7 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
         games = with_names(games_of_run(first.config, split, own_options, evaluation_games=wanted))
     elif not games:
         for source in named.values():  # Who is nobody is named first.
-            if not (source.startswith(HUGGING_FACE) or _is_model(source)):
+            if not source.startswith(HUGGING_FACE):
                 make_player(source, source, settings)
         raise ConfigError(FLAG, f"{args.players[0]} was trained on no game; name the games it is to play with {FLAG}")
     if args.episodes is not None:
@@ -187,8 +186,11 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
         games = {name: game.model_copy(update={"temperature": None}) for name, game in games.items()}
     check_games([*games.values()], args.against or ())
     settings = replace(settings, games=tuple(games.values()))
-    make = partial(_model, args=args, settings=settings, opponents=opponents, connect=connect)
-    models = [runs.get(name) or make(name, source) for name, source in named.items()]
+    models: list[EvaluatedModel] = []
+    for name, source in named.items():
+        at_once = args.parallel or (MODELS_AT_ONCE if source.startswith(HUGGING_FACE) else DEFAULT_AT_ONCE)
+        own = replace(settings, at_once=at_once)
+        models.append(runs.get(name) or OnePlayer(make_player(name, source, own), opponents, own, connect))
     for model in models:
         if isinstance(model, PoliciesOfRun):
             model.config.other_games = tuple(games.values())
@@ -198,20 +200,6 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
     if levels * args.samples > MOST:
         raise ConfigError("--samples", f"{levels:,} deals of {args.samples:,} episodes are more than {MOST:,}")
     return Evaluation(games, models, levels, args.samples, opponents, args.parallel)
-
-
-def _model(
-    name: str, source: str, args: argparse.Namespace, settings: Any, opponents: Mapping[str, Player], connect: Connect
-) -> EvaluatedModel:
-    """A player that is no checkpoint."""
-    from rllib_lmgame.evaluation.comparison.models import OnePlayer, policies_of_model
-    from rllib_lmgame.evaluation.players.naming import make_player
-
-    model = source.removeprefix(HUGGING_FACE)
-    if model != source or _is_model(source):
-        own = {key: value for key, value in mapping(args.config, "--config").items() if key != "endpoint"}
-        return policies_of_model(name, model, own, settings, opponents, connect)
-    return OnePlayer(make_player(name, source, settings), opponents, settings.sections.text_rollouts, settings.at_once)
 
 
 def _connecting(args: argparse.Namespace, stack: ExitStack) -> Connect:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 D = TypeVar("D", bound="RecordDirectory")
-SECTIONS = ("language_model", "inference", "text_rollouts", "endpoint")
 PLAYER_OPTIONS = (
     Option(
         "--time-limit S",
@@ -37,7 +36,7 @@ PLAYER_OPTIONS = (
     ),
     Option(
         "-c|--config YAML",
-        f"settings of hf: and openai: players, the sections {', '.join(SECTIONS)}: "
+        "settings of hf: and openai: players, the sections language_model, inference, text_rollouts and endpoint: "
         "'{language_model: {max_tokens_per_turn: 512}}'",
     ),
     TRUST,
@@ -45,10 +44,9 @@ PLAYER_OPTIONS = (
 
 
 def player_settings(
-    args: argparse.Namespace, games: tuple[GameConfig, ...], at_once: int, flag: str = "--players", *, run: bool = False
+    args: argparse.Namespace, games: tuple[GameConfig, ...], at_once: int, flag: str = "--players"
 ) -> PlayerSettings:
-    """What :data:`PLAYER_OPTIONS` and ``--seed`` say; ``flag`` names the players, ``run`` takes other sections of a
-    run's configuration in ``--config`` and leaves them out.
+    """What :data:`PLAYER_OPTIONS` and ``--seed`` say; ``flag`` names the players.
 
     Raises: ConfigError: for a value that is out of range, even an unused one.
     """
@@ -58,7 +56,7 @@ def player_settings(
     if args.temperature is not None and not 0 <= args.temperature < math.inf:
         raise ConfigError("--temperature", f"must be a number of at least 0, got {args.temperature:g}")
     above_0(args, "--time-limit")
-    given = mapping(args.config, "--config", "{language_model: {think: optional}}")
+    sections = mapping(args.config, "--config", "{language_model: {think: optional}}")
     return PlayerSettings(
         temperature=args.temperature,
         seed=args.seed or 0,
@@ -66,7 +64,7 @@ def player_settings(
         time_limit_s=args.time_limit or CALL_LIMIT_S,
         trust=args.trust_checkpoint,
         games=games,
-        sections=build(Sections, {key: given[key] for key in given if not run or key in SECTIONS}, "--config"),
+        sections=build(Sections, sections, "--config"),
         flag=flag,
     )
 

@@ -1,4 +1,4 @@
-"""Evaluates a checkpoint or a Hugging Face model: its files, games and an engine; no learner."""
+"""Evaluates a checkpoint: its files, games and an engine; no learner."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.games import found_beside, has_option, on_split
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.config.algorithms import PPO
 from rllib_lmgame.downloads.places import DataMissing
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.normalised import score_in
-from rllib_lmgame.policies.model.files import check_model, fetched, load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import over_levels, success_by_seed
 from rllib_lmgame.rollouts.game_calls import opened
@@ -34,7 +32,7 @@ AGAINST = "--against"
 
 @dataclass
 class LoadedPolicies:
-    """Policies of a checkpoint or model, ready to play as long as the context of their engines lives."""
+    """Policies of a checkpoint, ready to play as long as the context of their engines lives."""
 
     config: LMGameConfig
     runner: TextGameEnvRunner
@@ -208,24 +206,6 @@ def evaluate_as_in_training(checkpoint: str | Path) -> dict[str, Any]:
         config = policies.config
         games, temperature = config.games_for_evaluation(), config.run.evaluation_config.sampling
         return measure(policies, tuple(games), int(config.evaluation_duration), temperature)
-
-
-def model_as_run(model: str, games: Sequence[GameConfig], settings: Mapping[str, Any]) -> LMGameConfig:
-    """The configuration of a run that has not begun: a Hugging Face model as it is, on its ``settings``.
-
-    Raises: ConfigError: no such model, or a wrong setting.
-    """
-    from rllib_lmgame.algorithms.models import prepare_models
-
-    check_model(model, "MODEL")
-    fetched(model, "MODEL")
-    own = dict(settings)
-    section = {**own.pop("language_model", {}), "model": model}
-    config = PPO.config_class()().update_from_dict({**own, "language_model": section, "games": tuple(games)})
-    config.validate()
-    load_tokenizer(model, config.language_model_options)
-    config.model_files = prepare_models(config)
-    return config
 
 
 def measure(

@@ -179,7 +179,6 @@ def test_several_opponents_are_met_as_often(capsys) -> None:
         (["--env", "lmgame/Sokobn-v0"], "did you mean 'lmgame/Sokoban-v0'"),
         (["--env", "lmgame/Sokoban-v0", "--env-config", "{dim_rom: 3}"], "dim_room"),
         (["--env", RPS, "--against", "rnadom"], "--against: unknown player 'rnadom'; did you mean 'random'?"),
-        (["--env", RPS, "--against", "player=random"], " is called 'player' too; write NAME=random"),
         (["--env", RPS, "--against", "random", "random"], "two players are called 'random'"),
         (["--env", "lmgame/Sokoban-v0", "--against", "random"], "has one seat; there is nobody to play against"),
         (["--env", RPS, "--against", "random", "--time-limit", "0"], "--time-limit: must be"),

@@ -232,7 +232,7 @@ def test_a_file_of_something_else_is_named_with_its_line(line, tmp_path, capsys)
         (["random", "random"], "PLAYER: two players are called 'random'; give one another name: NAME=random"),
         (["rnadom", "--games", RPS], "unknown player 'rnadom'; did you mean 'random'?"),
         (["smolm2-135m", "--games", RPS], "no such model: 'smolm2-135m'; did you mean 'smollm2-135m'?"),
-        (["some/nowhere", "--games", RPS], "MODEL: no directory here, and the hub does not give it"),
+        (["some/nowhere", "--games", RPS], "PLAYER: no directory here, and the hub does not give it"),
         (["random", "--games", RPS, "--against", "hf:no/where"], "--against: no directory here, and the hub does not"),
         (["random", "--games", "lmgame/Sokobn-v0"], "did you mean 'lmgame/Sokoban-v0'"),
         (["random", "--games", "lmgame/Maze-v0,lmgame/Maze-v0"], "two games are called 'lmgame/Maze-v0'"),

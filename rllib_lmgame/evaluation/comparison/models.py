@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -12,14 +12,11 @@ from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, file_hash
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import as_mapping
-from rllib_lmgame.base.storage import expanded
-from rllib_lmgame.evaluation.evaluate import LoadedPolicies, engines_for, model_as_run, saved_policies
+from rllib_lmgame.evaluation.evaluate import LoadedPolicies, engines_for, saved_policies
 from rllib_lmgame.evaluation.players.endpoints.player import EndpointPlayer
-from rllib_lmgame.evaluation.players.language_model import files_digest
+from rllib_lmgame.evaluation.players.language_model import LocalModel
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.policies.mapping import MappingFn, SharedMapping, VersusMapping
-from rllib_lmgame.policies.model.files import model_directory
-from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, AgentAssignments, EpisodePlan
 from rllib_lmgame.rollouts.play import Sessions
 from rllib_lmgame.rollouts.players import Player, Scripted
@@ -30,6 +27,10 @@ if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
 
 
+Connect = Callable[[], AbstractContextManager[Any]]
+"""Connects to a Ray cluster."""
+
+
 class OnePlayer:
     """A player who takes all seats, or every seat as often against ``opponents``.
 
@@ -38,12 +39,13 @@ class OnePlayer:
     ``turn`` plays first: those whose fault shows at once, and what is loaded last. ``source``: what the user wrote.
     """
 
-    def __init__(self, player: Player, opponents: Mapping[str, Player], options: TextRolloutOptions, at_once: int):
-        settings = getattr(player, "settings", None)
+    def __init__(self, player: Player, opponents: Mapping[str, Player], settings: PlayerSettings, connect: Connect):
         self.name, self.source = player.name, player.source
-        self.options, self.at_once = options, at_once
-        self.temperature: float | None = None if settings is None else settings.temperature
-        self._player = player
+        self.options, self.at_once = settings.sections.text_rollouts, settings.at_once
+        self.temperature = settings.temperature
+        if self.temperature is None and isinstance(player, LocalModel):
+            self.temperature = player.options.inference.temperature
+        self._player, self._connect = player, connect
         self._opponents = opponents
         against = dict.fromkeys(opponents, 1.0)
         self._mapping: MappingFn = VersusMapping([player.name], against) if opponents else SharedMapping(player.name)
@@ -51,7 +53,11 @@ class OnePlayer:
         self.identity, self.counts, self.sessions = player.identity, player.counts, Sessions
 
     async def __aenter__(self) -> Self:
-        await self._player.__aenter__()
+        if isinstance(self._player, LocalModel) and self._player.by_vllm:
+            with self._connect():
+                await self._player.__aenter__()
+        else:
+            await self._player.__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -73,12 +79,8 @@ class OnePlayer:
         return who.in_game(game)
 
 
-Connect = Callable[[], AbstractContextManager[Any]]
-"""Connects to a Ray cluster."""
-
-
 class PoliciesOfRun:
-    """The policies of a checkpoint, or a Hugging Face model, on engines of their own settings.
+    """The policies of a checkpoint, on engines of their own settings.
 
     ``weights`` tell its files from others. Raises: ConfigError: an opponent is called like a policy.
     """
@@ -93,7 +95,7 @@ class PoliciesOfRun:
         weights: Mapping[str, Any],
         opponents: Mapping[str, Player],
         temperature: float | None,
-        connect: Connect = nullcontext,
+        connect: Connect,
     ) -> None:
         asked = config.run.evaluation_config.sampling if temperature is None else temperature
         used = config.inference_options.temperature if asked is None else asked
@@ -172,22 +174,4 @@ def policies_of_checkpoint(
     place = find_checkpoint(source)
     config = saved_policies(place, trust=settings.trust)
     weights = {"checkpoint": file_hash(Path(place) / MANIFEST)}
-    return PoliciesOfRun(name, config, weights, opponents, settings.temperature, connect)
-
-
-def policies_of_model(
-    name: str,
-    model: str,
-    own: Mapping[str, Any],
-    settings: PlayerSettings,
-    opponents: Mapping[str, Player],
-    connect: Connect,
-) -> PoliciesOfRun:
-    """A Hugging Face model as it is; ``own`` are sections of an algorithm's configuration.
-
-    Raises: ConfigError: no such model, or a wrong setting.
-    """
-    config = model_as_run(model, settings.games, own)
-    files = expanded(model_directory(model, settings.flag))
-    weights = {"model_files": files_digest(files)} if files.is_dir() else {"model": model}
     return PoliciesOfRun(name, config, weights, opponents, settings.temperature, connect)
