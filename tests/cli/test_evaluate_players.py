@@ -112,7 +112,7 @@ SIX_GAMES = (
 def test_a_killed_evaluation_is_finished_by_the_same_command_with_the_same_table(
     rllib: Callable[[str], Any], checkpoint, tiny_model_dir: str, tmp_path: Path
 ) -> None:
-    """The kill comes in the middle of what the checkpoint plays, after the scripted players."""
+    """The kill comes in the middle of what the model plays, after the scripted players."""
     model = {"context_length": 2048, "max_tokens_per_turn": 4}
     saved = checkpoint(language_model=model)
     config = {"language_model": model, "inference": {"engine": "transformers", "kv_cache_memory_mb": 32}}
