@@ -29,7 +29,6 @@ from rllib_lmgame.cli.options import (
     given,
     mapping,
     parallel,
-    seed,
     verbosity,
     whole,
 )
@@ -46,7 +45,6 @@ DEFAULT_EPISODES = 512
 DEFAULT_AT_ONCE = 16
 """Games in play at the same time, of endpoints and scripted players."""
 MODELS_AT_ONCE = 64
-OF_STOCK = ("--explore", "--seed")
 OF_MODELS = ("--temperature", "--out", "--split", "--evaluation-games", "--against", "--suite")
 _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "episode_len_mean", "num_episodes")
 """Metrics that are printed for a stock algorithm."""
@@ -89,14 +87,10 @@ _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "ep
         "who plays all seats but one of games for several, each equally often; who is evaluated takes every seat "
         f"equally often: {FORMS}",
     ),
-    OneOf(
-        Option("--greedy", "always take the most likely token or action"),
-        Option("--explore", "sample actions (stock algorithms; default: greedy)"),
-    ),
+    Option("--greedy", "always take the most likely token, as stock algorithms take the most likely action"),
     Option("--out DIR", "write every episode (results.jsonl) and the table there, and continue from it"),
     Option("--baseline NAME", "also show the difference of the others to this player"),
     *PLAYER_OPTIONS,
-    seed("the environments (stock algorithms)", None),
     RAY_ADDRESS,
     verbosity("print what Ray and the workers print"),
     JSON,
@@ -121,10 +115,9 @@ def command(args: argparse.Namespace) -> int:
         if args.temperature is not None:
             raise ConfigError("--temperature", "does not go with --greedy")
         args.temperature = 0.0
-    for flag in given(args, *OF_STOCK):
-        raise ConfigError("", f"{flag} is for stock algorithms; use --temperature, --games, --split or --config")
     with ExitStack() as stack:
-        evaluation = _evaluation(own_options, args, _connecting(args, stack))
+        # Ray is started or joined when the first player needs it.
+        evaluation = _evaluation(own_options, args, lambda: stack.enter_context(_ray(args)))
         directory = held_directory(EvaluationDirectory, args.out, stack)
         results = play_with_bar(partial(play_evaluation, evaluation, directory), "episode", quiet=args.json)
         numbers = _numbers(evaluation, results, args)
@@ -202,19 +195,6 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
     return Evaluation(games, models, levels, args.samples, opponents, args.parallel)
 
 
-def _connecting(args: argparse.Namespace, stack: ExitStack) -> Connect:
-    """Connects to Ray when the first player needs it, until ``stack`` is left."""
-    connected: list[None] = []
-
-    @contextmanager
-    def connect() -> Iterator[None]:
-        if not connected:
-            connected.append(stack.enter_context(_ray(args)))
-        yield
-
-    return connect
-
-
 @contextmanager
 def _ray(args: argparse.Namespace) -> Iterator[None]:
     import ray
@@ -288,9 +268,7 @@ def _evaluate_stock(source: str, own_options: dict[str, Any], args: argparse.Nam
             env=args.games[0] if args.games else None,
             env_config=own_options or None,
             num_episodes=args.episodes or 10,
-            explore=args.explore,
             overrides=mapping(args.config, "--config") or None,
-            seed=args.seed,
         )
     if args.json:
         return options.print_json({"checkpoint": checkpoint, **numbers})

@@ -59,7 +59,7 @@ def player_settings(
     sections = mapping(args.config, "--config", "{language_model: {think: optional}}")
     return PlayerSettings(
         temperature=args.temperature,
-        seed=args.seed or 0,
+        seed=getattr(args, "seed", 0),
         at_once=at_once,
         time_limit_s=args.time_limit or CALL_LIMIT_S,
         trust=args.trust_checkpoint,

@@ -65,7 +65,6 @@ LONGEST_TOKEN = 4096
     ),
 )
 def command(args: argparse.Namespace) -> int:
-    args.seed = 0
     if args.server_options and args.policy is None:
         raise ConfigError("--", f"options after it ({args.server_options[0]}, ...) go with --policy")
     token = _token(args)

@@ -87,18 +87,16 @@ def saved_policies(checkpoint: str | Path, *, trust: bool = False) -> LMGameConf
 
 
 @contextmanager
-def engines_for(
-    config: LMGameConfig, log_dir: str | None, connected: AbstractContextManager[Any] | None = None
-) -> Iterator[LoadedPolicies]:
-    """Engines on the models of ``config``, which names their files.
+def engines_for(config: LMGameConfig, log_dir: str | None) -> Iterator[LoadedPolicies]:
+    """Engines on the models of ``config``, which names their files; without a Ray cluster one is joined or started."""
+    import ray
 
-    ``connected`` connects to a Ray cluster; by default :func:`~.ray_cluster.be_connected`.
-    """
     from rllib_lmgame.algorithms.cluster.engines import each_group, start_engines
 
     config.episode_log_dir = log_dir
     with ExitStack() as stack:
-        stack.enter_context(connected or ray_cluster())
+        if be_connected(num_cpus=4):
+            stack.callback(ray.shutdown)
         groups = start_engines(config, training=False)
         for group in each_group(groups):
             stack.callback(group.shutdown)
@@ -106,18 +104,6 @@ def engines_for(
         runner = TextGameEnvRunner(config=config, worker_index=0)
         stack.callback(runner.stop)
         yield LoadedPolicies(config, runner)
-
-
-@contextmanager
-def ray_cluster() -> Iterator[None]:
-    import ray
-
-    started = be_connected(num_cpus=4)
-    try:
-        yield
-    finally:
-        if started:
-            ray.shutdown()
 
 
 def check_games(games: Sequence[GameConfig], against: Sequence[str] = ()) -> None:

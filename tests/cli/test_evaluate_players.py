@@ -243,7 +243,6 @@ def test_a_file_of_something_else_is_named_with_its_line(line, tmp_path, capsys)
         (["random", "--games", "lmgame/Maze-v0", "--baseline", "best"], "'best' is nobody who plays; players: random"),
         (["random", "--games", "lmgame/Maze-v0", "--samples", "0"], "--samples: must be at least 1"),
         (["random", "--games", "lmgame/Maze-v0", "--parallel", "0"], "--parallel: must be at least 1"),
-        (["random", "--games", "lmgame/Maze-v0", "--seed", "3"], "--seed is for stock algorithms"),
         (["random", "--games", RPS, "--against", "random"], "two players are called 'random'"),
     ],
 )

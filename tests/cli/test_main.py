@@ -378,9 +378,7 @@ def test_every_notice_is_printed_once(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err.splitlines() == ["note: old key", "note: another", "note: found later"]
 
 
-@pytest.mark.parametrize(
-    "command", ["collect GAME --out x", "evaluate DIR", "play GAME", "tournament GAME --players a b"]
-)
+@pytest.mark.parametrize("command", ["collect GAME --out x", "play GAME", "tournament GAME --players a b"])
 def test_seeds_below_zero_are_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.split(), "--seed", "-1"]) == 2
     assert "argument --seed: must be at least 0, got -1" in capsys.readouterr().err

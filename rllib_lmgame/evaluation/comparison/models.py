@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
 
 
-Connect = Callable[[], AbstractContextManager[Any]]
-"""Connects to a Ray cluster."""
+Connect = Callable[[], object]
+"""Connects to a Ray cluster, unless this process is."""
 
 
 class OnePlayer:
@@ -54,10 +54,8 @@ class OnePlayer:
 
     async def __aenter__(self) -> Self:
         if isinstance(self._player, LocalModel) and self._player.by_vllm:
-            with self._connect():
-                await self._player.__aenter__()
-        else:
-            await self._player.__aenter__()
+            self._connect()
+        await self._player.__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -117,7 +115,8 @@ class PoliciesOfRun:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            self._loaded = stack.enter_context(engines_for(self.config, None, self._connect()))
+            self._connect()
+            self._loaded = stack.enter_context(engines_for(self.config, None))
             self._stack = stack.pop_all()
         return self
 
