@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from rllib_lmgame.cli.tables import interval, number, spent_lines
 from rllib_lmgame.policies.scripted import FORMS
 
 if TYPE_CHECKING:
-    from rllib_lmgame.evaluation.tournament.files import TournamentDirectory
+    from rllib_lmgame.evaluation.tournament.results import TournamentDirectory
     from rllib_lmgame.evaluation.tournament.run import Outcome, Tournament
     from rllib_lmgame.evaluation.tournament.standings import Standing, Standings
     from rllib_lmgame.rollouts.records import GameConfig
@@ -57,7 +58,7 @@ SHOWN_FAILURES = 3
     JSON,
 )
 def command(args: argparse.Namespace) -> int:
-    from rllib_lmgame.evaluation.tournament.files import TournamentDirectory
+    from rllib_lmgame.evaluation.tournament.results import TournamentDirectory
     from rllib_lmgame.evaluation.tournament.run import play_tournament
 
     tournament = _tournament(args)
@@ -135,12 +136,15 @@ def _says_zero_sum(game: GameConfig) -> bool:
 
 
 def _write(directory: TournamentDirectory, found: Sequence[Standings], counts: dict[str, dict[str, int]]) -> None:
-    from rllib_lmgame.evaluation.tournament.files import matrix_name, write_csv, write_standings
+    from rllib_lmgame.base.json_files import write_json
+    from rllib_lmgame.evaluation.tournament.standings import STANDINGS_FILE, write_csv
 
-    write_standings(directory.path, [table.as_json() for table in found], counts)
+    said = {"standings": [table.as_json() for table in found], "counts": counts}
+    write_json(directory.path / STANDINGS_FILE, said, indent=1)
     for table in found:
         if len(table.players) > 1 and table.games and table.game != TOGETHER:
-            write_csv(table, directory.path / f"{matrix_name(table)}.csv")
+            name = re.sub(r"[^\w.-]+", "-", table.game.rpartition("/")[2])
+            write_csv(table, directory.path / f"payoffs-{name}.csv")
 
 
 def standings_text(table: Standings) -> str:

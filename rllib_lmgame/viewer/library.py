@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from rllib_lmgame.base.json_files import parse, read_mapping
 from rllib_lmgame.base.text import first_line, printable
-from rllib_lmgame.evaluation.tournament.files import STANDINGS_FILE
+from rllib_lmgame.evaluation.tournament.standings import STANDINGS_FILE
 from rllib_lmgame.rollouts.episode_log import TOKENS
 from rllib_lmgame.telemetry.trial_names import directory_names
 from rllib_lmgame.viewer.forms import episode_of, join_tokens, row_of, words_of

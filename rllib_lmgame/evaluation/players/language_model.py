@@ -49,8 +49,6 @@ from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engin
 from rllib_lmgame.rollouts.seats import EngineReplies, Seat
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
     from rllib_lmgame.envs.contract.session import GameSession
     from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
     from rllib_lmgame.rollouts.records import GameConfig
@@ -96,7 +94,6 @@ class LocalModel(LanguageModel):
         self._asked: dict[str, ChatFormat] = {}
         try:
             tokenizer = load_tokenizer(directory, options.language_model)
-            check_vocabulary(tokenizer, directory, options.language_model)
             super().__init__(
                 name, source, ChatFormat(tokenizer, options.language_model), self._sampled, options.text_rollouts
             )
@@ -191,21 +188,6 @@ class LocalModel(LanguageModel):
             "constrained_decoding": self.options.text_rollouts.constrained_decoding,
             **self._digests(),
         }
-
-
-def check_vocabulary(tokenizer: PreTrainedTokenizerBase, directory: str, options: LanguageModelOptions) -> None:
-    """Refuse a tokenizer of a larger model; tokens added to its vocabulary may be unknown to the model by design."""
-    from transformers import AutoConfig
-
-    try:
-        config = AutoConfig.from_pretrained(directory, trust_remote_code=options.trust_remote_code)
-        known = config.get_text_config().vocab_size
-    except Exception as error:  # an architecture that this version does not know, or a damaged file
-        message = f"no model that can be read at {directory!r}: {first_line(error)}"
-        raise ConfigError("config.language_model.model", message) from error
-    if tokenizer.vocab_size > known:
-        message = f"the tokenizer of {options.tokenizer or directory} has {tokenizer.vocab_size} tokens, the model in"
-        raise ConfigError("config.language_model.tokenizer", f"{message} {directory} knows {known}")
 
 
 def hugging_face_player(name: str, source: str, settings: PlayerSettings) -> Player:

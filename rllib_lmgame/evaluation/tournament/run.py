@@ -17,8 +17,7 @@ from typing import Any
 from rllib_lmgame.algorithms.games import found_beside
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.evaluation.recorded import RecordedGames
-from rllib_lmgame.evaluation.tournament.files import TournamentDirectory
-from rllib_lmgame.evaluation.tournament.results import GameResult, result_of
+from rllib_lmgame.evaluation.tournament.results import GameResult, TournamentDirectory, result_of
 from rllib_lmgame.evaluation.tournament.schedule import schedule
 from rllib_lmgame.rollouts.episode_log import episode_record
 from rllib_lmgame.rollouts.game_calls import open_session

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -16,6 +18,7 @@ from rllib_lmgame.evaluation.tournament.results import GameResult, SeatResult
 from rllib_lmgame.measures.ratings import Comparison, Rating, ratings, win_matrix
 from rllib_lmgame.measures.statistics import Rate, mean_interval, rate_over_levels
 
+STANDINGS_FILE = "standings.json"
 WINS, RETURN = "wins", "return"
 
 
@@ -72,6 +75,16 @@ class Standings:
         matrices = {"matrix": self.matrix.tolist(), "returns": self.returns.tolist()}
         plain: dict[str, Any] = _plain({**content, **matrices})
         return plain
+
+
+def write_csv(standings: Standings, path: Path) -> None:
+    """Mean pay-offs: of the row's player at a table with the column's."""
+    names = [player.player for player in standings.players]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([standings.game, *names])
+        for name, row in zip(names, standings.returns.tolist(), strict=True):
+            writer.writerow([name, *("" if math.isnan(cell) else f"{cell:.6g}" for cell in row)])
 
 
 def is_zero_sum(results: Sequence[GameResult], declared: bool | None) -> bool:
