@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.limits import CALL_LIMIT_S
 from rllib_lmgame.base.new_files import out_path
-from rllib_lmgame.cli.options import TRUST, Option, above_0, mapping
+from rllib_lmgame.cli.options import TRUST, Option, mapping, seconds
 
 if TYPE_CHECKING:
     from rllib_lmgame.evaluation.players.settings import PlayerSettings
@@ -27,7 +27,7 @@ PLAYER_OPTIONS = (
         "--time-limit S",
         "seconds that a request to an endpoint, or a move of a player of your own, may take (default "
         f"{CALL_LIMIT_S:g})",
-        float,
+        seconds(),
     ),
     Option(
         "--temperature T",
@@ -55,7 +55,6 @@ def player_settings(
 
     if args.temperature is not None and not 0 <= args.temperature < math.inf:
         raise ConfigError("--temperature", f"must be a number of at least 0, got {args.temperature:g}")
-    above_0(args, "--time-limit")
     sections = mapping(args.config, "--config", "{language_model: {think: optional}}")
     return PlayerSettings(
         temperature=args.temperature,

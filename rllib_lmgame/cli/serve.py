@@ -17,10 +17,11 @@ from rllib_lmgame.base.http_server import check_free, in_address, is_loopback, l
 from rllib_lmgame.base.limits import CALL_LIMIT_S
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.game_list import FORM, listed, named_games
-from rllib_lmgame.cli.options import HOST, PORT, OneOf, Option, Section, above_0, env_config, env_config_of, whole
+from rllib_lmgame.cli.options import HOST, PORT, OneOf, Option, Section, env_config, env_config_of, seconds, whole
 from rllib_lmgame.cli.playing import PLAYER_OPTIONS, player_settings
 
 STOP_S = 5.0
+DAY_S = 86_400.0
 LONGEST_TOKEN = 4096
 
 
@@ -49,8 +50,8 @@ LONGEST_TOKEN = 4096
             "scripted player (default: the client takes all)",
         ),
         Option("--max-sessions N", "clients at once", whole(), 256),
-        Option("--session-timeout S", "seconds after which a client that says nothing has left", float, 600.0),
-        Option("--call-limit S", "seconds that a game may take for one of its steps", float, CALL_LIMIT_S),
+        Option("--session-timeout S", "seconds after which a client that says nothing has left", seconds(DAY_S), 600.0),
+        Option("--call-limit S", "seconds that a game may take for one of its steps", seconds(DAY_S), CALL_LIMIT_S),
         Option("--tasks N", "levels that a split is said to have", whole(), 512),
     ),
     Section(
@@ -68,7 +69,6 @@ def command(args: argparse.Namespace) -> int:
     if args.server_options and args.policy is None:
         raise ConfigError("--", f"options after it ({args.server_options[0]}, ...) go with --policy")
     token = _token(args)
-    above_0(args, "--session-timeout", "--call-limit", most=86_400)
     check_free(args.host, args.port)
     if args.policy is not None:
         return _run_policy(args, token)
