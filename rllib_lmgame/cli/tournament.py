@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from rllib_lmgame.evaluation.tournament.standings import Standing, Standings
     from rllib_lmgame.rollouts.records import GameConfig
 
-TOGETHER = "all zero-sum games"
 SHOWN_FAILURES = 3
 
 
@@ -109,20 +108,15 @@ def _tournament(args: argparse.Namespace) -> Tournament:
 
 
 def _standings(tournament: Tournament, outcome: Outcome, asked: str | None) -> list[Standings]:
-    """The standings of every game; with several zero-sum games also of all of those together, whose stakes differ: they
-    are ranked by wins, unless returns were ``asked`` for.
-    """
+    """The standings of every game, ranked as ``asked``."""
     from rllib_lmgame.evaluation.tournament.standings import RETURN, WINS, has_stakes, is_zero_sum, standings
 
-    names = list(tournament.players)
-    found, together = [], []
+    found = []
     for game, results in zip(tournament.games, outcome.results, strict=True):
         zero_sum = is_zero_sum(results, _says_zero_sum(game)) and any(result.comparisons for result in results)
         by = asked or (RETURN if has_stakes(results) else WINS)
-        found.append(standings(game.env, results, names, zero_sum=zero_sum, by=by, seed=tournament.seed))
-        together += results if zero_sum else []
-    if sum(table.zero_sum for table in found) > 1 and asked != RETURN:
-        found.append(standings(TOGETHER, together, names, zero_sum=True, seed=tournament.seed))
+        names, seed = list(tournament.players), tournament.seed
+        found.append(standings(game.env, results, names, zero_sum=zero_sum, by=by, seed=seed))
     return found
 
 
@@ -142,7 +136,7 @@ def _write(directory: TournamentDirectory, found: Sequence[Standings], counts: d
     said = {"standings": [table.as_json() for table in found], "counts": counts}
     write_json(directory.path / STANDINGS_FILE, said, indent=1)
     for table in found:
-        if len(table.players) > 1 and table.games and table.game != TOGETHER:
+        if table.games:
             name = re.sub(r"[^\w.-]+", "-", table.game.rpartition("/")[2])
             write_csv(table, directory.path / f"payoffs-{name}.csv")
 

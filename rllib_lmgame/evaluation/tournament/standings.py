@@ -24,7 +24,7 @@ WINS, RETURN = "wins", "return"
 
 @dataclass(frozen=True)
 class Standing:
-    """One player's numbers in one game (or in all zero-sum games together); intervals are 95 % over levels.
+    """One player's numbers in one game; intervals are 95 % over levels.
 
     Attributes:
         seats: Seats it took to the end of a game.
