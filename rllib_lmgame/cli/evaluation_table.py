@@ -68,7 +68,6 @@ def _cells(numbers: Mapping[str, Any], game: Mapping[str, Any]) -> tables.Row:
     row += [("95 % interval", interval(game.get("success_interval"), ".3f"))]
     row += [(f"pass@{k}", number(game.get("pass_at_k", {}).get(str(k)), ".3f")) for k in passed]
     row += [("return", number(game.get("own_return_mean", game.get("episode_return_mean")), "+.3f"))]
-    row += [("best return", number(game.get("best_return_mean"), "+.3f"))] * several
     if baseline:
         row += [(f"{what} over {baseline}", _gain(game.get(f"{what}_gain"))) for what in ("success", "return")]
     written = {} if game.get("response_tokens") == 0 else game  # Of a player without a model no reply is read.

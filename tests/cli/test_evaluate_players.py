@@ -56,8 +56,6 @@ def test_the_table_says_what_the_records_say(tmp_path: Path, capsys: pytest.Capt
         row = rows[player, game]
         assert len(levels) == 6 and all(len(on_level) == 3 for on_level in levels.values())
         assert len({on_level[0]["seed"] for on_level in levels.values()}) == 6
-        best = [max(sum(seat["episode_return"] for seat in one["seats"]) for one in level) for level in levels.values()]
-        assert row["best_return_mean"] == pytest.approx(fmean(best))
         if game == "lmgame/KuhnPoker-v0":  # Of self-play there is no success.
             assert "success_rate" not in row and "pass_at_k" not in row
             continue
@@ -253,42 +251,6 @@ def test_what_is_wrong_is_said_before_anything_is_written(arguments, words, tmp_
     assert words in capsys.readouterr().err and not out.exists()
 
 
-def test_options_that_a_game_refuses_as_it_deals_are_told_before_anybody_plays(tmp_path: Path, capsys) -> None:
-    out = tmp_path / "table"
-    command = ["evaluate", "random", "--episodes", "2", "--out", str(out), "--games"]
-    assert main([*command, f"{RPS},lmgame/Maze-v0@{{max_turns: 2}}"]) == 2
-    assert "--games: lmgame/Maze-v0: env_config.max_turns: leaves too few starts" in capsys.readouterr().err
-    assert not list(out.glob("*.json*"))
-    assert main([*command, f"{RPS},lmgame/Maze-v0"]) == 0
-    assert {place for place, levels in records(out).items() if len(levels) == 2} == {
-        ("random", RPS),
-        ("random", "lmgame/Maze-v0"),
-    }
-
-
-def test_a_random_player_plays_the_games_of_a_list_that_say_what_can_be_replied(tmp_path: Path, capsys) -> None:
-    """Where it could play none, or not against others, it is refused before anything is written."""
-    math, out, refused = "lmgame/MathReasoning-v0", tmp_path / "table", tmp_path / "refused"
-    command = ["evaluate", "--episodes", "2", "--games"]
-    for games, players in ((math, ["random"]), (f"{RPS},{math}", ["solver", "--against", "random"])):
-        assert main([*command, games, "--out", str(refused), *players]) == 2
-        said = capsys.readouterr().err
-        assert f"--games: {math} lists no legal actions: the player `random` cannot play it" in said
-        assert not list(refused.glob("*.json*"))
-    for _ in range(2):  # Again: there is nothing left to play.
-        assert main([*command, f"{RPS},{math}", "--out", str(out), "guess=random", "solver"]) == 0
-        said = capsys.readouterr()
-        assert f"note: guess does not play {math}" in said.err
-        assert set(records(out)) == {("guess", RPS), ("solver", RPS), ("solver", math)}
-        assert [
-            (row["player"], row["name"]) for row in json.loads((out / "results.json").read_text())["evaluated"]
-        ] == [
-            ("guess", RPS),
-            ("solver", RPS),
-            ("solver", math),
-        ]
-
-
 def test_entries_of_a_list_are_parted_where_nothing_is_open() -> None:
     assert listed(["a,b@{x: [1, 2], y: 'a, }'}", "n=c"]) == ["a", "b@{x: [1, 2], y: 'a, }'}", "n=c"]
     with pytest.raises(ConfigError, match="expected games"):
@@ -440,13 +402,12 @@ def test_an_endpoint_that_is_not_there_is_named_before_anybody_plays(endpoint, t
     assert not (out / "results.jsonl").exists()
 
 
-def test_who_cannot_play_a_game_drops_its_episodes(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["evaluate", "solver", "random", "--games", "lmgame/OpenSpiel-v0@{game: kuhn_poker},lmgame/FrozenLake-v0"]
-    pytest.importorskip("pyspiel")
-    assert main([*command, "--episodes", "2", "--json"]) == 1
+def test_who_cannot_play_a_game_drops_its_episodes_and_plays_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    games = "lmgame/MathReasoning-v0,lmgame/FrozenLake-v0"
+    assert main(["evaluate", "solver", "random", "--games", games, "--episodes", "2", "--json"]) == 1
     numbers = json.loads(capsys.readouterr().out)
-    assert [row["num_episodes"] for row in numbers["evaluated"]] == [0, 2, 2, 2]
-    assert numbers["evaluated"][0]["dropped"] == {"misconfigured": 2} and "has no solver" in numbers["dropped"][0]
+    assert [row["num_episodes"] for row in numbers["evaluated"]] == [2, 0, 2, 2]
+    assert numbers["evaluated"][1]["dropped"] == {"misconfigured": 2} and "legal actions" in numbers["dropped"][0]
 
 
 def test_a_disk_that_is_full_ends_it_and_what_was_played_stays(tmp_path: Path, monkeypatch, capsys) -> None:

@@ -36,11 +36,11 @@ class OnePlayer:
 
     As of :class:`PoliciesOfRun`: entering it loads what plays; ``options`` limit its episodes; it plays ``at_once``
     games unless another number is given; ``temperature`` is of its replies (``None``: it has none). Who has the lowest
-    ``turn`` plays first: those whose fault shows at once, and what is loaded last. ``source``: what the user wrote.
+    ``turn`` plays first: those whose fault shows at once, and what is loaded last.
     """
 
     def __init__(self, player: Player, opponents: Mapping[str, Player], settings: PlayerSettings, connect: Connect):
-        self.name, self.source = player.name, player.source
+        self.name = player.name
         self.options, self.at_once = settings.sections.text_rollouts, settings.at_once
         self.temperature = settings.temperature
         if self.temperature is None and isinstance(player, LocalModel):
@@ -84,7 +84,6 @@ class PoliciesOfRun:
     """
 
     turn = 3
-    source = ""
 
     def __init__(
         self,
