@@ -15,7 +15,6 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.cli import options
-from rllib_lmgame.cli.evaluation_table import evaluation_markdown, evaluation_table
 from rllib_lmgame.cli.game_list import FLAG, FORM, listed, named_games, suite, with_names
 from rllib_lmgame.cli.options import (
     JSON,
@@ -33,6 +32,7 @@ from rllib_lmgame.cli.options import (
     whole,
 )
 from rllib_lmgame.cli.playing import PLAYER_OPTIONS, held_directory, play_with_bar, player_settings
+from rllib_lmgame.cli.tables import evaluation_markdown, evaluation_table
 from rllib_lmgame.policies.scripted import FORMS, HUGGING_FACE, MODEL_PREFIXES
 
 if TYPE_CHECKING:
@@ -214,7 +214,6 @@ def _numbers(evaluation: Evaluation, results: Results, args: argparse.Namespace)
     from rllib_lmgame.evaluation.comparison.numbers import rows
 
     return {
-        "players": {model.name: {"temperature": model.temperature} for model in evaluation.models},
         "samples": evaluation.samples,
         "baseline": args.baseline,
         "evaluated": rows(evaluation, results, args.baseline),

@@ -143,7 +143,7 @@ def _write(directory: TournamentDirectory, found: Sequence[Standings], counts: d
 
 def standings_text(table: Standings) -> str:
     rows = [_cells(table, standing) for standing in table.players]
-    lines = [f"{table.game}: {table.games} games", *tables.lines(rows, left=1)]
+    lines = [f"{table.game}: {table.games} games", *tables.lines_of(rows, left=1)]
     matrix = table.matrix.tolist()
     if len(rows) > 1 and not all(math.isnan(cell) for row in matrix for cell in row):
         what = "points of the row against the column" if table.by == "wins" else "return of the row with the column"

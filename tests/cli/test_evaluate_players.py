@@ -17,8 +17,8 @@ from transformers import AutoTokenizer
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli import main
-from rllib_lmgame.cli.evaluation_table import evaluation_markdown
 from rllib_lmgame.cli.game_list import listed, suite
+from rllib_lmgame.cli.tables import evaluation_markdown
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 from rllib_lmgame.rollouts.episode_log import read_log
 
