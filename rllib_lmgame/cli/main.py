@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from types import FrameType
 
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_patient
@@ -136,8 +135,6 @@ def _let_go_of_output() -> None:
 
 
 def _dispatch(arguments: list[str], started: float) -> int:
-    if any(not word.strip() and not before.startswith("-") for before, word in pairwise(arguments)):
-        raise ConfigError("", f"an empty name is given; `rllib {arguments[0]} --help` says what is to stand there")
     command = arguments[0] if arguments else None
     if command is not None and command not in COMMANDS and (meant := nearest(command, COMMANDS)) is not None:
         raise ConfigError("", f"unknown command {command!r}; did you mean `rllib {meant}`?")
@@ -177,10 +174,7 @@ def _version() -> str:
 
     from rllib_lmgame import __version__
 
-    try:
-        return f"rllib-lmgame {__version__} (ray {metadata.version('ray')})"
-    except metadata.PackageNotFoundError:
-        return f"rllib-lmgame {__version__}"
+    return f"rllib-lmgame {__version__} (ray {metadata.version('ray')})"
 
 
 def _seldom_look_for_garbage() -> None:

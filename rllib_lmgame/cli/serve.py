@@ -66,8 +66,6 @@ LONGEST_TOKEN = 4096
     ),
 )
 def command(args: argparse.Namespace) -> int:
-    if args.server_options and args.policy is None:
-        raise ConfigError("--", f"options after it ({args.server_options[0]}, ...) go with --policy")
     token = _token(args)
     check_free(args.host, args.port)
     if args.policy is not None:

@@ -102,15 +102,6 @@ def test_wrong_usage_is_explained_in_one_line(arguments, words, capsys, tmp_path
     assert words in error and error.startswith("error: ") and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", ["info", "view", "compare", "evaluate", "evaluate random", "data fetch"])
-def test_an_empty_name_is_told_in_one_line(words, capsys):
-    assert main([*words.split(), ""]) == 2
-    said = capsys.readouterr().err
-    assert (
-        said.startswith(f"error: an empty name is given; `rllib {words.split()[0]} --help`") and said.count("\n") == 1
-    )
-
-
 def test_errors_name_file_line_and_key(file, capsys):
     file.write_text(GAME % "temperatur: 0.5")
     assert main(["train", "file", str(file), "--dry-run"]) == 2
