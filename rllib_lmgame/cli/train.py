@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +83,10 @@ def command(args: argparse.Namespace) -> int:
         print(f"checking {_file_of(args) or 'the flags'} ...", file=sys.stderr, flush=True)
     from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly, with_other_wrong_keys
 
-    said: set[str] = set()
     check: Callable[[Iterable[ExperimentSpec]], object] = check_quickly
     args.overrides = [*_as_overrides(args), *args.overrides]
     try:
         specs = _read(args)
-        _print_notices(specs, said)
         for spec in specs:
             find_in_current_directory(values_of(spec.options))
         # What is wrong with names and types is said before Ray is imported.
@@ -120,7 +118,8 @@ def command(args: argparse.Namespace) -> int:
     from rllib_lmgame.experiments.run.resume import place_runs
 
     place_runs(specs, resume=args.resume)
-    _print_notices(specs, said)
+    for notice in dict.fromkeys(notice for spec in specs for notice in spec.notices):
+        print(f"note: {notice}", file=sys.stderr)
     if not args.dry_run:
         return run_experiments(checked, run_options(args))
     check_resumed(checked, run_options(args))
@@ -193,11 +192,3 @@ def _file_of(args: argparse.Namespace) -> str | None:
     if args.words and len(files) != 1:
         raise ConfigError("", f"write `rllib train file FILE`, with one file; got {', '.join(files) or 'none'}")
     return files[0] if files else None
-
-
-def _print_notices(specs: Sequence[ExperimentSpec], said: set[str]) -> None:
-    """Print each notice that has not been ``said``, once."""
-    for notice in [notice for spec in specs for notice in spec.notices]:
-        if notice not in said:
-            said.add(notice)
-            print(f"note: {notice}", file=sys.stderr)

@@ -6,6 +6,7 @@ algorithm; ``hf/`` may hold data alone (:mod:`rllib_lmgame.algorithms.trust`).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -114,25 +115,21 @@ def of_a_stranger(values: Mapping[str, Any], entry: AlgorithmEntry = PPO) -> dic
     return taken
 
 
-def _with_saved_models(values: dict[str, Any]) -> dict[str, Any]:
+def _with_saved_models(values: Mapping[str, Any]) -> dict[str, Any]:
     """Where the trained policies' models and tokenizers came from is left out: they stand in ``hf/``."""
     saved = {"model": TINY_MODEL, "tokenizer": None}
-    policies = values.get("policies")
-    entries = {name: options or {} for name, options in policies.items()} if isinstance(policies, Mapping) else {}
-    if not all(isinstance(options, Mapping) for options in entries.values()):
-        return values
-    own = {name: options.get("language_model") or {} for name, options in entries.items()}
-    if not all(isinstance(section, Mapping) for section in own.values()):
-        return values
-    models = [name for name, options in entries.items() if options.get("player", LANGUAGE_MODEL) == LANGUAGE_MODEL]
-    trained = [name for name in models if entries[name].get("trained") is not False]
-    result = dict(values)
-    if entries:
-        of_saved = {name: {**entries[name], "language_model": {**own[name], **saved}} for name in trained}
-        result["policies"] = {name: of_saved.get(name, options) for name, options in entries.items()}
-    section = values.get("language_model")
-    if isinstance(section, Mapping):
-        others = [own[name] for name in models if name not in trained]
-        unused = {key: value for key, value in saved.items() if all(key in other for other in others)}
-        result["language_model"] = {**section, **unused}
+    result = copy.deepcopy(dict(values))
+    entries, others = result.get("policies"), []
+    for name, entry in [*entries.items()] if isinstance(entries, dict) else []:
+        entry = entries[name] = {} if entry is None else entry
+        if not isinstance(entry, dict) or entry.get("player", LANGUAGE_MODEL) != LANGUAGE_MODEL:
+            continue
+        own = entry.get("language_model") or {}
+        if entry.get("trained") is False:
+            others.append(own)
+        elif isinstance(own, dict):
+            entry["language_model"] = {**own, **saved}
+    section = result.get("language_model")
+    if isinstance(section, dict):
+        section |= {key: value for key, value in saved.items() if all(key in other for other in others)}
     return result

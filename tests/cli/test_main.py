@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 from contextlib import nullcontext
-from types import SimpleNamespace
 
 import pytest
 
@@ -356,17 +355,6 @@ def test_a_program_has_no_expert(expert, capsys):
     assert main(["example", "run", "agent-trail-tiny", "--dry-run", "--set", f"config.warm_start.expert={expert}"]) == 2
     said = f" is a program, which `{expert}` cannot answer; set warm_start.data"
     assert said in capsys.readouterr().err
-
-
-def test_every_notice_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
-    from rllib_lmgame.cli.train import _print_notices
-
-    specs = [SimpleNamespace(notices=["old key"]), SimpleNamespace(notices=["old key", "another"])]
-    said: set[str] = set()
-    _print_notices(specs, said)
-    specs[0].notices.append("found later")
-    _print_notices(specs, said)
-    assert capsys.readouterr().err.splitlines() == ["note: old key", "note: another", "note: found later"]
 
 
 @pytest.mark.parametrize("command", ["collect GAME --out x", "play GAME", "tournament GAME --players a b"])
