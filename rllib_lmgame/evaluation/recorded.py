@@ -168,8 +168,8 @@ class RecordDirectory:
         if self.settings() != plain(settings):
             write_json(self.path / self.settings_file, settings, indent=1)
 
-    def results(self, read: Callable[[Mapping[str, Any]], T]) -> Iterator[tuple[str, T]]:
-        """What ``read`` makes of each episode that was played, with the place where it is written.
+    def results(self, read: Callable[[Mapping[str, Any]], T]) -> Iterator[T]:
+        """What ``read`` makes of each episode that was played.
 
         Half a line at the end is cut off. Raises: ConfigError: a line is no record.
         """
@@ -179,7 +179,7 @@ class RecordDirectory:
         _cut_after_last_line(path)
         for number, record in numbered_records(path):
             try:
-                yield f"{path}, line {number}", read(record)
+                yield read(record)
             except NOT_READ as error:
                 why = f"no record of an episode of this {self.what} ({error!r})"
                 raise ConfigError("--out", f"{path}, line {number}: {why}") from None

@@ -185,31 +185,6 @@ def test_the_directory_of_another_evaluation_is_refused(changed, words, tmp_path
     assert before == {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"success": "1"},
-        {"seats": []},
-        {"illegal_actions": 10**400},
-        {"episode_return": float("inf")},
-        {"player": ["random"]},
-    ],
-)
-def test_a_record_with_other_kinds_of_values_is_named_with_its_line(changed, tmp_path, capsys) -> None:
-    out = tmp_path / "out"
-    command = ["evaluate", "random", "--games", "lmgame/FrozenLake-v0", "--episodes", "1", "--out", str(out)]
-    assert main(command) == 0
-    record = json.loads((out / "results.jsonl").read_text())
-    of_seat, of_place = changed.keys() & {"illegal_actions", "episode_return"}, "player" in changed
-    own = record["evaluated"]
-    (own if of_place else own["summary"]["seats"][0] if of_seat else own["summary"]).update(changed)
-    (out / "results.jsonl").write_text(json.dumps(record) + "\n")
-    before = {file.name: file.read_bytes() for file in out.iterdir()}
-    assert main(command) == 2
-    assert "results.jsonl, line 1: no record of" in capsys.readouterr().err
-    assert before == {file.name: file.read_bytes() for file in out.iterdir()}
-
-
 @pytest.mark.parametrize("line", ["{}\n", '{"evaluated": {"player": "random"}}\n', "[1]\n", "no record\n"])
 def test_a_file_of_something_else_is_named_with_its_line(line, tmp_path, capsys) -> None:
     out = tmp_path / "out"

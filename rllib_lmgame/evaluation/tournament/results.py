@@ -116,4 +116,4 @@ class TournamentDirectory(RecordDirectory):
             return {}
         different = difference(there, plain(settings))
         self.refuse(different and re.sub(r"^games_each\b", "--games", different))
-        return {result.episode_id: result for _, result in self.results(result_of)}
+        return {result.episode_id: result for result in self.results(result_of)}
