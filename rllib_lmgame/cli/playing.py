@@ -92,7 +92,7 @@ Ended = Callable[[], object]
 def play_with_bar(play: Callable[[Begun, Ended], Coroutine[Any, Any, T]], unit: str, *, quiet: bool) -> T:
     """What ``play`` returns, its progress shown; unless ``quiet`` it is said what was played before.
 
-    Raises: ConfigError: a ``unit`` could not be written down; as ``play``.
+    Raises: as ``play``.
     """
     from tqdm import tqdm
 
@@ -109,7 +109,4 @@ def play_with_bar(play: Callable[[Begun, Ended], Coroutine[Any, Any, T]], unit: 
         try:
             return asyncio.run(play(begun, bar.update))
         except BaseExceptionGroup as group:
-            error = first_error(group)
-            if isinstance(error, OSError):
-                raise ConfigError("--out", f"a record of the {unit} could not be written: {error}") from error
-            raise error from None
+            raise first_error(group) from None

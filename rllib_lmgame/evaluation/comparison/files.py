@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.json_files import write_json
 from rllib_lmgame.evaluation.recorded import RecordDirectory, difference, plain
 from rllib_lmgame.rollouts.records import EpisodeSummary, SeatSummary
@@ -42,8 +41,7 @@ class EvaluationDirectory(RecordDirectory):
             return {}
         wanted = plain(settings)
         for section in GROWING:
-            before = there.get(section)
-            before = before if isinstance(before, dict) else {}
+            before = there.get(section) or {}
             gone = next((name for name in before if name not in wanted[section]), None)
             self.refuse(None if gone is None else f"{section}.{gone} was given, now it is not")
             wanted[section] = {name: value for name, value in wanted[section].items() if name in before}
@@ -54,12 +52,8 @@ class EvaluationDirectory(RecordDirectory):
         return found
 
     def write_table(self, numbers: Mapping[str, Any], table: str) -> None:
-        """Raises: ConfigError: it could not be written."""
-        try:
-            write_json(self.path / f"{RESULTS}.json", numbers, indent=1)
-            (self.path / f"{RESULTS}.md").write_text(table, encoding="utf-8")
-        except OSError as error:
-            raise ConfigError("--out", f"the table could not be written: {error}") from None
+        write_json(self.path / f"{RESULTS}.json", numbers, indent=1)
+        (self.path / f"{RESULTS}.md").write_text(table, encoding="utf-8")
 
 
 def _read(record: Mapping[str, Any]) -> tuple[Place, EpisodeSummary]:
