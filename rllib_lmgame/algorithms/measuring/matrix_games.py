@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from rllib_lmgame.base.group import limits
 from rllib_lmgame.envs.games.dilemmas.matrix_game import MatrixGame
 from rllib_lmgame.envs.registry import make_game
+from rllib_lmgame.measures.exploitability import best_response_gaps, payoff_arrays
 from rllib_lmgame.measures.game_tree import InformationSet
-from rllib_lmgame.measures.matrix_games import best_response_gaps, payoff_arrays
 from rllib_lmgame.rollouts.game_calls import opened
 from rllib_lmgame.rollouts.records import GameConfig
 
