@@ -25,7 +25,6 @@ from rllib_lmgame.cli.options import (
     Option,
     env_config,
     env_config_of,
-    given,
     mapping,
     parallel,
     verbosity,
@@ -45,7 +44,6 @@ DEFAULT_EPISODES = 512
 DEFAULT_AT_ONCE = 16
 """Games in play at the same time, of endpoints and scripted players."""
 MODELS_AT_ONCE = 64
-OF_MODELS = ("--temperature", "--out", "--split", "--evaluation-games", "--against", "--suite")
 _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "episode_len_mean", "num_episodes")
 """Metrics that are printed for a stock algorithm."""
 
@@ -253,9 +251,6 @@ def _evaluate_stock(source: str, own_options: dict[str, Any], args: argparse.Nam
     checkpoint = find_checkpoint(source)
     if len(args.players) > 1:
         raise ConfigError(PLAYER, f"{source} is the checkpoint of a stock algorithm, which is evaluated alone")
-    several = ["--samples"] * (args.samples > 1) + [FLAG] * (len(args.games or ()) > 1)
-    for flag in [*given(args, *OF_MODELS), *several]:
-        raise ConfigError("", f"{flag} is for language models; this is the checkpoint of a stock algorithm")
     check_unpickling(checkpoint, args.trust_checkpoint)
     from rllib_lmgame.experiments.stock import evaluate_stock_checkpoint
 

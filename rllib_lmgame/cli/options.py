@@ -179,12 +179,9 @@ def mapping(text: str | None, flag: str, like: str = "{key: 1}") -> dict[str, An
     if text is None:
         return {}
     try:
-        value = json.loads(text)
-    except ValueError:
-        try:
-            value = parse_value(text, flag)
-        except ConfigError as error:
-            raise ConfigError(flag, f"{error.message}; write it like '{like}'") from None
+        value = parse_value(text, flag)
+    except ConfigError as error:
+        raise ConfigError(flag, f"{error.message}; write it like '{like}'") from None
     if not isinstance(value, dict):
         raise ConfigError(flag, f"must be a mapping like '{like}', got {text!r}")
     return value

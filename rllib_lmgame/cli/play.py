@@ -8,7 +8,7 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -123,8 +123,6 @@ def _game_of(config: LMGameConfig, name: str | None, own: Mapping[str, Any]) -> 
         raise ConfigError("GAME", "the checkpoint was trained on files alone; name a game (`rllib games list`)")
     else:
         chosen = known[0]
-        if len(known) > 1:
-            print("the checkpoint plays several games: " + ", ".join(entry.env for entry in known))
     return GameConfig(env=chosen.env, env_config={**chosen.env_config, **own})
 
 
@@ -133,19 +131,18 @@ def players_of(args: argparse.Namespace, session: GameSession, settings: PlayerS
 
     Raises: ConfigError: no such player or seat, or not one player for each seat; CheckpointError: damaged.
     """
-    from rllib_lmgame.evaluation.players.naming import make_player
+    from rllib_lmgame.evaluation.players.naming import make_player, split_name
 
-    agents, seat = session.agent_ids, args.seat
-    named = seats_of(args.players, agents)
+    agents, named = session.agent_ids, dict(map(split_name, args.players))
+    for flag, seats in (("--players", named), ("--seat", [args.seat])):
+        for seat in seats:
+            if seat not in (None, NOBODY, *agents):
+                hint = did_you_mean(seat, agents, f"seats: {', '.join(agents)}; `--seat {NOBODY}` to watch")
+                raise ConfigError(flag, f"{session.game_id} has no seat {seat!r}; {hint}")
     rest = named.pop(None, args.checkpoint)
-    if seat not in (None, NOBODY, *agents):
-        hint = did_you_mean(seat, agents, f"seats: {', '.join(agents)}; `{NOBODY}` to watch")
-        raise ConfigError("--seat", f"{session.game_id} has no seat {seat!r}; {hint}")
-    if seat in named:
-        raise ConfigError("--seat", f"seat {seat!r} is yours and {named[seat]}'s; name another one")
     people = [agent for agent in agents if agent not in named]
-    if seat is not None:
-        people = [agent for agent in agents if agent == seat]
+    if args.seat is not None:
+        people = [agent for agent in agents if agent == args.seat]
     elif rest is not None:
         people = people[: len(agents) > 1]
     made: dict[str | None, Player] = {None: Person()}
@@ -159,23 +156,6 @@ def players_of(args: argparse.Namespace, session: GameSession, settings: PlayerS
             made[source] = make_player(str(source), str(source), settings)
         seated[agent] = made[source]
     return seated
-
-
-def seats_of(texts: Sequence[str], agents: Sequence[str]) -> dict[str | None, str]:
-    """Players by seat of ``SEAT=PLAYER``; below ``None`` who takes the others. Raises: ConfigError."""
-    from rllib_lmgame.evaluation.players.naming import split_name
-
-    named: dict[str | None, str] = {}
-    for text in texts:
-        seat, player = split_name(text)
-        if seat not in (None, *agents):
-            hint = did_you_mean(seat, agents, f"seats: {', '.join(agents)}")
-            raise ConfigError("--players", f"there is no seat {seat!r}; {hint}")
-        if seat in named:
-            what = "the rest of the seats" if seat is None else f"seat {seat!r}"
-            raise ConfigError("--players", f"{what} is given twice; write SEAT=PLAYER for each")
-        named[seat] = player
-    return named
 
 
 class Person(Player):
