@@ -156,17 +156,16 @@ def standings_text(table: Standings) -> str:
 
 def _cells(table: Standings, one: Standing) -> tables.Row:
     """The columns of a player, each with its head."""
-    got, reached = one.payoff or (math.nan,), one.success or (math.nan,)
+    got, reached = one.payoff or (math.nan,), one.rate or (math.nan,)
     rating = one.rating if one.rating is not None and math.isfinite(one.rating.low) else None
-    earned = [("return", number(got[0], "+.4g")), ("95 %", interval(got[1:], "+.4g"))]
-    if not table.zero_sum:
-        end = [*earned, ("success", number(reached[0], ".3f")), ("95 %", interval(reached[1:], ".3f"))]
-    else:
-        counted = [("win", str(one.wins)), ("draw", str(one.draws)), ("loss", str(one.losses))]
-        counted += [("win rate", number(one.win_rate, ".3f")), ("95 %", interval(one.win_interval, ".3f"))]
-        rated = [("return", number(got[0], "+.3f")), ("rating", number(rating.rating if rating else None, "+.0f"))]
-        rated += [("95 %", interval((rating.low, rating.high) if rating else None, "+.0f"))]
-        end = [*counted, *rated] if table.by == "wins" else [*earned, *counted]
+    end = [("return", number(got[0], "+.4g")), ("95 %", interval(got[1:], "+.4g"))]
+    if table.zero_sum:
+        end += [("win", str(one.wins)), ("draw", str(one.draws)), ("loss", str(one.losses))]
+    end += [("win rate" if table.zero_sum else "success", number(reached[0], ".3f"))]
+    end += [("95 %", interval(reached[1:], ".3f"))]
+    if table.by == "wins":
+        end += [("rating", number(rating.rating if rating else None, "+.0f"))]
+        end += [("95 %", interval((rating.low, rating.high) if rating else None, "+.0f"))]
     return [("player", one.player), ("seats", str(one.seats)), *end]
 
 

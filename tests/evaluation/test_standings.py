@@ -49,7 +49,7 @@ def test_wins_draws_losses_points_and_ratings() -> None:
     first, second, third = table.players
     assert [first.player, second.player, third.player] == ["a", "absent", "b"]  # by rating
     assert (first.wins, first.draws, first.losses, first.seats) == (6, 2, 0, 8)
-    assert first.win_interval == pytest.approx(wilson_interval(6, 8)) and second.win_interval is None
+    assert first.rate == pytest.approx((6 / 8, *wilson_interval(6, 8))) and second.rate is None
     assert first.payoff is not None and first.payoff[0] == pytest.approx(0.75)
     assert table.matrix[0, 2] == pytest.approx(7 / 8) and table.matrix[2, 0] == pytest.approx(1 / 8)
     assert math.isnan(table.matrix[0, 1]) and math.isnan(table.matrix[0, 0])
@@ -202,21 +202,20 @@ def test_a_game_counts_once_however_many_of_its_seats_a_player_took() -> None:
         for i in range(10)
     ]
     player = next(p for p in standings("own/Game-v0", results, "ab", zero_sum=False).players if p.player == "a")
-    assert player.seats == 40 and player.success == pytest.approx((0.5, *wilson_interval(5, 10)))
+    assert player.seats == 40 and player.rate == pytest.approx((0.5, *wilson_interval(5, 10)))
     assert player.payoff == pytest.approx(mean_interval([float(i % 2) for i in range(10)]))
     wins = [game(i, *[("a", "win" if i % 2 else "loss")] * 4, ("b", "loss" if i % 2 else "win")) for i in range(10)]
     player = next(p for p in standings("own/Game-v0", wins, "ab", zero_sum=True).players if p.player == "a")
-    assert player.wins == 20 and player.win_interval == pytest.approx(wilson_interval(5, 10))
+    assert player.wins == 20 and player.rate == pytest.approx((0.5, *wilson_interval(5, 10)))
     wins = [
         game(i, *[("a", "win")] * 4, ("b", "loss")) if i % 2 else game(i, ("a", "loss"), ("b", "win"))
         for i in range(10)
     ]
     table = standings("own/Game-v0", wins, "ab", zero_sum=True)
     player = next(p for p in table.players if p.player == "a")
-    assert (player.wins, player.seats, player.win_rate) == (20, 25, 0.5)
-    assert player.win_interval == pytest.approx(wilson_interval(5, 10))
+    assert (player.wins, player.seats) == (20, 25) and player.rate == pytest.approx((0.5, *wilson_interval(5, 10)))
     row = next(line for line in standings_text(table).splitlines() if line.startswith("a "))
-    assert row.split()[1:9] == ["25", "20", "0", "5", "0.500", "0.237", "-", "0.763"]
+    assert row.split()[6:13] == ["20", "0", "5", "0.500", "0.237", "-", "0.763"]
 
 
 RECORD = {
@@ -276,13 +275,13 @@ def test_intervals_of_standings_are_over_levels() -> None:
     few = next(p for p in standings("own/Game-v0", results, "ab", zero_sum=True).players if p.player == "a")
     alone = [replace(result, seed=i) for i, result in enumerate(results)]
     many = next(p for p in standings("own/Game-v0", alone, "ab", zero_sum=True).players if p.player == "a")
-    assert few.win_rate == many.win_rate == 0.75 and many.win_interval == pytest.approx(wilson_interval(36, 48))
-    assert few.win_interval is not None and few.win_interval[0] < 0.3
+    assert few.rate is not None and few.rate[0] == 0.75 and few.rate[1] < 0.3
+    assert many.rate == pytest.approx((0.75, *wilson_interval(36, 48)))
     assert few.payoff is not None and few.payoff == pytest.approx(mean_interval([-1.0, 1.0, 1.0, 1.0]))
     assert few.rating is not None and many.rating is not None
     assert few.rating.low < many.rating.low and few.rating.rating == many.rating.rating
     one = standings("own/Game-v0", [replace(result, seed=0) for result in results], "ab", zero_sum=True).players[0]
-    assert one.win_interval is None and math.isinf(one.payoff[2])
+    assert math.isnan(one.rate[1]) and math.isinf(one.payoff[2])
 
 
 def test_a_level_that_has_a_name_is_one_level_whatever_the_seed() -> None:

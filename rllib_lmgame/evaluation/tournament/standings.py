@@ -16,7 +16,7 @@ import numpy as np
 from rllib_lmgame.envs.contract.verdicts import Outcome
 from rllib_lmgame.evaluation.tournament.results import GameResult, SeatResult
 from rllib_lmgame.measures.ratings import Comparison, Rating, ratings, win_matrix
-from rllib_lmgame.measures.statistics import Rate, mean_interval, rate_over_levels
+from rllib_lmgame.measures.statistics import mean_interval, rate_over_levels
 
 STANDINGS_FILE = "standings.json"
 WINS, RETURN = "wins", "return"
@@ -29,10 +29,9 @@ class Standing:
     Attributes:
         seats: Seats it took to the end of a game.
         payoff: Mean per game of what its seats got, with its interval.
-        wins, draws, losses: Of those seats; zero-sum games only.
-        win_rate: Mean over games of the share of wins. A game counts once, however many seats the player took.
-        win_interval: :func:`~rllib_lmgame.measures.statistics.rate_over_levels`; ``None`` for one level.
-        success: Share that reached the goal in other games, with its interval; NaN of one level.
+        wins, draws, losses: Of those seats.
+        rate: Mean over games of the share of wins, in games that are not zero-sum of success, with its interval; its
+            bounds are NaN for one level. A game counts once, however many seats the player took.
         rating: Bradley-Terry rating of games that are told by wins.
     """
 
@@ -42,9 +41,7 @@ class Standing:
     wins: int = 0
     draws: int = 0
     losses: int = 0
-    win_rate: float | None = None
-    win_interval: tuple[float, float] | None = None
-    success: tuple[float, float, float] | None = None
+    rate: tuple[float, float, float] | None = None
     rating: Rating | None = None
 
 
@@ -53,7 +50,7 @@ class Standings:
     """What one game of a tournament came to.
 
     Attributes:
-        zero_sum: Wins, draws and losses are counted.
+        zero_sum: It is told by wins, draws and losses.
         by: What players are ranked by: :data:`WINS` (their rating), or :data:`RETURN` (what they get).
         players: In that order.
         returns: ``[players, players]``: what the row's player gets on average at a table with the column's.
@@ -121,8 +118,7 @@ def standings(
         for result in results:
             by_level.setdefault(result.played_on, []).extend(result.comparisons)
         rated = ratings(list(by_level.values()), players, seed=seed)
-    standing = _by_outcome if zero_sum else _by_payoff
-    found = [standing(results, player, rated.get(player)) for player in players]
+    found = [_standing(results, player, zero_sum, rated.get(player)) for player in players]
     order = sorted(range(len(players)), key=lambda i: (-_strength(found[i]), players[i]))
     returns = _mean_payoffs(results, players)
     matrix = _scores(results, players) if by == WINS else returns
@@ -130,37 +126,30 @@ def standings(
     return Standings(game, zero_sum, by, len(results), tuple(found[i] for i in order), matrix[there], returns[there])
 
 
-def _by_outcome(results: Sequence[GameResult], player: str, rating: Rating | None) -> Standing:
+def _standing(results: Sequence[GameResult], player: str, zero_sum: bool, rating: Rating | None) -> Standing:
+    def reached(seat: SeatResult) -> bool | None:
+        if zero_sum:
+            return None if seat.outcome is None else seat.outcome == Outcome.WIN
+        return seat.success
+
     counts = Counter(seat.outcome for result in results for seat in result.seats if seat.player == player)
-    won = _rate(results, player, lambda seat: None if seat.outcome is None else seat.outcome == Outcome.WIN)
+    shares, levels = _per_game(results, player, reached)
+    rate = rate_over_levels(shares, levels) if shares else None
     return Standing(
         player,
-        seats=counts.total() - counts[None],
+        counts.total(),
         payoff=_mean_payoff(results, player),
         wins=counts[Outcome.WIN],
         draws=counts[Outcome.DRAW],
         losses=counts[Outcome.LOSS],
-        win_rate=None if won is None else won.mean,
-        win_interval=None if won is None else won.interval,
+        rate=None if rate is None else (rate.mean, *(rate.interval or (math.nan, math.nan))),
         rating=rating,
     )
-
-
-def _by_payoff(results: Sequence[GameResult], player: str, rating: Rating | None) -> Standing:
-    seats = sum(seat.player == player for result in results for seat in result.seats)
-    reached = _rate(results, player, lambda seat: seat.success)
-    success = None if reached is None else (reached.mean, *(reached.interval or (math.nan, math.nan)))
-    return Standing(player, seats, payoff=_mean_payoff(results, player), success=success, rating=rating)
 
 
 def _mean_payoff(results: Sequence[GameResult], player: str) -> tuple[float, float, float] | None:
     payoffs, levels = _per_game(results, player, lambda seat: seat.payoff)
     return mean_interval(payoffs, levels) if payoffs else None
-
-
-def _rate(results: Sequence[GameResult], player: str, value: Callable[[SeatResult], bool | None]) -> Rate | None:
-    shares, levels = _per_game(results, player, value)
-    return rate_over_levels(shares, levels) if shares else None
 
 
 def _per_game(
