@@ -136,7 +136,7 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
     from rllib_lmgame.algorithms.games import on_split
     from rllib_lmgame.evaluation.comparison.models import OnePlayer, PoliciesOfRun, policies_of_checkpoint
     from rllib_lmgame.evaluation.comparison.run import Evaluation
-    from rllib_lmgame.evaluation.evaluate import AGAINST, check_games, games_of_run
+    from rllib_lmgame.evaluation.evaluate import check_games, games_of_run
     from rllib_lmgame.evaluation.players.naming import make_player, make_players, player_name, split_name
 
     games: dict[str, GameConfig] = {}
@@ -150,7 +150,7 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
         games = with_names([game.model_copy(update=own) for game, own in zip(of_suite, over, strict=True)])
     games = dict(zip(games, on_split([*games.values()], split, override=bool(args.split)), strict=True))
     settings = player_settings(args, tuple(games.values()), args.parallel or DEFAULT_AT_ONCE, PLAYER)
-    opponents = make_players(args.against or (), replace(settings, flag=AGAINST))
+    opponents = make_players(args.against or (), replace(settings, flag="--against"))
     named: dict[str, str] = {}
     for text in args.players:
         source = split_name(text)[1]
@@ -173,7 +173,7 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
         games = {name: game.model_copy(update={"episodes": None}) for name, game in games.items()}
     if args.temperature is not None:  # It goes before what entries of games say.
         games = {name: game.model_copy(update={"temperature": None}) for name, game in games.items()}
-    check_games([*games.values()], args.against or ())
+    check_games([*games.values()])
     settings = replace(settings, games=tuple(games.values()))
     models: list[EvaluatedModel] = []
     for name, source in named.items():

@@ -12,7 +12,6 @@ from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.games import found_beside, has_option, on_split
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.downloads.places import DataMissing
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.inference.protocol import StopReason
@@ -26,8 +25,6 @@ from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig, PlayResult
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.rollouts.sources import AgentMapper
 from rllib_lmgame.telemetry.metrics import MOSTLY
-
-AGAINST = "--against"
 
 
 @dataclass
@@ -106,24 +103,11 @@ def engines_for(config: LMGameConfig, log_dir: str | None) -> Iterator[LoadedPol
         yield LoadedPolicies(config, runner)
 
 
-def check_games(games: Sequence[GameConfig], against: Sequence[str] = ()) -> None:
-    """Build each game once.
-
-    Raises: ConfigError: wrong options; data sets that are not here, of all games; somebody to play ``against``, and all
-        have one seat.
-    """
-    most, missing = 0, dict[str, DataMissing]()
+def check_games(games: Sequence[GameConfig]) -> None:
+    """Build each game once. Raises: ConfigError: wrong options, or a data set that is not here."""
     for game in games:
-        try:
-            with opened(game.env, game.env_config) as session:
-                most = max(most, len(session.agent_ids))
-        except DataMissing as error:
-            missing[game.called(game.env)] = error
-    if missing:
-        said = "; ".join(f"{name}: {error.message}" for name, error in missing.items())
-        raise DataMissing(next(iter(missing.values())).path, said)
-    if against and most == 1:
-        raise ConfigError(AGAINST, f"{games[0].env} has one seat; there is nobody to play against")
+        with opened(game.env, game.env_config):
+            pass
 
 
 def evaluate_checkpoint(

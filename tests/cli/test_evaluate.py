@@ -10,10 +10,9 @@ from ray.tune.experiment import Trial
 from ray.tune.utils import flatten_dict
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.tables import evaluation_table
-from rllib_lmgame.evaluation.evaluate import LoadedPolicies, check_games, measure
+from rllib_lmgame.evaluation.evaluate import LoadedPolicies, measure
 from rllib_lmgame.measures.statistics import wilson_interval
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import seed_and_level
@@ -78,18 +77,6 @@ def test_levels_that_come_again_are_counted_once() -> None:
     ]
     _, row, *notes = text(measured(GameConfig(env="lmgame/MazeUmaze-v0", env_config={"split": "test"})))
     assert row.split()[3:7] == ["20", "1", "1.000", "-"] and "no interval over levels" in notes[0]
-
-
-def test_all_data_sets_that_are_missing_are_named_with_their_games(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("RLLIB_LMGAME_DATA", str(tmp_path))
-    games = [
-        GameConfig(env="lmgame/GSM8K-v0", env_config={"data": "data:gsm8k"}),
-        GameConfig(env="lmgame/Sokoban-v0"),
-        GameConfig(env="lmgame/MathProblems-v0", env_config={"data": "data:math500", "split": "test"}, name="MATH"),
-    ]
-    said = r"env_config\.data: lmgame/GSM8K-v0: data set 'gsm8k' is .*; MATH: data set 'math500' .*data fetch math500"
-    with pytest.raises(ConfigError, match=said):
-        check_games(games)
 
 
 def test_replies_that_cannot_be_read_stand_apart_from_illegal_moves_and_some_are_shown() -> None:
@@ -181,7 +168,6 @@ def test_several_opponents_are_met_as_often(capsys) -> None:
         (["--env", "lmgame/Sokoban-v0", "--env-config", "{dim_rom: 3}"], "dim_room"),
         (["--env", RPS, "--against", "rnadom"], "--against: unknown player 'rnadom'; did you mean 'random'?"),
         (["--env", RPS, "--against", "random", "random"], "two players are called 'random'"),
-        (["--env", "lmgame/Sokoban-v0", "--against", "random"], "has one seat; there is nobody to play against"),
         (["--env", RPS, "--against", "random", "--time-limit", "0"], "--time-limit: must be"),
         (["--env", RPS, "--against", "openai:m@http://h/v1", "-c", "{endpoint: {atempts: 3}}"], "atempts"),
     ],
