@@ -70,7 +70,6 @@ _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "ep
             "--games|--env|-e GAMES...",
             f"games joined by commas, each {FORM}, instead of those that the first checkpoint was trained on",
         ),
-        Option("--evaluation-games", "play the games of the first checkpoint's evaluation_config"),
         Option("--suite NAME", "play the evaluation games of a tuned example or of a file"),
     ),
     env_config("all games"),
@@ -85,7 +84,6 @@ _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "ep
         "who plays all seats but one of games for several, each equally often; who is evaluated takes every seat "
         f"equally often: {FORMS}",
     ),
-    Option("--greedy", "always take the most likely token, as stock algorithms take the most likely action"),
     Option("--out DIR", "write every episode (results.jsonl) and the table there, and continue from it"),
     Option("--baseline NAME", "also show the difference of the others to this player"),
     *PLAYER_OPTIONS,
@@ -109,10 +107,6 @@ def command(args: argparse.Namespace) -> int:
     stock = next((source for source in sources if _is_stock(source)), None)
     if stock is not None:
         return _evaluate_stock(stock, own_options, args)
-    if args.greedy:
-        if args.temperature is not None:
-            raise ConfigError("--temperature", "does not go with --greedy")
-        args.temperature = 0.0
     with ExitStack() as stack:
         # Ray is started or joined when the first player needs it.
         evaluation = _evaluation(own_options, args, lambda: stack.enter_context(_ray(args)))
@@ -161,9 +155,9 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
         if expanded(source).is_dir()
     }
     if not games and runs:
-        first, wanted = next(iter(runs.values())), args.evaluation_games
+        first = next(iter(runs.values()))
         assert isinstance(first, PoliciesOfRun)
-        games = with_names(games_of_run(first.config, split, own_options, evaluation_games=wanted))
+        games = with_names(games_of_run(first.config, split, own_options))
     elif not games:
         for source in named.values():  # Who is nobody is named first.
             if not source.startswith(HUGGING_FACE):

@@ -118,7 +118,6 @@ def evaluate_checkpoint(
     num_episodes: int = 512,
     temperature: float | None = None,
     split: str = "test",
-    evaluation_games: bool = False,
     trust: bool = False,
 ) -> dict[str, Any]:
     """Play episodes with the policies of a checkpoint; `rllib evaluate` also writes them down, and takes other players.
@@ -129,7 +128,6 @@ def evaluate_checkpoint(
         num_episodes: Per game.
         temperature: 0 is greedy; by default that of its evaluation during training.
         split: Levels, where the game has splits.
-        evaluation_games: Play the games of its ``evaluation_config``.
         trust: Also take what could run code from a checkpoint (:mod:`.saved_config`).
 
     Returns:
@@ -143,7 +141,7 @@ def evaluate_checkpoint(
     """
     config = saved_policies(path, trust=trust)
     if env is None:
-        games = games_of_run(config, split, env_config or {}, evaluation_games=evaluation_games)
+        games = games_of_run(config, split, env_config or {})
     else:
         games = on_split([GameConfig(env=env, env_config=env_config or {})], split, override=True)
     games = tuple(game.evaluated(temperature) for game in games)
@@ -156,18 +154,16 @@ def evaluate_checkpoint(
         return measure(policies, games, num_episodes, temperature)
 
 
-def games_of_run(
-    config: LMGameConfig, split: str, env_config: Mapping[str, Any], *, evaluation_games: bool
-) -> tuple[GameConfig, ...]:
-    """What a run was trained on, on levels of ``split``, or the ``evaluation_games`` it names, on those they say.
+def games_of_run(config: LMGameConfig, split: str, env_config: Mapping[str, Any]) -> tuple[GameConfig, ...]:
+    """What a run was trained on, on levels of ``split``.
 
     ``env_config`` goes on top of the options of each. Raises: ConfigError: it was trained on no game.
     """
-    games = config.games_for_evaluation(split) if evaluation_games else config.evaluated_games()
+    games = config.evaluated_games()
     if not games:
         raise ConfigError("--games", "the checkpoint was trained on files alone; name a game (`rllib games list`)")
-    games = tuple(game.model_copy(update={"env_config": {**game.env_config, **env_config}}) for game in games)
-    return games if evaluation_games else on_split(games, split, override=True)
+    games = [game.model_copy(update={"env_config": {**game.env_config, **env_config}}) for game in games]
+    return on_split(games, split, override=True)
 
 
 def evaluate_as_in_training(checkpoint: str | Path) -> dict[str, Any]:

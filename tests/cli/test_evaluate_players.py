@@ -279,7 +279,7 @@ def test_an_endpoint_is_talked_to_as_the_entry_of_its_game_says(endpoint, tmp_pa
     assert asked[True]["max_tokens"] == 9 != asked[False]["max_tokens"]
     assert plain["temperature"] == 0.7
     endpoint.asked.clear()
-    assert main([*command, "--greedy"]) == 0
+    assert main([*command, "--temperature", "0"]) == 0
     assert {body["temperature"] for body in endpoint.asked} == {0.0}, "it goes before what entries say"
     file.write_text(SUITE.replace("answer_tag: move", "reply_prefill: <answer>"))
     assert main(command) == 2
