@@ -13,7 +13,7 @@ from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, engines_for, saved_policies
-from rllib_lmgame.evaluation.players.endpoints.player import EndpointPlayer
+from rllib_lmgame.evaluation.players.endpoint import EndpointPlayer
 from rllib_lmgame.evaluation.players.language_model import LocalModel
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.policies.mapping import MappingFn, SharedMapping, VersusMapping

@@ -81,7 +81,7 @@ def make_player(name: str, source: str, settings: PlayerSettings) -> Player:
 
         return hugging_face_player(name, source, settings)
     if source.startswith(ENDPOINT):
-        from rllib_lmgame.evaluation.players.endpoints.player import EndpointPlayer
+        from rllib_lmgame.evaluation.players.endpoint import EndpointPlayer
 
         return EndpointPlayer(name, source, settings)
     directory, policy = _directory(source)
