@@ -185,7 +185,7 @@ def measure(
     temperature = policies.config.run.evaluation_config.sampling if temperature is None else temperature
     result = policies.play(games, num_episodes, temperature=temperature, players=players)
     numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
-    used = policies.config.inference_options.temperature if temperature is None else temperature
+    used = policies.config.run.inference.temperature if temperature is None else temperature
     rows = []
     for number, game in enumerate(games):
         own = [summary for summary in result.summaries if summary.game == number]
