@@ -332,7 +332,7 @@ def test_pay_offs_are_told_game_by_game_as_the_tournament_tells_them(tmp_path):
     records[0]["trajectories"][0]["return"] -= 0.1  # a penalty for a reply: no part of who won
     log.write_text("".join(json.dumps(record) + "\n" for record in records))
     wanted = _tables(tmp_path)
-    assert {game for game, *_ in wanted} == {*games, "all zero-sum games"}
+    assert {game for game, *_ in wanted} == {*games}
 
     async def look(page: browser.Page) -> None:
         await page.until("36 of 36")

@@ -1,4 +1,4 @@
-"""What is here to run on, what is missing, and the command that mends it: for ``rllib doctor`` and ``rllib info``.
+"""What is here to run on, what is missing, and the command that mends it: for ``rllib doctor``.
 
 Nothing is started but a trivial program in the sandbox, and nothing large is imported.
 """

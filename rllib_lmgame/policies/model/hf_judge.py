@@ -35,7 +35,7 @@ class HFJudge:
 
     Args:
         source: ``hf:`` and a Hugging Face directory or id, a checkpoint of this package, a ``.gguf`` file, or a name
-            that ``rllib models`` lists.
+            of :data:`~rllib_lmgame.policies.model.pretrained.PRETRAINED`.
         key: Option that names it.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any, Self
 from rllib_lmgame.algorithms.demonstrations import with_demonstrations
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import as_mapping, build
-from rllib_lmgame.endpoints.address import EndpointOptions, read_address
+from rllib_lmgame.endpoints.address import read_address
 from rllib_lmgame.endpoints.client import Answer, ConversationTooLong, EndpointClient, EndpointError
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
@@ -29,15 +29,11 @@ class EndpointPlayer(Player):
 
     def __init__(self, name: str, source: str, settings: PlayerSettings) -> None:
         super().__init__(name, source)
-        sections = settings.sections
-        own = build(LanguageModelOptions, sections.get("language_model", {}), "--config.language_model")
-        self.model = with_demonstrations(own, settings.games, settings.seed)
-        self._inference = build(InferenceOptions, sections.get("inference", {}), "--config.inference")
+        own = settings.sections
+        self.model = with_demonstrations(own.language_model, settings.games, settings.seed)
+        self._inference = own.inference
         self._temperature = settings.temperature
-        self.endpoint = build(EndpointOptions, sections.get("endpoint", {}), "--config.endpoint")
-        if sections.get("text_rollouts", {}).get("constrained_decoding"):
-            why = f"player {name!r}: an endpoint cannot be kept to legal moves"
-            raise ConfigError("--config.text_rollouts.constrained_decoding", why)
+        self.endpoint = own.endpoint
         self._check_talk("--config")
         for game in settings.games:
             self.in_game(game)
