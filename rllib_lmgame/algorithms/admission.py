@@ -31,8 +31,7 @@ from rllib_lmgame.config.rllib import INSTEAD, SCHEDULED_KEYS
 from rllib_lmgame.config.rules import Broken, Rules
 from rllib_lmgame.config.run import OVERRIDES, RunConfig
 from rllib_lmgame.endpoints.address import read_address
-from rllib_lmgame.learners.teacher_options import KEY as TEACHER
-from rllib_lmgame.learners.teacher_options import TeacherOptions
+from rllib_lmgame.learners.options import TEACHER, TeacherOptions
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.replies import reply_format
 from rllib_lmgame.policies.model.files import (

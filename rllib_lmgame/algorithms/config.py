@@ -34,8 +34,7 @@ from rllib_lmgame.envs.registry import games
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.learners.microbatch import Room
-from rllib_lmgame.learners.options import TokenPPOOptions
-from rllib_lmgame.learners.teacher_options import TeacherOptions
+from rllib_lmgame.learners.options import TeacherOptions, TokenPPOOptions
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, LanguageModelOptions, read_policies

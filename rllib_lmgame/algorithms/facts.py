@@ -124,7 +124,7 @@ class PolicyFacts:
         return f"token_ppo.objective `{options.objective}`"
 
     def _objective_says(self, question: str) -> bool:
-        from rllib_lmgame.learners.settings import LearnerSettings
+        from rllib_lmgame.learners.objectives.base import LearnerSettings
 
         with below_config(), asking(f"asking `{self._of_module.token_ppo_options.objective}`", OBJECTIVES.key):
             return bool(getattr(self.objective, question)(LearnerSettings.from_config(self._of_module)))

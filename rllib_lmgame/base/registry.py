@@ -261,23 +261,23 @@ ESTIMATORS = Registry(
     {
         name: f"rllib_lmgame.learners.advantages.{place}"
         for name, place in {
-            "gae": "gae:GAE",
-            "turn_gae": "gae:TurnGAE",
-            "bilevel_gae": "gae:BilevelGAE",
-            "grpo": "group_relative:GRPO",
-            "dr_grpo": "group_relative:DrGRPO",
-            "rloo": "group_relative:RLOO",
-            "max_rl": "group_relative:MaxRL",
-            "gigpo": "group_relative:GiGPO",
-            "vine": "vine:Vine",
-            "reinforce": "reinforce:Reinforce",
-            "reinforce_pp": "reinforce:ReinforcePP",
-            "rae": "role_baseline:RoleBaseline",
+            "gae": "base:GAE",
+            "turn_gae": "base:TurnGAE",
+            "bilevel_gae": "base:BilevelGAE",
+            "grpo": "without_critic:GRPO",
+            "dr_grpo": "without_critic:DrGRPO",
+            "rloo": "without_critic:RLOO",
+            "max_rl": "without_critic:MaxRL",
+            "gigpo": "without_critic:GiGPO",
+            "vine": "without_critic:Vine",
+            "reinforce": "without_critic:Reinforce",
+            "reinforce_pp": "without_critic:ReinforcePP",
+            "rae": "without_critic:RoleBaseline",
         }.items()
     },
-    of_function="rllib_lmgame.learners.advantages.inputs:FunctionEstimator",
-    takes="an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.inputs)",
-    base="rllib_lmgame.learners.advantages.inputs:Estimator",
+    of_function="rllib_lmgame.learners.advantages.base:FunctionEstimator",
+    takes="an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.base)",
+    base="rllib_lmgame.learners.advantages.base:Estimator",
 )
 
 
@@ -289,7 +289,6 @@ POLICY_LOSSES = Registry(
         for name, cls in {
             "clip": "Clip",
             "cispo": "CISPO",
-            "cispo_two_sided": "CISPOTwoSided",
             "gspo": "GSPO",
             "gspo_trajectory": "GSPOTrajectory",
             "dppo": "DPPO",
@@ -303,15 +302,14 @@ AGGREGATIONS = Registry(
     "token_ppo.aggregation",
     "aggregation",
     {
-        name: f"rllib_lmgame.learners.losses.aggregation:{cls}"
+        name: f"rllib_lmgame.learners.losses.policy:{cls}"
         for name, cls in {
             "token_mean": "TokenMean",
             "sequence_mean": "SequenceMean",
-            "turn_mean": "TurnMean",
             "constant_length": "ConstantLength",
         }.items()
     },
-    base="rllib_lmgame.learners.losses.aggregation:Aggregation",
+    base="rllib_lmgame.learners.losses.policy:Aggregation",
 )
 PREFERENCE_LOSSES = Registry(
     "dpo.loss",

@@ -138,3 +138,12 @@ def default_tokens(kept: int, on_gpu: bool, room: float | None = None) -> int:
     if not kept or room >= kept * MOST_TOKENS:
         return MOST_TOKENS
     return 1 << (max(LEAST_TOKENS, int(room // kept)).bit_length() - 1)
+
+
+def found_tokens(module: Any, context: int, on_gpu: bool, room: float | None) -> int:
+    """Tokens of a micro-batch of a policy's module; ``context`` is the longest row, ``room`` as above."""
+    model = module.language_model
+    layers = number_of(model.config.get_text_config(), "num_hidden_layers")
+    recomputes = module.options.gradient_checkpointing
+    kept = kept_per_token(layers, layer_of(model), model.dtype.itemsize, context, recomputes)
+    return default_tokens(kept if module.value_backbone is None else 2 * kept, on_gpu, room)

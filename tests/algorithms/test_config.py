@@ -469,7 +469,7 @@ def test_a_search_space_in_a_section_is_refused_at_once(options, key) -> None:
     assert caught.value.path == f"config.token_ppo.{key}"
 
 
-@pytest.mark.parametrize("estimator", [{"grid_search": 3}, {"type": "gae", "length_adaptive": {"grid_search": 0.05}}])
+@pytest.mark.parametrize("estimator", [{"grid_search": 3}, {"type": "gigpo", "step_weight": {"grid_search": 0.05}}])
 def test_a_grid_without_values_is_refused_in_a_section(estimator) -> None:
     with pytest.raises(ConfigError, match="grid_search without a list of values") as caught:
         LMGamePPOConfig().token_ppo(advantage_estimator=estimator)
@@ -509,11 +509,7 @@ def test_what_methods_set_is_checked_as_what_a_file_says(method, options, key):
             {"advantage_estimator": {"type": "rae", "baseline_decay": {"points": [[0, 0.1]]}}},
             {"advantage_estimator": "gae"},
         ),
-        (
-            {"critic": {"warmup": {"type": "gradient", "iterations": 1, "lr": {"points": [[0, 0.1]]}}}},
-            {"critic": {"warmup": {"type": "fit", "iterations": 1}}},
-        ),
-        ({"kl": {"coeff_range": {"points": [[0, 5]]}}}, {"kl": None}),
+        ({"kl": {"coef": {"points": [[0, 5]]}}}, {"kl": None}),
         (
             {"importance_sampling": {"cap": {"points": [[0, 1]]}}},
             {"importance_sampling": ImportanceSamplingOptions(cap=5)},

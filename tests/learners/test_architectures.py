@@ -186,24 +186,6 @@ def test_a_published_models_noise_in_training_is_off(make_architecture: Any, mak
     assert torch.equal(first, again)
 
 
-@pytest.mark.parametrize("value_model", ["shared", "separate"])
-def test_recomputed_layers_know_the_rows_of_their_pack(
-    value_model: str, make_architecture: Any, make_module: Any
-) -> None:
-    directory, gradients = make_architecture("stablelm"), []
-    for recomputed in (False, True):
-        torch.manual_seed(0)
-        module = make_module(directory, gradient_checkpointing=recomputed, value_model=value_model)
-        torch.nn.init.normal_(module.value_head.outer.weight)
-        module.train()
-        out = module.forward_train(batch_of(some_rows()))
-        (out["logprobs"].sum() + (out["values"] ** 2).sum()).backward()
-        gradients.append({name: p.grad for name, p in module.named_parameters() if p.grad is not None})
-    assert gradients[0].keys() == gradients[1].keys()
-    for name, gradient in gradients[0].items():
-        torch.testing.assert_close(gradients[1][name], gradient, atol=1e-5, rtol=1e-4)
-
-
 def test_attention_outside_of_a_pack_is_an_error() -> None:
     heads = torch.zeros(1, 2, 5, 8)
     with pytest.raises(RuntimeError, match="does not know its rows"):
@@ -276,18 +258,6 @@ def test_the_exported_directory_loads_elsewhere(directory: str, make_module: Any
     loaded, info = AutoModelForCausalLM.from_pretrained(tmp_path / "hf", output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
     assert same(loaded.state_dict(), module.language_model.state_dict())
-
-
-def test_one_tensor_in_memory_is_taken_apart_at_a_time(directory: str, make_module: Any) -> None:
-    module, read = make_module(directory), []
-
-    class State(dict[str, torch.Tensor]):
-        def __getitem__(self, name: str) -> torch.Tensor:
-            read.append(name)
-            return super().__getitem__(name)
-
-    names = len([read[-1] for _ in module.as_checkpoint(State(module.hf_state())).values()])
-    assert sorted(read) == sorted(module.hf_state()) and len(read) < names
 
 
 class Fused:

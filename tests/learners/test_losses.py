@@ -1,27 +1,19 @@
-"""The value loss, the KL penalty and the entropy bonus: numbers by hand, their formulas, and a target of entropy."""
+"""The value loss and the KL penalty: numbers by hand, and their formulas."""
 
 from __future__ import annotations
 
-import json
 import math
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from learning import update
 
-from rllib_lmgame.learners.losses.policy import kl_estimate
-from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.learners.objectives.policy_losses import kl_penalty, next_coefficient, value_loss
+from rllib_lmgame.learners.losses.policy import kl_estimate, kl_penalty, value_loss
 
 
 def tensor(*values: float, grad: bool = False):
     return torch.tensor(values, dtype=torch.float64, requires_grad=grad)
-
-
-LOG = math.log
 
 
 def test_clipped_value_loss_is_the_worse_of_the_two() -> None:
@@ -86,36 +78,3 @@ def test_in_expectation_the_value_is_the_divergence_and_the_gradient_the_one_of_
         (found,) = torch.autograd.grad((policy.detach().exp() * kl).sum(), logits, retain_graph=True)
         (expected,) = torch.autograd.grad(reverse if gradient == "k2" else forward, logits, retain_graph=True)
         torch.testing.assert_close(found, expected)
-
-
-@given(st.floats(0, 1), st.floats(0, 10), st.floats(0.01, 10), st.floats(1e-4, 1))
-def test_the_coefficient_rises_below_the_target_and_falls_to_zero_above_it(
-    coefficient: float, entropy: float, target: float, rate: float
-) -> None:
-    after = next_coefficient(coefficient, entropy, target, rate)
-    assert after >= 0.0
-    assert (after >= coefficient) if entropy <= target else (after <= coefficient)
-    assert next_coefficient(coefficient, float("nan"), target, rate) == coefficient
-
-
-def test_a_learner_follows_the_target_and_keeps_the_coefficient(make_learner: Any, make_episodes: Any) -> None:
-    kwargs = {"token_ppo": {"entropy": {"target": 9.0, "rate": 0.1}}, "entropy_coeff": 0.02}
-    learner, expected = make_learner(**kwargs), 0.02
-
-    update(learner, make_episodes(4), objective=SupervisedObjective(1, lr=1e-3))
-    assert learner.counters()["entropy_coefficients"] == {}
-    warming = make_learner(**kwargs | {"token_ppo": kwargs["token_ppo"] | {"critic": {"warmup": {"iterations": 1}}}})
-    found = [update(warming, make_episodes(4))["curr_entropy_coeff"] > 0.1 for _ in range(2)]
-    assert found == [False, True], "a rest, and then none"
-    used = []
-    for _ in range(2):
-        used.append(learner.entropy_coefficient("player"))
-        numbers = update(learner, make_episodes(4))
-        expected += 0.1 * (9.0 - numbers["entropy"])
-        assert numbers["curr_entropy_coeff"] == pytest.approx(expected)
-    assert used[0] == pytest.approx(0.02) and used[1] > 0.1
-    fresh = make_learner(**kwargs)
-    fresh.set_counters(json.loads(json.dumps(learner.counters())))
-    assert fresh.entropy_coefficient("player") == pytest.approx(expected)
-    fresh.begin_rl()
-    assert fresh.entropy_coefficient("player") == pytest.approx(0.02), "a policy that begins anew has the first one"

@@ -123,39 +123,6 @@ def test_an_update_takes_what_is_estimated_and_gives_it_back(cases):
     assert check(cases) < parts["weights"] + parts["optimizer"] + KEPT_MIB
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("window", [None, 64])
-def test_shared_prompts_take_no_more_than_is_estimated(window, make_model):
-    """Where nothing is repeated, and where keys and values are, in front of each row: 24 groups of eight."""
-    shape = {"vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 4, "intermediate_size": 512}
-    model = make_model("mistral" if window else "qwen2", sliding_window=window, initializer_range=0.02, **shape)
-    case = {"model": model, "vocabulary": 512, "episodes": 192, "tokens": (192, 8), "same_prompt": 8}
-    case["token_ppo"] = limits(4096, 512)
-    found = measured([case])["cases"][0]["peak"]
-    expected = sum(estimated(case).values()) - WORKSPACE_MIB
-    print(f"{expected:.0f} MiB estimated, {found:.0f} at the peak")
-    assert found < 1.05 * expected
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "change",
-    [{"legal": True}, *({"deepspeed": {"zero_optimization": {"stage": stage}}} for stage in (1, 2, 3))],
-    ids=str,
-)
-def test_so_with_legal_moves_and_zero(cases, change):
-    pytest.importorskip("deepspeed")
-    check([cases[0], cases[1] | change])
-
-
-@pytest.mark.slow
-def test_so_with_adapters(cases):
-    """They have no gradients and states of the frozen weights, and the head none of its own."""
-    pytest.importorskip("peft")
-    larger = cases[1] | {"episodes": 16, "token_ppo": limits(1024, 256)}
-    check([case | {"lora": {"r": 16}} for case in (cases[0], larger)])
-
-
 @pytest.mark.parametrize("entropy_gradient", [False, True])
 def test_the_lean_softmax_is_the_softmax(monkeypatch, entropy_gradient):
     """Values and gradients against PyTorch's own operations, over several blocks."""
@@ -204,11 +171,6 @@ def test_as_many_tokens_as_there_is_room_for(kept: int, room: float) -> None:
     assert LEAST_TOKENS <= tokens <= MOST_TOKENS and tokens.bit_count() == 1
     assert tokens == LEAST_TOKENS or tokens * kept <= room
     assert tokens == MOST_TOKENS or 2 * tokens * kept > room
-
-
-def test_a_learner_of_135_m_parameters_takes_less_than_4_gib() -> None:
-    assert sum(learner_mib(SMOLLM2, microbatch_tokens=1024).values()) < 4096
-    assert sum(learner_mib(SMOLLM2, microbatch_tokens=MOST_TOKENS).values()) > 13 * 1024
 
 
 @pytest.mark.parametrize(

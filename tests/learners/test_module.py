@@ -179,13 +179,6 @@ def test_head_is_called_as_often_as_asked_with_no_more_than_a_chunk() -> None:
     assert logprobs.shape == (2,)
 
 
-def test_entropy_is_differentiated_only_if_asked() -> None:
-    head = torch.nn.Linear(4, 9)
-    hidden, targets = torch.randn(3, 4), torch.zeros(3, dtype=torch.int64)
-    assert not token_logprobs(head, hidden, targets)[1].requires_grad  # type: ignore[union-attr]
-    assert token_logprobs(head, hidden, targets, entropy_gradient=True)[1].requires_grad  # type: ignore[union-attr]
-
-
 def policy_gradient_norm(module: Any) -> float:
     return sum(float(p.grad.abs().sum()) for p in module.language_model.parameters() if p.grad is not None)
 
@@ -224,12 +217,6 @@ def test_a_batch_with_nothing_to_predict_runs_through_every_layer(make_module: A
     assert [len(out[name]) for name in ("logprobs", "entropy", "values", "bootstrap_values")] == [0, 0, 0, 0]
     (out["logprobs"].sum() + out["values"].sum()).backward()
     assert module.language_model.base_model.layers[0].mlp.up_proj.weight.grad is not None
-
-
-def test_hf_state_leaves_the_tied_head_out(make_module: Any) -> None:
-    state = make_module().hf_state()
-    assert "model.embed_tokens.weight" in state
-    assert not any(name.startswith(("lm_head", "value")) for name in state)
 
 
 def test_states(make_module: Any) -> None:

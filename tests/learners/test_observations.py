@@ -13,7 +13,7 @@ from learning import in_groups, marked, row_logprobs, same, step_gradients, toge
 
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.learners.process_group import ProcessGroup
+from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.rollouts.records import Trajectory, Turn, trajectory_of
 
 WEIGHT = 0.7

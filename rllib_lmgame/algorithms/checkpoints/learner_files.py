@@ -19,7 +19,7 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 
 from rllib_lmgame.algorithms.checkpoints.manifest import LEARNER_SHARDS, adapter_directory, hf_directory
 from rllib_lmgame.algorithms.cluster.learner_calls import LearnerError, ask_learner, foreach_learner
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.learners.options import WeightUse
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig

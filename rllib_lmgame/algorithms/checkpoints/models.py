@@ -18,7 +18,7 @@ from rllib_lmgame.base.json_files import read_mapping
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.league.files import DIRECTORY, LIST_FILE
 from rllib_lmgame.league.league import policies_gone
-from rllib_lmgame.learners.weights import STATE_FILE, critic_difference
+from rllib_lmgame.learners.options import STATE_FILE, critic_difference
 from rllib_lmgame.policies.model.adapters import CONFIG_FILE, IN_PEFT, as_begun, other_modules
 from rllib_lmgame.policies.model.files import (
     MAX_JSON_BYTES,
@@ -104,7 +104,7 @@ def _with_critic(checkpoint: Path) -> dict[str, bool]:
         return {}
     policies = counters.get("modules")
     with_critic = counters.get("critics")
-    if not isinstance(policies, list) or not isinstance(with_critic, list | dict):
+    if not isinstance(policies, list) or not isinstance(with_critic, list):
         return {}
     return {str(policy): policy in with_critic for policy in policies}
 

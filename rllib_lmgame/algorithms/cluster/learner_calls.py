@@ -11,8 +11,8 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup
 from rllib_lmgame.inference.serving.oom import oom_line
 from rllib_lmgame.inference.weights import SharedBundle
-from rllib_lmgame.learners.process_group import OtherLearnerError
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.learners.options import WeightUse
+from rllib_lmgame.learners.process import OtherLearnerError
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ from rllib_lmgame.base.threads import (
     threads_each,
     usable_cores,
 )
-from rllib_lmgame.learners.settings import learner_threads
+from rllib_lmgame.learners.options import learner_threads
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

@@ -11,8 +11,7 @@ from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-from rllib_lmgame.learners.data.prompts import shared_tokens
-from rllib_lmgame.learners.data.rows import assign_balanced
+from rllib_lmgame.learners.data.rows import assign_balanced, shared_tokens
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, played_parts, turns_of
 
 

@@ -18,8 +18,8 @@ import torch.distributed as dist
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.base.group import describe, unknown_key
-from rllib_lmgame.learners.engines.torch_engine import GuardedAdamW, StepResult
-from rllib_lmgame.learners.process_group import ProcessGroup
+from rllib_lmgame.learners.engines.torch_engine import GuardedAdamW, StepResult, TorchEngine
+from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.policies.model.rl_module import BASE, LanguageModelRLModule
 
 _TAG = "state"
@@ -35,16 +35,17 @@ _REPLACED_BY = {
     "train_micro_batch_size_per_gpu": "`token_ppo.max_tokens_per_microbatch`",
     "gradient_accumulation_steps": "`token_ppo.max_tokens_per_microbatch` and `token_ppo.num_minibatches`",
     "managed_gradient_accumulation": "the learner, which accumulates gradients itself",
+    "gradient_clipping": "`grad_clip`",
 }
 _HALF = ("bf16", "bfloat16", "fp16")
-_WITHOUT_COPIES = ("bf16_master_weights_and_grads", "bf16_optimizer_states", "fp16_master_weights_and_grads")
+_WITHOUT_COPIES = {"bf16_master_weights_and_grads", "bf16_optimizer_states", "fp16_master_weights_and_grads"}
 """Options of half precision that leave no float32 copies of the weights, or states of the optimizer."""
 _KNOWN_KEYS = frozenset(
     (
         *("activation_checkpointing", "aio", "amp", "bf16", "bfloat16", "checkpoint", "comms_logger"),
         *("communication_data_type", "data_types", "disable_allgather", "dump_state", "flops_profiler", "fp16"),
-        *("gradient_clipping", "gradient_predivide_factor", "memory_breakdown", "monitor_config"),
-        *("prescale_gradients", "seq_parallel_communication_data_type", "sparse_gradients", "steps_per_print"),
+        *("gradient_predivide_factor", "memory_breakdown", "monitor_config", "prescale_gradients"),
+        *("seq_parallel_communication_data_type", "sparse_gradients", "steps_per_print"),
         *("tensorboard", "csv_monitor", "wandb", "timers", "torch_autocast", "wall_clock_breakdown"),
         *("zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "zero_optimization"),
     )
@@ -63,21 +64,19 @@ def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) ->
         if key not in _KNOWN_KEYS:
             raise unknown_key(key, _KNOWN_KEYS, "deepspeed")
     for name in _HALF:
-        if config.get(name) is not None:
-            _check_half(_section(config[name], name, "{enabled: true}"), name)
-    clipping = config.pop("gradient_clipping", None)
-    if clipping is not None and clipping != grad_clip:
-        raise ConfigError(
-            "deepspeed.gradient_clipping", f"{clipping} differs from `grad_clip` ({grad_clip}); leave it out"
-        )
-    half = _half_precision(config)
-    zero = _section(config.setdefault("zero_optimization", {"stage": int(half)}), "zero_optimization", "{stage: 2}")
+        for key in _WITHOUT_COPIES & _section(config, name, "{enabled: true}").keys():
+            if config[name][key]:
+                why = "keeps no float32 copies, without which small steps are lost in rounding; leave it out"
+                raise ConfigError(f"deepspeed.{name}.{key}", why)
+    half = half_dtype(config) is not None
+    config.setdefault("zero_optimization", {"stage": int(half)})
+    zero = _section(config, "zero_optimization", "{stage: 2}")
     stage = zero.get("stage", 0)
     if isinstance(stage, bool) or stage not in (0, 1, 2, 3):
         raise ConfigError("deepspeed.zero_optimization.stage", f"must be 0, 1, 2 or 3, got {describe(stage)}")
     if stage < 2 and zero.get("overlap_comm"):
         raise ConfigError("deepspeed.zero_optimization.overlap_comm", f"needs stage 2 or 3, got stage {stage}")
-    types = _section(config.get("data_types") or {}, "data_types", "{grad_accum_dtype: fp32}")
+    types = _section(config, "data_types", "{grad_accum_dtype: fp32}")
     if stage and half:  # DeepSpeed would sum in 16 bits.
         config["data_types"] = {"grad_accum_dtype": "fp32", **types}
     config.pop("activation_checkpointing", None)
@@ -94,20 +93,12 @@ def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) ->
     }
 
 
-def _section(value: Any, name: str, such_as: str) -> Mapping[str, Any]:
-    """``value``. Raises: ConfigError: it is no mapping."""
+def _section(config: Mapping[str, Any], name: str, such_as: str) -> Mapping[str, Any]:
+    """A part of the configuration. Raises: ConfigError: it is no mapping."""
+    value = {} if config.get(name) is None else config[name]
     if not isinstance(value, Mapping):
         raise ConfigError(f"deepspeed.{name}", f"expected a mapping such as {such_as}, got {describe(value)}")
     return value
-
-
-def _check_half(section: Mapping[str, Any], name: str) -> None:
-    for key in _WITHOUT_COPIES:
-        if section.get(key):
-            raise ConfigError(
-                f"deepspeed.{name}.{key}",
-                "keeps no float32 copies, without which small steps are lost in rounding; leave it out",
-            )
 
 
 def with_bucket_sizes(config: Mapping[str, Any], parameters: int) -> dict[str, Any]:
@@ -124,7 +115,7 @@ def with_bucket_sizes(config: Mapping[str, Any], parameters: int) -> dict[str, A
 
 def optimizer_is_guarded(user: Mapping[str, Any] | None) -> bool:
     """Whether our optimizer clips and checks gradients itself; else ZeRO or DeepSpeed's half precision does."""
-    return user is None or ((user.get("zero_optimization") or {}).get("stage", 0) == 0 and not _half_precision(user))
+    return user is None or ((user.get("zero_optimization") or {}).get("stage", 0) == 0 and half_dtype(user) is None)
 
 
 def wants_activation_checkpointing(user: Mapping[str, Any] | None) -> bool:
@@ -134,20 +125,12 @@ def wants_activation_checkpointing(user: Mapping[str, Any] | None) -> bool:
 
 def half_dtype(user: Mapping[str, Any] | None) -> torch.dtype | None:
     """Numerics DeepSpeed casts the weights to, ``None`` for float32."""
-    if user is None:
-        return None
-    for keys, dtype in ((("bf16", "bfloat16"), torch.bfloat16), (("fp16",), torch.float16)):
-        if any((user.get(key) or {}).get("enabled") for key in keys):
-            return dtype
-    return None
+    dtypes = zip(_HALF, (torch.bfloat16, torch.bfloat16, torch.float16), strict=True)
+    return next((dtype for key, dtype in dtypes if ((user or {}).get(key) or {}).get("enabled")), None)
 
 
-def _half_precision(user: Mapping[str, Any]) -> bool:
-    return half_dtype(user) is not None
-
-
-class DeepSpeedEngine:
-    """A ``deepspeed`` engine behind the learner's interface (see :class:`~.torch_engine.UpdateEngine`).
+class DeepSpeedEngine(TorchEngine):
+    """A ``deepspeed`` engine behind the same interface.
 
     The module is changed in place: cast, and with ZeRO 3 partitioned. ``config`` is that of :func:`deepspeed_config`.
 

@@ -1,4 +1,4 @@
-"""The reference model of the KL penalty: frozen during an update, and between two of them where it is to be."""
+"""Models beside the policy that are not trained: the reference of the KL penalty, averages, the teacher."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
-from rllib_lmgame.learners.engines.torch_engine import UpdateEngine
-from rllib_lmgame.learners.options import EMAReference, InitialReference
-from rllib_lmgame.learners.process_group import ProcessGroup
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.learners.engines.torch_engine import TorchEngine
+from rllib_lmgame.learners.options import TEACHER, EMAReference, InitialReference, TeacherOptions
+from rllib_lmgame.learners.process import ProcessGroup
+from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.policies.model.network import PolicyNetwork
 
 
@@ -84,7 +86,7 @@ class AdapterReference(Reference):
     """The reference of a policy with adapters: adapters of its own on the policy's frozen weights."""
 
     def __init__(
-        self, engine: UpdateEngine, options: InitialReference, ranks: ProcessGroup, weights: Mapping[str, torch.Tensor]
+        self, engine: TorchEngine, options: InitialReference, ranks: ProcessGroup, weights: Mapping[str, torch.Tensor]
     ) -> None:
         self._engine = engine
         assert engine.module.adapters is not None
@@ -136,3 +138,44 @@ class WeightAverage:
             return
         for name, tensor in weights.items():
             self.tensors[name].lerp_(tensor.detach().float().cpu(), 1.0 - self.decay)
+
+
+class Teacher:
+    """The teacher of on-policy distillation: a frozen model of any size that judges the policy's own tokens.
+
+    It is whole on every learner, on its device and in the policy's numerics.
+
+    Raises: ConfigError: it does not suit the policy.
+    """
+
+    def __init__(self, policy: PolicyNetwork, options: TeacherOptions, device: torch.device | str) -> None:
+        dtype = str(next(policy.parameters()).dtype).removeprefix("torch.")
+        own = policy.options.model_copy(
+            update={
+                "model": options.model,
+                "dtype": policy.options.dtype if dtype == "float32" else dtype,
+                "lora": None,
+                "value_model": "shared",
+                "gradient_checkpointing": False,
+                "trust_remote_code": options.trust_remote_code,
+            }
+        )
+        self.module = PolicyNetwork(own, model_directory(options.model, TEACHER), on_gpu=policy.on_gpu, critic=False)
+        known, needed = (each.language_model.config.get_text_config().vocab_size for each in (self.module, policy))
+        if known < needed:
+            raise ConfigError(TEACHER, f"{options.model} knows {known} tokens, the policy {needed}")
+        if self.module.layout is not policy.layout or (policy.shares and not self.module.shares):
+            raise ConfigError(
+                TEACHER,
+                f"{options.model} reads rows as `{self.module.layout.value}`, the policy as `{policy.layout.value}`",
+            )
+        self.module.requires_grad_(False)
+        self.module.eval()
+        self.module.to(device)
+
+    @torch.no_grad()
+    def logprobs(self, inputs: Mapping[str, Any]) -> torch.Tensor:
+        """Of a micro-batch's action tokens, float32 ``[A]``; ``inputs`` as of the policy's own pass."""
+        flags = {"with_entropy": False, "with_values": False}
+        found: torch.Tensor = self.module({**inputs, **flags})["logprobs"]
+        return found

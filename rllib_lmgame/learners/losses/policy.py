@@ -1,8 +1,8 @@
-"""Policy losses: the class is the loss, its fields are its options.
+"""Losses of tokens, of the policy, the value function and the KL penalty, and how they are averaged.
 
-Pure functions over action tokens, ``[A]`` in, ``[A]`` out. Statistics are detached 0-dimensional tensors that hold
-*sums over tokens*, so that they can be added up over micro-batches and learners. The objective multiplies a loss by
-importance weights and averages it over tokens.
+A policy loss is a class whose fields are its options. All are functions over action tokens, ``[A]`` in, ``[A]`` out.
+Statistics are detached 0-dimensional tensors that hold *sums over tokens*, so that they can be added up over
+micro-batches and learners. The objective multiplies a policy loss by importance weights and averages it.
 """
 
 from __future__ import annotations
@@ -10,19 +10,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rllib_lmgame.base.group import Group, Scheduled, option, tag
-from rllib_lmgame.base.plugin import import_path
+from rllib_lmgame.base.group import REQUIRED, Group, Scheduled, option, tag
+from rllib_lmgame.base.plugin import LazyModule, import_path
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
+    from rllib_lmgame.learners.data.batching import MinibatchSize, TokenBatch
+
     Stats = dict[str, Tensor]
+else:
+    np = LazyModule("numpy")
 
 MAX_LOG_RATIO = 20.0
 """Bound on a log ratio before ``exp``: beyond it a ratio carries no information and would overflow in half precision.
 """
 MAX_K3 = 10.0
 """Bound on a token's ``k3`` as an estimate, as in verl: one token of hundreds could else be the whole mean."""
+
+MAX_LOG_RATIO_KL = 10.0
+"""Bound on a log ratio in ``k3`` as a loss."""
 
 TURN, TRAJECTORY = SEQUENCES = ("turn", "trajectory")
 """What a sequence is: one reply of the model, or all replies of one player in an episode."""
@@ -99,18 +107,12 @@ class CISPO(PolicyLoss):
     )
 
     def __call__(self, terms: PolicyTerms, /) -> tuple[Tensor, Stats]:
-        return _weighted_likelihood(terms, None, 1.0 + self.clip_high)
+        import torch
 
-
-class CISPOTwoSided(PolicyLoss):
-    """``-sg[clip(r, 1 - clip_low, 1 + clip_high)] A log p`` (2506.13585, eq. 4 and 5 with both bounds)."""
-
-    type: str = tag("cispo_two_sided", "Its name.")
-    clip_low: Scheduled[float] = option(0.2, "The weight is at least 1 less this.", gt=0, le=1)
-    clip_high: Scheduled[float] = option(0.28, "The weight is at most 1 and this.", gt=0)
-
-    def __call__(self, terms: PolicyTerms, /) -> tuple[Tensor, Stats]:
-        return _weighted_likelihood(terms, 1.0 - self.clip_low, 1.0 + self.clip_high)
+        with torch.no_grad():
+            ratio = torch.exp(_bounded(terms.logprobs - terms.old_logprobs))
+            weight = torch.clamp(ratio, None, 1.0 + self.clip_high)
+        return -weight * terms.advantages * terms.logprobs, _stats(ratio, terms, weight != ratio)
 
 
 class GSPO(Clip):
@@ -230,15 +232,6 @@ def kl_estimate(logprobs: Tensor, ref_logprobs: Tensor, estimator: str) -> Tenso
     return {"k1": difference, "k2": difference**2 / 2}[estimator]
 
 
-def _weighted_likelihood(terms: PolicyTerms, low: float | None, high: float) -> tuple[Tensor, Stats]:
-    import torch
-
-    with torch.no_grad():
-        ratio = torch.exp(_bounded(terms.logprobs - terms.old_logprobs))
-        weight = torch.clamp(ratio, low, high)
-    return -weight * terms.advantages * terms.logprobs, _stats(ratio, terms, weight != ratio)
-
-
 def _stats(ratio: Tensor, terms: PolicyTerms, cut: Tensor) -> Stats:
     return {
         "clip_fraction": cut.detach().float().sum(),
@@ -264,3 +257,95 @@ def _mean_of_sequence(values: Tensor, sequence: Tensor) -> Tensor:
     _, number, size = torch.unique(sequence, return_inverse=True, return_counts=True)
     sums = torch.zeros(len(size), dtype=values.dtype, device=values.device).index_add_(0, number, values)
     return (sums / size)[number]
+
+
+def value_loss(
+    values: Tensor, old_values: Tensor, returns: Tensor, value_clip: float | None = None
+) -> tuple[Tensor, Stats]:
+    """Squared error of the value function (without a factor 1/2, as RLlib's PPO has it); ``values`` carry the gradient.
+
+    Values may not gain from moving further than ``value_clip`` (``None`` is off) from ``old_values``, those before the
+    update. Gives the loss per token and the sum ``value_clip_fraction``.
+    """
+    import torch
+
+    error = (values - returns) ** 2
+    if value_clip is None:
+        return error, {"value_clip_fraction": torch.zeros((), device=values.device)}
+    moved = torch.clamp(values - old_values, -value_clip, value_clip)
+    clipped_error = (old_values + moved - returns) ** 2
+    cut = (clipped_error > error) & ((values - old_values).abs() > value_clip)
+    return torch.maximum(error, clipped_error), {"value_clip_fraction": cut.detach().float().sum()}
+
+
+def kl_penalty(
+    logprobs: Tensor, ref_logprobs: Tensor, estimator: str = "k3", gradient: str = "k2"
+) -> tuple[Tensor, Stats]:
+    """The penalty per token that is minimised, and the sum ``kl`` of the estimate that is reported.
+
+    As losses, over tokens drawn from the policy, the estimates have other gradients than as estimates. That of ``k2``,
+    ``d grad log p``, is the gradient of KL(policy || reference). That of ``k3``, ``(1 - exp(-d)) grad log p``, is the
+    one of KL(reference || policy), and that of ``k1`` is zero. As a loss none ends at a bound, where a token would not
+    be pulled back any more: ``k3`` goes on in a straight line from ``d = -MAX_LOG_RATIO_KL`` on.
+
+    Args:
+        logprobs: Of the policy in training; carries the gradient.
+        estimator: Of the value that is reported: ``k1``, ``k2`` or ``k3``.
+        gradient: What is minimised: ``k2`` or ``k3``.
+    """
+    import torch
+
+    with torch.no_grad():
+        difference = logprobs - ref_logprobs
+        near = torch.clamp(difference, min=-MAX_LOG_RATIO_KL)
+        slope = {"k2": difference, "k3": -torch.expm1(-near)}[gradient]
+        value = difference**2 / 2 if gradient == "k2" else near - slope + slope * (difference - near)
+        estimate = kl_estimate(logprobs, ref_logprobs, estimator)
+    return value + slope * (logprobs - logprobs.detach()), {"kl": estimate.sum()}
+
+
+class Aggregation(Group):
+    """The mean over trajectories of sums of weighted tokens."""
+
+    type: str = tag("", "Its name, or `package.module:Class`.")
+
+    def weights(self, batch: TokenBatch) -> np.ndarray:
+        """Weight of each action token within its trajectory, float32 ``[A]``."""
+        raise NotImplementedError
+
+    def per_token(self, minibatch: MinibatchSize) -> float:
+        """Factor on the weights in a sum that is divided by the number of tokens of the minibatch on all learners."""
+        return minibatch.tokens / max(1.0, minibatch.trajectories)
+
+
+class TokenMean(Aggregation):
+    """All tokens count alike."""
+
+    type: str = tag("token_mean", "Its name.")
+
+    def weights(self, batch: TokenBatch) -> np.ndarray:
+        return np.ones(batch.num_actions, np.float32)
+
+    def per_token(self, minibatch: MinibatchSize) -> float:
+        return 1.0
+
+
+class SequenceMean(Aggregation):
+    """1 over the tokens of the trajectory (GRPO, 2402.03300, eq. 3)."""
+
+    type: str = tag("sequence_mean", "Its name.")
+
+    def weights(self, batch: TokenBatch) -> np.ndarray:
+        return (1.0 / np.bincount(batch.trajectory)[batch.trajectory]).astype(np.float32)
+
+
+class ConstantLength(Aggregation):
+    """1 over a constant, divided by the number of trajectories (Dr. GRPO, 2503.20783)."""
+
+    type: str = tag("constant_length", "Its name.")
+    length: Scheduled[int] = option(
+        REQUIRED, "Tokens of the longest trajectory, or another constant in their place.", ge=1
+    )
+
+    def weights(self, batch: TokenBatch) -> np.ndarray:
+        return np.full(batch.num_actions, 1.0 / self.length, np.float32)

@@ -13,13 +13,12 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from rllib_lmgame.learners.action_value_options import ExpectileValueOptions, ReturnValueOptions, TargetValueOptions
-from rllib_lmgame.learners.advantages.inputs import discounted_sums, next_values
+from rllib_lmgame.learners.advantages.base import discounted_sums, next_values
 from rllib_lmgame.learners.data.batching import PackedBatch
 from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
-from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
+from rllib_lmgame.learners.objectives.base import LearnerSettings, Loss, ModuleUpdate
 from rllib_lmgame.learners.objectives.supervised import SupervisedObjective
-from rllib_lmgame.learners.settings import LearnerSettings
+from rllib_lmgame.learners.options import ExpectileValueOptions, ReturnValueOptions, TargetValueOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,15 +1,14 @@
 """Token-level PPO, and which action tokens of an update count how much.
 
-Importance weights correct for the sampler's
-numerics and its age. Both log-probabilities are known before the first step, so these weights are made once for the
-batch; a turn or a trajectory counts as a whole, however it is packed.
+Importance weights correct for the sampler's numerics and its age. They are known before the first step, so they are
+made once for the batch; a turn or a trajectory counts as a whole, however it is packed.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,26 +19,19 @@ from rllib_lmgame.base.registry import ESTIMATORS, POLICY_LOSSES
 from rllib_lmgame.learners import advantages as adv
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
-from rllib_lmgame.learners.losses.policy import MAX_LOG_RATIO, PolicyTerms, token_losses
+from rllib_lmgame.learners.losses.policy import (
+    MAX_LOG_RATIO,
+    PolicyTerms,
+    kl_estimate,
+    kl_penalty,
+    token_losses,
+    value_loss,
+)
 from rllib_lmgame.learners.metrics import explained_variance, moments
-from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective
-from rllib_lmgame.learners.objectives.policy_losses import kl_penalty, penalised, value_loss
-from rllib_lmgame.learners.options import GROUP, ImportanceSamplingOptions
-from rllib_lmgame.learners.process_group import ProcessGroup
-from rllib_lmgame.learners.settings import LearnerSettings
-from rllib_lmgame.learners.teacher_options import TeacherOptions
+from rllib_lmgame.learners.objectives.base import LearnerSettings, Loss, ModuleUpdate, Objective
+from rllib_lmgame.learners.options import GROUP, ImportanceSamplingOptions, TeacherOptions
 
 ALL = slice(None)
-NAMES = ("importance_weight", "importance_capped_fraction", "importance_masked_fraction", "logprob_diff_mean")
-
-
-@dataclass(frozen=True, eq=False)
-class ImportanceWeights:
-    """Of ``A`` action tokens: ``weights`` (float64; 1 without a cap, 0 where masked), ``capped``, ``masked`` (bool)."""
-
-    weights: np.ndarray
-    capped: np.ndarray
-    masked: np.ndarray
 
 
 def importance_weights(
@@ -48,8 +40,10 @@ def importance_weights(
     *,
     to_sampler: bool = False,
     tokens: np.ndarray | slice = ALL,
-) -> ImportanceWeights:
-    """``min(p_old / p_rollout, cap)``, and 0 where ``mask`` leaves the ratio out; without ``options`` all are 1.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``min(p_old / p_rollout, cap)``, 0 where ``mask`` leaves the ratio out; which are capped, and which masked.
+
+    Float64 and bool, ``[A]``; without ``options`` all weights are 1.
 
     Truncated importance sampling (Ionides 2008) of tokens or sequences; the masks are those of IcePop (2510.18855),
     where tokens outside ``[low, high]`` leave the loss and keep their place in its denominator. An unknown ratio (NaN)
@@ -66,7 +60,7 @@ def importance_weights(
     if mask is not None:
         compared = ratio_of(gap, batch, mask.level)
         masked = (compared < mask.low) | (compared > mask.high)
-    return ImportanceWeights(np.where(masked, 0.0, weights), capped, masked)
+    return np.where(masked, 0.0, weights), capped, masked
 
 
 def ratio_of(gap: np.ndarray, batch: TokenBatch, level: str) -> np.ndarray:
@@ -85,31 +79,19 @@ def ratio_of(gap: np.ndarray, batch: TokenBatch, level: str) -> np.ndarray:
     return np.exp(np.clip(gap, -MAX_LOG_RATIO, MAX_LOG_RATIO))
 
 
-def importance_metrics(found: ImportanceWeights, batch: TokenBatch, ranks: ProcessGroup) -> dict[str, float]:
-    """Means over the learned tokens of all learners, who take part: weight, truncated, masked, and absolute ``gap``."""
-    gap = np.abs(batch.old_logprobs.astype(np.float64) - batch.rollout_logprobs)
-    columns = (np.ones(len(gap)), found.weights, found.capped, found.masked, gap)
-    count, *totals = ranks.sum([np.sum(column[batch.kept]) for column in columns]).tolist()
-    return {name: total / max(count, 1.0) for name, total in zip(NAMES, totals, strict=True)}
-
-
-def weigh_tokens(update: ModuleUpdate) -> None:
-    """Fill ``sequence`` and ``loss_weights`` of a batch."""
-    ppo, batch = update.settings.ppo, update.batch
-    batch.sequence = batch.stretches(ppo.policy_loss.sequence)
-    batch.loss_weights = ppo.aggregation.weights(batch)
-
-
 def correct_for_sampler(update: ModuleUpdate, pack: PackedBatch | None = None) -> None:
     """Fill ``importance_weights`` of a batch with ``old_logprobs``, or of those of ``pack``.
 
-    Of the whole batch with their figures; then all learners call.
+    Of the whole batch with their figures, means over the tokens of all learners; then all call.
     """
     ppo, batch, tokens = update.settings.ppo, update.batch, ALL if pack is None else pack.token_slot
     found = importance_weights(batch, ppo.importance_sampling, to_sampler=ppo.policy_loss.to_sampler, tokens=tokens)
-    batch.importance_weights[tokens] = found.weights
+    batch.importance_weights[tokens] = found[0]
     if pack is None:
-        update.meter.before |= importance_metrics(found, batch, update.ranks)
+        gap = np.abs(batch.old_logprobs.astype(np.float64) - batch.rollout_logprobs)
+        count, *totals = update.ranks.sum([len(gap), *(np.sum(column) for column in (*found, gap))]).tolist()
+        names = ("importance_weight", "importance_capped_fraction", "importance_masked_fraction", "logprob_diff_mean")
+        update.meter.before |= {name: total / max(count, 1.0) for name, total in zip(names, totals, strict=True)}
 
 
 def distil(update: ModuleUpdate, teacher: TeacherOptions) -> None:
@@ -128,18 +110,6 @@ def distil(update: ModuleUpdate, teacher: TeacherOptions) -> None:
     game = batch.advantages if teacher.game else 0.0
     batch.advantages = (game - teacher.coefficient * gap).astype(np.float32)
     update.meter.before["teacher_kl"] = moments(gap, update.ranks)["mean"]
-
-
-def learned_from(
-    update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]
-) -> tuple[PackedBatch, Mapping[str, torch.Tensor]]:
-    """The action tokens of a micro-batch that are learned from, with their outputs of the forward pass."""
-    keep = update.batch.kept[pack.token_slot]
-    if keep.all():
-        return pack, out
-    chosen = torch.from_numpy(keep).to(out["logprobs"].device)
-    others = ("bootstrap_values", "observed_logprobs")
-    return pack.only(keep), {name: tensor[chosen] for name, tensor in out.items() if name not in others}
 
 
 class PPOObjective(Objective):
@@ -201,18 +171,17 @@ class PPOObjective(Objective):
         settings, ranks, meter = update.settings, update.ranks, update.meter
         inputs, critic = self._inputs(update), self.needs_critic(settings)
         estimator: adv.Estimator = settings.ppo.advantage_estimator
-        if critic and update.critic is not None:
-            normalize = settings.ppo.critic.normalization == "popart"
-            update.critic.prepare(update.batch, inputs, estimator, normalize=normalize)
         raw = checked_advantages(estimator, inputs)
         monte_carlo = not critic or settings.ppo.critic.target == "monte_carlo"
         returns = estimator.value_targets(inputs, monte_carlo=monte_carlo)
         mode = estimator.normalize_mode(settings.ppo.normalize_advantages)
         normal = adv.normalize(raw, mode, inputs, floor=settings.ppo.advantage_std_floor)
-        weigh_tokens(update)
+        batch, ppo = update.batch, settings.ppo
+        batch.sequence = batch.stretches(ppo.policy_loss.sequence)
+        batch.loss_weights = ppo.aggregation.weights(batch)
         if not update.streams:
             correct_for_sampler(update)
-        update.batch.advantages, update.batch.returns = normal, returns.astype(np.float32)
+        batch.advantages, batch.returns = normal, returns.astype(np.float32)
         if settings.teacher is not None:
             distil(update, settings.teacher)
         meter.before |= {f"advantage_{name}": value for name, value in moments(raw, ranks).items()}
@@ -226,8 +195,7 @@ class PPOObjective(Objective):
         A class derived from this one may add to the loss, and so may a policy loss of somebody's own.
         """
         settings = update.settings
-        follows_entropy = update.entropy_coefficient != 0.0 or settings.ppo.entropy is not None
-        if settings.ppo.kl is not None or follows_entropy or self.needs_critic(settings):
+        if settings.ppo.kl is not None or update.entropy_coefficient != 0.0 or self.needs_critic(settings):
             return True
         if type(self) is not PPOObjective or settings.ppo.policy_loss.type not in POLICY_LOSSES:
             return True
@@ -250,17 +218,26 @@ class PPOObjective(Objective):
     def loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
         """Summed over tokens, the policy's weighted as they are averaged, and left out while only the critic learns."""
         settings, meter = update.settings, update.meter
-        pack, out = learned_from(update, pack, out)
         ppo, logprobs, batch = settings.ppo, out["logprobs"], update.batch
         if len(batch.shown) and batch.shown[pack.token_slot].any():
             batch.put(pack, entropies=out["entropy"].detach().float().cpu().numpy())
-        old = update.column(pack, "old_logprobs", logprobs)
-        policy, sums = self._policy_loss(update, pack, logprobs, old)
-        shares = update.column(pack, "loss_weights", logprobs) * ppo.aggregation.per_token(update.minibatch)
+        names = ("old_logprobs", "rollout_logprobs", "advantages", "sequence", "loss_weights", "importance_weights")
+        old, rollout, advantages, sequence, shares, importance = (update.column(pack, name, logprobs) for name in names)
+        terms = PolicyTerms(
+            logprobs=logprobs,
+            old_logprobs=old,
+            rollout_logprobs=rollout,
+            advantages=advantages,
+            sequence=sequence.long(),
+        )
+        policy, sums = token_losses(ppo.policy_loss, terms)
+        policy, shares = policy * importance, shares * ppo.aggregation.per_token(update.minibatch)
         total = logprobs.new_zeros(())
         if self.needs_critic(settings):
-            value, value_sums = self._value_loss(update, pack, out)
-            total, sums = settings.vf_loss_coeff * value, sums | value_sums
+            returns, before = (update.column(pack, name, logprobs) for name in ("returns", "values"))
+            value, value_sums = value_loss(out["values"], before, returns, ppo.critic.clip)
+            total = settings.vf_loss_coeff * value.sum()
+            sums |= value_sums | {"vf_loss": value.sum()}
         if not update.critic_warms_up:
             total = total + (shares * (policy - update.entropy_coefficient * out["entropy"])).sum()
         sums |= {
@@ -278,28 +255,6 @@ class PPOObjective(Objective):
         if meter.first_minibatch:
             meter.max("first_minibatch_ratio_error", (torch.exp(logprobs.detach() - old) - 1.0).abs())
         return total, sums
-
-    def _policy_loss(
-        self, update: ModuleUpdate, pack: PackedBatch, logprobs: torch.Tensor, old_logprobs: torch.Tensor
-    ) -> tuple[Any, Any]:
-        terms = PolicyTerms(
-            logprobs=logprobs,
-            old_logprobs=old_logprobs,
-            rollout_logprobs=update.column(pack, "rollout_logprobs", logprobs),
-            advantages=update.column(pack, "advantages", logprobs),
-            sequence=update.column(pack, "sequence", logprobs).long(),
-        )
-        loss, sums = token_losses(update.settings.ppo.policy_loss, terms)
-        return loss * update.column(pack, "importance_weights", logprobs), sums
-
-    def _value_loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
-        values = out["values"]
-        returns, before = (update.column(pack, name, values) for name in ("returns", "values"))
-        units = update.value_units(pack, values)
-        if units is not None:
-            values, before, returns = units.normal_output(values), units.normal(before), units.normal(returns)
-        loss, sums = value_loss(values, before, returns, update.settings.ppo.critic.clip)
-        return loss.sum(), {**sums, "vf_loss": loss.sum()}
 
     def trained_parts(self, update: ModuleUpdate) -> Collection[str]:
         return [part for part in PARTS if part != POLICY or not update.critic_warms_up]
@@ -323,8 +278,6 @@ class PPOObjective(Objective):
             lam=settings.lam,
             ranks=update.ranks,
             with_reference=self._wants_reference(settings),
-            reward_scale=settings.reward_scale,
-            reward_scales=settings.reward_scales,
             memory=self._memories.setdefault(settings.ppo.advantage_estimator.type, {}),
         )
         kl = settings.ppo.kl
@@ -346,3 +299,19 @@ def checked_advantages(estimator: adv.Estimator, inputs: adv.AdvantageInputs) ->
     if not np.isfinite(advantages).all():
         raise ValueError(f"advantage estimator `{name}` gave numbers that are not finite")
     return advantages
+
+
+def penalised(inputs: adv.AdvantageInputs, coefficient: float, estimator: str) -> adv.AdvantageInputs:
+    """The inputs with ``coefficient`` times an estimate of KL(policy || reference) taken off the reward of every token.
+
+    The policy is the one before the update, and no gradient goes through the penalty: what pulls the policy is the
+    return of penalties to come (Ziegler et al. 2019, eq. 2, with ``k1``). Of the estimates only ``k1`` has there the
+    gradient of the divergence; ``k2`` and ``k3`` have less variance. ``coefficient`` is in scaled rewards.
+    """
+    if inputs.ref_logprobs is None:
+        raise ValueError("a KL penalty needs the log-probabilities of a reference model")
+    old, reference = (torch.from_numpy(a.astype(np.float64)) for a in (inputs.old_logprobs, inputs.ref_logprobs))
+    penalty = coefficient * kl_estimate(old, reference, estimator).numpy()
+    rewards = inputs.rewards - penalty
+    rewards.flags.writeable = False
+    return replace(inputs, rewards=rewards)

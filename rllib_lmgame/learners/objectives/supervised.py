@@ -11,8 +11,7 @@ import torch
 
 from rllib_lmgame.learners.data.batching import PackedBatch
 from rllib_lmgame.learners.engines.torch_engine import POLICY
-from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective
-from rllib_lmgame.learners.settings import LearnerSettings
+from rllib_lmgame.learners.objectives.base import LearnerSettings, Loss, ModuleUpdate, Objective
 
 
 @dataclass(frozen=True)
