@@ -436,7 +436,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _update_copies(self, module_id: str) -> None:
         ppo = self.settings(module_id).ppo
         decay, reference = ppo.ema_decay, None if ppo.kl is None else self.references.get(module_id)
-        moves = reference is not None and reference.moves_after(self.updates[module_id])
+        moves = reference is not None and reference.options.moves_after(self.updates[module_id])
         if decay is None and not moves:
             return
         with self.engines[module_id].full_state(trained=True) as weights:
@@ -499,9 +499,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         adapter: str | Path | None = None,
     ) -> None:
         """Rank 0 writes a policy's Hugging Face directory, and its ``adapter`` if it has one. All must be asked."""
+        module = self.module[module_id]
         with self.weights_for(use, module_id) as weights, self.ranks.all_or_none():
             if self.ranks.rank == 0:
-                module = self.module[module_id]
                 module.save_hf(directory, weights, self._played())
                 if adapter is not None and module.adapters is not None:
                     module.adapters.save(Path(adapter), weights)

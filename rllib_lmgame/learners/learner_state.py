@@ -55,13 +55,6 @@ class LearnerStateMixin:
             "objectives": {mid: o.get_state() for mid, o in self._objectives.items()},
         }
 
-    def _check_critics(self, saved: Mapping[str, Any], origin: str) -> None:
-        """Refuse weights and optimizers of other parts."""
-        for mid in self.engines:
-            own, theirs = mid in self.critics, mid in saved["critics"]
-            if theirs != own:
-                raise CheckpointError(critic_difference(origin, mid, there=theirs))
-
     def set_counters(self, ours: Mapping[str, Any]) -> None:
         """Undo :meth:`counters`. Raises: ValueError: names a number that is none or cannot be."""
         self._weights_seq_no = count_of(ours["version"], "version")
@@ -115,18 +108,6 @@ class LearnerStateMixin:
         model = frozen_copy(self.module[module_id], tensors, self._device)
         return Reference(model, options, self.ranks, tensors)
 
-    def _set_copies(self, references: dict[str, Any], averages: dict[str, Any]) -> None:
-        self.references = {
-            mid: self._make_reference(mid, weights) for mid, weights in references.items() if mid in self.engines
-        }
-        self._reference_known: dict[str, dict[str, np.ndarray]] = {}
-        self.averages = {}
-        for mid, weights in averages.items():
-            decay = self.settings(mid).ppo.ema_decay if mid in self.engines else None
-            if decay is not None:
-                self.averages[mid] = WeightAverage(decay)
-                self.averages[mid].tensors = dict(weights)
-
     def save_shard(self, directory: str | Path) -> None:
         """Write this learner's part of a checkpoint, to storage that all learners share. All must be asked."""
         directory = Path(directory)
@@ -142,18 +123,14 @@ class LearnerStateMixin:
                     save_tensors(tensors, directory / mid / REFERENCE_FILE)
         with self.ranks.all_or_none():
             if self.ranks.rank == 0:
-                self._save_rest(directory)
-
-    def _save_rest(self, directory: Path) -> None:
-        """What one learner has for all: averages, counters."""
-        for mid in self.engines:
-            (directory / mid).mkdir(exist_ok=True)
-            if mid in self.averages:
-                save_tensors(self.averages[mid].tensors, directory / mid / AVERAGE_FILE)
-            if mid in self.critics:
-                self.critics[mid].save(directory / mid)
-        counters = self.counters() | {"modules": list(self.engines), "learners": self.ranks.world}
-        (directory / STATE_FILE).write_text(json.dumps(counters, indent=1))
+                for mid in self.engines:
+                    (directory / mid).mkdir(exist_ok=True)
+                    if mid in self.averages:
+                        save_tensors(self.averages[mid].tensors, directory / mid / AVERAGE_FILE)
+                    if mid in self.critics:
+                        self.critics[mid].save(directory / mid)
+                counters = self.counters() | {"modules": list(self.engines), "learners": self.ranks.world}
+                (directory / STATE_FILE).write_text(json.dumps(counters, indent=1))
 
     def load_shard(self, directory: str | Path) -> None:
         """Read a checkpoint of :meth:`save_shard`. All learners must be asked.
@@ -171,15 +148,26 @@ class LearnerStateMixin:
         if missing:
             raise CheckpointError(f"{path}: holds no weights of {', '.join(missing)}")
         with _named(path):
-            self._check_critics(counters, str(path))
+            for mid in self.engines:
+                there = mid in counters["critics"]
+                if there != (mid in self.critics):
+                    raise CheckpointError(critic_difference(str(path), mid, there=there))
         for mid, engine in self.engines.items():
             engine.load(directory / mid)
             if mid in self.critics:
                 self.critics[mid].load(directory / mid)
         with _named(path):
             self.set_counters(counters)
-        averages = self._load_copies(directory, AVERAGE_FILE) if self.ranks.rank == 0 else {}
-        self._set_copies(self._load_copies(directory, REFERENCE_FILE), averages)
+        self.references, self.averages = {}, {}
+        self._reference_known: dict[str, dict[str, np.ndarray]] = {}
+        for mid in self.engines:
+            reference, average = directory / mid / REFERENCE_FILE, directory / mid / AVERAGE_FILE
+            decay = self.settings(mid).ppo.ema_decay
+            if reference.exists():
+                self.references[mid] = self._make_reference(mid, load_tensors(reference))
+            if self.ranks.rank == 0 and decay is not None and average.exists():  # One learner keeps it, for all.
+                self.averages[mid] = WeightAverage(decay)
+                self.averages[mid].tensors = load_tensors(average)
 
     def save_policy(self, directory: str | Path, module_id: str) -> None:
         """Write this learner's part of one policy and its optimizer, to storage they share. All must be asked."""
@@ -196,9 +184,6 @@ class LearnerStateMixin:
         self._objectives.pop(module_id, None)
         self.curr_kl_coeffs_per_module[module_id] = self._get_tensor_variable(self._first_kl_coefficient(module_id))
         self._begin_module(module_id)
-
-    def _load_copies(self, directory: Path, name: str) -> dict[str, dict[str, torch.Tensor]]:
-        return {mid: load_tensors(directory / mid / name) for mid in self.engines if (directory / mid / name).exists()}
 
 
 @contextmanager

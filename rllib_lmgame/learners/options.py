@@ -150,14 +150,9 @@ class KLOptions(Group):
     )
     as_: str = tag(
         "loss",
-        "Where it is: a part of the `loss`, or taken off the `reward` of every token before advantages are estimated.",
+        "Where it is: a part of the `loss`, or `log p - log p_ref` taken off the `reward` of every token before "
+        "advantages are estimated.",
         choices=("loss", "reward"),
-    )
-    estimator: str | None = option(
-        None,
-        "Estimate of KL(policy || reference) that is reported (`mean_kl_loss`), that steers the coefficient, and that "
-        "is the penalty in the reward. Null: `k3` (at most 10 a token) in the loss, else `k1`.",
-        choices=("k1", "k2", "k3"),
     )
     loss_estimator: str = option(
         "k2",
@@ -170,11 +165,6 @@ class KLOptions(Group):
         "The model that the policy is kept near: `initial`, the weights at the start of PPO; `ema`, an exponential "
         "average of the policy's weights; `refresh`, replaced by the policy now and then.",
     )
-
-    @property
-    def value(self) -> str:
-        """The estimate of the divergence in use."""
-        return self.estimator or ("k3" if self.as_ == "loss" else "k1")
 
 
 class TokenPPOOptions(Group):
@@ -192,12 +182,6 @@ class TokenPPOOptions(Group):
         "Mean 0, deviation 1 over the `batch`, a `group` (level and role), `game` or `role`; `center_role` centres "
         "only. null: `none` if the [estimator](algorithms.md#scale) has an own scale, else `batch`.",
         choices=("batch", GROUP, "game", "role", "center_role", "none"),
-    )
-    advantage_std_floor: Scheduled[float] = option(
-        0.01,
-        "Advantages are divided by their deviation, or by this where it is smaller (in units of scaled rewards): "
-        "where all returns are equal, what is left is the value function's error.",
-        gt=0,
     )
     policy_loss: Annotated[Any, POLICY_LOSSES] = option(
         "clip", f"[Policy loss](parts.md#policy-losses): {POLICY_LOSSES.listed()}; options of its own stand beside it."

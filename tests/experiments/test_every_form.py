@@ -41,7 +41,7 @@ CONFIGS: list[tuple[str, dict[str, Any]]] = [
                     "level": "turn",
                     "mask": {"low": 0.5, "high": 5, "level": "trajectory"},
                 },
-                "kl": {"estimator": "k2", "loss_estimator": "k3", "reference": {"type": "ema", "decay": 0.9}},
+                "kl": {"loss_estimator": "k3", "reference": {"type": "ema", "decay": 0.9}},
                 "adam_betas": [0, 0.5],
             },
             "data_selection": {

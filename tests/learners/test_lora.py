@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ pytest.importorskip("peft")
 from learner_weights import hf_state, set_adam_eps
 from learning import difference, in_groups, moved, restored, same, update, weights, zero
 from ray.rllib.core.learner.learner_group import LearnerGroup
-from safetensors.torch import load_file, save_file
 from torch.multiprocessing.reductions import StorageWeakRef
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -25,7 +23,7 @@ from rllib_lmgame.algorithms.cluster.memory import adapter_parameters, model_sha
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.policies.model.adapters import Adapters, check_lora, merged_checkpoint, served_rank
+from rllib_lmgame.policies.model.adapters import Adapters, check_lora, served_rank
 from rllib_lmgame.policies.options import LoraOptions
 
 LORA: dict[str, Any] = {"r": 4, "alpha": 8}
@@ -77,17 +75,6 @@ def test_merged_weights_and_peft_are_the_policy_that_was_trained(
     beside = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(qwen_dir), tmp_path / "adapter")
     assert (logits(merged) - logits(beside)).abs().max() < 1e-4
     assert (logits(merged) - logits(AutoModelForCausalLM.from_pretrained(qwen_dir))).abs().max() > 1e-2
-
-
-def test_an_adapter_is_merged_into_no_noise(make_lora: Any, qwen_dir: str, tmp_path: Path) -> None:
-    """As Transformers gives in the place of weights that a base lacks."""
-    make_lora().export_hf(tmp_path / "hf", "player", adapter=tmp_path / "adapter")
-    base = shutil.copytree(qwen_dir, tmp_path / "base")
-    tensors = load_file(base / "model.safetensors")
-    tensors.pop("model.layers.1.mlp.up_proj.weight")
-    save_file(tensors, base / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ConfigError, match=r"base' lacks 1 weights, among them 'model.layers.1.mlp.up_proj"):
-        merged_checkpoint(tmp_path / "adapter", str(base))
 
 
 @pytest.mark.parametrize(
@@ -174,13 +161,6 @@ def test_an_adapter_of_the_head_as_peft_writes_it(make_model: Any, tmp_path: Pat
     trained = sum(tensor.numel() for tensor in Adapters(model, options, model_dir=base).state().values())
     assert adapter_parameters(model_shape(here), options) == trained == written.get_nb_trainable_parameters()[0]
     torch.testing.assert_close(logits(model), logits(written))
-
-
-def test_what_shares_its_weights_is_found_by_what_it_is_and_not_by_its_name() -> None:
-    config = AutoConfig.for_model("gpt2", vocab_size=64, n_embd=32, n_layer=1, n_head=4, n_positions=64)
-    model = AutoModelForCausalLM.from_config(config)
-    with pytest.raises(ConfigError, match=r"transformer.wte shares its weights"):
-        Adapters(model, LoraOptions(modules_to_save=["wte"]), model_dir="base")
 
 
 def test_a_resumed_run_is_the_run_that_never_stopped(make_lora: Any, make_episodes: Any, tmp_path: Path) -> None:

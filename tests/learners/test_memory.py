@@ -17,7 +17,6 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from rllib_lmgame.algorithms.cluster.footprint import microbatch_tokens
 from rllib_lmgame.algorithms.cluster.memory import (
     WORKSPACE_MIB,
-    ModelShape,
     adapter_parameters,
     learner_mib,
     model_shape,
@@ -34,7 +33,6 @@ from rllib_lmgame.learners.microbatch import (
     default_tokens,
     kept_per_token,
     layer_of,
-    plain_layer,
 )
 from rllib_lmgame.policies.model.attention import PACKED, PackedRows, register
 from rllib_lmgame.policies.model.chunked_logprobs import chosen_and_entropy
@@ -144,25 +142,6 @@ def test_the_lean_softmax_is_the_softmax(monkeypatch, entropy_gradient):
     torch.testing.assert_close(found, entropy)
     (leaner,) = torch.autograd.grad((weights[0] * chosen).sum() + (weights[1] * found).sum() * entropy_gradient, logits)
     torch.testing.assert_close(leaner, gradient)
-
-
-SMOLLM2 = ModelShape(134_515_008, 30, 576, 192, 49_152, plain_layer(576, 1536))
-
-
-@pytest.mark.parametrize(
-    ("shape", "on_gpu", "tokens"),
-    [
-        (SMOLLM2, False, 1024),
-        (SMOLLM2, True, 8192),
-        (ModelShape(370_000, 3, 96, 96, 320, plain_layer(96, 256)), False, 8192),  # The tiny model.
-        (ModelShape(494_000_000, 24, 896, 128, 151_936, plain_layer(896, 4864)), False, 512),
-        (ModelShape(10), False, 8192),  # Nothing is known but its size.
-        (ModelShape(10**12, 10**4, 10**5, 1, 1, plain_layer(10**5, 10**6)), False, 16),
-    ],
-)
-def test_activations_on_a_cpu_are_bounded(shape: ModelShape, on_gpu: bool, tokens: int) -> None:
-    kept = kept_per_token(shape.layers, shape.layer, 4)
-    assert default_tokens(kept, on_gpu) == tokens
 
 
 @given(st.integers(1, 10**9), st.floats(0, 1e12))

@@ -250,54 +250,6 @@ def test_inference_only_module_holds_no_weights(qwen_dir: str) -> None:
     scripted.set_state(scripted.get_state())
 
 
-def test_missing_directory_is_named(make_module: Any, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"language_model\.model: .*/nowhere/at/all"):
-        make_module("/nowhere/at/all")
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2", "hidden_size": 32}))
-    with pytest.raises(ConfigError, match=r"could not be loaded as a causal language model"):
-        make_module(str(tmp_path))
-
-
-@pytest.mark.parametrize("section", [{"quant_method": "compressed-tensors"}, {}])
-def test_a_quantization_that_says_too_little_is_told(
-    section: dict[str, str], make_model: Any, make_module: Any
-) -> None:
-    directory = Path(make_model())
-    config = json.loads((directory / "config.json").read_text())
-    (directory / "config.json").write_text(json.dumps(config | {"quantization_config": section}))
-    with pytest.raises(
-        ConfigError, match=r"language_model\.model: directory .* could not be loaded .* as its quantization_config says"
-    ):
-        make_module(str(directory))
-
-
-def test_missing_weights_are_named(qwen_dir: str, make_module: Any, tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    tensors = load_file(Path(qwen_dir) / "model.safetensors")
-    del tensors["model.layers.1.mlp.up_proj.weight"]
-    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    (tmp_path / "config.json").write_text((Path(qwen_dir) / "config.json").read_text())
-    with pytest.raises(ConfigError, match=r"lacks 1 weights, among them 'model\.layers\.1\.mlp\.up_proj\.weight'"):
-        make_module(str(tmp_path))
-
-
-def test_weights_of_other_sizes_are_named(make_model: Any, make_module: Any) -> None:
-    directory = Path(make_model())
-    config = json.loads((directory / "config.json").read_text())
-    (directory / "config.json").write_text(json.dumps(config | {"intermediate_size": 56}))
-    message = r"model\.layers\.0\.mlp\.down_proj\.weight' of \[32, 48\], and its config\.json asks for \[32, 56\]"
-    with pytest.raises(ConfigError, match=message):
-        make_module(str(directory))
-
-
-def test_dropout_is_off_in_training(make_model: Any, make_module: Any) -> None:
-    module = make_module(make_model(attention_dropout=0.5))
-    batch = make_batch()
-    assert module.language_model.config.attention_dropout == 0.0
-    assert torch.equal(module.forward_train(batch)["logprobs"], module.forward_train(batch)["logprobs"])
-
-
 def test_bfloat16_weights_give_float32_outputs(make_module: Any) -> None:
     module = make_module(dtype="bfloat16")
     out = module.forward_train(make_batch())
@@ -335,3 +287,33 @@ def test_two_threads_enter_the_rows_of_one_pack() -> None:
         assert found.result(30) is rows
     with torch.no_grad():
         assert current_rows() is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"quantization_config": {"quant_method": "compressed-tensors"}}, "as its quantization_config says"),
+        ({"intermediate_size": 56}, r"down_proj\.weight' of \[32, 48\], and its config\.json asks for \[32, 56\]"),
+        (None, r"lacks 1 weights, among them 'model\.layers\.1\.mlp\.up_proj\.weight'"),
+    ],
+    ids=str,
+)
+def test_weights_that_do_not_suit_their_configuration_are_named(
+    change: dict[str, Any] | None, said: str, make_model: Any, make_module: Any
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    directory = Path(make_model())
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | (change or {})))
+    if change is None:
+        tensors = load_file(directory / "model.safetensors")
+        del tensors["model.layers.1.mlp.up_proj.weight"]
+        save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match=rf"language_model\.model: .*{said}"):
+        make_module(str(directory))
+
+
+def test_missing_directory_is_named(make_module: Any) -> None:
+    with pytest.raises(ConfigError, match=r"language_model\.model: .*/nowhere/at/all"):
+        make_module("/nowhere/at/all")

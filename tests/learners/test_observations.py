@@ -120,24 +120,6 @@ def test_the_games_text_is_marked_once_where_something_predicts_it() -> None:
     assert lengths == [7, 8]  # With the token that predicts the first of the last prompt, which is the game's.
 
 
-def test_without_a_weight_nothing_is_other_than_where_nobody_tells(make_learner: Any, make_episodes: Any) -> None:
-    """Bit for bit, and no metric has come."""
-    for how in ({}, {"objective": SupervisedObjective(2, 1e-3)}):
-        found = []
-        for tell in (False, True):
-            learner, episodes = make_learner(), marked(make_episodes(8))
-            for episode in episodes:
-                part = episode.agent_episodes["player"]
-                if not tell:
-                    part.custom_data["lmgame"].final_observed = None
-                    for turn in part.extra_model_outputs["turn"].data:
-                        turn.observed = None
-            numbers = update(learner, episodes, **how)
-            found.append((weights(learner), {key: numbers[key] for key in numbers if not key.endswith("_s")}))
-        assert same(found[0][0], found[1][0]) and repr(found[0][1]) == repr(found[1][1])
-        assert not any("observation" in key for key in found[1][1])
-
-
 @pytest.mark.parametrize("said", [True, False])
 def test_where_rewards_teach_nothing_the_games_text_does(said: bool, make_learner: Any, make_episodes: Any) -> None:
     """Groups without a difference have no gradient of their own; without text of the game there is no step."""

@@ -238,14 +238,6 @@ def test_several_learners_prepare_what_one_would(case: str, learners: int, make_
         assert total == pytest.approx(float(alone.meter._sums[name])), name
 
 
-def test_a_group_that_is_no_pair_is_refused(make_learner: Any, make_episodes: Any) -> None:
-    episodes = as_pairs(make_episodes(4))
-    learner = make_learner(critic=False)
-    for wrong in (episodes[:3], [*episodes[:2], episodes[0]]):
-        with pytest.raises(ValueError, match="a group is no pair"):
-            update(learner, WholeEpisodes(episodes=wrong), objective=objective_of("simpo"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [None, 3])
 def test_two_learners_equal_one(stage: int | None, make_config: Any, make_learner: Any, make_episodes: Any) -> None:

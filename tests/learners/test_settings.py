@@ -112,7 +112,6 @@ NEEDS: dict[str, tuple[dict[str, Any], float]] = {
     "critic.lr": ({}, 0.1),
     "critic.clip": ({}, 1e-4),
     "critic.grad_clip": ({}, 1e-3),
-    "advantage_std_floor": ({}, 100.0),
     "policy_loss.clip_low": ({}, 0.001),
     "policy_loss.clip_high": ({}, 0.001),
     "policy_loss.dual_clip": ({}, 1.0001),

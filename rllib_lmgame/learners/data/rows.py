@@ -49,9 +49,8 @@ def assign_balanced(sizes: np.ndarray, bins: int, order: np.ndarray) -> np.ndarr
 def take_out_forced(rewards: np.ndarray, owner: np.ndarray, forced: np.ndarray) -> None:
     """Move the rewards of forced tokens, in place, to the last choice before, or else to the first after.
 
-    Where a single id was left, nothing was decided: such tokens stay as context, out of the loss and of the time
-    advantages run over. ``rewards`` (float64), ``owner`` (int, the trajectory, never falling) and ``forced`` (bool) are
-    of the sampled tokens ``[A]``.
+    Where a single id was left, nothing was decided: such tokens are context, and no time passes at them. ``rewards``
+    (float64), ``owner`` (int, the trajectory, never falling) and ``forced`` (bool) are of the sampled tokens ``[A]``.
     """
     choices, earned = np.flatnonzero(~forced), np.flatnonzero(forced & (rewards != 0))
     amounts = rewards[earned]
@@ -64,11 +63,14 @@ def take_out_forced(rewards: np.ndarray, owner: np.ndarray, forced: np.ndarray) 
         amounts = np.where(found, 0.0, amounts)
 
 
+Segment = tuple[np.ndarray, "np.ndarray | None", int, int, float, "np.ndarray | None"]
+
+
 class RowLayout:
     """Rows of trajectories, as segments of ids from one source each, end to end.
 
-    A reply that does not fit in ``limit`` tokens (at least 2) begins a new row with the tail of the context: half a
-    row, or more if the last observation is longer. A longer reply is cut.
+    A reply that does not fit in ``limit`` tokens begins a new row with the tail of the context: half a row, or more if
+    the last observation is longer. A longer reply is cut.
 
     Attributes:
         segments: Ids, log-probabilities (``None``: context), policy version, number of the turn, reward on the last
@@ -79,7 +81,7 @@ class RowLayout:
     """
 
     def __init__(self, limit: int) -> None:
-        self.segments: list[tuple[np.ndarray, np.ndarray | None, int, int, float, np.ndarray | None]] = []
+        self.segments: list[Segment] = []
         self.rows: list[tuple[int, int, bool]] = []
         self.truncated_sequences = 0
         self._limit = limit
@@ -161,7 +163,7 @@ class RowLayout:
             self._append(context, observed=observed)
         self._cut = cut
 
-    def _open(self) -> list[tuple[np.ndarray, np.ndarray | None, int, int, float, np.ndarray | None]]:
+    def _open(self) -> list[Segment]:
         return self.segments[self.rows[-1][0] if self.rows else 0 :]
 
     def _close(self, needs_bootstrap: bool = False) -> None:

@@ -170,13 +170,32 @@ class DeepSpeedEngine(TorchEngine):
         return StepResult(float("nan") if skipped or norm is None else float(norm), skipped)
 
     def value_output(self) -> tuple[torch.Tensor, torch.Tensor]:
-        outer = self.module.value_output()
-        return read_whole(outer.weight), read_whole(outer.bias)
+        from deepspeed.utils import safe_get_full_fp32_param
 
-    def set_value_output(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        def whole(parameter: torch.Tensor) -> torch.Tensor:
+            found = safe_get_full_fp32_param(parameter)
+            return (parameter if found is None else found).detach().float().clone()
+
         outer = self.module.value_output()
-        self.ranks.copy_from_first((weight, bias))
-        write_whole({outer.weight: weight, outer.bias: bias}, self.ranks)
+        return whole(outer.weight), whole(outer.bias)
+
+    @torch.no_grad()
+    def set_value_output(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        from deepspeed.utils import safe_set_full_fp32_param, safe_set_local_fp32_param
+
+        outer, ranks = self.module.value_output(), self.ranks
+        ranks.copy_from_first((weight, bias))
+        with self.whole((outer.weight, outer.bias)):
+            outer.weight.copy_(weight)
+            outer.bias.copy_(bias)
+        for parameter, value in ((outer.weight, weight), (outer.bias, bias)):
+            if self.holds_all_weights:
+                safe_set_full_fp32_param(parameter, value.float())  # Does nothing where there is one copy only.
+                continue
+            part = int(getattr(parameter, "ds_tensor").numel())  # noqa: B009
+            padded = torch.zeros(part * ranks.world, device=value.device)
+            padded[: value.numel()] = value.flatten()
+            safe_set_local_fp32_param(parameter, padded[part * ranks.rank : part * (ranks.rank + 1)])
 
     @contextmanager
     def full_state(self, trained: bool = False) -> Iterator[dict[str, torch.Tensor]]:
@@ -296,31 +315,3 @@ def check_deepspeed(user: Mapping[str, Any] | None, grad_clip: float | None) -> 
     deepspeed_config(user, grad_clip)
     if importlib.util.find_spec("deepspeed") is None:
         raise MissingDependencyError(_MISSING)
-
-
-def read_whole(parameter: torch.Tensor) -> torch.Tensor:
-    """The optimizer's copy, complete, as a new float32 tensor. All learners must call."""
-    from deepspeed.utils import safe_get_full_fp32_param
-
-    found = safe_get_full_fp32_param(parameter)
-    return (parameter if found is None else found).detach().float().clone()
-
-
-@torch.no_grad()
-def write_whole(values: Mapping[torch.Tensor, torch.Tensor], ranks: ProcessGroup) -> None:
-    """Set parameters to complete tensors, the same on all learners, who must all call."""
-    import deepspeed
-    from deepspeed.utils import safe_set_full_fp32_param, safe_set_local_fp32_param
-
-    partitioned = [parameter for parameter in values if hasattr(parameter, "ds_id")]
-    with deepspeed.zero.GatheredParameters(partitioned, modifier_rank=0, enabled=bool(partitioned)):
-        for parameter, value in values.items():
-            parameter.copy_(value)
-    for parameter, value in values.items():
-        if not hasattr(parameter, "ds_id"):
-            safe_set_full_fp32_param(parameter, value.float())  # Does nothing where there is one copy only.
-            continue
-        part = int(getattr(parameter, "ds_tensor").numel())  # noqa: B009
-        padded = torch.zeros(part * ranks.world, device=value.device)
-        padded[: value.numel()] = value.flatten()
-        safe_set_local_fp32_param(parameter, padded[part * ranks.rank : part * (ranks.rank + 1)])

@@ -31,7 +31,7 @@ class Reference:
         weights: Mapping[str, torch.Tensor],
     ) -> None:
         self.module = module
-        self._options = options
+        self.options = options
         self._ranks = ranks
         self._rounds = any(tensor.dtype != torch.float32 for tensor in self._parameters().values())
         self._exact: WeightAverage | None = None
@@ -57,20 +57,16 @@ class Reference:
         with self._whole():
             yield self._parameters() if self._exact is None else self._exact.tensors
 
-    def moves_after(self, updates: int) -> bool:
-        """Whether it changes after the policy's update of this number, the first being 1."""
-        return self._options.moves_after(updates)
-
     @torch.no_grad()
     def follow(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Take in the policy's complete tensors after an update. All learners must call."""
         with self._whole():
             own = self._parameters()
-            if not isinstance(self._options, EMAReference):
+            if not isinstance(self.options, EMAReference):
                 self._set(weights)
             elif not self._rounds:
                 for name, tensor in own.items():
-                    tensor.lerp_(weights[name].float(), 1.0 - self._options.decay)
+                    tensor.lerp_(weights[name].float(), 1.0 - self.options.decay)
             else:
                 if self._exact is not None:
                     self._exact.update(weights)

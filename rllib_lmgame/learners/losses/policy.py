@@ -24,8 +24,7 @@ else:
     np = LazyModule("numpy")
 
 MAX_LOG_RATIO = 20.0
-"""Bound on a log ratio before ``exp``: beyond it a ratio carries no information and would overflow in half precision.
-"""
+"""Bound on a log ratio before ``exp``: beyond it a ratio says nothing, and would overflow in half precision."""
 MAX_K3 = 10.0
 """Bound on a token's ``k3`` as an estimate, as in verl: one token of hundreds could else be the whole mean."""
 
@@ -44,8 +43,8 @@ class PolicyTerms:
         logprobs: float ``[A]``; of the policy in training, with gradient.
         old_logprobs, rollout_logprobs: float ``[A]``; of the policy before the update, and of the sampler.
         advantages: float ``[A]``.
-        sequence: int64 ``[A]``; equal for the tokens of one sequence, for a loss that asks for sequences. Sequences lie
-            whole in a micro-batch; what fills several rows is a sequence in each of them.
+        sequence: int64 ``[A]``; equal for the tokens of one sequence, which lies whole in a micro-batch; what fills
+            several rows is a sequence in each of them.
     """
 
     logprobs: Tensor
@@ -176,17 +175,8 @@ def token_losses(loss: PolicyLoss, terms: PolicyTerms) -> tuple[Tensor, Stats]:
             return tokens, sums
     raise ValueError(
         f"token_ppo.policy_loss `{loss.type}` must return a pair: the loss of each token, a tensor of shape "
-        f"{list(terms.logprobs.shape)}, and a dictionary of sums for the metrics, {{}} for none; it gave "
-        f"{_shown(given)}"
+        f"{list(terms.logprobs.shape)}, and a dictionary of sums for the metrics, {{}} for none"
     )
-
-
-def _shown(given: Any) -> str:
-    from torch import Tensor
-
-    if isinstance(given, tuple):
-        return f"({', '.join(map(_shown, given))})"
-    return f"a tensor of shape {list(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
 
 
 def clipped_loss(
@@ -218,18 +208,15 @@ def clipped_loss(
     return loss, stats
 
 
-def kl_estimate(logprobs: Tensor, ref_logprobs: Tensor, estimator: str) -> Tensor:
-    """Estimate of KL(policy || reference) per token; ``estimator`` is ``k1``, ``k2`` or ``k3``.
+def k3_estimate(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
+    """Estimate of KL(policy || reference) per token, ``exp(-d) - 1 + d`` with ``d = log p - log p_ref``.
 
-    With ``d = log p - log p_ref`` the estimates are ``k1 = d``, ``k2 = d^2 / 2`` and ``k3 = exp(-d) - 1 + d``
-    (http://joschu.net/blog/kl-approx.html), at most :data:`MAX_K3`.
+    See http://joschu.net/blog/kl-approx.html; at most :data:`MAX_K3`.
     """
     import torch
 
     difference = logprobs - ref_logprobs
-    if estimator == "k3":
-        return torch.clamp(torch.expm1(-torch.clamp(difference, min=-MAX_LOG_RATIO)) + difference, 0.0, MAX_K3)
-    return {"k1": difference, "k2": difference**2 / 2}[estimator]
+    return torch.clamp(torch.expm1(-torch.clamp(difference, min=-MAX_LOG_RATIO)) + difference, 0.0, MAX_K3)
 
 
 def _stats(ratio: Tensor, terms: PolicyTerms, cut: Tensor) -> Stats:
@@ -247,7 +234,7 @@ def _bounded(log_ratio: Tensor) -> Tensor:
 
 def _approx_kl(terms: PolicyTerms) -> Tensor:
     """Sum of estimates of KL(policy before the update || policy), from which the tokens come."""
-    return kl_estimate(terms.old_logprobs, terms.logprobs.detach(), "k3").sum()
+    return k3_estimate(terms.old_logprobs, terms.logprobs.detach()).sum()
 
 
 def _mean_of_sequence(values: Tensor, sequence: Tensor) -> Tensor:
@@ -278,20 +265,12 @@ def value_loss(
     return torch.maximum(error, clipped_error), {"value_clip_fraction": cut.detach().float().sum()}
 
 
-def kl_penalty(
-    logprobs: Tensor, ref_logprobs: Tensor, estimator: str = "k3", gradient: str = "k2"
-) -> tuple[Tensor, Stats]:
-    """The penalty per token that is minimised, and the sum ``kl`` of the estimate that is reported.
+def kl_penalty(logprobs: Tensor, ref_logprobs: Tensor, gradient: str = "k2") -> Tensor:
+    """The penalty per token that is minimised; ``logprobs`` carry the gradient.
 
-    As losses, over tokens drawn from the policy, the estimates have other gradients than as estimates. That of ``k2``,
-    ``d grad log p``, is the gradient of KL(policy || reference). That of ``k3``, ``(1 - exp(-d)) grad log p``, is the
-    one of KL(reference || policy), and that of ``k1`` is zero. As a loss none ends at a bound, where a token would not
-    be pulled back any more: ``k3`` goes on in a straight line from ``d = -MAX_LOG_RATIO_KL`` on.
-
-    Args:
-        logprobs: Of the policy in training; carries the gradient.
-        estimator: Of the value that is reported: ``k1``, ``k2`` or ``k3``.
-        gradient: What is minimised: ``k2`` or ``k3``.
+    Over tokens drawn from the policy, the gradient of ``k2``, ``d grad log p``, is that of KL(policy || reference), and
+    the one of ``k3``, ``(1 - exp(-d)) grad log p``, that of KL(reference || policy). As a loss ``k3`` goes on in a
+    straight line from ``d = -MAX_LOG_RATIO_KL`` on, so that every token is pulled back.
     """
     import torch
 
@@ -300,8 +279,7 @@ def kl_penalty(
         near = torch.clamp(difference, min=-MAX_LOG_RATIO_KL)
         slope = {"k2": difference, "k3": -torch.expm1(-near)}[gradient]
         value = difference**2 / 2 if gradient == "k2" else near - slope + slope * (difference - near)
-        estimate = kl_estimate(logprobs, ref_logprobs, estimator)
-    return value + slope * (logprobs - logprobs.detach()), {"kl": estimate.sum()}
+    return value + slope * (logprobs - logprobs.detach())
 
 
 class Aggregation(Group):

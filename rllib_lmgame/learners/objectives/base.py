@@ -1,8 +1,5 @@
 """What an objective is, and the loop of one update of one policy, which asks it.
 
-An objective may change settings and learn about the policy before the first step. Then it is asked how to run the
-forward pass, for the loss of each micro-batch, and which parameters a step changes.
-
 The loop makes a pass without gradient where the objective needs it: not where all rows fit one pass, nor where each
 micro-batch of the only step may be recorded right before its loss. Then come epochs of minibatches, each one optimizer
 step over micro-batches, or the fit of the critic. An objective that couples rows has its pass before every step, where
@@ -12,11 +9,9 @@ a minibatch is more than one micro-batch. Guarantees:
 2. The loss of a minibatch is the mean over its action tokens on all learners, however they are spread and packed; an
    objective may weigh them (``aggregation``).
 3. A step with NaN or infinite gradients changes no weight anywhere and is counted; ``max_nan_steps`` in a row raise.
-4. With ``env_token_loss_weight`` the loss has so many times the mean cross-entropy of the game's text: over its own
-   tokens of the minibatch on all learners, at temperature 1, among the whole vocabulary. A critic's warm-up leaves it
-   out.
-5. An update in which nothing has a gradient takes no step on any learner and is counted: weights and optimizer stay as
-   they are. All else goes on as behind any update.
+4. With ``env_token_loss_weight`` the loss has so many times the mean cross-entropy of the game's text in the minibatch,
+   at temperature 1, among the whole vocabulary. A critic's warm-up leaves it out.
+5. An update in which nothing has a gradient takes no step on any learner and is counted.
 """
 
 from __future__ import annotations
@@ -162,16 +157,14 @@ class ModuleUpdate:
         ranks: All learners of the update.
         reference_logprobs: Log-probabilities of a micro-batch's action tokens under the frozen reference model, float32
             ``[A]``, given its inputs. All learners must ask the first time.
-        entropy_coefficient: At this iteration.
-        kl_coefficient: At this iteration; 0 without ``token_ppo.kl``.
+        entropy_coefficient, kl_coefficient: At this iteration; the latter is 0 without ``token_ppo.kl``.
         num_updates: Updates of the module before this one, those of a supervised stage left out.
         minibatch: What the present minibatch has on all learners; ``None`` before the first.
         critic: The fit of the value function; ``None`` without one.
         streams: Each micro-batch is recorded behind :meth:`Objective.prepare`, by the pass of its loss.
         teacher_logprobs: The same under the teacher of ``settings.teacher``, if learners hold it.
         ask_teacher: The same of a whole batch, float32 ``[A]``, if the teacher is behind an endpoint.
-        reference_known: What the reference has said, for objectives that keep it; kept from update to update as long as
-            the reference is the same.
+        reference_known: What the reference has said, for objectives that keep it, as long as it is the same.
     """
 
     module_id: str
@@ -212,8 +205,7 @@ class Objective:
     """
 
     needs_old_policy: bool = True
-    """:meth:`record` sees every micro-batch, then :meth:`prepare` is called, before the first step; otherwise neither.
-    """
+    """:meth:`record` sees every micro-batch before the first step, then :meth:`prepare` is called."""
 
     records_each_step: bool = False
     """They see the micro-batches of each minibatch before its step instead, under the weights as they then are."""

@@ -22,7 +22,7 @@ from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
 from rllib_lmgame.learners.losses.policy import (
     MAX_LOG_RATIO,
     PolicyTerms,
-    kl_estimate,
+    k3_estimate,
     kl_penalty,
     token_losses,
     value_loss,
@@ -32,6 +32,8 @@ from rllib_lmgame.learners.objectives.base import LearnerSettings, Loss, ModuleU
 from rllib_lmgame.learners.options import GROUP, ImportanceSamplingOptions, TeacherOptions
 
 ALL = slice(None)
+STD_FLOOR = 0.01
+"""Least divisor of advantages, in scaled rewards: where all returns are equal, what is left is the critic's error."""
 
 
 def importance_weights(
@@ -175,7 +177,7 @@ class PPOObjective(Objective):
         monte_carlo = not critic or settings.ppo.critic.target == "monte_carlo"
         returns = estimator.value_targets(inputs, monte_carlo=monte_carlo)
         mode = estimator.normalize_mode(settings.ppo.normalize_advantages)
-        normal = adv.normalize(raw, mode, inputs, floor=settings.ppo.advantage_std_floor)
+        normal = adv.normalize(raw, mode, inputs, floor=STD_FLOOR)
         batch, ppo = update.batch, settings.ppo
         batch.sequence = batch.stretches(ppo.policy_loss.sequence)
         batch.loss_weights = ppo.aggregation.weights(batch)
@@ -247,11 +249,11 @@ class PPOObjective(Objective):
             "total_loss": total,
         }
         if ppo.kl is not None:
-            ref = update.column(pack, "ref_logprobs", logprobs)
-            kl, kl_sums = kl_penalty(logprobs, ref, ppo.kl.value, ppo.kl.loss_estimator)
-            if not update.critic_warms_up and ppo.kl.as_ == "loss":
+            ref, now, in_loss = update.column(pack, "ref_logprobs", logprobs), logprobs.detach(), ppo.kl.as_ == "loss"
+            if not update.critic_warms_up and in_loss:
+                kl = kl_penalty(logprobs, ref, ppo.kl.loss_estimator)
                 total = total + update.kl_coefficient * (shares * kl).sum()
-            sums |= {"mean_kl_loss": kl_sums["kl"], "total_loss": total}
+            sums |= {"mean_kl_loss": (k3_estimate(now, ref) if in_loss else now - ref).sum(), "total_loss": total}
         if meter.first_minibatch:
             meter.max("first_minibatch_ratio_error", (torch.exp(logprobs.detach() - old) - 1.0).abs())
         return total, sums
@@ -282,7 +284,7 @@ class PPOObjective(Objective):
         )
         kl = settings.ppo.kl
         if kl is not None and kl.as_ == "reward":
-            inputs = penalised(inputs, update.kl_coefficient, kl.value)
+            inputs = penalised(inputs, update.kl_coefficient)
         return inputs
 
     def _wants_reference(self, settings: LearnerSettings) -> bool:
@@ -301,17 +303,13 @@ def checked_advantages(estimator: adv.Estimator, inputs: adv.AdvantageInputs) ->
     return advantages
 
 
-def penalised(inputs: adv.AdvantageInputs, coefficient: float, estimator: str) -> adv.AdvantageInputs:
-    """The inputs with ``coefficient`` times an estimate of KL(policy || reference) taken off the reward of every token.
+def penalised(inputs: adv.AdvantageInputs, coefficient: float) -> adv.AdvantageInputs:
+    """The inputs with ``coefficient`` times ``log p - log p_ref`` taken off the reward of every token.
 
     The policy is the one before the update, and no gradient goes through the penalty: what pulls the policy is the
-    return of penalties to come (Ziegler et al. 2019, eq. 2, with ``k1``). Of the estimates only ``k1`` has there the
-    gradient of the divergence; ``k2`` and ``k3`` have less variance. ``coefficient`` is in scaled rewards.
+    return of penalties to come (Ziegler et al. 2019, eq. 2). ``coefficient`` is in scaled rewards.
     """
-    if inputs.ref_logprobs is None:
-        raise ValueError("a KL penalty needs the log-probabilities of a reference model")
-    old, reference = (torch.from_numpy(a.astype(np.float64)) for a in (inputs.old_logprobs, inputs.ref_logprobs))
-    penalty = coefficient * kl_estimate(old, reference, estimator).numpy()
-    rewards = inputs.rewards - penalty
+    assert inputs.ref_logprobs is not None
+    rewards = inputs.rewards - coefficient * (inputs.old_logprobs.astype(np.float64) - inputs.ref_logprobs)
     rewards.flags.writeable = False
     return replace(inputs, rewards=rewards)
