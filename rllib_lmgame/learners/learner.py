@@ -47,7 +47,6 @@ from rllib_lmgame.learners.objectives.base import LearnerSettings, StepCounts, U
 from rllib_lmgame.learners.options import COEFF_RANGE, WeightUse, learner_threads
 from rllib_lmgame.learners.process import ProcessGroup, give_back_gpu_memory, give_back_memory, keep_freed_memory
 from rllib_lmgame.policies.model.card import Played
-from rllib_lmgame.policies.model.network import PolicyNetwork
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.episode_log import TOKENS
 from rllib_lmgame.rollouts.episode_sample import SAMPLE_BYTES
@@ -306,20 +305,11 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         action_tokens = int(self.ranks.sum(batch.num_actions))
         if action_tokens == 0:
             return
-        optimizer = self.get_optimizer(module_id)
         lora = self.module[module_id].options.lora
         if lora is not None and lora.dropout:  # A resumed run drops the same.
             entropy = settings.minibatch_seed(self._weights_seq_no, 0, self.ranks.rank)
             torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
-        loop = UpdateLoop(
-            update=self._module_update(module_id, settings, batch, meter),
-            objective=self.objective(module_id),
-            engine=self.engines[module_id],
-            optimizer=optimizer,
-            lr=float(self._optimizer_lr_schedules[optimizer].get_current_value()),
-            steps=self._steps[module_id],
-            device=self._device,
-        )
+        loop = self._loop(module_id, settings, batch, meter)
         watched = getattr(self.config, "watched_as", None) if self.ranks.rank == 0 else None
         with telling(watched, STEPS, module_id, settings.num_epochs * settings.ppo.num_minibatches) as loop.share:
             loop.run(self._weights_seq_no)
@@ -333,24 +323,21 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         values = update_metrics(meter, batch, self.ranks, version=version, tokens=action_tokens, seconds=seconds)
         self.metrics.log_dict(values, key=module_id, window=1)
 
-    def _module_update(
-        self, module_id: str, settings: LearnerSettings, batch: TokenBatch, meter: UpdateMeter
-    ) -> ModuleUpdate:
+    def _loop(self, module_id: str, settings: LearnerSettings, batch: TokenBatch, meter: UpdateMeter) -> UpdateLoop:
         flags = {"temperature": settings.temperature, "with_entropy": False, "with_values": False}
         teacher = settings.teacher
         asked = self._teacher_client(teacher.model) if teacher is not None and teacher.is_asked else None
 
-        def taught(inputs: Mapping[str, Any]) -> torch.Tensor:
-            return self._teacher(module_id, settings).logprobs({**inputs, **flags})
-
-        return ModuleUpdate(
+        update = ModuleUpdate(
             module_id=module_id,
             settings=settings,
             batch=batch,
             meter=meter,
             ranks=self.ranks,
-            reference_logprobs=lambda inputs: self._reference(module_id).forward({**inputs, **flags})["logprobs"],
-            teacher_logprobs=None if teacher is None or asked is not None else taught,
+            reference_logprobs=lambda inputs: self.reference(module_id).forward({**inputs, **flags})["logprobs"],
+            teacher_logprobs=None
+            if teacher is None or asked is not None
+            else lambda inputs: self._teacher(module_id, settings).logprobs({**inputs, **flags}),
             ask_teacher=None if asked is None else asked.logprobs,
             entropy_coefficient=float(self.entropy_coeff_schedulers_per_module[module_id].get_current_value()),
             kl_coefficient=float(self.curr_kl_coeffs_per_module[module_id]) if settings.ppo.kl is not None else 0.0,
@@ -358,26 +345,27 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             critic=self.critics.get(module_id),
             reference_known=self._reference_known.setdefault(module_id, {}),
         )
+        optimizer = self.get_optimizer(module_id)
+        return UpdateLoop(
+            update=update,
+            objective=self.objective(module_id),
+            engine=self.engines[module_id],
+            optimizer=optimizer,
+            lr=float(self._optimizer_lr_schedules[optimizer].get_current_value()),
+            steps=self._steps[module_id],
+            device=self._device,
+        )
 
     def measured_losses(self, episodes: Sequence[Any], objective: Objective) -> dict[str, float]:
-        """The mean loss of ``objective`` on each policy's part of ``episodes``, which it is not trained on.
-
-        All learners must be asked, each with its own episodes, and say the same.
+        """The mean loss of ``objective`` on each policy's part of ``episodes``, not trained on. All learners must be
+        asked.
         """
         trajectories, found = self._trajectories(episodes), {}
         with self._in_place_of_configured(objective):
             for module_id in self.engines:
                 batch, settings = self.build_batch(module_id, trajectories.get(module_id, [])), self.settings(module_id)
                 with _dropping_nothing(self.module[module_id]):
-                    found[module_id] = UpdateLoop(
-                        update=self._module_update(module_id, settings, batch, UpdateMeter()),
-                        objective=objective,
-                        engine=self.engines[module_id],
-                        optimizer=self.get_optimizer(module_id),
-                        lr=0.0,
-                        steps=StepCounts(),
-                        device=self._device,
-                    ).measured_loss()
+                    found[module_id] = self._loop(module_id, settings, batch, UpdateMeter()).measured_loss()
         return found
 
     # The KL coefficient: RLlib's adaptive one, or scheduled.
@@ -385,8 +373,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _update_module_kl_coeff(self, *, module_id: str, config: Any, kl_loss: float) -> None:
         """RLlib's adaptive coefficient within its range, or ``kl.coef``.
 
-        A critic's warm-up says nothing about it, and neither does an update without the policy, whose divergence RLlib
-        gives as NaN.
+        A critic's warm-up says nothing about it, nor an update without the policy, whose divergence RLlib gives as NaN.
         """
         settings = self.settings(module_id)
         kl = settings.ppo.kl
@@ -409,11 +396,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     # Reference and average.
 
-    def reference(self, module_id: str) -> PolicyNetwork:
-        """The model that the KL penalty compares with; all learners must ask for it the first time."""
-        return self._reference(module_id).module
-
-    def _reference(self, module_id: str) -> Reference:
+    def reference(self, module_id: str) -> Reference:
+        """What the KL penalty compares with; all learners must ask for it the first time."""
         if module_id not in self.references:
             with self.engines[module_id].full_state(trained=True) as weights:
                 self.references[module_id] = self._make_reference(module_id, weights)
@@ -462,18 +446,16 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     @contextmanager
     def weights_for(self, use: WeightUse, module_id: str, trained: bool = False) -> Iterator[dict[str, torch.Tensor]]:
-        """The tensors to send or write for ``use``, valid inside the context, of rank 0. All learners must be asked.
-
-        ``trained``: without frozen weights beside adapters.
+        """The tensors for ``use``, valid inside the context; ``trained``: without frozen ones beside adapters. All must
+        ask.
         """
+        average = None if use is WeightUse.TRAINING else self.averages.get(module_id)
         with self.engines[module_id].full_state(trained) as weights:
-            yield chosen_weights(use, weights, self.averages.get(module_id))
+            averaged = {} if average is None else average.tensors  # None before the first update.
+            yield weights | {name: tensor.to(weights[name].dtype) for name, tensor in averaged.items()}
 
     def pack_weights(self, module_id: str, version: int, use: WeightUse = WeightUse.TRAINING) -> WeightBundle | None:
-        """On rank 0 the complete tensors as the model's checkpoint has them, in one buffer. All learners must be asked.
-
-        They are copied one after the other. Only of an average that is sent in half precision there is a whole copy.
-        """
+        """On rank 0 the complete tensors as the model's checkpoint has them, in one buffer. All must be asked."""
         module = self.module[module_id]
         with self.weights_for(use, module_id) as weights:
             if self.ranks.rank > 0:
@@ -520,10 +502,11 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         without any.
         """
         config, sampling = self.config, self.config.inference_options
-        if not hasattr(config, "training_games") or not config.training_games():
+        games = getattr(config, "training_games", tuple)()
+        if not games:
             return None
         return Played(
-            games=[(game.env, game.env_config) for game in config.training_games()],
+            games=[(game.env, game.env_config) for game in games],
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,
@@ -541,16 +524,3 @@ def _dropping_nothing(module: torch.nn.Module) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
-
-
-def chosen_weights(
-    use: WeightUse, trained: Mapping[str, torch.Tensor], average: WeightAverage | None
-) -> dict[str, torch.Tensor]:
-    """The complete tensors for ``use``, by their names in memory and in the dtype of ``trained``.
-
-    ``average`` lies in main memory; it is ``None`` before the first update and where nothing is averaged. Frozen
-    weights are not averaged.
-    """
-    if average is None or use is WeightUse.TRAINING:
-        return dict(trained)
-    return dict(trained) | {name: tensor.to(trained[name].dtype) for name, tensor in average.tensors.items()}

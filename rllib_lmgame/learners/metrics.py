@@ -81,9 +81,8 @@ def moments(values: np.ndarray, ranks: ProcessGroup) -> dict[str, float]:
 
 
 def explained_variance(values: np.ndarray, returns: np.ndarray, ranks: ProcessGroup) -> float:
-    """``1 - Var[returns - values] / Var[returns]`` over all learners' tokens; NaN if the returns do not vary.
-
-    They vary if single precision tells them apart, in numbers of their size or that of the values they may be made of.
+    """``1 - Var[returns - values] / Var[returns]`` over all learners' tokens; NaN if the returns do not vary in
+    float32.
     """
     of_returns, of_values = moments(returns, ranks), moments(values, ranks)
     largest = max(abs(each[bound]) for each in (of_returns, of_values) for bound in ("min", "max"))
@@ -101,10 +100,7 @@ def update_metrics(
     tokens: int,
     seconds: float,
 ) -> dict[str, float]:
-    """The metrics of one module's update, the same on all learners, which all must call.
-
-    ``b`` is this learner's batch, ``version`` that of the weights before; ``tokens`` are those of all learners.
-    """
+    """The metrics of one module's update, the same on all learners, which must call: ``tokens`` are those of all."""
     gap = np.abs(b.old_logprobs - b.rollout_logprobs)
     meter.max("logprob_diff", gap[np.isfinite(gap)])
     meter.max("staleness_max", version - b.policy_version)

@@ -118,20 +118,17 @@ def _last_layer(model: Any, count: int) -> dict[str, Any]:
 def kept_per_token(
     layers: int, layer: Layer, width: int, context: int = 0, gradient_checkpointing: bool = False
 ) -> int:
-    """Bytes that a forward pass keeps of each token for the backward pass.
-
-    With ``gradient_checkpointing``: each layer's input, and one layer in full. ``width`` is in bytes of a number,
-    ``context`` in tokens of the longest row.
+    """Bytes that a forward pass keeps of each token for the backward pass; with ``gradient_checkpointing`` each layer's
+    input, and one layer in full. ``width`` is in bytes of a number, ``context`` in tokens of the longest row.
     """
     full = (layer.values + layer.scores * context) * width
     return layers * layer.width * width + full if gradient_checkpointing else layers * full
 
 
 def default_tokens(kept: int, on_gpu: bool, room: float | None = None) -> int:
-    """Tokens of a micro-batch, a power of two.
+    """Tokens of a micro-batch, a power of two; ``kept`` is the bytes of a token, 0 if they are not known.
 
-    ``kept`` is the bytes of a token, 0 if they are not known. ``room`` is the bytes for activations; ``None``: any
-    number on a GPU, else :data:`CPU_ACTIVATIONS`.
+    ``room`` is the bytes for activations; ``None``: any number on a GPU, else :data:`CPU_ACTIVATIONS`.
     """
     if room is None:
         room = math.inf if on_gpu else CPU_ACTIVATIONS

@@ -344,10 +344,7 @@ def critic_difference(origin: str, policy: str, *, there: bool) -> str:
 
 
 def learner_threads(config: Any) -> int | None:
-    """CPU threads of each learner; ``None`` leaves them as they are.
-
-    ``config.learner_threads`` is what ``auto`` comes to, once an algorithm has started.
-    """
+    """CPU threads of each learner; ``None`` leaves them. Once started, ``config.learner_threads`` is ``auto``."""
     asked, reserved = config.token_ppo_options.num_threads, config.num_cpus_per_learner
     if isinstance(asked, int):
         return asked

@@ -108,9 +108,8 @@ class ProcessGroup:
 def keep_freed_memory() -> bool:
     """Let the C library keep the memory of freed small tensors for the next pass; whether it is one that can (glibc).
 
-    An update frees the same activations over and over; getting each page anew from the kernel costs up to a sixth of an
-    update of a tiny model. Large tensors are given back when they are freed, and what is kept at the end of an update
-    is bounded by :func:`give_back_memory`.
+    Getting each page anew from the kernel costs up to a sixth of an update of a tiny model. What is kept at the end of
+    an update is bounded by :func:`give_back_memory`.
     """
     mallopt = _c_function("mallopt")
     kept = ((_M_MMAP_THRESHOLD, _LARGEST_KEPT), (_M_TRIM_THRESHOLD, _NEVER_TRIM))

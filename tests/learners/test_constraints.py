@@ -123,7 +123,7 @@ def test_entropy_and_kl_are_those_among_the_allowed(make_learner: Any, as_episod
     with torch.no_grad():
         for p in module.language_model.parameters():
             p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(5)) * 0.05)
-    reference, gradients = learner.reference("player").language_model, step_gradients(learner)
+    reference, gradients = learner.reference("player").module.language_model, step_gradients(learner)
     entropy, penalty, divergence, decisions, episodes = torch.zeros(()), torch.zeros(()), 0.0, 0, []
     for prompt, choices in STATES.items():
         for reply in choices:

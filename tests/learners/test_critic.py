@@ -162,7 +162,7 @@ def test_a_penalty_in_the_rewards_is_one_in_what_is_fitted(make_learner: Any, fo
     ppo = {"critic": {"warmup": {"iterations": 2}, "target": "monte_carlo"}, "kl": {"as": "reward"}}
     learner = make_learner(use_kl_loss=True, kl_coeff=2.0, token_ppo=ppo)
     with torch.no_grad():
-        for parameter in learner.reference("player").parameters():
+        for parameter in learner.reference("player").module.parameters():
             parameter.mul_(1.5)
     episodes = foreseeable(12, 0)
     rewards = [float(sum(e.agent_episodes["player"].get_rewards())) for e in episodes]

@@ -57,7 +57,7 @@ def plain(make_learner: Any, make_episodes: Any) -> tuple[dict[str, np.ndarray],
     learner = make_learner(token_ppo=PPO, use_kl_loss=True)
     set_adam_eps(learner, EPS)
     (metrics,) = train(learner, make_episodes, 0, UPDATES)
-    metrics["reference"] = {name: t.numpy() for name, t in learner.reference("player").hf_state().items()}
+    metrics["reference"] = {name: t.numpy() for name, t in learner.reference("player").module.hf_state().items()}
     return hf_state(learner), metrics
 
 
@@ -86,7 +86,7 @@ def references(group: LearnerGroup) -> list[dict[str, np.ndarray]]:
     """Every learner's reference model."""
 
     def state(learner: Any) -> dict[str, np.ndarray]:
-        return {name: t.numpy() for name, t in learner.reference("player").hf_state().items()}
+        return {name: t.numpy() for name, t in learner.reference("player").module.hf_state().items()}
 
     return [result.get() for result in group.foreach_learner(state)]
 

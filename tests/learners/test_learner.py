@@ -22,7 +22,6 @@ from rllib_lmgame.base.group import build, with_changes
 from rllib_lmgame.datasets.pairs import alone
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
-from rllib_lmgame.learners.engines.reference import WeightAverage
 from rllib_lmgame.learners.engines.torch_engine import (
     PARTS,
     GuardedAdamW,
@@ -30,7 +29,6 @@ from rllib_lmgame.learners.engines.torch_engine import (
     make_optimizer,
     warmup_factor,
 )
-from rllib_lmgame.learners.learner import chosen_weights
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.objectives.base import LearnerSettings
 from rllib_lmgame.learners.options import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions, WeightUse
@@ -291,7 +289,7 @@ def test_a_critics_warm_up_by_gradient_moves_and_clips_nothing_of_the_policy(
         token_ppo=ppo,
     )
     with torch.no_grad():
-        for parameter in learner.reference("player").parameters():
+        for parameter in learner.reference("player").module.parameters():
             parameter.mul_(1.5)
     before, gradients = weights(learner), step_gradients(learner)
     for seed in range(2):
@@ -555,20 +553,6 @@ def test_activations_are_recomputed_where_asked(
         layer.mlp.register_forward_pre_hook(lambda module, inputs: calls.append(module))
     update(learner, make_episodes(3), objective=SupervisedObjective(1, lr=1e-3))
     assert len(calls) == (4 if recomputed else 2)
-
-
-@pytest.mark.parametrize("use", list(WeightUse))
-@pytest.mark.parametrize("averaging", [False, True])
-def test_what_is_trained_on_is_played_with_the_last_weights_all_else_with_the_average(
-    use: WeightUse, averaging: bool
-) -> None:
-    """The average is the exponential one."""
-    average = WeightAverage(0.75)
-    for value in (0.0, 2.0, 4.0):
-        average.update({"w": torch.full((2,), value)})
-    chosen = chosen_weights(use, {"w": torch.full((2,), 7.0, dtype=torch.bfloat16)}, average if averaging else None)
-    assert chosen["w"].tolist() == [1.375 if averaging and use is not WeightUse.TRAINING else 7.0] * 2
-    assert chosen["w"].dtype == torch.bfloat16
 
 
 def test_supervised_learning_is_cross_entropy_on_replies(make_learner: Any, make_episodes: Any) -> None:

@@ -187,7 +187,7 @@ def test_a_reference_is_the_policy_as_ppo_began(make_lora: Any, make_episodes: A
     first = update(learner, make_episodes(6, seed=1))
     assert first["mean_kl_loss"] == pytest.approx(0.0, abs=1e-6)
     assert update(learner, make_episodes(6, seed=2))["mean_kl_loss"] > 1e-6
-    assert learner.reference("player") is learner.module["player"]
+    assert learner.reference("player").module is learner.module["player"]
     with learner.references["player"].tensors() as tensors:
         assert same(dict(tensors), begun)
 

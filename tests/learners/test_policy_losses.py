@@ -350,7 +350,7 @@ def of_learners(
 
 
 @pytest.mark.parametrize("name", POLICY_LOSSES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     row_lists(),
     st.sampled_from(list(AGGREGATIONS)),

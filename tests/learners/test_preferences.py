@@ -105,7 +105,7 @@ def moved_learner(make_learner: Any) -> Any:
     def make(**ppo: Any) -> Any:
         learner = make_learner(critic=False, grad_clip=None, token_ppo=ppo, lr=1e-3)
         learner.module["player"].double()
-        learner.reference("player").double()
+        learner.reference("player").module.double()
         torch.manual_seed(1)
         with torch.no_grad():
             for parameter in learner.module["player"].parameters():
@@ -123,7 +123,7 @@ def test_loss_and_gradient_are_the_formula_written_out(
     """On ragged trajectories of one to four turns; in one pass, and where pairs are torn over many."""
     learner = moved_learner(max_tokens_per_microbatch=tokens)
     episodes = as_pairs(make_episodes(8))
-    module, reference, sides = learner.module["player"], learner.reference("player"), []
+    module, reference, sides = learner.module["player"], learner.reference("player").module, []
     for episode in episodes:
         rows = rows_in_batch(batch_of([episode]))
         chosen = sum(float(row.rewards.sum()) for row in rows) > 0

@@ -26,7 +26,7 @@ def policy(learner: Any) -> State:
 
 
 def reference(learner: Any) -> State:
-    return copied(learner.reference("player").hf_state())
+    return copied(learner.reference("player").module.hf_state())
 
 
 def mixed(a: State, b: State, share: float) -> State:

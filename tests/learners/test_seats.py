@@ -100,7 +100,9 @@ def test_a_policy_without_rows_keeps_what_it_has(
     update(learner, make_episodes(6) + make_episodes(6, module="other"))
 
     def state() -> tuple[float, int, dict[str, torch.Tensor]]:
-        tensors = weights(learner, "other") | {n: p.clone() for n, p in learner.reference("other").hf_state().items()}
+        tensors = weights(learner, "other") | {
+            n: p.clone() for n, p in learner.reference("other").module.hf_state().items()
+        }
         return float(learner.curr_kl_coeffs_per_module["other"]), learner.updates["other"], tensors
 
     before, warnings = state(), list[str]()

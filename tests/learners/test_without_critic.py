@@ -58,7 +58,9 @@ def test_the_policy_learns_what_it_learns_beside_a_critic_that_moves_nothing(
     module = without.module["player"]
     assert {name.partition(".")[0] for name, _ in module.named_parameters()} == {"language_model"}
     assert {group[PART] for group in without.get_optimizer("player").param_groups} == {POLICY}
-    assert {name.partition(".")[0] for name, _ in without.reference("player").named_parameters()} == {"language_model"}
+    assert {name.partition(".")[0] for name, _ in without.reference("player").module.named_parameters()} == {
+        "language_model"
+    }
     with pytest.raises(ValueError, match="without a value function"):
         module.compute_values({})
 

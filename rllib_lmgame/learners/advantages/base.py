@@ -110,9 +110,8 @@ def advantage_inputs(
     with_reference: bool = False,
     memory: dict[str, Any] | None = None,
 ) -> AdvantageInputs:
-    """Inputs of a batch whose ``values``, ``old_logprobs`` and ``bootstrap_values`` are filled. All learners must call.
-
-    ``batch`` has the rows of one policy; ``with_reference``: its ``ref_logprobs`` is filled too.
+    """Inputs of a batch of one policy with ``values``, ``old_logprobs`` and ``bootstrap_values``. All learners must
+    call.
     """
     role_names, roles = _over_all(batch.roles, batch.role, ranks)
     game_names, games = _over_all(batch.games, batch.game, ranks)
@@ -169,11 +168,9 @@ def normalize(advantages: np.ndarray, mode: str, inputs: AdvantageInputs, *, flo
     """Centred and scaled advantages, float32 ``[A]``; all learners must call.
 
     Args:
-        mode: ``batch`` (zero mean and unit deviation over all tokens), ``group``, ``game`` or ``role`` (the same within
-            each of them; groups are whole on one learner), ``center_role`` (zero mean within each role, not scaled),
-            ``none``.
-        floor: Least divisor, below which a deviation is the value function's and not the game's; at least
-            :data:`ROUNDING` times the mean.
+        mode: ``batch`` (mean 0 and deviation 1 over all tokens), ``group``, ``game``, ``role`` (within each of them),
+            ``center_role`` (mean 0 within each role, not scaled) or ``none``.
+        floor: Least divisor; at least :data:`ROUNDING` times the mean.
     """
     values = np.asarray(advantages, np.float64)
     if mode == "none":
@@ -200,10 +197,7 @@ def normalize(advantages: np.ndarray, mode: str, inputs: AdvantageInputs, *, flo
 
 
 def token_gae(inputs: AdvantageInputs) -> np.ndarray:
-    """Generalised advantage estimates, float32 ``[A]``: ``A_t = r_t + gamma V_{t+1} - V_t + gamma lam A_{t+1}``.
-
-    ``V`` after the last token is ``bootstrap`` (Schulman et al. 2016, eq. 16).
-    """
+    """Generalised advantage estimates, float32 ``[A]`` (Schulman et al. 2016, eq. 16), ``bootstrap`` at the end."""
     following = next_values(inputs.values, inputs.bootstrap, inputs.offsets)
     deltas = inputs.rewards + inputs.gamma * following - inputs.values
     return discounted_sums(deltas, inputs.gamma * inputs.lam, inputs.offsets).astype(np.float32)
@@ -232,8 +226,7 @@ def next_values(values: np.ndarray, bootstrap: np.ndarray, offsets: np.ndarray) 
 def discounted_sums(terms: np.ndarray, factor: float, offsets: np.ndarray) -> np.ndarray:
     """``S_t = terms_t + factor S_{t+1}`` in each trajectory (or part), float64 ``[A]``.
 
-    A scan by doubling: after the pass with step ``k`` each entry holds the sum over the next ``2k`` terms. It costs ``A
-    log2(longest trajectory)``, and no division can overflow.
+    A scan by doubling: after the pass with step ``k`` each entry holds the sum over the next ``2k`` terms.
     """
     sums = np.array(terms, np.float64)
     weights = np.full(len(sums), factor, np.float64)
@@ -308,9 +301,8 @@ class TurnGAE(Estimator):
     """The same from turn to turn: one action is a whole reply, its state what the player saw before it; ``gamma`` and
     ``lambda`` count turns (arXiv 1506.02438).
 
-    ``delta_u = R_u + gamma V_{u+1} - V_u`` and ``A_u = delta_u + gamma lam A_{u+1}`` (Schulman et al. 2016, eq. 16),
-    where ``R_u`` is the sum of the rewards of turn ``u`` and ``V_u`` the value at its first token. Every token of a
-    turn has the turn's advantage. ``V`` after the last turn is ``bootstrap``.
+    ``delta_u = R_u + gamma V_{u+1} - V_u`` with the rewards ``R_u`` of turn ``u`` and the value ``V_u`` at its first
+    token. Every token of a turn has the turn's advantage. ``V`` after the last turn is ``bootstrap``.
     """
 
     type: str = tag("turn_gae", "Its name.")
@@ -339,10 +331,8 @@ class BilevelGAE(Estimator):
     (RAGEN, arXiv 2504.20073; VAGEN, arXiv 2510.16907).
 
     At the last token of turn ``u``, ``A_u = delta_u + gamma_turn lambda_turn A_{u+1}`` with ``delta_u = r_u +
-    gamma_turn (p_{u+1} + V_{u+1}) - V_u``. ``r_u`` and ``V_u`` are reward and value at that token. ``p_u`` is the sum
-    of the rewards on the tokens before it (there are some only where the KL penalty is in the rewards). ``V`` after the
-    last turn is ``bootstrap``. Before the last token ``A_t = r_t + gamma V_{t+1} - V_t + gamma lam A_{t+1}``. So a long
-    reply does not dilute what comes after it.
+    gamma_turn (p_{u+1} + V_{u+1}) - V_u``: reward and value at that token, and the sum ``p`` of the rewards before it,
+    which only a KL penalty in the rewards makes. ``V`` after the last turn is ``bootstrap``.
     """
 
     type: str = tag("bilevel_gae", "Its name.")

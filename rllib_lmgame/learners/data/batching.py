@@ -400,10 +400,8 @@ class TokenBatch:
     ) -> list[list[PackedBatch]]:
         """Exactly ``num_minibatches`` lists of :meth:`microbatches`; every row is in one of them, once.
 
-        Trajectories (with ``whole_groups``: groups) stay whole, and the tokens of two minibatches, prompts as given,
-        differ by at most those of the longest one. Without ``whole_groups`` a group is scattered, and its prompt is
-        computed in each minibatch that has one of it. With fewer of them the last minibatches are empty, since
-        learners must agree on the number. The same state of ``rng`` gives the same minibatches.
+        Trajectories (with ``whole_groups``: groups) stay whole, and the tokens of two minibatches differ by at most
+        those of the longest. With fewer of them the last minibatches are empty: learners must agree on the number.
         """
         unit = self.group[self.row_trajectory] if whole_groups else self.row_trajectory
         sizes = np.bincount(unit, weights=self.row_lengths).astype(np.int64)

@@ -32,9 +32,8 @@ from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 
 def assign_balanced(sizes: np.ndarray, bins: int, order: np.ndarray) -> np.ndarray:
-    """Bin of each item, int64 ``[N]``: the lightest bin takes the next in ``order``.
-
-    Bins differ by at most the largest item. With at least as many items of size > 0 as bins, no bin stays empty.
+    """Bin of each item, int64 ``[N]``: the lightest bin takes the next in ``order``. Bins differ by at most the
+    largest.
     """
     loads = [(0, i) for i in range(bins)]
     chosen = np.zeros(len(sizes), np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,12 +53,7 @@ class WholeEpisodes(TrainingData):
         largest_first = np.argsort(-sizes, kind="stable")
         chosen = assign_balanced(sizes, num_shards, largest_first)[unit]
         shards = [[episodes[i] for i in np.flatnonzero(chosen == index)] for index in range(num_shards)]
-        told: dict[str, Any] = {
-            "modules": self.modules,
-            "needs_groups": self.needs_groups,
-            "share_prompts": self.share_prompts,
-        }
-        return [(WholeEpisodes(episodes=shard, **told), {}) for shard in shards]
+        return [(replace(self, episodes=shard, episodes_refs=None), {}) for shard in shards]
 
     def _shared(self, unit: np.ndarray) -> np.ndarray:
         """Tokens of each unit's first prompts that another one of the unit has, int64."""

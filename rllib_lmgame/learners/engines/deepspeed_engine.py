@@ -104,8 +104,7 @@ def _section(config: Mapping[str, Any], name: str, such_as: str) -> Mapping[str,
 def with_bucket_sizes(config: Mapping[str, Any], parameters: int) -> dict[str, Any]:
     """``config`` with gradient buckets no larger than the trained ``parameters``; what the user set stays.
 
-    ZeRO's learners each set aside ``reduce_bucket_size`` entries, 2 GB by default, and where RLlib's ``seed`` is set
-    PyTorch writes to all of them. A bucket that holds every gradient works like any larger one.
+    Each learner sets aside ``reduce_bucket_size`` entries, 2 GB by default. One that holds every gradient is enough.
     """
     zero = dict(config["zero_optimization"])
     if zero.get("stage", 0) > 0 and zero.get("reduce_bucket_size", "auto") == "auto":
@@ -279,10 +278,7 @@ def _errors_kept(owner: Any, method: str, failures: list[Exception]) -> Iterator
 
 
 def import_deepspeed(ranks: ProcessGroup) -> Any:
-    """Import DeepSpeed and make it use the learners' process group; RLlib starts none for a single learner.
-
-    Raises: MissingDependencyError: if it is not installed.
-    """
+    """Import DeepSpeed on the learners' process group. Raises: MissingDependencyError: it is not installed."""
     on_gpu = ranks.device.type == "cuda"
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if on_gpu else "cpu")
     os.environ.update(LOCAL_RANK="0", RANK=str(ranks.rank), WORLD_SIZE=str(ranks.world))
@@ -304,10 +300,7 @@ def import_deepspeed(ranks: ProcessGroup) -> Any:
 
 
 def check_deepspeed(user: Mapping[str, Any] | None, grad_clip: float | None) -> None:
-    """Check the section on the driver, without importing DeepSpeed.
-
-    Raises: ConfigError: as :func:`deepspeed_config`; MissingDependencyError: DeepSpeed is not installed.
-    """
+    """Check the section on the driver. Raises: ConfigError: it cannot work; MissingDependencyError: no DeepSpeed."""
     if user is None:
         return
     import importlib.util

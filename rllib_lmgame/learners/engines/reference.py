@@ -104,10 +104,7 @@ class AdapterReference(Reference):
 
 
 def frozen_copy(module: PolicyNetwork, weights: Mapping[str, Any], device: torch.device | str) -> PolicyNetwork:
-    """A copy of the policy that is never trained, without a value function, made of complete tensors by their names.
-
-    It is complete on every learner, whatever partitioning the policy has.
-    """
+    """A copy of the policy without a value function, never trained, complete on every learner, of complete tensors."""
     options = module.options.model_copy(update={"gradient_checkpointing": False})
     copy = PolicyNetwork(options, module.model_dir, on_gpu=module.on_gpu, critic=False)
     copy.load_hf_state(weights)
@@ -172,6 +169,4 @@ class Teacher:
     @torch.no_grad()
     def logprobs(self, inputs: Mapping[str, Any]) -> torch.Tensor:
         """Of a micro-batch's action tokens, float32 ``[A]``; ``inputs`` as of the policy's own pass."""
-        flags = {"with_entropy": False, "with_values": False}
-        found: torch.Tensor = self.module({**inputs, **flags})["logprobs"]
-        return found
+        return self.module(inputs)["logprobs"]  # type: ignore[no-any-return]

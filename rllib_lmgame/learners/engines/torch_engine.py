@@ -134,20 +134,14 @@ def learning_rates(options: TokenPPOOptions, lr: float, factor: float = 1.0) -> 
 
 
 def set_learning_rates(optimizer: torch.optim.Optimizer, rates: Mapping[str, float]) -> None:
-    """Set the rate of each part; 0 for one that rests.
-
-    No gradient is not enough: to ZeRO it is a gradient of zero, and momentum and decay go on.
-    """
+    """Set the rate of each part; 0 for one that rests: no gradient is to ZeRO one of zero, and momentum goes on."""
     for group in optimizer.param_groups:
         group["lr"] = rates[group[PART]]
 
 
 @torch.no_grad()
 def forget_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Make the optimizer one that has not stepped yet.
-
-    In place, since ZeRO keeps its own references (states on NVMe are not reached).
-    """
+    """Make the optimizer one that has not stepped, in place, since ZeRO keeps its own references to its states."""
     for state in optimizer.state.values():
         for tensor in state.values():
             tensor.zero_()

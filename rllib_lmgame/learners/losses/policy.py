@@ -115,10 +115,9 @@ class CISPO(PolicyLoss):
 
 
 class GSPO(Clip):
-    """PPO's clip of the ratio of a sequence, ``s = exp(mean_t log r_t)`` (GSPO, 2507.18071, eq. 7, 13 and 14).
+    """PPO's clip of the ratio of a sequence, ``s = exp(mean_t log r_t)`` (GSPO, 2507.18071, eq. 7).
 
-    It has the form that lets tokens have advantages of their own: ``sg[s] p_t / sg[p_t]``. Where they are equal in a
-    sequence, the gradient is the one of ``|sequence| min(s A, clip(s) A)``.
+    In the form ``sg[s] p_t / sg[p_t]`` (eq. 13 and 14), which lets tokens have advantages of their own.
     """
 
     type: str = tag("gspo", "Its name.")

@@ -191,7 +191,8 @@ class ModuleUpdate:
     @property
     def fits_critic(self) -> bool:
         """Whether that is a fit of the value head's last layer: nothing else changes."""
-        return self.critic_warms_up and self.settings.ppo.critic.warmup.type == "fit"
+        warmup = self.settings.ppo.critic.warmup
+        return warmup is not None and warmup.type == "fit" and self.critic_warms_up
 
     def column(self, pack: PackedBatch, name: str, like: torch.Tensor) -> torch.Tensor:
         """A flat array at the action tokens of ``pack``, on the device of ``like``."""
@@ -229,9 +230,8 @@ class Objective:
         return True
 
     def needs_reference(self, update: ModuleUpdate) -> bool:
-        """Whether the reference's log-probabilities of all rows are to be in the batch before the first step.
-
-        All learners take part and say the same.
+        """Whether the reference's log-probabilities of all rows are to be in the batch before the first step. All say
+        the same.
         """
         return False
 
@@ -261,10 +261,7 @@ class Objective:
         return True
 
     def critic_targets(self, update: ModuleUpdate) -> np.ndarray:
-        """What a critic's warm-up fits, float32 ``[A]``, behind :meth:`prepare`: returns discounted per token.
-
-        All learners take part.
-        """
+        """What a critic's warm-up fits, float32 ``[A]``, behind :meth:`prepare`: discounted returns. All take part."""
         settings = update.settings
         return monte_carlo_returns(
             advantage_inputs(update.batch, gamma=settings.gamma, lam=settings.lam, ranks=update.ranks)

@@ -68,8 +68,7 @@ def importance_weights(
 def ratio_of(gap: np.ndarray, batch: TokenBatch, level: str) -> np.ndarray:
     """``exp`` of the log ratios ``gap`` (float64 ``[A]``), of each token or of what it belongs to, float64 ``[A]``.
 
-    ``level`` is ``token``; ``turn`` or ``trajectory``: the product over its tokens; ``turn_geometric`` or
-    ``trajectory_geometric``: their geometric mean.
+    ``turn`` and ``trajectory`` take the product over its tokens, with ``_geometric`` their geometric mean.
     """
     unit_name, _, mean = level.partition("_")
     if unit_name != "token":
@@ -99,9 +98,8 @@ def correct_for_sampler(update: ModuleUpdate, pack: PackedBatch | None = None) -
 def distil(update: ModuleUpdate, teacher: TeacherOptions) -> None:
     """Add the teacher's verdict to ``advantages``, or put it in their place; all learners call.
 
-    A token's is ``-c (log pi_old - log pi_teacher)``, whose expectation is the negative reverse KL divergence. The
-    gradient is that of KL(policy || teacher) of each token by itself, as with a discount of 0. It is on-policy
-    distillation as verl and tinker have it; GKD (2306.13649) takes the divergence of whole distributions.
+    A token's is ``-c (log pi_old - log pi_teacher)``, whose expectation is the negative reverse KL divergence:
+    on-policy distillation as verl and tinker have it.
     """
     batch = update.batch
     if update.ask_teacher is not None:
@@ -151,7 +149,7 @@ class PPOObjective(Objective):
     def prepares_first(self, settings: LearnerSettings) -> bool:
         """Without a critic and a penalty in the reward, if each token has an importance weight of its own.
 
-        A class derived from this one may read what is recorded, and so may an estimator of somebody's own.
+        Not for a class or an estimator of somebody's own, which may read what is recorded.
         """
         ppo, importance = settings.ppo, settings.ppo.importance_sampling or ImportanceSamplingOptions(cap=None)
         levels = {importance.level} if importance.cap is not None else set()
@@ -192,10 +190,7 @@ class PPOObjective(Objective):
             meter.before["vf_explained_var"] = explained_variance(inputs.values, returns, ranks)
 
     def has_gradient(self, update: ModuleUpdate) -> bool:
-        """Not where every advantage is exactly 0 and nothing but the policy loss learns.
-
-        A class derived from this one may add to the loss, and so may a policy loss of somebody's own.
-        """
+        """Not where every advantage is exactly 0 and nothing but a policy loss of this package learns."""
         settings = update.settings
         if settings.ppo.kl is not None or update.entropy_coefficient != 0.0 or self.needs_critic(settings):
             return True
@@ -223,17 +218,11 @@ class PPOObjective(Objective):
         ppo, logprobs, batch = settings.ppo, out["logprobs"], update.batch
         if len(batch.shown) and batch.shown[pack.token_slot].any():
             batch.put(pack, entropies=out["entropy"].detach().float().cpu().numpy())
-        names = ("old_logprobs", "rollout_logprobs", "advantages", "sequence", "loss_weights", "importance_weights")
-        old, rollout, advantages, sequence, shares, importance = (update.column(pack, name, logprobs) for name in names)
-        terms = PolicyTerms(
-            logprobs=logprobs,
-            old_logprobs=old,
-            rollout_logprobs=rollout,
-            advantages=advantages,
-            sequence=sequence.long(),
-        )
+        names = ("old_logprobs", "rollout_logprobs", "advantages", "sequence")
+        terms = PolicyTerms(logprobs=logprobs, **{name: update.column(pack, name, logprobs) for name in names})
         policy, sums = token_losses(ppo.policy_loss, terms)
-        policy, shares = policy * importance, shares * ppo.aggregation.per_token(update.minibatch)
+        policy = policy * update.column(pack, "importance_weights", logprobs)
+        shares = update.column(pack, "loss_weights", logprobs) * ppo.aggregation.per_token(update.minibatch)
         total = logprobs.new_zeros(())
         if self.needs_critic(settings):
             returns, before = (update.column(pack, name, logprobs) for name in ("returns", "values"))
@@ -255,7 +244,7 @@ class PPOObjective(Objective):
                 total = total + update.kl_coefficient * (shares * kl).sum()
             sums |= {"mean_kl_loss": (k3_estimate(now, ref) if in_loss else now - ref).sum(), "total_loss": total}
         if meter.first_minibatch:
-            meter.max("first_minibatch_ratio_error", (torch.exp(logprobs.detach() - old) - 1.0).abs())
+            meter.max("first_minibatch_ratio_error", (torch.exp(logprobs.detach() - terms.old_logprobs) - 1.0).abs())
         return total, sums
 
     def trained_parts(self, update: ModuleUpdate) -> Collection[str]:
