@@ -228,7 +228,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             for module_id in self.engines:
                 self.module[module_id].version = self._weights_seq_no
             self.after_gradient_based_update(timesteps=timesteps)
-        if self.config.inference_options.sleep_during_update:
+        if self.config.run.inference.sleep_during_update:
             give_back_gpu_memory(self._device)
         give_back_memory()
         return self.metrics.reduce()
@@ -318,7 +318,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         seconds, version = time.perf_counter() - started, self._weights_seq_no
         if len(batch.shown):
             path = Path(getattr(self.config, "episode_log_dir", None) or ".") / f"learner-{self.ranks.rank}{TOKENS}"
-            sampled = self.config.text_rollout_options.episode_log == "sample"
+            sampled = self.config.run.text_rollouts.episode_log == "sample"
             write_tokens(path, batch, trajectories, version, SAMPLE_BYTES // self.ranks.world if sampled else None)
         values = update_metrics(meter, batch, self.ranks, version=version, tokens=action_tokens, seconds=seconds)
         self.metrics.log_dict(values, key=module_id, window=1)
@@ -501,7 +501,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """What the policies are trained on, for model cards; ``None`` in a configuration that knows no games, or
         without any.
         """
-        config, sampling = self.config, self.config.inference_options
+        config, sampling = self.config, self.config.run.inference
         games = getattr(config, "training_games", tuple)()
         if not games:
             return None
@@ -510,7 +510,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,
-            constrained_decoding=config.text_rollout_options.constrained_decoding,
+            constrained_decoding=config.run.text_rollouts.constrained_decoding,
         )
 
 
