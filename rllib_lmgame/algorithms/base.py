@@ -58,7 +58,7 @@ from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.config.algorithms import reference
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.learners.options import WeightUse
 from rllib_lmgame.rollouts.episodes import OVER_SAMPLES, over_levels, over_samples
 from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat

@@ -30,7 +30,7 @@ from rllib_lmgame.league.files import (
 from rllib_lmgame.league.league import League
 from rllib_lmgame.league.matches import LeagueAgentMapper, Table, assign_engines
 from rllib_lmgame.league.matchmaking import Member
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.learners.options import WeightUse
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import EpisodeSummary, PlayResult, PlaySettings
 

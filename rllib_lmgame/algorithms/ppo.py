@@ -132,7 +132,7 @@ class LMGamePPOConfig(LMGameConfig):
         return self.set_section("async_rollouts", options)
 
     def teacher(self, **options: Any) -> Self:
-        """A model that judges each sampled token: :class:`~rllib_lmgame.learners.teacher_options.TeacherOptions`."""
+        """A model that judges each sampled token: :class:`~rllib_lmgame.learners.options.TeacherOptions`."""
         return self.set_section("teacher", options)
 
 

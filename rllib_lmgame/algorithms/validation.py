@@ -30,9 +30,7 @@ from rllib_lmgame.config.rules import Broken, Rules
 from rllib_lmgame.config.run import OVERRIDES, RunConfig
 from rllib_lmgame.endpoints.address import read_address
 from rllib_lmgame.inference.registry import Engine
-from rllib_lmgame.learners.options import GROUP
-from rllib_lmgame.learners.teacher_options import KEY as TEACHER
-from rllib_lmgame.learners.teacher_options import TeacherOptions
+from rllib_lmgame.learners.options import GROUP, TEACHER, TeacherOptions
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.replies import reply_format
 from rllib_lmgame.policies.model.files import (
@@ -172,7 +170,7 @@ class PolicyFacts:
         return f"token_ppo.objective `{options.objective}`"
 
     def _objective_says(self, question: str) -> bool:
-        from rllib_lmgame.learners.settings import LearnerSettings
+        from rllib_lmgame.learners.objectives.base import LearnerSettings
 
         with below_config(), asking(f"asking `{self._of_module.run.token_ppo.objective}`", OBJECTIVES.key):
             return bool(getattr(self.objective, question)(LearnerSettings.from_config(self._of_module)))

@@ -244,31 +244,41 @@ ESTIMATORS = Registry(
     "token_ppo.advantage_estimator",
     "advantage estimator",
     {
-        **_in("learners.advantages.gae", gae="GAE", turn_gae="TurnGAE", bilevel_gae="BilevelGAE"),
-        **_in("learners.advantages.group_relative", grpo="GRPO", dr_grpo="DrGRPO", rloo="RLOO", max_rl="MaxRL"),
-        **_in("learners.advantages.group_relative", gigpo="GiGPO"),
-        **_in("learners.advantages.vine", vine="Vine"),
-        **_in("learners.advantages.reinforce", reinforce="Reinforce", reinforce_pp="ReinforcePP"),
-        **_in("learners.advantages.role_baseline", rae="RoleBaseline"),
+        name: f"rllib_lmgame.learners.advantages.{place}"
+        for name, place in {
+            "gae": "base:GAE",
+            "turn_gae": "base:TurnGAE",
+            "bilevel_gae": "base:BilevelGAE",
+            "grpo": "without_critic:GRPO",
+            "dr_grpo": "without_critic:DrGRPO",
+            "rloo": "without_critic:RLOO",
+            "max_rl": "without_critic:MaxRL",
+            "gigpo": "without_critic:GiGPO",
+            "vine": "without_critic:Vine",
+            "reinforce": "without_critic:Reinforce",
+            "reinforce_pp": "without_critic:ReinforcePP",
+            "rae": "without_critic:RoleBaseline",
+        }.items()
     },
-    of_function="rllib_lmgame.learners.advantages.inputs:FunctionEstimator",
-    takes="an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.inputs)",
-    base="rllib_lmgame.learners.advantages.inputs:Estimator",
+    of_function="rllib_lmgame.learners.advantages.base:FunctionEstimator",
+    takes="an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.base)",
+    base="rllib_lmgame.learners.advantages.base:Estimator",
 )
 
 
 POLICY_LOSSES = Registry(
     "token_ppo.policy_loss",
     "policy loss",
-    _in(
-        "learners.losses.policy",
-        clip="Clip",
-        cispo="CISPO",
-        cispo_two_sided="CISPOTwoSided",
-        gspo="GSPO",
-        gspo_trajectory="GSPOTrajectory",
-        dppo="DPPO",
-    ),
+    {
+        name: f"rllib_lmgame.learners.losses.policy:{cls}"
+        for name, cls in {
+            "clip": "Clip",
+            "cispo": "CISPO",
+            "gspo": "GSPO",
+            "gspo_trajectory": "GSPOTrajectory",
+            "dppo": "DPPO",
+        }.items()
+    },
     of_function="rllib_lmgame.learners.losses.policy:FunctionLoss",
     takes="a policy loss takes one argument, PolicyTerms (rllib_lmgame.learners.losses.policy)",
     base="rllib_lmgame.learners.losses.policy:PolicyLoss",
@@ -276,14 +286,15 @@ POLICY_LOSSES = Registry(
 AGGREGATIONS = Registry(
     "token_ppo.aggregation",
     "aggregation",
-    _in(
-        "learners.losses.aggregation",
-        token_mean="TokenMean",
-        sequence_mean="SequenceMean",
-        turn_mean="TurnMean",
-        constant_length="ConstantLength",
-    ),
-    base="rllib_lmgame.learners.losses.aggregation:Aggregation",
+    {
+        name: f"rllib_lmgame.learners.losses.policy:{cls}"
+        for name, cls in {
+            "token_mean": "TokenMean",
+            "sequence_mean": "SequenceMean",
+            "constant_length": "ConstantLength",
+        }.items()
+    },
+    base="rllib_lmgame.learners.losses.policy:Aggregation",
 )
 PREFERENCE_LOSSES = Registry(
     "dpo.loss",

@@ -22,9 +22,13 @@ from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.datasets.preference_options import DPOOptions
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.league.options import LeagueOptions
-from rllib_lmgame.learners.action_value_options import ExpectileValueOptions, ReturnValueOptions, TargetValueOptions
-from rllib_lmgame.learners.options import TokenPPOOptions
-from rllib_lmgame.learners.teacher_options import TeacherOptions
+from rllib_lmgame.learners.options import (
+    ExpectileValueOptions,
+    ReturnValueOptions,
+    TargetValueOptions,
+    TeacherOptions,
+    TokenPPOOptions,
+)
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.data_selection import DataSelectionOptions
 from rllib_lmgame.rollouts.options import TextRolloutOptions

@@ -151,17 +151,12 @@ def update(s: RunConfig, f: Any) -> Found:
     """The update of one policy. Raises: ConfigError: there is no such objective."""
     ppo = s.token_ppo
     yield from row_lengths(s, f)
-    fits = ppo.critic.warmup is not None and ppo.critic.warmup.type == "fit"
-    for option, sets, instead in (
-        ("warmup", fits, "type: gradient"),
-        ("normalization", ppo.critic.normalization == "popart", "normalization: none"),
-    ):
-        if sets and f.hidden_last_layer:
-            yield Broken(
-                f"token_ppo.critic.{option}",
-                "sets the value head's last layer, which DeepSpeed in half precision allows with ZeRO only: set "
-                f"`deepspeed.zero_optimization.stage` to 1, 2 or 3, or `{instead}`",
-            )
+    if ppo.critic.warmup is not None and ppo.critic.warmup.type == "fit" and f.hidden_last_layer:
+        yield Broken(
+            "token_ppo.critic.warmup",
+            "sets the value head's last layer, which DeepSpeed in half precision allows with ZeRO only: set "
+            "`deepspeed.zero_optimization.stage` to 1, 2 or 3, or `type: gradient`",
+        )
     if ppo.critic.grad_clip is not None and not f.one_norm_each:
         yield Broken(
             "token_ppo.critic.grad_clip",
@@ -173,11 +168,6 @@ def update(s: RunConfig, f: Any) -> Found:
     if in_reward and (place in f.own or "token_ppo.kl.as" not in f.own):
         yield Broken(place, "has no effect with as: reward; it belongs to as: loss")
     _ = f.objective
-    if ppo.entropy is not None and isinstance(s.entropy_coeff, list):
-        yield Broken(
-            "token_ppo.entropy.target",
-            f"does not go with a schedule, entropy_coeff: {s.entropy_coeff}; give the number that it begins with",
-        )
 
 
 def no_critic(s: RunConfig, f: Any) -> Found:
@@ -210,9 +200,6 @@ def states(s: RunConfig, f: Any) -> Found:
 
 def scheduled(s: RunConfig, f: Any) -> Found:
     """What else would set an option that follows a schedule."""
-    if s.follows("entropy_coeff") and s.token_ppo.entropy is not None:
-        say = "stands beside token_ppo.entropy, which moves the coefficient; leave one of them out"
-        yield Broken("entropy_coeff", say)
     if s.follows("text_rollouts.reward_scale") and f.estimator.keeps_baseline:
         yield Broken(
             "text_rollouts.reward_scale",
@@ -320,7 +307,6 @@ def async_rollouts(s: RunConfig, f: Any) -> Found:
     """What does not go with playing ahead of the update."""
     ahead = s.max_staleness
     ppo = [s.policy(name).token_ppo for name in s.trained_policies()]
-    limits = [each.staleness_limit for each in ppo if each.staleness_limit is not None]
     for problem, say in (
         (
             s.text_rollouts.deterministic is True,
@@ -336,10 +322,6 @@ def async_rollouts(s: RunConfig, f: Any) -> Found:
             any(each.importance_sampling is None for each in ppo),
             "needs token_ppo.importance_sampling: without weights between sampler and learner nothing corrects for "
             "replies of older weights",
-        ),
-        (
-            any(limit < ahead for limit in limits),
-            f"{ahead} is more than token_ppo.staleness_limit, which would leave out of the loss what is played ahead",
         ),
         (
             s.inference.sleep_during_update,

@@ -44,8 +44,7 @@ from rllib_lmgame.config.rllib import (
 from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.league.options import LeagueOptions, is_league
-from rllib_lmgame.learners.options import TokenPPOOptions
-from rllib_lmgame.learners.teacher_options import TeacherOptions
+from rllib_lmgame.learners.options import TeacherOptions, TokenPPOOptions
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, LanguageModelOptions, PlayerOptions
 from rllib_lmgame.rollouts.data_selection import DataSelectionOptions
 from rllib_lmgame.rollouts.game_options import GameConfig, game_of_env

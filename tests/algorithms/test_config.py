@@ -462,11 +462,7 @@ def test_what_methods_set_is_checked_as_what_a_file_says(method, options, key):
             {"advantage_estimator": {"type": "rae", "baseline_decay": {"points": [[0, 0.1]]}}},
             {"advantage_estimator": "gae"},
         ),
-        (
-            {"critic": {"warmup": {"type": "gradient", "iterations": 1, "lr": {"points": [[0, 0.1]]}}}},
-            {"critic": {"warmup": {"type": "fit", "iterations": 1}}},
-        ),
-        ({"kl": {"coeff_range": {"points": [[0, 5]]}}}, {"kl": None}),
+        ({"kl": {"coef": {"points": [[0, 5]]}}}, {"kl": None}),
         (
             {"importance_sampling": {"cap": {"points": [[0, 1]]}}},
             {"importance_sampling": ImportanceSamplingOptions(cap=5)},

@@ -32,8 +32,8 @@ from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
 from rllib_lmgame.inference.weights import state_checksum, unpack_state
 from rllib_lmgame.learners.learner import LMGameLearner
-from rllib_lmgame.learners.process_group import OtherLearnerError, ProcessGroup
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.learners.options import WeightUse
+from rllib_lmgame.learners.process import OtherLearnerError, ProcessGroup
 from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of
 from rllib_lmgame.policies.model.files import ModelFiles
 

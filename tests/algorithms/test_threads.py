@@ -26,7 +26,7 @@ from rllib_lmgame.algorithms.cluster.threads import (
 from rllib_lmgame.base import threads
 from rllib_lmgame.base.threads import cores_of_trial, first_environment, openmp_threads, threads_each, usable_cores
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.learners.settings import learner_threads
+from rllib_lmgame.learners.options import learner_threads
 
 
 @given(st.floats(0, 64), st.integers(1, 9), st.integers(0, 4), st.none() | st.integers(1, 80))

@@ -193,7 +193,7 @@ def test_a_wrong_key_type_and_range_is_refused_by_the_schema(
         "config.token_ppo.policy_loss={type: gspo, dual_clip: 3}",
         "config.token_ppo.policy_loss={type: {choice: [clip, gspo]}, dual_clip: 3}",
         "config.token_ppo.policy_loss={type: 'own.losses:mine', dual_clip: 3}",
-        "config.token_ppo.advantage_estimator={type: gae, length_adaptive: 0.05}",
+        "config.token_ppo.advantage_estimator={type: gigpo, step_weight: 0.5}",
         "config.policies=[player]",
         "config.policies=",
         "config.policies={player: {grid_search: [{}, {trained: false}]}}",

@@ -12,7 +12,7 @@ import pytest
 from learner_weights import weights_of
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.learners.options import WeightUse
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.model.tiny import build_tiny_model
 from tests.in_place import in_place

@@ -32,16 +32,16 @@ CONFIGS: list[tuple[str, dict[str, Any]]] = [
                 "engine_kwargs": {"seed": 1},
             },
             "token_ppo": {
-                "advantage_estimator": {"type": "gae", "length_adaptive": 0.05},
+                "advantage_estimator": {"type": "bilevel_gae", "turn_lambda": 0.5},
                 "policy_loss": {"type": "gspo", "clip_low": 0.1, "clip_high": 0.3, "dual_clip": 3},
-                "critic": {"warmup": {"type": "gradient", "iterations": 1, "lr": 0.25}, "normalization": "popart"},
+                "critic": {"warmup": {"type": "gradient", "iterations": 1}},
                 "aggregation": {"type": "constant_length", "length": 500},
                 "importance_sampling": {
                     "cap": 2,
                     "level": "turn",
                     "mask": {"low": 0.5, "high": 5, "level": "trajectory"},
                 },
-                "kl": {"estimator": "k2", "loss_estimator": "k3", "reference": {"type": "ema", "decay": 0.9}},
+                "kl": {"loss_estimator": "k3", "reference": {"type": "ema", "decay": 0.9}},
                 "adam_betas": [0, 0.5],
             },
             "data_selection": {
@@ -72,7 +72,6 @@ CONFIGS: list[tuple[str, dict[str, Any]]] = [
                 },
                 "critic": {"target": "gae", "lr": 1e-4, "clip": 0.2, "grad_clip": 0.5, "backbone_lr": None},
                 "importance_sampling": None,
-                "entropy": {"target": 0.5, "rate": 0.01},
                 "kl": {"coef": {"points": [[0, 0.1], [10, 0.01]]}, "reference": "ema"},
             },
             "language_model": {"lora": {"r": 4, "target_modules": ["q_proj"], "init": None}},
@@ -87,7 +86,7 @@ CONFIGS: list[tuple[str, dict[str, Any]]] = [
     (
         "LMGameGRPO",
         {
-            "token_ppo": {"advantage_estimator": {"type": "gigpo", "average": "steps"}, "policy_loss": "cispo"},
+            "token_ppo": {"advantage_estimator": {"type": "gigpo", "divide_by_std": False}, "policy_loss": "cispo"},
             "text_rollouts": {"group_size": 8},
             "data_selection": {"zero_variance_groups": {"type": "drop", "max_refill": 2}, "normalize_rewards": "group"},
         },

@@ -21,7 +21,7 @@ from rllib_lmgame.algorithms.checkpoints.manifest import LEARNER_SHARDS, adapter
 from rllib_lmgame.algorithms.cluster.workers import LearnerError, ask_learner, foreach_learner
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.text import first_line
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.learners.options import WeightUse
 from rllib_lmgame.policies.model.adapters import CONFIG_FILE, IN_PEFT, as_begun
 from rllib_lmgame.policies.model.files import MAX_JSON_BYTES, TOKENIZER_FILES, load_tokenizer, model_directory
 

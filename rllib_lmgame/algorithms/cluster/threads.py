@@ -22,7 +22,7 @@ from rllib_lmgame.base.threads import (
     threads_each,
     usable_cores,
 )
-from rllib_lmgame.learners.settings import learner_threads
+from rllib_lmgame.learners.options import learner_threads
 from rllib_lmgame.telemetry.progress import phase_of, tell_phase
 
 if TYPE_CHECKING:

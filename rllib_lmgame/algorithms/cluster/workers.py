@@ -26,7 +26,7 @@ from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup, EngineO
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError, StopRequest
 from rllib_lmgame.inference.serving.oom import oom_line
 from rllib_lmgame.inference.weights import SharedBundle
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.learners.options import WeightUse
 from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.rollouts.plans import EpisodePlan, deal_with_spares, split_plans, stable_seed, with_spares
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
@@ -398,7 +398,7 @@ def _answers(calls: list[Any]) -> list[Any]:
 
 def _is_a_consequence(error: ray.exceptions.RayError) -> int:
     """Order of errors: a learner that died, one that failed, one that says another failed."""
-    from rllib_lmgame.learners.process_group import OtherLearnerError  # Of torch.
+    from rllib_lmgame.learners.process import OtherLearnerError
 
     if not isinstance(error, ray.exceptions.RayTaskError):
         return 0
