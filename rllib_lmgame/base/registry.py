@@ -346,11 +346,11 @@ REPLY_FORMATS = Registry(
             "last_number": "reply_formats:LastNumber",
             "whole": "reply_formats:Whole",
             "react": "reply_formats:React",
-            "function_calling": "function_calls:FunctionCalling",
+            "function_calling": "tool_calls:FunctionCalling",
             "fence": "reply_formats:Fence",
         }.items()
     },
-    base="rllib_lmgame.policies.chat.replies:ReplyFormat",
+    base="rllib_lmgame.policies.chat.reply_formats:ReplyFormat",
 )
 MATCHMAKERS = Registry(
     "config.league.matchmaking",

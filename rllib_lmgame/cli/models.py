@@ -18,8 +18,7 @@ HEAD = ("name", "what it is", "licence", "weights", "converted", "parameters")
     JSON,
 )
 def command(args: argparse.Namespace) -> int:
-    from rllib_lmgame.policies.model.gguf_files import converted
-    from rllib_lmgame.policies.model.pretrained import EXTRA, PRETRAINED
+    from rllib_lmgame.policies.model.gguf_files import EXTRA, PRETRAINED, converted
 
     reader = f"pip install 'rllib-lmgame[{EXTRA}]'"
     models: list[dict[str, Any]] = [

@@ -57,7 +57,7 @@ from rllib_lmgame.learners.objectives.policy_losses import next_coefficient
 from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings, learner_threads
 from rllib_lmgame.learners.weights import WeightUse, takes_average
-from rllib_lmgame.policies.model.card import Played
+from rllib_lmgame.policies.model.export import Played
 from rllib_lmgame.policies.model.network import PolicyNetwork
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.episode_sample import SAMPLE_BYTES

@@ -97,14 +97,12 @@ def test_a_league_of_another_policy_is_refused(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("there", "here", "said"),
     [
-        ({"modules_to_save": ["norm"]}, {}, r"trains .*norm\.weight only there \(language_model.lora.modules_to_save"),
-        ({}, {"target_modules": ["q_proj", "v_proj"]}, r"down_proj only there \(language_model.lora.target_modules"),
         ({"r": 8}, {"init": True}, "r 8 there and 4 here"),
         ({}, {"target_modules": [f"{each}_proj" for each in ("q", "k", "v", "o", "gate", "up", "down")]}, None),
         ({}, {"init": True}, None),
     ],
 )
-def test_adapters_of_other_modules_or_numbers_are_refused_before_anything_starts(
+def test_adapters_of_other_numbers_are_refused_before_anything_starts(
     checkpoint, tmp_path, there, here, said
 ) -> None:
     pytest.importorskip("peft")
@@ -120,15 +118,6 @@ def test_adapters_of_other_modules_or_numbers_are_refused_before_anything_starts
         with pytest.raises(CheckpointError, match=said) as error:
             check_models(whole, config)
         assert str(whole) in str(error.value)
-
-
-def test_a_damaged_adapter_is_named(checkpoint, tmp_path) -> None:
-    pytest.importorskip("peft")
-    whole = shutil.copytree(checkpoint, tmp_path / "whole")
-    write_adapter(checkpoint / "hf", whole / "adapter", r=4)
-    (whole / "adapter" / "adapter_model.safetensors").write_bytes(b"cut")
-    with pytest.raises(CheckpointError, match=r"whole/adapter/adapter_model\.safetensors cannot be read"):
-        check_models(whole, config_of(checkpoint / "hf").language_model(lora={"r": 4}))
 
 
 def write_adapter(base, directory, **lora) -> None:

@@ -28,8 +28,8 @@ from rllib_lmgame.inference.weights import state_checksum, unpack_state
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.process_group import OtherLearnerError, ProcessGroup
 from rllib_lmgame.learners.weights import WeightUse
-from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of
 from rllib_lmgame.policies.model.files import ModelFiles
+from rllib_lmgame.policies.model.network import CheckpointTensors, parts_of
 
 NCCL = {
     "inference": {"engine": "vllm", "weight_transport": "nccl", "num_gpus_per_engine": 1},

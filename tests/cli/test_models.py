@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.cli.main import main
-from rllib_lmgame.policies.model.gguf_files import converted
-from rllib_lmgame.policies.model.pretrained import PRETRAINED
+from rllib_lmgame.policies.model.gguf_files import PRETRAINED, converted
 
 
 def test_models_are_listed_with_what_is_missing(

@@ -40,8 +40,8 @@ from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.spec import Source, make_specs
 from rllib_lmgame.learners.advantages import Estimator
 from rllib_lmgame.learners.microbatch import LEAST_ACTIVATIONS, MOST_TOKENS, default_tokens, kept_per_token, plain_layer
-from rllib_lmgame.policies.model import packing_support
-from rllib_lmgame.policies.model.packing_support import Packing
+from rllib_lmgame.policies.model import loading
+from rllib_lmgame.policies.model.loading import Packing
 
 
 def test_parameters_are_those_of_the_model():
@@ -375,7 +375,7 @@ def test_the_dry_run_says_what_it_costs_that_rows_are_not_packed(planned, tmp_pa
     AutoConfig.for_model(model_type or "qwen2", **sizes, **kinds).save_pretrained(tmp_path)
     if not model_type:
         monkeypatch.setattr(
-            packing_support,
+            loading,
             "packing_of",
             lambda config: Packing("whether rows stay apart could not be tried: it is too large"),
         )

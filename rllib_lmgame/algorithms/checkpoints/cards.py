@@ -18,7 +18,7 @@ from rllib_lmgame.base.results import number_at
 from rllib_lmgame.base.text import printable, sparkline
 from rllib_lmgame.config.run import RunConfig
 from rllib_lmgame.measures.statistics import rate_over_levels
-from rllib_lmgame.policies.model.card import CARD_FILE, literal
+from rllib_lmgame.policies.model.export import CARD_FILE, literal
 from rllib_lmgame.rollouts.episode_log import episode_text
 from rllib_lmgame.rollouts.episodes import seed_and_level
 

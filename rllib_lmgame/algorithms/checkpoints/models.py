@@ -13,13 +13,13 @@ from rllib_lmgame.algorithms.checkpoints.manifest import (
     read_json,
 )
 from rllib_lmgame.algorithms.facts import PolicyFacts
-from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.json_files import read_mapping
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.league.files import DIRECTORY, LIST_FILE
 from rllib_lmgame.league.league import policies_gone
 from rllib_lmgame.learners.weights import STATE_FILE, critic_difference
-from rllib_lmgame.policies.model.adapters import CONFIG_FILE, IN_PEFT, as_begun, other_modules
+from rllib_lmgame.policies.model.adapters import CONFIG_FILE, IN_PEFT, as_begun
 from rllib_lmgame.policies.model.files import (
     MAX_JSON_BYTES,
     TOKENIZER_FILES,
@@ -67,7 +67,7 @@ def check_models(checkpoint: Path, config: LMGameConfig, *, local_files_only: bo
         if local_files_only and not _is_here(config, policy):
             continue
         if any((saved / name).is_file() for name in TOKENIZER_FILES):
-            problem = _difference(saved, adapter, config, policy)
+            problem = _difference(saved, config, policy)
             if problem:
                 raise CheckpointError(
                     f"{checkpoint} does not suit this run: policy {policy!r} {problem}. To begin with its weights "
@@ -136,8 +136,8 @@ def _is_here(config: LMGameConfig, policy: str) -> bool:
     return all(Path(source).is_dir() for source in (model, tokenizer_source(config.language_model_of(policy), model)))
 
 
-def _difference(saved: Path, adapter: Path, config: LMGameConfig, policy: str) -> str | None:
-    """What differs between a policy in the checkpoint and in the run. Raises: CheckpointError: an adapter's damage."""
+def _difference(saved: Path, config: LMGameConfig, policy: str) -> str | None:
+    """What differs between a policy in the checkpoint and in the run."""
     from transformers import AutoConfig
 
     options = config.language_model_of(policy)
@@ -157,9 +157,4 @@ def _difference(saved: Path, adapter: Path, config: LMGameConfig, policy: str) -
         had, has = getattr(before, name, None), getattr(after, name, None)
         if had != has:
             return f"has {name} {had} there, {has} here"
-    if options.lora is None:
-        return None
-    try:
-        return other_modules(adapter, options.lora, after, trust_remote_code=options.trust_remote_code)
-    except ConfigError as error:
-        raise CheckpointError(error.message) from error
+    return None

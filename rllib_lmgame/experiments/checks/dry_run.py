@@ -195,8 +195,8 @@ def layout_lines(config: Any, policy: str) -> list[str]:
     local = None if options.model == TINY_MODEL else local_config(model_directory(options.model))
     if local is None:
         return []
-    from rllib_lmgame.policies.model.batch_layout import Layout
-    from rllib_lmgame.policies.model.packing_support import packing_of
+    from rllib_lmgame.policies.model.attention import Layout
+    from rllib_lmgame.policies.model.loading import packing_of
 
     packing = packing_of(local)
     packed = packing.layout is Layout.PACKED

@@ -269,7 +269,7 @@ def _programs() -> Iterator[Finding]:
 def _downloads() -> Iterator[Finding]:
     from rllib_lmgame.downloads.places import PREFIX, here, named
     from rllib_lmgame.downloads.table import SETS
-    from rllib_lmgame.policies.model.pretrained import PRETRAINED
+    from rllib_lmgame.policies.model.gguf_files import PRETRAINED
 
     sets = [name for name in SETS if here(named(PREFIX + name))]
     models = [name for name, model in PRETRAINED.items() if model.parts()]

@@ -46,8 +46,8 @@ from rllib_lmgame.learners.engines.torch_engine import (
 from rllib_lmgame.learners.metrics import WITHOUT_GRADIENT, UpdateMeter
 from rllib_lmgame.learners.process_group import ProcessGroup
 from rllib_lmgame.learners.settings import LearnerSettings
-from rllib_lmgame.policies.model.batch_layout import Layout
-from rllib_lmgame.policies.model.lm_head import num_chunks
+from rllib_lmgame.policies.model.attention import Layout
+from rllib_lmgame.policies.model.heads import num_chunks
 from rllib_lmgame.telemetry.phases import Share
 
 Loss = tuple[torch.Tensor, dict[str, Any]]
