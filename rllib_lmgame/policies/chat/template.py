@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from rllib_lmgame.policies.chat.tool_calls import EXAMPLES
+from rllib_lmgame.endpoints.completions import call_data
 
 PLAIN_CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '### ' + message['role'] + '\n' + message['content'] + '\n' }}"
@@ -31,6 +32,9 @@ REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 _SYSTEM, _USER, _REPLY, _NEXT, _ANSWER, _LAST, _REASON = (
     f"\u2402{name}\u2403" for name in ("SYSTEM", "USER", "REPLY", "NEXT", "ANSWER", "LAST", "REASON")
 )
+CALLED, GIVEN = "look", {"where": "behind\nthe door", "times": 2}
+CALLS = tuple(call_data("call_00000", CALLED, given) for given in (GIVEN, json.dumps(GIVEN)))
+"""A call with arguments as a mapping, as most templates take them, and as a text."""
 _BLANKS = ("\n\t ", " \t\n")
 _MARK = re.compile(r"\s*(<[^<>\s]+>|\[/?[A-Z_]+\])")
 
@@ -135,7 +139,7 @@ def cut(render: Callable[[Sequence[Job]], Sequence[Rendered]], reasoning: tuple[
     own = {"role": "assistant", **dict.fromkeys(REASONING_KEYS, _REASON)}
     said: list[dict[str, Any]] = [
         {**own, "content": _REPLY},
-        *({**own, "content": "", "tool_calls": [call]} for call in EXAMPLES),
+        *({**own, "content": "", "tool_calls": [call]} for call in CALLS),
     ]
     asked = {"role": "user", "content": _USER}
     answered: list[Job] = [([asked, reply], {"add_generation_prompt": False}) for reply in said]

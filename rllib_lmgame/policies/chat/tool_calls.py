@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rllib_lmgame.base.group import tag
 from rllib_lmgame.base.text import shown
-from rllib_lmgame.endpoints.completions import call_data
 from rllib_lmgame.policies.chat.reply_formats import ParsedReply, ReplyFormat
+from rllib_lmgame.policies.chat.template import CALLED, CALLS, GIVEN, Job, Rendered
 
 if TYPE_CHECKING:
     from rllib_lmgame.envs.contract.functions import GameFunction
-    from rllib_lmgame.policies.chat.template import Job, Rendered
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
-CALLED = '"function_name"'
+FUNCTION_KEY = '"function_name"'
 
 
 class FunctionCalling(ReplyFormat):
@@ -35,7 +34,7 @@ class FunctionCalling(ReplyFormat):
 
     type: str = tag("function_calling", "Its name.")
     tags = (OPENING, CLOSING)
-    marks = (CALLED,)
+    marks = (FUNCTION_KEY,)
     stops = (CLOSING,)
     has_thought = True
     thought_form = '"thought"'
@@ -54,7 +53,7 @@ class FunctionCalling(ReplyFormat):
         thought = "" if self.options.think == "off" else '"thought": "your reasoning", '
         functions = "\n".join(function.signature for function in self._all().values())
         return (
-            f'Reply with one JSON object: {{{thought}{CALLED}: "name", "arguments": {{"argument": "value"}}}}. '
+            f'Reply with one JSON object: {{{thought}{FUNCTION_KEY}: "name", "arguments": {{"argument": "value"}}}}. '
             f"Functions:\n{functions}"
         )
 
@@ -115,7 +114,6 @@ Call = tuple[str, str, str]
 
 
 _ASKED = "Where is the key?"
-_NAME, _ARGUMENTS = "look", {"where": "behind\nthe door", "times": 2}
 _PARAMETERS = {
     "where": {"type": "string", "description": "where"},
     "times": {"type": "integer", "description": "often"},
@@ -123,13 +121,11 @@ _PARAMETERS = {
 _TOOL = {
     "type": "function",
     "function": {
-        "name": _NAME,
+        "name": CALLED,
         "description": "Looks.",
         "parameters": {"type": "object", "properties": _PARAMETERS, "required": ["where"]},
     },
 }
-EXAMPLES = tuple(call_data("call_00000", _NAME, given) for given in (_ARGUMENTS, json.dumps(_ARGUMENTS)))
-"""A call with arguments as a mapping, as most templates take them, and as a text."""
 _FUNCTION = re.compile(rf"<function=([^>\n]+)>(.*?)</function>\s*{CLOSING}", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>\s*", re.DOTALL)
 
@@ -148,20 +144,20 @@ def form_of_calls(rendered: Callable[[Sequence[Job]], Sequence[Rendered]], closi
     """What a template makes of a call; ``closing`` ends its reasoning."""
     asked = {"role": "user", "content": _ASKED}
     called: list[list[dict[str, Any]]] = [
-        [asked, {"role": "assistant", "content": "", "tool_calls": [each]}] for each in EXAMPLES
+        [asked, {"role": "assistant", "content": "", "tool_calls": [each]}] for each in CALLS
     ]
     offered = [[asked], [{"role": "system", "content": "Answer."}, asked]]
     jobs: list[Job] = [(each, {"tools": [_TOOL], "add_generation_prompt": False}) for each in (*called, *offered)]
     *found, alone, told = rendered(jobs)
-    shows_tools = _NAME in alone.text or _NAME in told.text
+    shows_tools = CALLED in alone.text or CALLED in told.text
     forms = []
     for arguments_as_text, whole in enumerate(found):
         text = whole.text.rpartition(_ASKED)[2]
-        if whole.problem or _NAME not in text:
+        if whole.problem or CALLED not in text:
             continue
         written = text[: text.rfind(CLOSING) + len(CLOSING)] if CLOSING in text else text
         _, calls = read_calls(written.rpartition(closing)[2], json.dumps([_TOOL]))
-        read = [(name, json.loads(arguments)) for _, name, arguments in calls] == [(_NAME, _ARGUMENTS)]
+        read = [(name, json.loads(arguments)) for _, name, arguments in calls] == [(CALLED, GIVEN)]
         problem = "" if read else f"it writes them as {shown(text.strip())}"
         forms.append(CallForm(problem, bool(arguments_as_text), shows_tools))
     none = CallForm(found[0].problem or "it does not show them", False, shows_tools)

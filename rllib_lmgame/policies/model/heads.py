@@ -251,25 +251,6 @@ def backbone_of(model: Any) -> nn.Module:
     return next((part for part in parts if part is not model), model)
 
 
-class ValueHead(nn.Module):
-    """Two-layer tanh MLP from hidden states ``[n, width]`` to values ``[n]``; starts at zero."""
-
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.inner = nn.Linear(width, hidden)
-        self.outer = nn.Linear(hidden, 1)
-        nn.init.zeros_(self.outer.weight)
-        nn.init.zeros_(self.outer.bias)
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self.with_features(hidden)[0]
-
-    def with_features(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The values, and the features ``[n, hidden]`` that they are linear in."""
-        features = torch.tanh(self.inner(hidden.to(self.inner.weight.dtype)))
-        return self.outer(features).squeeze(-1).float(), features
-
-
 PREFIX = "action_values."
 """What begins the names of these tensors among the weights that engines are sent."""
 VALUES_FILE = "action_values/values.safetensors"
@@ -292,6 +273,21 @@ class Layers(nn.Module):
         with torch.autocast(hidden.device.type, enabled=False):  # Small differences of values decide.
             out: torch.Tensor = self.outer(torch.relu(self.inner(hidden.to(self.inner.weight.dtype))))
         return out if out.dtype == torch.float64 else out.float()
+
+
+class ValueHead(Layers):
+    """The same with tanh, from hidden states ``[n, width]`` to values ``[n]``; starts at zero."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__(width, hidden, 1, 0.0)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self.with_features(hidden)[0]
+
+    def with_features(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The values, and the features ``[n, hidden]`` that they are linear in."""
+        features = torch.tanh(self.inner(hidden.to(self.inner.weight.dtype)))
+        return self.outer(features).squeeze(-1).float(), features
 
 
 class TokenValues(NamedTuple):
