@@ -26,7 +26,8 @@ from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.weights import unpack_state
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.policies.model.adapters import Adapters, MergedTensors, check_lora, merged_checkpoint, served_rank
+from rllib_lmgame.policies.model.adapters import Adapters, MergedTensors, check_lora, served_rank
+from rllib_lmgame.policies.model.network import merged_checkpoint
 from rllib_lmgame.policies.options import LoraOptions
 
 LORA: dict[str, Any] = {"r": 4, "alpha": 8}
