@@ -32,7 +32,7 @@ from rllib_lmgame.endpoints.address import read_address
 from rllib_lmgame.inference.registry import Engine
 from rllib_lmgame.learners.options import GROUP, TEACHER, TeacherOptions
 from rllib_lmgame.policies.chat.format import ChatFormat
-from rllib_lmgame.policies.chat.replies import reply_format
+from rllib_lmgame.policies.chat.reply_formats import reply_format
 from rllib_lmgame.policies.model.files import (
     TOKENIZER_FILES,
     check_model,
@@ -45,7 +45,7 @@ from rllib_lmgame.policies.model.files import (
     tokenizer_source,
     vocabulary_problem,
 )
-from rllib_lmgame.policies.model.positions import context_problem
+from rllib_lmgame.policies.model.loading import context_problem
 from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
@@ -371,7 +371,7 @@ def _check_language_model(s: RunConfig, *, trained: bool) -> None:
     )
     if config is None:
         return
-    from rllib_lmgame.policies.model.packing_support import UnfitModelError, packing_of
+    from rllib_lmgame.policies.model.loading import UnfitModelError, packing_of
 
     try:
         packing_of(config)

@@ -315,10 +315,10 @@ REPLY_FORMATS = Registry(
     {
         **_in("policies.chat.reply_formats", tags="Tags", boxed="Boxed", last_number="LastNumber", whole="Whole"),
         **_in("policies.chat.reply_formats", react="React"),
-        **_in("policies.chat.function_calls", function_calling="FunctionCalling"),
+        **_in("policies.chat.tool_calls", function_calling="FunctionCalling"),
         **_in("policies.chat.reply_formats", fence="Fence"),
     },
-    base="rllib_lmgame.policies.chat.replies:ReplyFormat",
+    base="rllib_lmgame.policies.chat.reply_formats:ReplyFormat",
 )
 MATCHMAKERS = Registry(
     "config.league.matchmaking",

@@ -125,7 +125,7 @@ class AdapterBundle:
 
         Raises: ConfigError: they do not belong together.
         """
-        from rllib_lmgame.policies.model.adapters import merged_checkpoint
+        from rllib_lmgame.policies.model.network import merged_checkpoint
 
         assert self.base is not None
         base = str(self.base.model.directory())

@@ -34,8 +34,9 @@ from rllib_lmgame.inference.weights import state_checksum, unpack_state
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.options import WeightUse
 from rllib_lmgame.learners.process import OtherLearnerError, ProcessGroup
-from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of
+from rllib_lmgame.policies.model.checkpoint_names import parts_of
 from rllib_lmgame.policies.model.files import ModelFiles
+from rllib_lmgame.policies.model.network import CheckpointTensors, parts_of
 
 NCCL = {
     "inference": {"engine": "vllm", "weight_transport": "nccl", "num_gpus_per_engine": 1},

@@ -23,7 +23,7 @@ from rllib_lmgame.evaluation.players.naming import make_players
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
 from rllib_lmgame.learners.options import WeightUse
-from rllib_lmgame.policies.model.adapters import merged_checkpoint
+from rllib_lmgame.policies.model.network import merged_checkpoint
 
 pytest.importorskip("peft")
 

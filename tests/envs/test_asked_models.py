@@ -112,7 +112,7 @@ def test_a_check_of_a_game_without_its_judge_says_so_and_no_more() -> None:
 
 @pytest.mark.parametrize("near", ["gpt-4", "runs/x", "Qwen/Qwen2.5-0.5B-Instruct", "no_package_of_mine:x"])
 def test_what_nearly_names_a_model_is_told_how_one_is_named(near: str) -> None:
-    forms = "openai:MODEL@URL, hf:DIR_OR_ID or policy:NAME"
+    forms = "openai:MODEL@URL or policy:NAME"
     for game, option in ((Debate, "judge"), (TwentyQuestions, "oracle")):
         with pytest.raises(ConfigError, match=rf"env_config\.{option}: .*; this option also takes \w+, {forms}"):
             game(**{option: near})

@@ -44,7 +44,7 @@ from rllib_lmgame.inference.protocol import (
 from rllib_lmgame.inference.serving.actor import EngineSpec, make_engine
 from rllib_lmgame.inference.weights import state_checksum
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.policies.model.batch_layout import Layout
+from rllib_lmgame.policies.model.attention import Layout
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 

@@ -135,7 +135,7 @@ class LocalModel(LanguageModel):
 
     async def __aenter__(self) -> Self:
         from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
-        from rllib_lmgame.policies.model.adapters import merged_checkpoint
+        from rllib_lmgame.policies.model.network import merged_checkpoint
 
         model = self.options.language_model
         inference = with_threads(self.options.inference, self.directory, self.settings.models)

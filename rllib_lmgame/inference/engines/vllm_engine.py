@@ -41,9 +41,8 @@ from rllib_lmgame.inference.protocol import (
 )
 from rllib_lmgame.inference.registry import INSTALL_VLLM, VLLM
 from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
-from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
-from rllib_lmgame.policies.model.action_values import PlayedValues, has_backbone, load_values, split_values
 from rllib_lmgame.policies.model.files import ADAPTER_FILES, weight_files
+from rllib_lmgame.policies.model.heads import VALUES_FILE, PlayedValues, has_backbone, load_values, split_values
 
 logger = logging.getLogger(__name__)
 

@@ -42,8 +42,8 @@ from rllib_lmgame.learners.engines.torch_engine import (
 from rllib_lmgame.learners.metrics import WITHOUT_GRADIENT, UpdateMeter
 from rllib_lmgame.learners.options import MOST_TOKENS, WARMUP_STEPS_AFTER_SUPERVISION, TeacherOptions, TokenPPOOptions
 from rllib_lmgame.learners.process import ProcessGroup
-from rllib_lmgame.policies.model.batch_layout import Layout
-from rllib_lmgame.policies.model.lm_head import num_chunks
+from rllib_lmgame.policies.model.attention import Layout
+from rllib_lmgame.policies.model.heads import num_chunks
 from rllib_lmgame.telemetry.progress import Share
 
 _SEED_STRIDE = 1_000_003
