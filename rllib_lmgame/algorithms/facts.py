@@ -11,7 +11,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.plugin import asking
 from rllib_lmgame.base.registry import ENGINES, ESTIMATORS, OBJECTIVES
 from rllib_lmgame.config.algorithms import PREFERENCES, TOKEN_PPO, WITHOUT_VALUES
-from rllib_lmgame.inference.registry import Engine
+from rllib_lmgame.inference.options import Engine
 from rllib_lmgame.learners.options import GROUP
 
 

@@ -37,9 +37,9 @@ from rllib_lmgame.config import algorithms as registry
 from rllib_lmgame.config.rllib import SCHEDULED_KEYS
 from rllib_lmgame.config.run import RunConfig
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.rollouts.data_selection import groups_needed
-from rllib_lmgame.rollouts.episode_sample import end_before, log_of_training
+from rllib_lmgame.rollouts.episode_log import end_before, log_of_training
 from rllib_lmgame.rollouts.item_order import ItemOrder, is_list, passes
+from rllib_lmgame.rollouts.options import groups_needed
 from rllib_lmgame.rollouts.plans import EpisodePlan, deal_games, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.telemetry.metrics import (

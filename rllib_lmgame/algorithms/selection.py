@@ -14,7 +14,7 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rllib_lmgame.learners.data.sharding import group_of
-from rllib_lmgame.rollouts.data_selection import DataSelectionOptions, DroppedGroups, OverlongOptions, share_of_groups
+from rllib_lmgame.rollouts.options import DataSelectionOptions, DroppedGroups, OverlongOptions, share_of_groups
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, played_parts, turns_of
 

@@ -332,8 +332,8 @@ OBJECTIVES = Registry("token_ppo.objective", "objective", {"ppo": "rllib_lmgame.
 ENGINES = Registry(
     "inference.engine",
     "engine",
-    {"vllm": "rllib_lmgame.inference.registry:VLLM", "transformers": "rllib_lmgame.inference.registry:Transformers"},
-    base="rllib_lmgame.inference.registry:Engine",
+    {"vllm": "rllib_lmgame.inference.options:VLLM", "transformers": "rllib_lmgame.inference.options:Transformers"},
+    base="rllib_lmgame.inference.options:Engine",
 )
 REPLY_FORMATS = Registry(
     "config.language_model.reply_format",

@@ -148,7 +148,7 @@ def _write(args: argparse.Namespace, settings: PlayerSettings, episodes: Iterabl
 
 
 def _numbers(summaries: Sequence[EpisodeSummary]) -> str:
-    from rllib_lmgame.rollouts.metrics import episode_metrics
+    from rllib_lmgame.rollouts.episodes import episode_metrics
     from rllib_lmgame.telemetry.metrics import MEASURES, win_draw_loss
 
     numbers, played = episode_metrics(summaries), len(summaries)

@@ -15,8 +15,8 @@ import numpy as np
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import shown
+from rllib_lmgame.datasets.options import DPOOptions
 from rllib_lmgame.datasets.pairs import Candidate, choose_pairs, has_choice, parted, side_of
-from rllib_lmgame.datasets.preference_options import DPOOptions
 from rllib_lmgame.datasets.readers.chat import ChatExample, read_pair
 from rllib_lmgame.datasets.replay import ReplayRunner, replay
 from rllib_lmgame.datasets.sft import (

@@ -20,10 +20,15 @@ from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.normalised import score_in
 from rllib_lmgame.policies.model.files import check_model, fetched, load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.episodes import over_levels, success_by_seed
+from rllib_lmgame.rollouts.episodes import (
+    episode_metrics,
+    over_levels,
+    returns_by_seat,
+    success_by_seed,
+    unread_replies,
+)
 from rllib_lmgame.rollouts.game_calls import opened
 from rllib_lmgame.rollouts.item_order import evaluated_levels
-from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat, unread_replies
 from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.rollouts.sources import AgentMapper

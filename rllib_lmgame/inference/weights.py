@@ -16,7 +16,6 @@ import tempfile
 import threading
 import time
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
@@ -25,7 +24,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.protocol import EngineDeadError, WeightUpdateError
 from rllib_lmgame.policies.model.files import ADAPTER_FILES
 
@@ -258,41 +256,28 @@ class PushResult:
     lost: tuple[str, ...] = ()
 
 
-class WeightTransport(ABC):
-    """Brings a state to engines. ``engines`` maps names to actor handles."""
+def push_shared(
+    engines: Mapping[str, Any],
+    shared: SharedBundle,
+    version: int,
+    timeout_s: float,
+    adapter: str | None = None,
+    more: bool = False,
+) -> PushResult:
+    """Send weights through Ray to all ``engines`` (name to actor handle) at once.
 
-    name: str
+    ``adapter``: which one of the engines is replaced; ``more``: others follow at once.
 
-    @abstractmethod
-    def push(self, engines: Mapping[str, Any], state: State, version: int, timeout_s: float) -> PushResult:
-        """Send ``state`` as ``version`` to all engines at once.
-
-        Raises: WeightUpdateError: naming an engine that did not take it; TimeoutError: naming those without an answer.
-        """
-
-
-class ObjectStoreTransport(WeightTransport):
-    """Through Ray. ``adapter``: which one of the engines is replaced; ``more``: others follow at once."""
-
-    name = "object_store"
-
-    def __init__(self, adapter: str | None = None, more: bool = False) -> None:
-        self._adapter, self._more = adapter, more
-
-    def push(self, engines: Mapping[str, Any], state: State, version: int, timeout_s: float) -> PushResult:
-        began = time.perf_counter()
-        shared = share(state, version)
-        rest = () if self._adapter is None else (self._adapter, self._more)
-        calls = {
-            name: engine.update_weights.remote(shared.reference, version, *rest) for name, engine in engines.items()
-        }
-        answers, lost = gather(calls, timeout_s, f"take weights version {version}")
-        wrong = [name for name, checksum in answers.items() if checksum != shared.checksum]
-        if wrong:
-            raise WeightUpdateError(
-                f"{', '.join(wrong)} loaded other weights than were sent (checksum {shared.checksum})"
-            )
-        return PushResult(time.perf_counter() - began, shared.num_bytes, shared.checksum, tuple(lost))
+    Raises: WeightUpdateError: naming an engine that did not take them; TimeoutError: naming those without an answer.
+    """
+    began = time.perf_counter()
+    rest = () if adapter is None else (adapter, more)
+    calls = {name: engine.update_weights.remote(shared.reference, version, *rest) for name, engine in engines.items()}
+    answers, lost = gather(calls, timeout_s, f"take weights version {version}")
+    wrong = [name for name, checksum in answers.items() if checksum != shared.checksum]
+    if wrong:
+        raise WeightUpdateError(f"{', '.join(wrong)} loaded other weights than were sent (checksum {shared.checksum})")
+    return PushResult(time.perf_counter() - began, shared.num_bytes, shared.checksum, tuple(lost))
 
 
 def share(state: State, version: int) -> SharedBundle:
@@ -302,8 +287,9 @@ def share(state: State, version: int) -> SharedBundle:
     return SharedBundle.put(state if isinstance(state, WeightBundle | AdapterBundle) else pack_state(state, version))
 
 
-class DeviceTransport(WeightTransport):
-    """GPU to GPU, by vLLM's trainer-side engine. Untested: written against vLLM 0.32 without a GPU at hand.
+class DeviceTransport:
+    """GPU to GPU, by vLLM's trainer-side engine: ``nccl`` broadcasts, ``ipc`` passes handles between processes on one
+    GPU. Untested: written against vLLM 0.32 without a GPU at hand.
 
     Push from the process that holds the tensors (the learner; with several, from rank 0 after gathering).
 
@@ -314,17 +300,17 @@ class DeviceTransport(WeightTransport):
     4. Several engines serve the weights only if all hold the same. They are not compared with the sender's.
     """
 
-    def __init__(self, tensor_parallel_size: int = 1) -> None:
+    def __init__(self, name: str, tensor_parallel_size: int = 1) -> None:
+        self.name = name
         self._tensor_parallel = tensor_parallel_size
         self._members: dict[str, str] = {}
         self._trainer: Any = None
 
-    def push(self, engines: Mapping[str, Any], state: State, version: int, timeout_s: float) -> PushResult:
-        if isinstance(state, WeightBundle | AdapterBundle | SharedBundle):
-            raise ConfigError(
-                "inference.weight_transport",
-                f"{self.name} moves tensors between GPUs; push the learner's tensors, not a packed copy",
-            )
+    def push(self, engines: Mapping[str, Any], state: Mapping[str, Any], version: int, timeout_s: float) -> PushResult:
+        """Send tensors to all ``engines`` (name to actor handle).
+
+        Raises: WeightUpdateError: an engine failed; TimeoutError: the time is over.
+        """
         began = time.perf_counter()
         client = _SyncClient(engines, version, self._tensor_parallel, timeout_s)
         members = client.incarnations()
@@ -354,44 +340,17 @@ class DeviceTransport(WeightTransport):
         trainer.source.state = {}
         return trainer
 
-    @abstractmethod
     def _connect(self, client: _SyncClient, source: _StateSource) -> Any:
         """vLLM's trainer-side engine, connected to all workers."""
+        if self.name == "ipc":
+            from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo, IPCTrainerWeightTransferEngine
 
-
-class NCCLTransport(DeviceTransport):
-    """Broadcast over NCCL. Untested on this project's machines, which have no GPU."""
-
-    name = "nccl"
-
-    def _connect(self, client: _SyncClient, source: _StateSource) -> Any:
+            return IPCTrainerWeightTransferEngine.trainer_init(IPCTrainerInitInfo(rank=0), client=client, source=source)
         from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo, NCCLTrainerWeightTransferEngine
 
         address, port = _free_address()
         info = NCCLTrainerInitInfo(master_address=address, master_port=port, world_size=1 + client.num_workers, rank=0)
         return NCCLTrainerWeightTransferEngine.trainer_init(info, client=client, source=source)
-
-
-class IPCTransport(DeviceTransport):
-    """CUDA IPC handles between processes on one GPU. Untested on this project's machines, which have no GPU."""
-
-    name = "ipc"
-
-    def _connect(self, client: _SyncClient, source: _StateSource) -> Any:
-        from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo, IPCTrainerWeightTransferEngine
-
-        return IPCTrainerWeightTransferEngine.trainer_init(IPCTrainerInitInfo(rank=0), client=client, source=source)
-
-
-TRANSPORTS: dict[str, type[WeightTransport]] = {t.name: t for t in (ObjectStoreTransport, NCCLTransport, IPCTransport)}
-
-
-def make_transport(name: str, tensor_parallel_size: int = 1) -> WeightTransport:
-    """The transport called ``name``. Raises: ConfigError: for an unknown name."""
-    if name not in TRANSPORTS:
-        raise ConfigError("inference.weight_transport", f"{name!r} is not one of {', '.join(TRANSPORTS)}")
-    cls = TRANSPORTS[name]
-    return cls(tensor_parallel_size) if issubclass(cls, DeviceTransport) else cls()
 
 
 def gather(calls: Mapping[str, Any], timeout_s: float, doing: str) -> tuple[dict[str, Any], list[str]]:

@@ -60,7 +60,7 @@ from rllib_lmgame.learners.weights import WeightUse, takes_average
 from rllib_lmgame.policies.model.card import Played
 from rllib_lmgame.policies.model.network import PolicyNetwork
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
-from rllib_lmgame.rollouts.episode_sample import SAMPLE_BYTES
+from rllib_lmgame.rollouts.episode_log import SAMPLE_BYTES
 from rllib_lmgame.rollouts.records import Trajectory, played_parts, trajectory_of
 from rllib_lmgame.telemetry.phases import STEPS, telling
 

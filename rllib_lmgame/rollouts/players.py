@@ -18,8 +18,7 @@ from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, ScriptedPlayer, make_scripted_player
 from rllib_lmgame.rollouts.game_calls import RaisedError, catching, in_daemon_thread
-from rllib_lmgame.rollouts.game_options import GameConfig
-from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.rollouts.options import GameConfig, TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.program_seats import ProgramSeat
 from rllib_lmgame.rollouts.restarts import RecordedPlayer, RecordedReplies

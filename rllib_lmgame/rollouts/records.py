@@ -16,7 +16,7 @@ import numpy as np
 
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import AllowedTokens
-from rllib_lmgame.rollouts.game_options import GameConfig as GameConfig
+from rllib_lmgame.rollouts.options import GameConfig as GameConfig
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignments, EpisodePlan
 

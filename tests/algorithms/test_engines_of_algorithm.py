@@ -19,9 +19,8 @@ from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, push_
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.options import Engine, InferenceOptions
 from rllib_lmgame.inference.protocol import EngineDeadError, InferenceEngine
-from rllib_lmgame.inference.registry import Engine
 from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
 from rllib_lmgame.inference.weights import state_checksum, unpack_state

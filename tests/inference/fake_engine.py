@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from rllib_lmgame.inference.engines.core import Core
-from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.engines.threaded import Core, ThreadedEngine
+from rllib_lmgame.inference.options import Engine, InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, SamplingSpec, StopReason
-from rllib_lmgame.inference.registry import Engine
 from rllib_lmgame.policies.model.files import ADAPTER_FILES
 
 BAD = 13

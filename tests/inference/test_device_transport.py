@@ -35,15 +35,18 @@ class Sender:
 class Direct(DeviceTransport):
     """Counts its connections."""
 
-    name = "direct"
-
     def __init__(self, during=lambda: None) -> None:
-        super().__init__()
+        super().__init__("nccl")
         self.during, self.connections = during, 0
 
     def _connect(self, client: Any, source: Any) -> Any:
         self.connections += 1
         return Sender(client, source, lambda: self.during())
+
+
+def push(group: Any, version: int, transport: Direct) -> None:
+    group.note_device_push(version)
+    transport.push(group._handles, WEIGHTS, version, 60.0)
 
 
 def served(group: Any, timeout_s: float = 600.0) -> list[Generation]:
@@ -53,13 +56,13 @@ def served(group: Any, timeout_s: float = 600.0) -> list[Generation]:
 def test_the_group_is_formed_again_when_an_engine_was_started_again(make_group: Any) -> None:
     group, transport = make_group(2), Direct()
     for version in (1, 2):
-        group.push(WEIGHTS, version, transport)
+        push(group, version, transport)
     assert transport.connections == 1
     assert [g.policy_version for g in served(group)] == [2, 2]
     kill(group, group.names[0])
     group.restart_dead()
     assert "waiting for the learners' next push" in served(group)[0].error
-    group.push(WEIGHTS, 3, transport)
+    push(group, 3, transport)
     assert transport.connections == 2
     assert [g.policy_version for g in served(group)] == [3, 3]
 
@@ -83,7 +86,7 @@ def test_a_push_that_fails_ends_and_the_next_one_works(make_group: Any, tmp_path
     transport.during = lambda: None
     while not group.restart_dead():  # the engine leaves when its last replies are out
         threading.Event().wait(0.1)
-    group.push(WEIGHTS, 2, transport)
+    push(group, 2, transport)
     assert transport.connections == 2
     assert served(group)[0].policy_version == 2
     assert not (tmp_path / "digests").exists(), "one engine has nothing to compare"
@@ -101,8 +104,8 @@ def test_an_engine_that_dies_during_a_push_ends_it_at_once(make_group: Any) -> N
 @pytest.mark.slow
 def test_engines_with_different_weights_do_not_serve(make_group: Any, tmp_path) -> None:
     group, transport = make_group(2), Direct()
-    group.push(WEIGHTS, 1, transport)
+    push(group, 1, transport)
     (tmp_path / "differ").touch()
     with pytest.raises(WeightUpdateError, match="hold different weights after version 2"):
-        group.push(WEIGHTS, 2, transport)
+        push(group, 2, transport)
     assert all(g.stop_reason is StopReason.ENGINE_ERROR or g.policy_version != 2 for g in served(group, timeout_s=10.0))

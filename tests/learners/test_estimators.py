@@ -28,7 +28,7 @@ from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.learners.process_group import ProcessGroup
-from rllib_lmgame.rollouts.game_options import GameConfig
+from rllib_lmgame.rollouts.options import GameConfig
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 GAMMA, LAM = 0.9, 0.8

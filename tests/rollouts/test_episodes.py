@@ -16,6 +16,7 @@ from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.format import Prompt
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import (
+    episode_metrics,
     level_name,
     seed_and_level,
     success_by_seed,
@@ -23,7 +24,6 @@ from rllib_lmgame.rollouts.episodes import (
     to_multi_agent_episode,
     trajectory_of_seat,
 )
-from rllib_lmgame.rollouts.metrics import episode_metrics
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan
 from rllib_lmgame.rollouts.play import GameStep, PlayedEpisode, SeatEnd
 from rllib_lmgame.rollouts.players import ScriptedSeat

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms.ppo import LMGamePPO
-from rllib_lmgame.rollouts.data_selection import spare_groups
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import read_log
 from rllib_lmgame.rollouts.item_order import ItemOrder
+from rllib_lmgame.rollouts.options import spare_groups
 from rllib_lmgame.rollouts.plans import EpisodePlan, Race, deal_with_spares, plan_episodes, with_spares
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import AgentMapper

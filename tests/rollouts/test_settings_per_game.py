@@ -27,9 +27,9 @@ from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.options import TALK, LanguageModelOptions
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import read_log
-from rllib_lmgame.rollouts.game_options import GameConfig, read_games
+from rllib_lmgame.rollouts.episodes import episode_metrics
 from rllib_lmgame.rollouts.item_order import evaluated_levels
-from rllib_lmgame.rollouts.metrics import episode_metrics
+from rllib_lmgame.rollouts.options import GameConfig, read_games
 from rllib_lmgame.rollouts.plans import plan_episodes, plan_evaluation
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlaySettings
 from rllib_lmgame.rollouts.sources import AgentMapper

@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from rllib_lmgame.rollouts.collect import collect_episodes
-from rllib_lmgame.rollouts.episode_log import EpisodeLog, read_log
-from rllib_lmgame.rollouts.episode_sample import chosen, end_before, thin
+from rllib_lmgame.rollouts.episode_log import EpisodeLog, chosen, end_before, read_log, thin
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.viewer.forms import is_forced

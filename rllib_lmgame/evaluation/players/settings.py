@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.base.limits import CALL_LIMIT_S
-from rllib_lmgame.rollouts.game_options import GameConfig
+from rllib_lmgame.rollouts.options import GameConfig
 
 
 @dataclass(frozen=True)

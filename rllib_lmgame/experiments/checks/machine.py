@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.text import first_line, one_line
-from rllib_lmgame.inference.registry import INSTALL_VLLM
+from rllib_lmgame.inference.options import INSTALL_VLLM
 
 PACKAGE = "rllib-lmgame"
 OK, NOTE, WRONG = "ok", "note", "wrong"

@@ -27,9 +27,8 @@ import numpy as np
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.text import first_line
-from rllib_lmgame.inference.engines.core import Core, tied_embeddings
-from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.engines.threaded import Core, ThreadedEngine, tied_embeddings
+from rllib_lmgame.inference.options import INSTALL_VLLM, VLLM, InferenceOptions
 from rllib_lmgame.inference.protocol import (
     ChoiceCursor,
     EngineDeadError,
@@ -39,7 +38,6 @@ from rllib_lmgame.inference.protocol import (
     SamplingSpec,
     StopReason,
 )
-from rllib_lmgame.inference.registry import INSTALL_VLLM, VLLM
 from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
 from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
 from rllib_lmgame.policies.model.action_values import PlayedValues, has_backbone, load_values, split_values

@@ -21,13 +21,12 @@ from rllib_lmgame.inference.serving.client import address
 from rllib_lmgame.inference.serving.interruption import StopRequest
 from rllib_lmgame.inference.serving.oom import oom_line
 from rllib_lmgame.inference.weights import (
-    ObjectStoreTransport,
+    DeviceTransport,
     PushResult,
     SharedBundle,
     State,
-    WeightTransport,
     gather,
-    make_transport,
+    push_shared,
     share,
 )
 from rllib_lmgame.telemetry.phases import Share
@@ -166,24 +165,18 @@ class EngineGroup:
             raise EngineDeadError(f"{', '.join(lost)} died while starting; Ray's logs of these actors say why")
         self._watch()
 
-    def push(
-        self, state: State, version: int, transport: WeightTransport | None = None, *, adapter: str | None = None
-    ) -> PushResult:
+    def push(self, state: State, version: int, *, adapter: str | None = None) -> PushResult:
         """Give every engine the weights ``state`` as ``version``; one that dies meanwhile is started again with them.
 
         ``adapter``: which one of engines that have several; ``state`` is then an adapter's bundle.
 
         Raises: WeightUpdateError: An engine refused the weights; TimeoutError: naming the engines that did not answer.
         """
-        transport = transport or ObjectStoreTransport(adapter)
         began = time.perf_counter()
         with self._lock:
-            if isinstance(transport, ObjectStoreTransport):
-                state = share(state, version)
-                self._last[adapter], self._device_version = (state, version), None
-            else:
-                self.note_device_push(version)
-            result = transport.push(self._handles, state, version, self._options.start_timeout_s)
+            shared = share(state, version)
+            self._last[adapter], self._device_version = (shared, version), None
+            result = push_shared(self._handles, shared, version, self._options.start_timeout_s, adapter)
             if result.lost:
                 what = f"weights version {version}" + ("" if adapter is None else f" of {adapter}")
                 logger.warning("%s died while %s were pushed", ", ".join(result.lost), what)
@@ -337,8 +330,8 @@ class EngineGroup:
             if self._last:
                 *_, final = self._last
                 for adapter, (shared, version) in self._last.items():
-                    transport = ObjectStoreTransport(adapter, more=adapter != final)
-                    transport.push({name: self._handles[name]}, shared, version, self._options.start_timeout_s)
+                    engine, limit = {name: self._handles[name]}, self._options.start_timeout_s
+                    push_shared(engine, shared, version, limit, adapter, more=adapter != final)
             elif self._device_version is not None:
                 again = f"started again after weights version {self._device_version}"
                 reason = f"{again}; waiting for the learners' next push"
@@ -396,12 +389,12 @@ class LearnerPush:
 
     names: list[str]
     options: InferenceOptions
-    _transport: WeightTransport | None = dataclasses.field(default=None, repr=False)
+    _transport: DeviceTransport | None = dataclasses.field(default=None, repr=False)
 
     def __call__(self, state: Mapping[str, Any], version: int) -> PushResult:
         """Send ``state`` (Hugging Face named tensors on this process's device) as ``version``."""
         if self._transport is None:
-            self._transport = make_transport(self.options.weight_transport, self.options.tensor_parallel_size)
+            self._transport = DeviceTransport(self.options.weight_transport, self.options.tensor_parallel_size)
         engines = {name: ray.get_actor(name) for name in self.names}
         return self._transport.push(engines, state, version, self.options.start_timeout_s)
 

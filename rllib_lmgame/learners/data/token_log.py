@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.rollouts.episode_log import ALWAYS_THERE, TOKEN_COLUMNS, TOKENS, EpisodeLog
-from rllib_lmgame.rollouts.episode_sample import thin
+from rllib_lmgame.rollouts.episode_log import ALWAYS_THERE, TOKEN_COLUMNS, TOKENS, EpisodeLog, thin
 from rllib_lmgame.rollouts.records import Trajectory
 
 logger = logging.getLogger(__name__)
