@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,8 +11,6 @@ from contextlib import suppress
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.json_files import parse
@@ -25,8 +21,6 @@ from rllib_lmgame.rollouts.play import GameStep, PlayedEpisode
 from rllib_lmgame.rollouts.records import SeatSummary, Turn
 from rllib_lmgame.rollouts.seats import LanguageModelSeat
 
-MOST_MOVES = 64
-"""Moves of a turn whose probabilities are written."""
 TOKENS = ".tokens"
 """Ending of files with token data of updates (``learners/data/token_log.py``)."""
 TOKEN_COLUMNS = ("old_logprobs", "advantages", "entropies", "values", "ref_logprobs", "importance_weights")
@@ -46,8 +40,7 @@ def episode_record(played: PlayedEpisode) -> dict[str, Any]:
     or ``truncated``, ``stop_reason``, ``ended_at``: steps until then) and its result (``success``, ``outcome``).
     ``final_prompt_ids`` (only where the learner bootstraps) shows its last state. Nine digits keep a float32 exactly.
     With constrained decoding, ``allowed_counts`` has the number of possible ids for each response id (1: forced, loss
-    mask 0), and ``allowed_ids`` lists them end to end. ``moves`` are the probabilities of the legal moves, that of the
-    played one first (:func:`move_odds`).
+    mask 0), and ``allowed_ids`` lists them end to end.
 
     A prompt that begins a row omits its first ``shared_prefix`` ids, which are those of the row before (mostly the
     rules); :func:`whole_prompts` restores them. ``prompt`` is the text of ``prompt_ids``. Legal actions follow from
@@ -115,7 +108,6 @@ def _trajectory_record(played: PlayedEpisode, numbers: SeatSummary) -> dict[str,
                 "policy_version": turn.policy_version,
                 "stop_reason": turn.stop_reason,
                 **_allowed_record(turn),
-                **_moves_record(turn, seat.chat.choice_ids),
             }
             for turn, prompt in zip(seat.turns, written, strict=False)
         ]
@@ -157,38 +149,6 @@ def whole_prompts(trajectory: Mapping[str, Any]) -> list[list[int]]:
 def _allowed_record(turn: Turn) -> dict[str, list[int]]:
     allowed = turn.allowed
     return {} if allowed is None else {"allowed_counts": allowed.counts.tolist(), "allowed_ids": allowed.ids.tolist()}
-
-
-def _moves_record(turn: Turn, spelled: Callable[[str], tuple[int, ...] | None]) -> dict[str, Any]:
-    replies = {move: ids for move in turn.moves if (ids := spelled(move)) is not None}
-    odds = move_odds(turn, replies)[:MOST_MOVES]
-    return {"moves": [[moves, float(f"{chance:.4g}")] for moves, chance in odds]} if odds else {}
-
-
-def move_odds(turn: Turn, replies: Mapping[str, Sequence[int]]) -> list[tuple[list[str], float]]:
-    """Legal moves with their probabilities under constrained decoding: the played one, then the likeliest first.
-
-    ``replies`` are the tokens of each move. Moves that leave the reply at the same token are one group, since only the
-    probability of this token is known. Moves without a probability of the engine are omitted.
-    """
-    allowed, logprobs = turn.allowed, turn.choice_logprobs
-    if allowed is None or logprobs is None or len(logprobs) != len(allowed.ids):
-        return []
-    ends = np.cumsum(allowed.counts)[:-1]
-    parts = zip(np.split(allowed.ids, ends), np.split(logprobs.astype(np.float64), ends), strict=True)
-    known = [dict(zip(ids.tolist(), values.tolist(), strict=True)) for ids, values in parts]
-    reply = turn.response_ids.tolist()
-    before = [0.0, *itertools.accumulate(there.get(token, 0.0) for there, token in zip(known, reply, strict=True))]
-    played = (len(reply), -1)
-    groups: dict[tuple[int, int], list[str]] = {played: []}
-    for move, ids in replies.items():
-        at = next((k for k, (a, b) in enumerate(zip(ids, reply, strict=False)) if a != b), None)
-        groups.setdefault(played if at is None else (at, ids[at]), []).append(move)
-    odds = {key: before[key[0]] + (known[key[0]].get(key[1], math.nan) if key != played else 0.0) for key in groups}
-    told = [(moves, math.exp(odds[key])) for key, moves in groups.items() if moves and not math.isnan(odds[key])]
-    return [each for each in told if each[0] is groups[played]] + sorted(
-        (each for each in told if each[0] is not groups[played]), key=lambda each: -each[1]
-    )
 
 
 class EpisodeLog:

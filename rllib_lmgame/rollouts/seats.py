@@ -280,8 +280,6 @@ class LanguageModelSeat(Seat):
                 new_row=prompt.new_row,
                 stop_reason=generation.stop_reason.value,
                 allowed=generation.allowed,
-                moves=() if generation.allowed is None else tuple(self.moves(session, observation, prompt)),
-                choice_logprobs=generation.choice_logprobs,
                 observed=prompt.observed,
             )
         )

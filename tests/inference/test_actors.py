@@ -22,7 +22,7 @@ from rllib_lmgame.inference.weights import pack_state, state_checksum
 
 ray = pytest.importorskip("ray")
 
-from rllib_lmgame.inference.serving import group as group_module
+from rllib_lmgame.inference.serving import group as group_module  # noqa: E402
 from rllib_lmgame.inference.serving.group import EngineGroup  # noqa: E402
 
 OPTIONS = InferenceOptions(
@@ -337,7 +337,6 @@ def test_vllm_generates_with_choices_after_a_push(vllm_group: Any, models: Any) 
     generations = ask(vllm_group.names, batch)
     assert {g.policy_version for g in generations} == {2}
     assert {tuple(g.response_ids.tolist()) for g in generations[100:]} <= set(choices)
-    assert all(len(g.choice_logprobs) in (3, 5) for g in generations[100:])
     assert sound(models[1], batch, generations)
     assert result.num_bytes > 0 and result.lost == ()
     pid = ray.get(ray.get_actor(vllm_group.names[0]).alive.remote())

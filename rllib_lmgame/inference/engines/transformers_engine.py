@@ -165,8 +165,6 @@ class Running:
     logprobs: list[float] = field(default_factory=list)
     generator: Any = None
     cursor: ChoiceCursor | None = None
-    among: list[float] = field(default_factory=list)
-    """Log-probabilities of all that the tokens were chosen among."""
 
     @property
     def last_position(self) -> int:
@@ -397,11 +395,6 @@ class TransformersCore(Core):
         logprobs = processed_logprobs(logits, specs, allowed)
         tokens = draw(logprobs, specs, [r.generator for r in rows], self._generator)
         chosen = logprobs.gather(1, tokens[:, None])[:, 0].tolist()
-        places = [(place, token) for place, ids in enumerate(allowed) for token in ids or ()]
-        if places:
-            at, among = self._tensor(places).T
-            for (place, _), logprob in zip(places, logprobs[at, among].tolist(), strict=True):
-                rows[place].among.append(logprob)
         finished = []
         for row, token, logprob in zip(rows, tokens.tolist(), chosen, strict=True):
             row.ids.append(token)
@@ -410,8 +403,7 @@ class TransformersCore(Core):
             if reason is not None:
                 self._release(row)
                 ids, numbers = np.array(row.ids, np.int32), np.array(row.logprobs, np.float32)
-                among = None if row.cursor is None else np.array(row.among, np.float32)
-                finished.append(Generation(row.request.request_id, ids, numbers, reason, choice_logprobs=among))
+                finished.append(Generation(row.request.request_id, ids, numbers, reason))
         return finished
 
     def _ended(self, row: Running) -> StopReason | None:

@@ -13,10 +13,9 @@ from __future__ import annotations
 import copy
 import json
 import logging
-import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
@@ -30,7 +29,6 @@ from rllib_lmgame.base.text import first_line
 from rllib_lmgame.inference.engines.threaded import Core, ThreadedEngine, tied_embeddings
 from rllib_lmgame.inference.options import INSTALL_VLLM, VLLM, InferenceOptions
 from rllib_lmgame.inference.protocol import (
-    ChoiceCursor,
     EngineDeadError,
     EngineStats,
     Generation,
@@ -54,9 +52,6 @@ CPU_STEP_TOKENS = 4096
 
 GPU_STEP_TOKENS = 8192
 """The same on a GPU, where vLLM by itself takes 2,048."""
-
-LIKELIEST = 32
-"""Most log-probabilities that vLLM returns of the tokens that one was chosen among."""
 
 NOT_WEIGHTS = (".inv_freq", ".masked_bias")
 """Suffixes of buffers that old checkpoints contain in addition to weights."""
@@ -89,7 +84,6 @@ class VLLMCore(Core):
         self._running: dict[str, tuple[list[int], list[float]]] = {}
         self._by_text: dict[str, SamplingSpec] = {}
         self._scored: dict[str, tuple[int, ...]] = {}
-        self._choosing: dict[str, tuple[ChoiceCursor, list[float]]] = {}
         self._computed = 0
         self._valued = False
         self._params = lru_cache(maxsize=4096)(_sampling_params)
@@ -118,9 +112,7 @@ class VLLMCore(Core):
         else:
             params = self._params(replace(request.sampling, seed=None, stop_strings=(), reasoning=()))
             if request.sampling.seed is not None or request.choices is not None:
-                params = _personal(params, request, min(LIKELIEST, self.vocab_size))
-            if request.choices is not None:
-                self._choosing[request.request_id] = (ChoiceCursor(request.choices), [])
+                params = _personal(params, request)
         ids = [*request.prompt_ids, *(request.scored or ())]
         adapter, salt = self._adapters.get(request.adapter), str(self.loads.get(request.adapter, 0))
         self._client.add_request(
@@ -135,7 +127,6 @@ class VLLMCore(Core):
         for request_id in known:
             self._scored.pop(request_id, None)
             self._by_text.pop(request_id, None)
-            self._choosing.pop(request_id, None)
         self._client.abort_requests(known)
 
     def has_work(self) -> bool:
@@ -156,11 +147,9 @@ class VLLMCore(Core):
                     logprobs.extend(output.new_prompt_logprobs_tensors.logprobs[-len(scored) :, 0].tolist())
                     ids.extend(scored)
             elif output.new_token_ids:
-                by_text, choosing = self._by_text.get(output.request_id), self._choosing.get(output.request_id)
+                by_text = self._by_text.get(output.request_id)
                 sampled = output.new_logprobs.logprobs[:, 0].tolist()
-                for place, (token, logprob) in enumerate(zip(output.new_token_ids, sampled, strict=True)):
-                    if choosing is not None:
-                        choosing[1].extend(_among(choosing[0].allowed(ids), output.new_logprobs, place))
+                for token, logprob in zip(output.new_token_ids, sampled, strict=True):
                     ids.append(token)
                     logprobs.append(logprob)
                     if by_text is not None and self.stops(by_text, ids):  # What stands behind it is dropped.
@@ -171,8 +160,7 @@ class VLLMCore(Core):
                 self._by_text.pop(output.request_id, None)
                 was_scored = self._scored.pop(output.request_id, None) is not None
                 reason = "stop" if was_scored or output.request_id in ended else str(output.finish_reason)
-                _, among = self._choosing.pop(output.request_id, (None, None))
-                finished.append(_finished(output.request_id, ids, logprobs, reason, among))
+                finished.append(_finished(output.request_id, ids, logprobs, reason))
         if ended:
             self._client.abort_requests(ended)
         return finished
@@ -515,7 +503,7 @@ def _sampling_params(spec: SamplingSpec) -> Any:
     )
 
 
-def _personal(params: Any, request: GenerationRequest, likeliest: int) -> Any:
+def _personal(params: Any, request: GenerationRequest) -> Any:
     """A copy of shared sampling parameters with the request's own seed and choices."""
     own = copy.copy(params)
     if request.sampling.seed is not None and request.sampling.temperature > 0:
@@ -524,31 +512,13 @@ def _personal(params: Any, request: GenerationRequest, likeliest: int) -> Any:
         from rllib_lmgame.inference.engines.vllm_choices import EXTRA_ARG
 
         own.extra_args = {EXTRA_ARG: request.choices}
-        own.logprobs = min(len(request.choices), likeliest)
     return own
-
-
-def _among(allowed: list[int], known: Any, place: int) -> Iterator[float]:
-    """Log-probabilities of the ids that a token was chosen among, out of vLLM's; NaN of those that it left out."""
-    if len(allowed) == 1:
-        yield 0.0
-        return
-    found = dict(zip(known.logprob_token_ids[place].tolist(), known.logprobs[place].tolist(), strict=True))
-    yield from (found.get(token, math.nan) for token in allowed)
 
 
 _STOP_REASONS = {"stop": StopReason.EOS, "length": StopReason.MAX_TOKENS}
 
 
-def _finished(
-    request_id: str, ids: list[int], logprobs: list[float], reason: str, among: list[float] | None
-) -> Generation:
+def _finished(request_id: str, ids: list[int], logprobs: list[float], reason: str) -> Generation:
     if reason not in _STOP_REASONS:
         raise EngineDeadError(f"vLLM ended request {request_id!r} with {reason!r}")
-    return Generation(
-        request_id,
-        np.array(ids, np.int32),
-        np.array(logprobs, np.float32),
-        _STOP_REASONS[reason],
-        choice_logprobs=None if among is None else np.array(among, np.float32),
-    )
+    return Generation(request_id, np.array(ids, np.int32), np.array(logprobs, np.float32), _STOP_REASONS[reason])
