@@ -24,14 +24,14 @@ class StopOptions(Group):
 MESSAGES = ("agentgym", "sharegpt", "messages", "prompt_completion")
 """Forms in which conversations are lists of messages."""
 
-WRITTEN = (*MESSAGES, "lmrl")
-"""Forms in which ``rllib collect`` writes conversations down, beside the episode log's."""
+WRITTEN = ("messages", "agentgym", "prompt_completion")
+"""Forms in which ``rllib collect`` writes conversations, beside the episode log's."""
 
-CONVERSATIONS = (*WRITTEN, "textarena")
+CONVERSATIONS = (*MESSAGES, "lmrl")
 """Forms in which they are read."""
 
 OF_DATA = (
-    *("format", "on_overlong", "successes_only", "min_return", "top_share", "one_per_level", "weight_by"),
+    *("format", "on_overlong", "successes_only", "min_return", "top_share", "one_per_level"),
     *("validation_share", "epochs", "shuffle_seed"),
 )
 """Options of a supervised stage that are about what is read of its ``data``."""
@@ -81,11 +81,6 @@ class SupervisedOptions(Group):
         None,
         "One conversation of each level: the `first`, or the `best`, of the highest return.",
         choices=("first", "best"),
-    )
-    weight_by: str = option(
-        "none",
-        "What the loss of a conversation counts: `return`, by its return over their mean.",
-        choices=("none", "return"),
     )
     validation_share: float = option(
         0.0, "Share of the data that is held out; its loss is `validation_loss`.", ge=0, lt=1

@@ -58,6 +58,7 @@ def check_data(config: Any, chat_of: Callable[[str], Any]) -> None:
     Raises: ConfigError: naming the wrong line.
     """
     from rllib_lmgame.datasets.preferences import PreferenceDataset
+    from rllib_lmgame.datasets.replay import RecordedSession
     from rllib_lmgame.datasets.sft import SFTDataset
 
     for section, options in _learnt(config):
@@ -66,7 +67,7 @@ def check_data(config: Any, chat_of: Callable[[str], Any]) -> None:
         kind: Any = SFTDataset if isinstance(options, SupervisedOptions) else PreferenceDataset
         with _of_section(section):
             data = kind(options, config.row_limits())
-            _check_sessions([each for each in data.conversations if isinstance(each, tuple)], config)
+            _check_sessions([each for each in data.conversations if isinstance(each, RecordedSession)], config)
             if ACTION_VALUES in config.entry.sections:
                 data.check_rewarded()
             if all(map(chat_of, config.trained_policies())):
@@ -96,20 +97,22 @@ def _of_section(section: str) -> Iterator[None]:
         raise ConfigError(f"config.{section}.{error.path or 'data'}", error.message) from None
 
 
-def _check_sessions(episodes: Sequence[tuple[str, Any]], config: Any) -> None:
+def _check_sessions(episodes: Sequence[Any], config: Any) -> None:
     from rllib_lmgame.datasets.replay import plan_of
     from rllib_lmgame.envs.registry import game_spec
     from rllib_lmgame.rollouts.sources import AgentMapper
 
     games = {game_spec(game.env).game_id for game in config.training_games()}
     agent_mapper, seatings = AgentMapper(config), set()
-    for where, session in episodes:
+    for session in episodes:
         if not games:
-            raise ConfigError("", f"{where}: a log is played again in its game; set config.env: {session.game_id}")
+            raise ConfigError(
+                "", f"{session.where}: a log is played again in its game; set config.env: {session.game_id}"
+            )
         if session.game_id not in games:
             raise ConfigError(
                 "",
-                f"{where}: an episode of {session.game_id}, but {', '.join(sorted(games))} is trained on; "
+                f"{session.where}: an episode of {session.game_id}, but {', '.join(sorted(games))} is trained on; "
                 "set config.env to the log's game, or leave its lines out",
             )
         seating = tuple(session.roles.items())
@@ -118,4 +121,4 @@ def _check_sessions(episodes: Sequence[tuple[str, Any]], config: Any) -> None:
             try:
                 agent_mapper.assignments(plan_of(session, ""), session.roles)
             except ConfigError as error:
-                raise ConfigError("", f"{where}: {error.path}: {error.message}") from None
+                raise ConfigError("", f"{session.where}: {error.path}: {error.message}") from None
