@@ -105,14 +105,15 @@ def _check_sessions(episodes: Sequence[Any], config: Any) -> None:
     games = {game_spec(game.env).game_id for game in config.training_games()}
     agent_mapper, seatings = AgentMapper(config), set()
     for session in episodes:
+        where = session.where
         if not games:
             raise ConfigError(
-                "", f"{session.where}: a log is played again in its game; set config.env: {session.game_id}"
+                "", f"{where}: a log is played again in its game; set config.env: {session.game_id}"
             )
         if session.game_id not in games:
             raise ConfigError(
                 "",
-                f"{session.where}: an episode of {session.game_id}, but {', '.join(sorted(games))} is trained on; "
+                f"{where}: an episode of {session.game_id}, but {', '.join(sorted(games))} is trained on; "
                 "set config.env to the log's game, or leave its lines out",
             )
         seating = tuple(session.roles.items())
@@ -121,4 +122,4 @@ def _check_sessions(episodes: Sequence[Any], config: Any) -> None:
             try:
                 agent_mapper.assignments(plan_of(session, ""), session.roles)
             except ConfigError as error:
-                raise ConfigError("", f"{session.where}: {error.path}: {error.message}") from None
+                raise ConfigError("", f"{where}: {error.path}: {error.message}") from None
