@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineDeadError, WeightUpdateError
 from rllib_lmgame.policies.model.files import ADAPTER_FILES
 
@@ -185,29 +186,23 @@ def tensors_of(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     }
 
 
-def misfit(state: Mapping[str, Any], expected: Mapping[str, tuple[int, ...]], tied_head: bool) -> str | None:
-    """Why ``state`` does not fit ``expected`` parameters (name to shape), or ``None``; a tied head may be left out."""
-    optional = {name for name in {*state, *expected} if tied_head and name.endswith("lm_head.weight")}
-    missing = sorted(set(expected) - set(state) - optional)
-    unknown = sorted(set(state) - set(expected) - optional)
-    if missing:
-        return f"{len(missing)} weights are missing, e.g. {missing[0]}"
-    if unknown:
-        return f"{len(unknown)} weights are unknown to the model, e.g. {unknown[0]}"
-    for name, tensor in state.items():
-        shape = tuple(tensor.shape)
-        if name in expected and shape != tuple(expected[name]):
-            return f"{name} has shape {shape}, the model's is {tuple(expected[name])}"
-    return None
-
-
 def check_weights(state: Mapping[str, torch.Tensor], expected: Mapping[str, tuple[int, ...]], tied_head: bool) -> None:
-    """Raises: ValueError: not the ``expected`` weights (if any are), see :func:`misfit`, or NaN or infinity in one."""
-    problem = misfit(state, expected, tied_head) if expected else None
-    if problem is None and (name := not_finite(state)):
-        problem = f"{name} holds NaN or infinity"
-    if problem is not None:
-        raise ValueError(problem)
+    """Check ``state`` against the ``expected`` parameters, if any (name to shape); a tied head may be left out.
+
+    Raises: ValueError: naming a weight that is missing, unknown or of another shape, or holds NaN or infinity.
+    """
+    optional = {name for name in {*state, *expected} if tied_head and name.endswith("lm_head.weight")}
+    for problem, names in (
+        ("are missing", set(expected) - set(state) - optional),
+        ("are unknown to the model", set(state) - set(expected) - optional if expected else ()),
+    ):
+        if names:
+            raise ValueError(f"{len(names)} weights {problem}, e.g. {min(names)}")
+    for name, tensor in state.items():
+        if name in expected and tuple(tensor.shape) != tuple(expected[name]):
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}, the model's is {tuple(expected[name])}")
+    if name := not_finite(state):
+        raise ValueError(f"{name} holds NaN or infinity")
 
 
 def not_finite(state: Mapping[str, torch.Tensor]) -> str | None:
@@ -287,9 +282,9 @@ def share(state: State, version: int) -> SharedBundle:
     return SharedBundle.put(state if isinstance(state, WeightBundle | AdapterBundle) else pack_state(state, version))
 
 
-class DeviceTransport:
-    """GPU to GPU, by vLLM's trainer-side engine: ``nccl`` broadcasts, ``ipc`` passes handles between processes on one
-    GPU. Untested: written against vLLM 0.32 without a GPU at hand.
+class DevicePush:
+    """Sends tensors from GPU to GPU by vLLM's trainer-side engine: ``nccl`` broadcasts, ``ipc`` passes handles between
+    processes on one GPU. Untested: written against vLLM 0.32 without a GPU at hand. It can be pickled until it is used.
 
     Push from the process that holds the tensors (the learner; with several, from rank 0 after gathering).
 
@@ -300,19 +295,21 @@ class DeviceTransport:
     4. Several engines serve the weights only if all hold the same. They are not compared with the sender's.
     """
 
-    def __init__(self, name: str, tensor_parallel_size: int = 1) -> None:
-        self.name = name
-        self._tensor_parallel = tensor_parallel_size
+    def __init__(self, names: Sequence[str], options: InferenceOptions) -> None:
+        self.names, self._options = list(names), options
         self._members: dict[str, str] = {}
         self._trainer: Any = None
 
-    def push(self, engines: Mapping[str, Any], state: Mapping[str, Any], version: int, timeout_s: float) -> PushResult:
-        """Send tensors to all ``engines`` (name to actor handle).
+    def __call__(self, state: Mapping[str, Any], version: int) -> PushResult:
+        """Send ``state`` (Hugging Face named tensors on this process's device) as ``version`` to all engines.
 
         Raises: WeightUpdateError: an engine failed; TimeoutError: the time is over.
         """
-        began = time.perf_counter()
-        client = _SyncClient(engines, version, self._tensor_parallel, timeout_s)
+        import ray
+
+        began, timeout_s = time.perf_counter(), self._options.start_timeout_s
+        engines = {name: ray.get_actor(name) for name in self.names}
+        client = _SyncClient(engines, version, self._options.tensor_parallel_size, timeout_s)
         members = client.incarnations()
         trainer, self._trainer = self._trainer if members == self._members else None, None
         device = next(iter(state.values())).device
@@ -342,7 +339,7 @@ class DeviceTransport:
 
     def _connect(self, client: _SyncClient, source: _StateSource) -> Any:
         """vLLM's trainer-side engine, connected to all workers."""
-        if self.name == "ipc":
+        if self._options.weight_transport == "ipc":
             from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo, IPCTrainerWeightTransferEngine
 
             return IPCTrainerWeightTransferEngine.trainer_init(IPCTrainerInitInfo(rank=0), client=client, source=source)

@@ -256,13 +256,13 @@ def test_affinity_liveness_and_balance(num_engines: int, events: list) -> None:
                 assert flying.count(engine) == min(flying.count(e) for e in range(num_engines) if up[e])
             if value is not None:
                 home[value] = engine
-            router.started(engine)
+            router.in_flight[engine] += 1
             flying.append(engine)
         elif kind == "finish" and flying:
-            router.finished(flying.pop(value % len(flying)))
+            router.in_flight[flying.pop(value % len(flying))] -= 1
         elif kind == "mark":
             engine, alive = value[0] % num_engines, value[1]
-            router.mark(engine, alive)
+            router.up[engine] = alive
             up[engine] = alive
         elif kind == "forget":
             router.forget(value)

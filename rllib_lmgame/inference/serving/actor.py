@@ -143,10 +143,6 @@ class EngineActor:
         """Process id; answers as soon as the process is up, long before the model is."""
         return os.getpid()
 
-    async def vigil(self) -> None:
-        """Never returns; waiting for it reports how this process ended."""
-        await asyncio.Event().wait()
-
     async def start(self) -> dict[str, Any]:
         """Load the model; returns :meth:`status` when the first request can be served."""
         if self._start is None:
@@ -335,10 +331,6 @@ class EngineActor:
     async def resume(self) -> None:
         await self.start()
         await self._engine.resume()
-
-    async def version(self) -> int:
-        await self.start()
-        return await self._engine.version()
 
     async def sleep(self) -> None:
         """Wait for running requests and give device memory back (GPU only)."""

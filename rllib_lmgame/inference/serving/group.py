@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import ray
@@ -19,9 +19,8 @@ from rllib_lmgame.inference.protocol import EngineDeadError, EngineStats
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
 from rllib_lmgame.inference.serving.client import address
 from rllib_lmgame.inference.serving.interruption import StopRequest
-from rllib_lmgame.inference.serving.oom import oom_line
 from rllib_lmgame.inference.weights import (
-    DeviceTransport,
+    DevicePush,
     PushResult,
     SharedBundle,
     State,
@@ -59,13 +58,6 @@ ANSWER_S = 30.0
 
 RETRY_S = 1.0
 
-OOM_DEATHS = 2
-"""An engine that was killed this often because memory ran out is not restarted."""
-
-
-class EngineOOMError(RuntimeError):
-    """Ray killed an engine again and again since the node's memory ran out; the message says what to lower."""
-
 
 class EngineGroup:
     """The engine actors of one language model, by ``names``. Make one with :meth:`create`.
@@ -83,8 +75,6 @@ class EngineGroup:
         self._options = specs[0].options
         self._handles: dict[str, Any] = {}
         self._starts: dict[str, Any] = {}
-        self._vigils: dict[str, Any] = {}
-        self._oom_deaths: dict[str, set[str]] = {name: set() for name in self.names}
         self._watch_interval_s = watch_interval_s
         self._last: dict[str | None, tuple[SharedBundle, int]] = {}
         self._device_version: int | None = None
@@ -160,8 +150,6 @@ class EngineGroup:
             )
         _, lost = gather(starts, ANSWER_S, "start")
         if lost:
-            for name in lost:
-                self._note_death(name)
             raise EngineDeadError(f"{', '.join(lost)} died while starting; Ray's logs of these actors say why")
         self._watch()
 
@@ -183,9 +171,9 @@ class EngineGroup:
                 self.restart_dead()
             return dataclasses.replace(result, seconds=time.perf_counter() - began)
 
-    def learner_push(self) -> LearnerPush:
+    def learner_push(self) -> DevicePush:
         """For ``weight_transport: nccl`` and ``ipc``: what a learner calls with its own tensors."""
-        return LearnerPush(list(self.names), self._options)
+        return DevicePush(self.names, self._options)
 
     def note_device_push(self, version: int) -> None:
         """The learners pushed ``version`` themselves: an engine that restarts must wait for their next push."""
@@ -237,14 +225,12 @@ class EngineGroup:
         actor = ray.remote(EngineActor).options(**self._actor_options[name])
         self._handles[name] = actor.remote(self._specs[name], restarted)
         self._starts[name] = self._handles[name].start.remote()
-        self._vigils[name] = self._handles[name].vigil.remote()
 
     def _revive(self, name: str) -> bool:
         """Whether the engine had died or broken; if so it is well again when this returns."""
         deadline = time.monotonic() + self._options.start_timeout_s
         revived, why = False, ""
         while True:
-            self._note_death(name)
             status = self._status(name)
             well = status is not None and status["error"] is None and status["ready"] and not status["needs_weights"]
             if well or self._stopped.is_set():
@@ -259,26 +245,6 @@ class EngineGroup:
                 ray.kill(self._handles[name], no_restart=False)
             else:
                 self._give_last_weights(name)
-
-    def _note_death(self, name: str) -> None:
-        """Check whether and how an engine died. Raises: EngineOOMError: repeatedly because memory ran out."""
-        died, _ = ray.wait([self._vigils[name]], timeout=0)
-        if died:
-            self._vigils[name] = self._handles[name].vigil.remote()
-            try:
-                ray.get(died[0])
-            except ray.exceptions.RayError as error:
-                self._note_error(name, error)
-
-    def _note_error(self, name: str, error: Exception) -> None:
-        line = oom_line(str(error))
-        if line is None or line in self._oom_deaths[name]:  # of one death several calls may tell
-            return
-        self._oom_deaths[name].add(line)
-        if len(self._oom_deaths[name]) >= OOM_DEATHS:
-            ray.kill(self._handles[name], no_restart=True)
-            raise EngineOOMError(f"{name}: {line}")
-        logger.warning("%s: %s; it is started once more", name, line)
 
     def _status(self, name: str) -> dict[str, Any] | None:
         """An engine's own account of itself; ``None`` if it gives none."""
@@ -297,8 +263,7 @@ class EngineGroup:
             ray.get(start, timeout=0)
         except ray.exceptions.ActorUnavailableError:
             self._stopped.wait(0.2)
-        except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as error:
-            self._note_error(name, error)
+        except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):
             self._stopped.wait(0.2)
             if _is_gone(self._handles[name]) and not self._stopped.is_set():
                 # The name is free a moment after the actor is gone.
@@ -381,22 +346,6 @@ class AdapterOf:
 
     def make_room(self) -> None:
         """Nothing: an adapter is small, and an engine that starts again needs it."""
-
-
-@dataclasses.dataclass
-class LearnerPush:
-    """Sends tensors from a learner to the engines over ``inference.weight_transport``; it can be pickled."""
-
-    names: list[str]
-    options: InferenceOptions
-    _transport: DeviceTransport | None = dataclasses.field(default=None, repr=False)
-
-    def __call__(self, state: Mapping[str, Any], version: int) -> PushResult:
-        """Send ``state`` (Hugging Face named tensors on this process's device) as ``version``."""
-        if self._transport is None:
-            self._transport = DeviceTransport(self.options.weight_transport, self.options.tensor_parallel_size)
-        engines = {name: ray.get_actor(name) for name in self.names}
-        return self._transport.push(engines, state, version, self.options.start_timeout_s)
 
 
 def _actor_options(
