@@ -57,8 +57,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MOST_SHOWN = 4000
-"""Characters of a game in play that are shown."""
 _SETS_OF_GAMES = 4
 """Sets of games that are kept between episodes: of training, of evaluations, and those before a change."""
 
@@ -81,7 +79,6 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         self._games_played: list[frozenset[str]] = []
         self._sampled = 0
         self._share = Share(0)
-        self._watched: GameInPlay | None = None
 
     def __repr__(self) -> str:
         """Name of the actor in Ray's dashboard and logs."""
@@ -109,7 +106,6 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         try:
             coroutine = play_many(plans, settings.games, seats, self, options, at_once)
             with telling(self.config.watched_as, GAMES, str(self.worker_index), len(plans)) as self._share:
-                self._share.game = self._in_play
                 played = run_to_end(self._with_policies(coroutine))
             self._write_log(played.episodes, settings)
             result = self._collect(played, settings.keep)
@@ -212,8 +208,6 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
     def forget(self, plan: EpisodePlan) -> None:
         """Called when an episode is over: engines may drop its prefixes."""
         self._share.done += 1
-        if self._watched is not None and self._watched.plan.episode_id == plan.episode_id:
-            self._watched = None
         for client in self._clients.values():
             client.forget(plan.episode_id)
 
@@ -227,14 +221,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         self._hooks.ended(episode, session)
 
     def watch(self, game: GameInPlay) -> None:
-        """Call callbacks, and show one game until its end, then another one."""
         self._hooks.went_on(game)
-        if self._watched is None:
-            self._watched = game
-
-    def _in_play(self) -> str:
-        game = self._watched
-        return "" if game is None else game.text[:MOST_SHOWN]
 
     @cached_property
     def agent_mapper(self) -> AgentMapper:

@@ -80,20 +80,15 @@ def summarize(played: PlayedEpisode) -> EpisodeSummary:
         level=level_in((played.infos, *(step.infos for step in played.steps))),
         seats=seats,
         continued=turns_from_there(played),
-        category=_category(played),
-        num_levels=_num_levels(played),
+        category=_at_the_end(played, "category", str),
+        num_levels=max(0, _at_the_end(played, "num_levels", int) or 0),
     )
 
 
-def _category(played: PlayedEpisode) -> str | None:
-    """The kind of level, if the game names one at its end."""
-    said = (info.get("category") for info in played.infos.values())
-    return next((category for category in said if isinstance(category, str) and category), None)
-
-
-def _num_levels(played: PlayedEpisode) -> int:
-    said = (info.get("num_levels") for info in played.infos.values())
-    return next((number for number in said if type(number) is int and number > 0), 0)
+def _at_the_end(played: PlayedEpisode, key: str, kind: type) -> Any:
+    """What the game said of itself at its end, if it is of this kind and says something."""
+    said = (info.get(key) for info in played.infos.values())
+    return next((value for value in said if type(value) is kind and value), None)
 
 
 def _verdict(info: dict[str, Any]) -> bool | None:

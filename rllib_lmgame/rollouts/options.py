@@ -19,7 +19,6 @@ from rllib_lmgame.base.group import (
     as_mapping,
     build,
     declared,
-    given,
     option,
     tag,
     value_at,
@@ -181,7 +180,6 @@ class DataSelectionOptions(Group):
 
 
 _NAME = re.compile(r"(?!\d+$)[\w-]{1,100}")
-_OF_TRAINING = ("group_size", "format_penalty", "reward_scale")
 
 EnvConfig = Annotated[dict[str, Any], AfterValidator(with_schedules)]
 """Options of a game, of which some may follow schedules."""
@@ -266,8 +264,6 @@ def read_games(value: Any, path: str = "config.games") -> tuple[GameConfig, ...]
         if not isinstance(fields, Mapping) or "env" not in fields:
             raise ConfigError(where, "expected the name of a game, or a mapping with env, env_config and weight")
         _check_talk(fields.get("language_model"), f"{where}.language_model")
-        if fields.get("episodes") is not None and "weight" in fields:
-            raise ConfigError(f"{where}.weight", "stands beside `episodes`, which says how many; leave one of them out")
         games.append(_built(fields, where))
         if not isinstance(games[-1].weight, ScheduleOptions) and games[-1].weight <= 0:
             raise ConfigError(f"{where}.weight", "must be greater than 0")
@@ -276,7 +272,7 @@ def read_games(value: Any, path: str = "config.games") -> tuple[GameConfig, ...]
 
 
 def read_evaluated(value: Any) -> tuple[GameConfig, ...] | None:
-    """Games of evaluations, as :func:`read_games`: nothing of them changes, and they have no options of training."""
+    """Games of evaluations, as :func:`read_games`; nothing of them changes."""
     if value is None:
         return None
     games = read_games(value, "config.evaluation_config.games")
@@ -284,9 +280,6 @@ def read_evaluated(value: Any) -> tuple[GameConfig, ...] | None:
         where = f"config.evaluation_config.games[{position}]"
         for key in schedules_in(game):
             raise ConfigError(f"{where}.{key}", "cannot change: evaluations are compared")
-        for key in _OF_TRAINING:
-            if key in given(game):
-                raise ConfigError(f"{where}.{key}", "has no effect in an evaluation; it belongs to `games`")
     return games
 
 

@@ -92,7 +92,7 @@ def test_an_engine_that_refuses_gets_no_games_until_it_serves_again(tmp_path) ->
         first = await wave(client, "first")
         later = [g for i in range(9) for g in await wave(client, f"later{i}")]
         await handles[0].actor.update_weights(BUNDLE, 5)
-        while not client._router.is_up(0):
+        while not client._router.up[0]:
             await asyncio.sleep(0.01)
         before = (await handles[0].actor.stats()).requests
         assert errors(await wave(client, "back")) == []
@@ -122,7 +122,7 @@ def test_an_engine_that_came_back_without_weights_gets_no_games(tmp_path) -> Non
             await asyncio.sleep(0.02)
             assert errors(await wave(client, "other")) == []
         await handles[0].actor.confirm_weights(0)
-        while not client._router.is_up(0):
+        while not client._router.up[0]:
             await asyncio.sleep(0.01)
         before = (await handles[0].actor.stats()).requests
         await wave(client, "back")

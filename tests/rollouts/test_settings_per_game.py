@@ -103,7 +103,6 @@ def test_entries_without_these_keys_are_written_as_before() -> None:
         ("games: [{env: A, name: '7'}]", "games[0].name", "not digits alone"),
         ("games: [{env: A, name: a.b}]", "games[0].name", "letters, digits, - and _"),
         ("games: [{env: A, name: a/b}]", "games[0].name", "letters, digits, - and _"),
-        ("games: [{env: A, episodes: 4, weight: 2}]", "games[0].weight", "stands beside `episodes`"),
         ("games: [{env: A, episodes: 0}]", "games[0].episodes", "equal to 1"),
         ("games: [{env: A, language_model: {model: b}}]", "games[0].language_model.model", "language_model.model"),
         ("games: [{env: A, language_model: {thinks: off}}]", "games[0].language_model.thinks", "did you mean 'think'"),
@@ -120,7 +119,6 @@ def test_entries_without_these_keys_are_written_as_before() -> None:
             "games[0].language_model.history",
             "must be",
         ),
-        ("evaluation_config: {games: [{env: A, group_size: 2}]}", "evaluation_config.games[0].group_size", "no effect"),
         (
             "evaluation_config: {games: [{env: A, name: x}, {env: A, name: x}]}",
             "evaluation_config.games[1].name",
