@@ -33,7 +33,7 @@ class LMGameDPOConfig(LMGamePPOConfig):
         self.text_rollouts(group_size=8)
 
     def dpo(self, **options: Any) -> Self:
-        """What is compared, and how: :class:`~rllib_lmgame.datasets.preference_options.DPOOptions`."""
+        """What is compared, and how: :class:`~rllib_lmgame.datasets.options.DPOOptions`."""
         return self.set_section("dpo", options)
 
 

@@ -93,7 +93,7 @@ class LMGamePPOConfig(LMGameConfig):
         return self.set_section("warm_start", options)
 
     def data_selection(self, **options: Any) -> Self:
-        """What of the episodes is trained on: :class:`~rllib_lmgame.rollouts.data_selection.DataSelectionOptions`."""
+        """What of the episodes is trained on: :class:`~rllib_lmgame.rollouts.options.DataSelectionOptions`."""
         return self.set_section("data_selection", options)
 
     def league(self, **options: Any) -> Self:

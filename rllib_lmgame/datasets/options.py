@@ -63,9 +63,9 @@ class SupervisedOptions(Group):
     )
     on_overlong: str = option(
         "drop",
-        "What becomes of a conversation that is longer than a row may be: `drop`, `cut_left` (its beginning is not "
-        "seen), or `error`, before anything starts.",
-        choices=("drop", "cut_left", "error"),
+        "What becomes of a conversation that is longer than a row may be: `drop`, or `cut_left` (its beginning is not "
+        "seen).",
+        choices=("drop", "cut_left"),
     )
     successes_only: bool = option(False, "Learn from those alone that were a success.")
     min_return: float | dict[str, float] | None = option(
@@ -147,12 +147,6 @@ class DPOOptions(Group):
         "auto",
         "How conversations of `data` are written down, as `warm_start.format`.",
         choices=("auto", "log", *MESSAGES),
-    )
-    on_overlong: str = option(
-        "drop",
-        "What becomes of a pair in which a trajectory has a row that is too long: `drop`, or `error`, before anything "
-        "starts.",
-        choices=("drop", "error"),
     )
     shuffle_seed: int | None = option(0, "Seed of the order, another one in each pass; null: as in the files.", ge=0)
     epochs: float | None = option(None, "Passes over the data, then the run is done; null: without end.", gt=0)

@@ -11,8 +11,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.datasets.options import DPOOptions
@@ -56,7 +54,7 @@ class PreferenceDataset(ConversationDataset):
     """
 
     def __init__(self, options: DPOOptions, limits: Mapping[str, int]) -> None:
-        super().__init__(options.on_overlong, options.shuffle_seed, limits)
+        super().__init__(options.shuffle_seed, limits)
         self._pairs = options.loss.pairs
         self.units = list(_units(options))
 
@@ -74,8 +72,7 @@ class PreferenceDataset(ConversationDataset):
 
         A pair is left out and counted if a side is too long, cannot be written, or is in no trained seat.
 
-        Raises: ConfigError: all pairs so far (:data:`ENOUGH`, or all there are) are left out, or one is too long for
-            ``on_overlong: error``.
+        Raises: ConfigError: all pairs so far (:data:`ENOUGH`, or all there are) are left out.
         """
         places = self.places(start, count, len(self.units))
         sides = [side for place in places for side in self.units[place]]
@@ -83,19 +80,16 @@ class PreferenceDataset(ConversationDataset):
         episodes: list[MultiAgentEpisode] = []
         why = ""
         for position, place in enumerate(places, start):
-            made, problem, seen = [], "", []
+            made, problem = [], ""
             for side in self.units[place]:
                 name = f"pair-{place}-{'chosen' if side.chosen else 'rejected'}"
                 turns, wrong = next(written) if isinstance(side.source, ChatExample) else ({}, None)
-                seen.append(_ids(turns))
                 if wrong is not None:
                     problem = f"{side.source.where}: {wrong}"
                 elif not problem:
                     found = self._side(side, turns, f"pair@{position}" if self._pairs else "", name, runner)
                     made += found
                     problem = "" if found else f"{side.source.where}: {side.agent} is in no seat whose policy learns"
-            if not problem and len(seen) == 2 and seen[0] and seen[0] == seen[1]:
-                problem = f"{self.units[place][0].source.where}: chosen and rejected are the same tokens"
             if problem:
                 why = problem
                 self.leave_out(why)
@@ -119,14 +113,6 @@ class PreferenceDataset(ConversationDataset):
             for part in played_parts(episode, self.limits)
             if side.agent in (None, part.agent_id) and has_choice(part)
         ]
-
-
-def _ids(turns: Mapping[str, Sequence[LearntTurn]]) -> list[Any]:
-    """The trained tokens of a conversation, for comparison."""
-    return [
-        (policy, [(np.asarray(turn.prompt_ids).tolist(), np.asarray(turn.reply_ids).tolist()) for turn in some])
-        for policy, some in turns.items()
-    ]
 
 
 def _units(options: DPOOptions) -> Iterator[tuple[Side, ...]]:

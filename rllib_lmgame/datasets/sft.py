@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MOST_KINDS, AT_ONCE = 64, 256
-"""Kinds of conversations that are checked before a run, and batch size of writing."""
+MOST_KINDS = 64
+"""Kinds of conversations that are checked before a run."""
 MOST_KEPT = 2_000
 """Replayed episodes of logs that are kept for later passes."""
 ChatOf = Callable[[str], ChatFormat]
@@ -47,10 +47,10 @@ class ConversationDataset:
     long so far, or that a chat template cannot write; a resumed run sets it.
     """
 
-    def __init__(self, on_overlong: str, shuffle_seed: int | None, limits: Mapping[str, int]) -> None:
+    def __init__(self, shuffle_seed: int | None, limits: Mapping[str, int], drops_overlong: bool = True) -> None:
         self.limits = dict(limits)
         self.passed_over = 0
-        self._on_overlong, self._shuffle_seed = on_overlong, shuffle_seed
+        self._drops_overlong, self._shuffle_seed = drops_overlong, shuffle_seed
         self._told = False
         self._writers: dict[str, TranscriptWriter] = {}
 
@@ -60,18 +60,15 @@ class ConversationDataset:
         raise NotImplementedError
 
     def check(self, chat_of: ChatOf) -> None:
-        """Write one conversation of each kind, or all with ``on_overlong: error``.
+        """Write one conversation of each kind.
 
-        Raises: ConfigError: names file and line of one that the chat template cannot write, or that is too long.
+        Raises: ConfigError: names file and line of one that the chat template cannot write.
         """
         everything = [each for each in self.conversations if isinstance(each, ChatExample)]
-        if self._on_overlong != "error":
-            everything = list({each.transcript.kind: each for each in reversed(everything)}.values())[:MOST_KINDS]
-        for start in range(0, len(everything), AT_ONCE):
-            some = everything[start : start + AT_ONCE]
-            for source, (_, problem) in zip(some, self.written(some, chat_of), strict=True):
-                if isinstance(problem, TemplateError):
-                    raise ConfigError("data", f"{source.where}: the chat template cannot write it: {problem}")
+        some = list({each.transcript.kind: each for each in reversed(everything)}.values())[:MOST_KINDS]
+        for source, (_, problem) in zip(some, self.written(some, chat_of), strict=True):
+            if isinstance(problem, TemplateError):
+                raise ConfigError("data", f"{source.where}: the chat template cannot write it: {problem}")
 
     def places(self, start: int, count: int, size: int) -> list[int]:
         """Indices below ``size`` of ``count`` positions from ``start`` on, in pass after pass."""
@@ -94,7 +91,7 @@ class ConversationDataset:
         """For each conversation the turns of each policy, and the error if it is left out."""
         transcripts = [source.transcript for source in sources]
         per_policy = {policy: self._writer(policy, chat_of).write(transcripts) for policy in self.limits}
-        for number, source in enumerate(sources):
+        for number in range(len(sources)):
             turns: dict[str, list[LearntTurn]] = {}
             problem: Exception | None = None
             for policy, written in per_policy.items():
@@ -103,11 +100,8 @@ class ConversationDataset:
                     problem = found
                     continue
                 turns[policy] = found
-                if self._on_overlong != "cut_left" and (tokens := longest_row(found)) > self.limits[policy]:
-                    said = f"it makes {tokens} tokens of a row, which may have {self.limits[policy]}"
-                    if self._on_overlong == "error":
-                        raise ConfigError("on_overlong", f"{source.where}: {said}")
-                    problem = ValueError(said)
+                if self._drops_overlong and (tokens := longest_row(found)) > self.limits[policy]:
+                    problem = ValueError(f"it makes {tokens} tokens of a row, which may have {self.limits[policy]}")
             yield turns, problem
 
     def _writer(self, policy: str, chat_of: ChatOf) -> TranscriptWriter:
@@ -123,7 +117,7 @@ class SFTDataset(ConversationDataset):
     """
 
     def __init__(self, options: SupervisedOptions, limits: Mapping[str, int]) -> None:
-        super().__init__(options.on_overlong, options.shuffle_seed, limits)
+        super().__init__(options.shuffle_seed, limits, options.on_overlong == "drop")
         everything = list(read_all(options.data or [], options.format))
         chosen = choose([facts_of(each) for each in everything], options)
         self.training = [everything[place] for place in chosen.training]
@@ -134,7 +128,7 @@ class SFTDataset(ConversationDataset):
     def episodes(self, start: int, count: int, runner: TextGameEnvRunner) -> list[MultiAgentEpisode]:
         """``count`` conversations from position ``start`` on, in pass after pass, as episodes.
 
-        Raises: ConfigError: all are left out, or one is too long for ``on_overlong: error``.
+        Raises: ConfigError: all are left out.
         """
         places = self.places(start, count, len(self.training))
         names = [f"sft-{at}" for at in range(start, start + count)]

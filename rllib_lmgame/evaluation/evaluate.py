@@ -172,7 +172,7 @@ def evaluate_checkpoint(
         trust: Also take what could run code from a checkpoint (:mod:`.saved_config`).
 
     Returns:
-        Metrics of :func:`~rllib_lmgame.rollouts.metrics.episode_metrics`, ``temperature`` and ``successes`` (by seed).
+        Metrics of :func:`~rllib_lmgame.rollouts.episodes.episode_metrics`, ``temperature`` and ``successes`` (by seed).
         ``evaluated`` has per game its name, configuration, split, ``temperature``, numbers, different ``levels``, and
         returns. ``success_interval`` is over levels of the kind played, missing for one. ``success_each_level_once``
         counts each level once, where greedy play repeats levels with the same end. ``unreadable`` shows some replies,

@@ -145,8 +145,8 @@ class DeviceEngine(InferenceEngine, Protocol):
     """What an engine also needs for weights over devices (``weight_transport``) or ``sleep_during_update``."""
 
     async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Run an operation of the backend: ``sleep``, ``wake_up``, ``worker_call`` (its first argument names a
-        weight-transfer operation of vLLM's workers), or ``weight_digests`` (per worker a digest of each parameter).
+        """Run an operation of the backend: ``sleep``, ``wake_up``, or ``worker_call`` (its first argument names a
+        weight-transfer operation of vLLM's workers).
         """
 
     def accept_version(self, version: int) -> None:

@@ -292,7 +292,7 @@ class DevicePush:
     2. A push ends: with an error if an engine fails or the time is over. What waits for a process that died cannot be
        called back; it stays behind in a thread.
     3. Engines that took part in a push that failed start again, and refuse to serve until the next one.
-    4. Several engines serve the weights only if all hold the same. They are not compared with the sender's.
+    4. Weights are not compared with the sender's.
     """
 
     def __init__(self, names: Sequence[str], options: InferenceOptions) -> None:
@@ -406,13 +406,8 @@ class _SyncClient:
         self._all("device_call", [("update_weights", {"update_info": update_info})] * len(self._engines))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """Finish on every worker and, if all engines hold the same weights, serve them."""
-        several = len(self._engines) > 1
-        digests = self._run({n: e.finish_device_update.remote(several) for n, e in self._engines.items()})
-        if len({repr(found) for found in digests.values()}) > 1:
-            names = ", ".join(self._engines)
-            self._fail(WeightUpdateError(f"engines {names} hold different weights after version {self._version}"))
-        self._run({n: e.end_device_update.remote(self._version) for n, e in self._engines.items()})
+        """Finish on every worker, and serve the new weights."""
+        self._run({n: e.finish_device_update.remote(self._version) for n, e in self._engines.items()})
 
     def _all(self, method: str, arguments: Sequence[tuple[str, dict[str, Any]]]) -> None:
         calls = zip(self._engines.items(), arguments, strict=True)

@@ -87,11 +87,6 @@ class FakeCore(Core):
                 raise RuntimeError(f"{method}: an update is{'' if self.updating else ' not'} active")
             self.updating = not self.updating
 
-    def weight_digests(self) -> list[dict[str, str]]:
-        with (self.directory / "digests").open("a") as digests:
-            digests.write("x")
-        return [{"w": str(self.seed if (self.directory / "differ").exists() else 0)}]
-
     def wait_for(self, event: Any) -> None:
         event.wait(20.0)
 

@@ -12,7 +12,7 @@ from fake_engine import kill, request
 from inference_reference import ask
 
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.inference.protocol import Generation, StopReason, WeightUpdateError
+from rllib_lmgame.inference.protocol import Generation, WeightUpdateError
 from rllib_lmgame.inference.weights import DevicePush
 
 torch = pytest.importorskip("torch")
@@ -71,7 +71,7 @@ def test_the_group_is_formed_again_when_an_engine_was_started_again(make_group: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [pytest.param("hangs", marks=pytest.mark.slow), "raises"])
-def test_a_push_that_fails_ends_and_the_next_one_works(make_group: Any, tmp_path, kind: str) -> None:
+def test_a_push_that_fails_ends_and_the_next_one_works(make_group: Any, kind: str) -> None:
     group, never = make_group(), threading.Event()
 
     def during() -> None:
@@ -91,7 +91,6 @@ def test_a_push_that_fails_ends_and_the_next_one_works(make_group: Any, tmp_path
     push(group, 2, transport)
     assert transport.connections == 2
     assert served(group)[0].policy_version == 2
-    assert not (tmp_path / "digests").exists(), "one engine has nothing to compare"
     never.set()
 
 
@@ -101,14 +100,3 @@ def test_an_engine_that_dies_during_a_push_ends_it_at_once(make_group: Any) -> N
     transport = Direct(group, lambda: kill(group, group.names[0]))
     with pytest.raises(WeightUpdateError, match=f"{group.names[0]} died"):
         transport(WEIGHTS, 1)
-
-
-@pytest.mark.slow
-def test_engines_with_different_weights_do_not_serve(make_group: Any, tmp_path) -> None:
-    group = make_group(2)
-    transport = Direct(group)
-    push(group, 1, transport)
-    (tmp_path / "differ").touch()
-    with pytest.raises(WeightUpdateError, match="hold different weights after version 2"):
-        push(group, 2, transport)
-    assert all(g.stop_reason is StopReason.ENGINE_ERROR or g.policy_version != 2 for g in served(group, timeout_s=10.0))

@@ -33,7 +33,6 @@ from rllib_lmgame.rollouts.batch_inference import (
     NotAnswered,
     ask,
     ask_for_samples,
-    ask_for_words,
     prompt_of,
     prompts_of,
     sampled_answer,
@@ -180,7 +179,7 @@ def test_free_words_are_drawn_and_read(tiny_model_dir: str) -> None:
         ids = np.array(said, np.int32)
         return Generation(request.request_id, ids, np.zeros(len(ids), np.float32), StopReason.EOS, 0)
 
-    found = asyncio.run(ask_for_words(decisions, chat, generate, temperature=0.5, seed=3))
+    found = asyncio.run(ask_for_samples(decisions, chat, generate, samples=2, temperature=0.5, seed=3))
     assert [(dict(answer.odds), answer.illegal) for answer in found] == [
         *[({"we all vote": 1.0}, 0.0)] * 2,
         ({"": 1.0}, 1.0),
@@ -189,7 +188,7 @@ def test_free_words_are_drawn_and_read(tiny_model_dir: str) -> None:
     assert all(request.sampling.temperature == 0.5 and request.sampling.max_tokens == 64 for request in requests)
     assert len({request.sampling.seed for request in requests}) == 3
     with pytest.raises(ConfigError, match="no room"):
-        asyncio.run(ask_for_words(decisions, chat_of(tiny_model_dir, context_length=16), generate))
+        asyncio.run(ask_for_samples(decisions, chat_of(tiny_model_dir, context_length=16), generate, samples=1))
 
 
 def test_replies_drawn_again_make_the_policy_that_counting_them_makes() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 import random
 from collections.abc import Callable
 
@@ -53,21 +52,6 @@ def test_each_token_carries_what_it_was_chosen_among(make_runner: MakeRunner) ->
                     assert sorted(turn.allowed.ids[start:end].tolist()) == sorted(expected)
                 asked += 1
     assert asked == len(requests)
-
-
-def test_equal_choices_are_sent_once(make_runner: MakeRunner) -> None:
-    """In 64 random games, whose later positions are all different, they are less than a twelfth of the message."""
-    episodes, _ = played(make_runner, count=64)
-    with_them = len(pickle.dumps(episodes, protocol=5))
-    restored = turns_of(pickle.loads(pickle.dumps(episodes, protocol=5)))
-    assert [turn.allowed.ids.tolist() for turn in restored] == [
-        turn.allowed.ids.tolist() for turn in turns_of(episodes)
-    ]
-    for episode in episodes:
-        for part in episode.agent_episodes.values():
-            for turn in part.extra_model_outputs["turn"].data:
-                turn.allowed = None
-    assert with_them - len(pickle.dumps(episodes, protocol=5)) < 0.08 * with_them
 
 
 def test_a_reply_outside_the_choices_drops_its_episode(make_runner: MakeRunner) -> None:

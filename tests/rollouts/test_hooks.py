@@ -116,7 +116,7 @@ def test_an_error_of_a_callback_is_its_own_and_no_games(make_runner: MakeRunner,
 def test_who_overrides_nothing_pays_nothing(make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[Any] = []
     monkeypatch.setattr(
-        "rllib_lmgame.rollouts.hooks.to_multi_agent_episode",
+        "rllib_lmgame.rollouts.env_runner.to_multi_agent_episode",
         lambda *given: built.append(given) or to_multi_agent_episode(*given),
     )
     runner = make_runner(callbacks_class=[RLlibCallback])

@@ -86,14 +86,6 @@ def test_a_policys_own_goes_before_a_games_and_that_before_everybodys(shared, ga
     assert again.training_games() == config.training_games(), "a checkpoint keeps them"
 
 
-def test_entries_without_these_keys_are_written_as_before() -> None:
-    games = read_games(["lmgame/Maze-v0", {"env": "lmgame/Sokoban-v0", "weight": 2}], "config.games")
-    assert [game.as_mapping() for game in games] == [
-        {"env": "lmgame/Maze-v0", "env_config": {}, "weight": 1.0},
-        {"env": "lmgame/Sokoban-v0", "env_config": {}, "weight": 2.0},
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "path", "words"),
     [
@@ -175,13 +167,6 @@ MAZE = "env: lmgame/Maze-v0"
 def test_what_cannot_work_is_refused_before_ray_starts(text: str, path: str, words: str) -> None:
     error = refused(text)
     assert error.path == f"config.{path}" and words in error.message
-
-
-def test_everybodys_tag_may_stand_beside_a_game_without_tags() -> None:
-    config_of(
-        f"{{language_model: {{answer_tag: move}}, games: [{{{MAZE}}}, {{env: lmgame/GSM8K-v0, "
-        "language_model: {reply_format: boxed}}]}"
-    ).validate()
 
 
 @given(

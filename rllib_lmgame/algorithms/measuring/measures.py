@@ -20,7 +20,7 @@ from rllib_lmgame.inference.protocol import Generation, GenerationRequest
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
-from rllib_lmgame.rollouts.batch_inference import Answer, NotAnswered, ask, ask_for_samples, ask_for_words
+from rllib_lmgame.rollouts.batch_inference import Answer, NotAnswered, ask, ask_for_samples
 from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
@@ -269,9 +269,7 @@ class AskedPolicies:
         async def generate(request: GenerationRequest) -> Generation:
             return await self._generate[policy](replace(request, request_id=f"{number}/{request.request_id}"))
 
-        if not decision.legal_actions:
-            answers = ask_for_words([decision], self._chats[policy], generate, **drawn)
-        elif self.reasoning:
+        if self.reasoning or not decision.legal_actions:
             answers = ask_for_samples([decision], self._chats[policy], generate, samples=1, **drawn)
         else:
             answers = self._probabilities([decision], self._chats[policy], generate)

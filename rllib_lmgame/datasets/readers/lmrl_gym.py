@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rllib_lmgame.base.text import shown
-from rllib_lmgame.datasets.readers.fields import list_of, number_of, sum_of, text_of
+from rllib_lmgame.datasets.readers.fields import list_of, number_of, text_of
 from rllib_lmgame.envs.games.words.car_dealer.market import sale_value
 from rllib_lmgame.policies.chat.chat_datasets import ASSISTANT, USER, Message
 
@@ -131,7 +131,7 @@ def _sum(record: Mapping[str, Any], key: str) -> float | None:
         return number_of(record["return"], "its return")
     if record.get(key) is None:
         return None
-    return sum_of(list_of(record, key, "numbers"), f"a {key.removesuffix('s')}")
+    return sum(number_of(value, f"a {key.removesuffix('s')}") for value in list_of(record, key, "numbers"))
 
 
 def _by_reply(said: Sequence[tuple[str, bool]], rewards: Any) -> tuple[float, ...] | None:

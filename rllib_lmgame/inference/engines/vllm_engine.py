@@ -242,9 +242,6 @@ class VLLMCore(Core):
         """Call ``method`` on every vLLM worker: its weight-transfer operations."""
         return self._client.collective_rpc(transfer_in_worker, args=(method, kwargs))
 
-    def weight_digests(self) -> list[dict[str, str]]:
-        return self._client.collective_rpc(digests_of_worker)
-
 
 class VLLMEngine(ThreadedEngine):
     core_class = VLLMCore
@@ -266,38 +263,6 @@ def transfer_in_worker(worker: Any, method: str, arguments: Mapping[str, Any]) -
     """Call one of a vLLM worker's weight-transfer operations, which also reload its model."""
     with _copies_loaded(worker.model_runner.get_model()):
         return getattr(worker, method)(**arguments)
-
-
-DIGEST_ENTRIES = 1 << 24
-"""Entries of a tensor that :func:`digest_of` adds up at once: 128 MiB of int64."""
-
-
-def digests_of_worker(worker: Any) -> dict[str, str]:
-    """Digest of each parameter of one vLLM worker's model, by :func:`digest_of`."""
-    from vllm.model_executor.model_loader.weight_checksum import _weights
-
-    return {name: digest_of(tensor) for name, tensor in _weights(worker.model_runner.get_model())}
-
-
-def digest_of(tensor: Any) -> str:
-    """Shape, dtype and two sums of a tensor's bits, computed where the tensor is; "" of an empty one.
-
-    The second sum counts each entry by its place, so that entries which changed places are noticed. Sums of integers
-    are the same in any order.
-    """
-    import torch
-
-    if not tensor.numel():
-        return ""
-    bits = tensor.detach().contiguous().reshape(-1)
-    bits = bits.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[bits.element_size()])
-    sums = torch.zeros(2, dtype=torch.int64, device=bits.device)
-    for begin in range(0, len(bits), DIGEST_ENTRIES):
-        part = bits[begin : begin + DIGEST_ENTRIES].long()
-        place = torch.arange(begin + 1, begin + 1 + len(part), device=bits.device)
-        sums += torch.stack((part.sum(), (part * (place * 2 + 1)).sum()))
-    plain, placed = sums.tolist()
-    return f"{tuple(tensor.shape)} {tensor.dtype} {plain:x} {placed:x}"
 
 
 def values_into_worker(worker: Any, source: Mapping[str, Any] | str) -> None:
