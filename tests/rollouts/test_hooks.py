@@ -61,9 +61,8 @@ class Watcher(RLlibCallback):
         ("lmgame/TicTacToe-v0", {}, {}),
         ("lmgame/TicTacToe-v0", {}, {"max_tokens_per_episode": 40}),
         ("lmgame/KuhnPoker-v0", {"players": 3}, {}),
-        ("lmgame/LeducPoker-v0", {}, {}),
         ("lmgame/IteratedPrisonersDilemma-v0", {}, {}),
-        ("lmgame/Werewolf-v0", {}, {"context_length": 4096}),
+        pytest.param("lmgame/Werewolf-v0", {}, {"context_length": 4096}, marks=pytest.mark.slow),
     ],
 )
 def test_episodes_grow_step_by_step_into_those_that_are_learnt_from(
