@@ -99,7 +99,7 @@ async def play(model: str, config: Any, games: int) -> list[Trajectory]:
         seats = session.agent_ids
     if len(seats) != 1:
         raise ValueError(f"{game.env} is a game for {len(seats)}")
-    options = ModelOptions(config.language_model_options, config.inference_options, config.text_rollout_options)
+    options = ModelOptions(config.run.language_model, config.run.inference, config.run.text_rollouts)
     at_once = config.num_envs_per_env_runner
     settings = PlayerSettings(at_once=at_once)
     with closing(Sessions()) as sessions:
@@ -133,11 +133,11 @@ class Bare(torch.nn.Module):
 @torch.no_grad()
 def tokens_of(model: str, config: Any, trajectories: Sequence[Trajectory]) -> Tokens:
     """Hidden states and Monte-Carlo returns, as an update has them."""
-    options, ppo = config.language_model_options, config.token_ppo_options
+    options, ppo = config.run.language_model, config.run.token_ppo
     module = PolicyNetwork(options, model)
     module.value_head = Bare()
     batch = TokenBatch.from_trajectories(
-        trajectories, max_row_tokens=options.context_length, reward_scale=config.text_rollout_options.reward_scale
+        trajectories, max_row_tokens=options.context_length, reward_scale=config.run.text_rollouts.reward_scale
     )
     hidden = torch.empty(batch.num_actions, module.language_model.get_output_embeddings().in_features)
     for pack in batch.microbatches(ppo.microbatch or MOST_TOKENS):
@@ -257,9 +257,9 @@ def learn(tokens: Tokens, make: Callable[[torch.Tensor], Target], rate: float, s
     target = make(tokens.returns[tokens.of(fitted)])
     targets = target.targets(tokens.returns)
     head = new_head(tokens.hidden.shape[1], target.start, seed)
-    ppo = config.token_ppo_options
+    ppo = config.run.token_ppo
     optimizer = make_optimizer(head, ppo, max_grad_norm=config.grad_clip, lr=rate)
-    size = config.text_rollout_options.episodes_per_iteration // ppo.num_minibatches
+    size = config.run.text_rollouts.episodes_per_iteration // ppo.num_minibatches
     rng, order, found = np.random.default_rng(seed), np.zeros(0, np.int64), []
     for step in range(1, max(STEPS) + 1):
         if len(order) < size:
