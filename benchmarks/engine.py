@@ -25,9 +25,8 @@ from typing import Any
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
 
-from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.options import VLLM, InferenceOptions
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
-from rllib_lmgame.inference.registry import VLLM
 from rllib_lmgame.inference.serving.client import EngineClient
 
 MODES = ("in_process", "actor", "actor_busy", "separate_core", "transformers")

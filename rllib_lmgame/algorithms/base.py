@@ -59,9 +59,8 @@ from rllib_lmgame.config.algorithms import reference
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.options import WeightUse
-from rllib_lmgame.rollouts.episodes import OVER_SAMPLES, over_levels, over_samples
+from rllib_lmgame.rollouts.episodes import OVER_SAMPLES, episode_metrics, over_levels, over_samples, returns_by_seat
 from rllib_lmgame.rollouts.item_order import evaluated_levels
-from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, STALE, AgentMapper, play_all

@@ -40,15 +40,15 @@ from rllib_lmgame.config.rllib import SCHEDULED_KEYS
 from rllib_lmgame.config.run import RunConfig
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.data.sharding import group_of
-from rllib_lmgame.rollouts.data_selection import (
+from rllib_lmgame.rollouts.episode_log import end_before, log_of_training
+from rllib_lmgame.rollouts.item_order import ItemOrder, is_list, passes
+from rllib_lmgame.rollouts.options import (
     DataSelectionOptions,
     DroppedGroups,
     OverlongOptions,
     groups_needed,
     share_of_groups,
 )
-from rllib_lmgame.rollouts.episode_sample import end_before, log_of_training
-from rllib_lmgame.rollouts.item_order import ItemOrder, is_list, passes
 from rllib_lmgame.rollouts.plans import EpisodePlan, deal_games, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, PlaySettings, played_parts, turns_of
 from rllib_lmgame.telemetry.metrics import (
@@ -120,7 +120,7 @@ class LMGamePPOConfig(LMGameConfig):
         return self.set_section("warm_start", options)
 
     def data_selection(self, **options: Any) -> Self:
-        """What of the episodes is trained on: :class:`~rllib_lmgame.rollouts.data_selection.DataSelectionOptions`."""
+        """What of the episodes is trained on: :class:`~rllib_lmgame.rollouts.options.DataSelectionOptions`."""
         return self.set_section("data_selection", options)
 
     def league(self, **options: Any) -> Self:

@@ -29,7 +29,7 @@ from rllib_lmgame.config.rllib import INSTEAD, SCHEDULED_KEYS
 from rllib_lmgame.config.rules import Broken, Rules
 from rllib_lmgame.config.run import OVERRIDES, RunConfig
 from rllib_lmgame.endpoints.address import read_address
-from rllib_lmgame.inference.registry import Engine
+from rllib_lmgame.inference.options import Engine
 from rllib_lmgame.learners.options import GROUP, TEACHER, TeacherOptions
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.reply_formats import reply_format

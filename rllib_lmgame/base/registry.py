@@ -306,8 +306,8 @@ OBJECTIVES = Registry("token_ppo.objective", "objective", {"ppo": "rllib_lmgame.
 ENGINES = Registry(
     "inference.engine",
     "engine",
-    _in("inference.registry", vllm="VLLM", transformers="Transformers"),
-    base="rllib_lmgame.inference.registry:Engine",
+    _in("inference.options", vllm="VLLM", transformers="Transformers"),
+    base="rllib_lmgame.inference.options:Engine",
 )
 REPLY_FORMATS = Registry(
     "config.language_model.reply_format",

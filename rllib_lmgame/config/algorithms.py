@@ -18,8 +18,7 @@ from rllib_lmgame.base.group import Group, option
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.base.trust import is_name, is_number
 from rllib_lmgame.config.rllib import FLAT_KEYS
-from rllib_lmgame.datasets.options import SupervisedOptions
-from rllib_lmgame.datasets.preference_options import DPOOptions
+from rllib_lmgame.datasets.options import DPOOptions, SupervisedOptions
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.learners.options import (
@@ -30,8 +29,7 @@ from rllib_lmgame.learners.options import (
     TokenPPOOptions,
 )
 from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.rollouts.data_selection import DataSelectionOptions
-from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.rollouts.options import DataSelectionOptions, TextRolloutOptions
 from rllib_lmgame.telemetry.metrics import (
     ACTION_VALUE_NAMES,
     CRITIC_NAMES,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rllib_lmgame.base.group import given
 from rllib_lmgame.config.run import RunConfig
 from rllib_lmgame.league.options import is_league
-from rllib_lmgame.rollouts.data_selection import groups_needed, share_of_groups, spare_groups
+from rllib_lmgame.rollouts.options import groups_needed, share_of_groups, spare_groups
 
 
 class Broken(NamedTuple):

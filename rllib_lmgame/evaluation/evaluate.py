@@ -17,10 +17,15 @@ from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.normalised import score_in
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.episodes import over_levels, success_by_seed
+from rllib_lmgame.rollouts.episodes import (
+    episode_metrics,
+    over_levels,
+    returns_by_seat,
+    success_by_seed,
+    unread_replies,
+)
 from rllib_lmgame.rollouts.game_calls import opened
 from rllib_lmgame.rollouts.item_order import evaluated_levels
-from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat, unread_replies
 from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.rollouts.sources import AgentMapper
@@ -131,7 +136,7 @@ def evaluate_checkpoint(
         trust: Also take what could run code from a checkpoint (:mod:`.saved_config`).
 
     Returns:
-        Metrics of :func:`~rllib_lmgame.rollouts.metrics.episode_metrics`, ``temperature`` and ``successes`` (by seed).
+        Metrics of :func:`~rllib_lmgame.rollouts.episodes.episode_metrics`, ``temperature`` and ``successes`` (by seed).
         ``evaluated`` has per game its name, configuration, split, ``temperature``, numbers, different ``levels``, and
         returns. ``success_interval`` is over levels of the kind played, missing for one. ``success_each_level_once``
         counts each level once, where greedy play repeats levels with the same end. ``unreadable`` shows some replies,

@@ -46,10 +46,9 @@ from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_ob
 from rllib_lmgame.learners.objectives.base import LearnerSettings, StepCounts, UpdateLoop
 from rllib_lmgame.learners.options import COEFF_RANGE, WeightUse, learner_threads
 from rllib_lmgame.learners.process import ProcessGroup, give_back_gpu_memory, give_back_memory, keep_freed_memory
-from rllib_lmgame.policies.model.card import Played
+from rllib_lmgame.policies.model.export import Played
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
-from rllib_lmgame.rollouts.episode_log import TOKENS
-from rllib_lmgame.rollouts.episode_sample import SAMPLE_BYTES
+from rllib_lmgame.rollouts.episode_log import SAMPLE_BYTES, TOKENS
 from rllib_lmgame.rollouts.records import Trajectory, played_parts, trajectory_of
 from rllib_lmgame.telemetry.progress import STEPS, telling
 

@@ -120,7 +120,6 @@ def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
         "ids": ids,
         "logprobs": [round(float(each), 6) for each in logprobs],
         "counts": counts,
-        "moves": [[", ".join(map(str, moves)), round(_finite(chance), 4)] for moves, chance in turn.get("moves", ())],
         "got": float(turn["reward"]),
         "version": turn["policy_version"],
         "stop": str(turn["stop_reason"]),

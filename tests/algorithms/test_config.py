@@ -30,7 +30,7 @@ from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.experiments.checks.algorithms import resolve_algorithm
 from rllib_lmgame.experiments.checks.check import build_config
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
-from rllib_lmgame.inference.registry import Transformers
+from rllib_lmgame.inference.options import Transformers
 from rllib_lmgame.learners.advantages import Estimator
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.objectives import PPOObjective

@@ -22,8 +22,8 @@ from rllib_lmgame.base.schedule import ScheduleOptions, Schedules, interpolate, 
 from rllib_lmgame.config.algorithms import PPO, AlgorithmEntry, Section
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
-from rllib_lmgame.rollouts.data_selection import OverlongOptions
 from rllib_lmgame.rollouts.item_order import ItemOrder
+from rllib_lmgame.rollouts.options import OverlongOptions
 from rllib_lmgame.rollouts.records import EpisodeSummary, PlayResult
 from tests.in_place import in_place
 

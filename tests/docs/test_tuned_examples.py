@@ -34,7 +34,7 @@ from rllib_lmgame.experiments.files.schema import file_schema
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
 from rllib_lmgame.learners.microbatch import MOST_TOKENS
 from rllib_lmgame.policies.model.gguf_files import PRETRAINED
-from rllib_lmgame.rollouts.data_selection import share_of_groups
+from rllib_lmgame.rollouts.options import share_of_groups
 
 EXAMPLES = Path(__file__).parents[2] / "tuned_examples"
 SCHEMA = EXAMPLES / "experiment.schema.json"

@@ -44,7 +44,6 @@ def records() -> list[dict[str, Any]]:
         "text_lengths": [7, 22, len(HOSTILE)],
         "allowed_counts": [0, 3, 1],
         "allowed_ids": [6, 8, 9, 7],
-        "moves": [[["Up"], 0.7], [["<b>Left</b>", "Right"], 0.2]],
         "reward": 1.0,
         "policy_version": 4,
         "stop_reason": "eos",
@@ -132,13 +131,6 @@ def test_an_exported_page_opens_from_a_file(records, tmp_path):
             "\u2400\u241b[31m\u27e8U+202E\u27e9\u27e8U+200B\u27e9\u27e8U+E0041\u27e9" in shown and "\x1b" not in shown
         )
         assert "hidden thought" not in shown, "reasoning is folded"
-        bars = await page.evaluate(
-            "[...document.querySelectorAll('.move')].map(line => line.innerText.split(/\\s*\\n\\s*/))"
-        )
-        assert bars == [["Up", "0.700"], ["<b>Left</b>, Right", "0.200"]] and "others 0.100" in shown
-        widths = "[...document.querySelectorAll('.bar')].map(bar => bar.getBoundingClientRect().width)"
-        up, left = await page.evaluate(widths)
-        assert up == pytest.approx(3.5 * left, rel=0.02) and left > 5
         assert await page.evaluate("document.querySelectorAll('img').length") == 0
         assert await page.evaluate("document.title") == tmp_path.name
         await _press(page, "t")

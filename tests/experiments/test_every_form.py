@@ -28,7 +28,7 @@ CONFIGS: list[tuple[str, dict[str, Any]]] = [
                 "turn_suffix": "Turns left: {turns_left}",
             },
             "inference": {
-                "engine": "rllib_lmgame.inference.registry:Transformers",
+                "engine": "rllib_lmgame.inference.options:Transformers",
                 "engine_kwargs": {"seed": 1},
             },
             "token_ppo": {

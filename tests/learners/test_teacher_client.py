@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import listen
-from rllib_lmgame.endpoints.address import Address
+from rllib_lmgame.endpoints.address import Address, EndpointOptions
 from rllib_lmgame.endpoints.client import EndpointError
 from rllib_lmgame.endpoints.scoring import Scored, ScoringClient
 from rllib_lmgame.envs.support.loop_thread import submitted

@@ -22,8 +22,8 @@ from rllib_lmgame.learners.advantages.base import advantage_inputs
 from rllib_lmgame.learners.advantages.without_critic import Vine
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.process import ProcessGroup
-from rllib_lmgame.rollouts.data_selection import OverlongOptions
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+from rllib_lmgame.rollouts.options import OverlongOptions
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings, trajectory_of
 from rllib_lmgame.rollouts.sources import RolloutError, play_all
 

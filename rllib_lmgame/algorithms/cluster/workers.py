@@ -22,7 +22,7 @@ from rllib_lmgame.base.text import first_line
 from rllib_lmgame.base.threads import AUTO
 from rllib_lmgame.inference.options import ADAPTER_ARGUMENTS
 from rllib_lmgame.inference.protocol import EngineDeadError
-from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup, EngineOOMError
+from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError, StopRequest
 from rllib_lmgame.inference.serving.oom import oom_line
 from rllib_lmgame.inference.weights import SharedBundle
@@ -200,7 +200,7 @@ def _model_named(config: LMGameConfig, policy: str) -> Iterator[None]:
     """What an engine says of a model that it cannot load is said with the model's name and its key."""
     try:
         yield
-    except (ConfigError, TimeoutError, EngineDeadError, EngineOOMError, InterruptedWaitError):
+    except (ConfigError, TimeoutError, EngineDeadError, InterruptedWaitError):
         raise
     except Exception as error:  # Weights that do not fit the configuration fail in many ways.
         key, source = config.run.policy(policy).place("language_model.model"), config.model_files[policy].source

@@ -9,8 +9,7 @@ from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.endpoints.address import EndpointOptions
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.rollouts.game_options import GameConfig
-from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.rollouts.options import GameConfig, TextRolloutOptions
 
 
 class Sections(Group):

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import first_line, one_line
-from rllib_lmgame.inference.registry import INSTALL_VLLM
+from rllib_lmgame.inference.options import INSTALL_VLLM
 
 PACKAGE = "rllib-lmgame"
 OK, NOTE, WRONG = "ok", "note", "wrong"

@@ -16,7 +16,7 @@ from rllib_lmgame.envs.registry import game_spec, is_program, load_factory, made
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.spec import ExperimentSpec
-from rllib_lmgame.rollouts.game_options import GameConfig
+from rllib_lmgame.rollouts.options import GameConfig
 from rllib_lmgame.sandbox.limits import SandboxError
 from rllib_lmgame.sandbox.programs import SandboxReport, report_sandbox
 

@@ -21,7 +21,7 @@ from rllib_lmgame.algorithms.cluster.footprint import (
 )
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
-from rllib_lmgame.inference.registry import VLLM
+from rllib_lmgame.inference.options import VLLM
 from rllib_lmgame.inference.serving.oom import ENGINE_KEYS, LEARNER_KEYS
 from rllib_lmgame.policies.model.files import local_config, model_directory
 from rllib_lmgame.policies.options import TINY_MODEL
