@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.limits import CALL_LIMIT_S, CHECK_LIMIT_S
@@ -58,8 +57,6 @@ def list_games(args: argparse.Namespace) -> int:
     Option("--timeout S", "seconds all checks may take", float, CHECK_LIMIT_S),
 )
 def check_game(args: argparse.Namespace) -> int:
-    from tqdm import tqdm
-
     from rllib_lmgame.envs.checking.apart import check_apart
     from rllib_lmgame.envs.registry import game_spec
 
@@ -67,13 +64,7 @@ def check_game(args: argparse.Namespace) -> int:
     above_0(args, "--call-timeout", "--timeout")
     find_in_current_directory([args.game, own_options])
     spec = game_spec(args.game)
-    with tqdm(total=0, unit="check", disable=not sys.stderr.isatty(), leave=False) as bar:
-
-        def progress(over: int, of: int) -> None:
-            bar.total = of
-            bar.update(over - bar.n)
-
-        report = check_apart(spec.game_id, own_options, args.call_timeout, args.timeout, progress)
+    report = check_apart(spec.game_id, own_options, args.call_timeout, args.timeout)
     for problem in report.problems:
         print(f"- {problem}")
     for warning in report.warnings:

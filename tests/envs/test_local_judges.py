@@ -9,22 +9,18 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
-    BloomConfig,
-    BloomForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedTokenizerFast,
 )
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.step_timer import WaitedTooLong
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import StepResult
@@ -34,7 +30,6 @@ from rllib_lmgame.envs.support.asked_models import AskedModel
 from rllib_lmgame.policies.model import hf_judge
 
 CHAT = "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} {% endfor %}"
-REFUSING = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHAT
 WORDS = {"PRO": 0, "CON": 1, "unknown": 2, "system": 3, "user": 4}
 
 
@@ -124,42 +119,6 @@ def test_it_is_loaded_once_and_asked_in_turn(partisan: str, monkeypatch: pytest.
         replies = list(threads.map(lambda model: model.ask("Judge.", "CON"), models))
     assert replies == ["PRO PRO PRO PRO"] * 4
     assert len(loads) == 1 and asked == ["begun", "ended"] * 4
-
-
-def test_a_turn_that_never_comes_is_no_fault_of_the_game(partisan: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hf_judge, "TURN_LIMIT_S", 0.01)
-    with hf_judge._turns, pytest.raises(WaitedTooLong, match="had other questions"):
-        one_speech_each(partisan)
-    assert one_speech_each(partisan).rewards["pro"] == 1.0
-
-
-def test_a_template_without_system_messages_gets_one_message(partisan: str) -> None:
-    with_template(partisan, REFUSING)
-    assert AskedModel(partisan, "key").ask("Judge.", "CON").startswith("PRO")
-    with_template(partisan, "{{ raise_exception('never') }}")
-    hf_judge._loaded.cache_clear()
-    with pytest.raises(GameError, match="chat template fails: never"):
-        AskedModel(partisan, "key").ask("Judge.", "CON")
-    hf_judge._loaded.cache_clear()
-
-
-def test_a_model_that_lacks_weights_judges_nothing(partisan: str) -> None:
-    """Transformers would fill them with noise."""
-    file = Path(partisan.removeprefix("hf:")) / "model.safetensors"
-    tensors = load_file(file)
-    del tensors["model.layers.0.mlp.up_proj.weight"]
-    save_file(tensors, file, metadata={"format": "pt"})
-    hf_judge._loaded.cache_clear()
-    with pytest.raises(GameError, match=r"lacks 1 weights, among them 'model\.layers\.0\.mlp\.up_proj\.weight'"):
-        AskedModel(partisan, "key").ask("Judge.", "CON")
-    hf_judge._loaded.cache_clear()
-
-
-def test_a_model_without_a_longest_text_answers(partisan: str) -> None:
-    model = BloomForCausalLM(BloomConfig(vocab_size=len(WORDS), hidden_size=8, n_layer=1, n_head=1))
-    torch.nn.init.zeros_(model.transformer.ln_f.weight)
-    model.save_pretrained(partisan.removeprefix("hf:"))
-    assert AskedModel(partisan, "key").ask("Judge.", "CON") == "PRO PRO PRO PRO"
 
 
 def test_what_cannot_answer_drops_the_episode(partisan: str, monkeypatch: pytest.MonkeyPatch) -> None:
