@@ -86,7 +86,7 @@ def admit(config: Any) -> None:
     refuse(rules.async_rollouts, s, run)
     with games_blamed_first(config):
         check_seats(config)
-        if s.league_options is not None:
+        if s.league is not None:
             refuse(rules.league, s, run)
             check_contest(config)
     check_schedules(config)
@@ -136,11 +136,11 @@ def _check_updates(config: Any, s: RunConfig) -> None:
 
     trained = {name: (s.policy(name), PolicyFacts(config, name)) for name in s.trained_policies()}
     with below_config():
-        check_deepspeed(config.deepspeed_config, config.grad_clip)
+        check_deepspeed(config.run.deepspeed, config.grad_clip)
     for of_policy, f in trained.values():
         refuse(rules.numerics, of_policy, f)
     for of_policy, f in trained.values():
-        known = {f"token_ppo.{name}" for name in leaves(type(of_policy.ppo))}
+        known = {f"token_ppo.{name}" for name in leaves(type(of_policy.token_ppo))}
         begins = of_policy.at({key: options.first for key, options in of_policy.schedules.items() if key in known})
         with _of_policy(of_policy, f):
             for key, message, beside in rules.update(begins, f):
@@ -232,21 +232,25 @@ def _check_language_model(s: RunConfig, *, trained: bool) -> None:
         refuse(rules.replies, s, reply_format)
     except ConfigError as error:
         raise ConfigError(key(error.path.rpartition(".")[2]), error.message) from error
-    loaded_here = trained or s.inf.engine.type == "transformers"
-    if s.lm.model == TINY_MODEL:
-        most = check_shape(s.lm.tiny, key("tiny")).max_position_embeddings
-        if s.lm.context_length > most:
+    loaded_here = trained or s.inference.engine.type == "transformers"
+    if s.language_model.model == TINY_MODEL:
+        most = check_shape(s.language_model.tiny, key("tiny")).max_position_embeddings
+        if s.language_model.context_length > most:
             raise ConfigError(
                 key("context_length", "tiny"),
-                f"{s.lm.context_length} is more than the {most} positions of the model "
+                f"{s.language_model.context_length} is more than the {most} positions of the model "
                 "(max_position_embeddings of the tiny model)",
             )
     else:
-        _check_files(s.lm, key, loaded_here)
+        _check_files(s.language_model, key, loaded_here)
     refuse(rules.lengths, s, None)
-    if trained and s.lm.lora is not None:
-        _check_lora(s.lm, key, served=s.inf.adapters)
-    config = local_config(model_directory(s.lm.model)) if trained and s.lm.model != TINY_MODEL else None
+    if trained and s.language_model.lora is not None:
+        _check_lora(s.language_model, key, served=s.inference.adapters)
+    config = (
+        local_config(model_directory(s.language_model.model))
+        if trained and s.language_model.model != TINY_MODEL
+        else None
+    )
     if config is None:
         return
     from rllib_lmgame.policies.model.packing_support import UnfitModelError, packing_of
@@ -326,17 +330,17 @@ def check_on_hub(config: Any) -> None:
     Else engines would be waited for that cannot start. Raises: ConfigError: naming what is not there.
     """
     for own in map(config.run.policy, config.language_model_policies()):
-        if own.lm.model != TINY_MODEL:
-            fetched(own.lm.model, own.place("language_model.model"))
-        if own.lm.tokenizer:
-            _fetched_tokenizer(own, own.lm.model)
+        if own.language_model.model != TINY_MODEL:
+            fetched(own.language_model.model, own.place("language_model.model"))
+        if own.language_model.tokenizer:
+            _fetched_tokenizer(own, own.language_model.model)
 
 
 def _fetched_tokenizer(own: RunConfig, model: str) -> str:
     """Where the tokenizer of a policy lies, whose model is ``model``, once it is fetched. Raises: ConfigError."""
-    if not own.lm.tokenizer:
+    if not own.language_model.tokenizer:
         return fetched(model, own.place("language_model.model"))
-    return fetched(own.lm.tokenizer, own.place("language_model.tokenizer"), TOKENIZER_FILES)
+    return fetched(own.language_model.tokenizer, own.place("language_model.tokenizer"), TOKENIZER_FILES)
 
 
 def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) -> None:
@@ -346,21 +350,23 @@ def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) 
     tokenizer are fetched first, and a teacher behind an endpoint is asked. Raises: ConfigError: naming a token that
     differs; such a teacher is not there.
     """
-    teacher = config.teacher_options
+    teacher = config.run.teacher
     if teacher is None:
         return
     other = _vocabulary_of(teacher, fetch)
     for policy in config.trained_policies():
         learner = config.run.policy(policy)
-        if policy not in made and learner.lm.model == TINY_MODEL:
+        if policy not in made and learner.language_model.model == TINY_MODEL:
             continue  # It is made later.
-        model = made.get(policy) or model_directory(learner.lm.model)
-        tokenizer = _fetched_tokenizer(learner, model) if fetch else tokenizer_source(learner.lm, model)
-        problem = other(learner.lm, tokenizer)
+        model = made.get(policy) or model_directory(learner.language_model.model)
+        tokenizer = _fetched_tokenizer(learner, model) if fetch else tokenizer_source(learner.language_model, model)
+        problem = other(learner.language_model, tokenizer)
         if problem is None:
             continue
         cure = ""
-        if learner.lm.model == TINY_MODEL:  # Its directory is one of this package, and its tokenizer may be any.
+        if (
+            learner.language_model.model == TINY_MODEL
+        ):  # Its directory is one of this package, and its tokenizer may be any.
             problem = problem.replace(model, TINY_MODEL)
             theirs = "" if teacher.is_asked else model_directory(teacher.model, TEACHER)
             cure = theirs and f"; with language_model.tokenizer: {theirs} it has the teacher's"

@@ -43,7 +43,6 @@ class LMGameAgentEvolConfig(LMGameConfig):
     """Configuration of :class:`LMGameAgentEvol`."""
 
     entry = registry.AGENTEVOL
-    evolution_options: EvolutionOptions
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or LMGameAgentEvol)
@@ -61,7 +60,7 @@ class LMGameAgentEvolConfig(LMGameConfig):
         super().validate()
         if not self.run.games:
             raise ConfigError("config.env", "set env to a game to explore, e.g. lmgame/TextCraft-v0")
-        least = self.evolution_options.min_return
+        least = self.run.agentevol.min_return
         names = {game.name or game_spec(game.env).game_id for game in self.training_games()}
         for name in least if isinstance(least, dict) else ():
             if name not in names:
@@ -87,11 +86,11 @@ class LMGameAgentEvol(LMGameAlgorithm):
         self._item_order = ItemOrder(self.config.seed or 0, "explore")
         self._base = InitialCheckpoints(self, self.trial_directory() / DIRECTORY)
         super().setup(config)
-        self._stage = SupervisedStage(self, self.config.supervised_options or SupervisedOptions())
+        self._stage = SupervisedStage(self, self.config.run.supervised_stage or SupervisedOptions())
 
     def training_step(self) -> None:
         """Explore, unless there is other data to begin with; imitate; push."""
-        own = self.config.evolution_options
+        own = self.config.run.agentevol
         if own.start == BASE:
             self._base.keep(self.config.trained_policies())
         first = not self._imitated and not self._explored
@@ -116,7 +115,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
     def _original(self) -> list[MultiAgentEpisode]:
         """The data that is there from the start, made once in a process: always the same."""
         if self._first is None:
-            stage, count = self._stage, self.config.evolution_options.original_episodes
+            stage, count = self._stage, self.config.run.agentevol.original_episodes
             if stage.data is not None:
                 self._first = stage.episodes(0, len(stage.data.training)).episodes
                 self.log_numbers((), {LEFT_OUT: stage.data.passed_over})
@@ -126,7 +125,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
 
     def _explore(self, own: EvolutionOptions) -> list[MultiAgentEpisode]:
         """Play with the present weights, and keep what succeeded."""
-        rollouts, before = self.config.text_rollout_options, engines.engine_stats(self.engine_groups)
+        rollouts, before = self.config.run.text_rollouts, engines.engine_stats(self.engine_groups)
         settings = PlaySettings(
             self.config.training_games(),
             seeded=self.config.run.deterministic,
@@ -210,7 +209,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
 
     def is_done(self) -> bool:
         """After ``iterations`` explorations."""
-        return self._explored >= self.config.evolution_options.iterations
+        return self._explored >= self.config.run.agentevol.iterations
 
     def lmgame_state(self) -> dict[str, Any]:
         return {

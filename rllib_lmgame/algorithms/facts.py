@@ -25,7 +25,7 @@ class RunFacts:
     def compares(self) -> str | None:
         """Which option compares the episodes of a group, if one does."""
         if self.rllib.entry.learned_by == PREFERENCES:
-            own = self.rllib.dpo_options
+            own = self.rllib.run.dpo
             return f"dpo.loss `{own.loss.type}`" if own.data is None else None
         if self.rllib.entry.learned_by != TOKEN_PPO:
             return None
@@ -40,7 +40,7 @@ class RunFacts:
     @cached_property
     def engine(self) -> Engine:
         """The engine; one that is brought along must have what it is asked for."""
-        options = self.rllib.inference_options
+        options = self.rllib.run.inference
         engine: Engine = options.engine
         if engine.type not in ENGINES:  # This package's own need not be installed here.
             engine.engine_class("config.inference.engine")
@@ -66,7 +66,7 @@ class PolicyFacts:
     def keeps_reference(self) -> bool:
         """Whether learners compare with a reference model: the KL penalty, the estimator, or the loss of pairs."""
         if self._config.entry.learned_by == PREFERENCES:
-            return bool(self._config.dpo_options.loss.asks_reference)
+            return bool(self._config.run.dpo.loss.asks_reference)
         return bool(self._of_module.use_kl_loss or self.estimator.needs_reference)
 
     @property
@@ -74,12 +74,12 @@ class PolicyFacts:
         """Whether DeepSpeed casts the weights and keeps float32 copies."""
         from rllib_lmgame.learners.engines.deepspeed_engine import half_dtype
 
-        return half_dtype(self._config.deepspeed_config) is not None
+        return half_dtype(self._config.run.deepspeed) is not None
 
     @property
     def hidden_last_layer(self) -> bool:
         """Whether DeepSpeed keeps a private float32 copy of the value head: half precision without ZeRO."""
-        stage = ((self._config.deepspeed_config or {}).get("zero_optimization") or {}).get("stage", 0)
+        stage = ((self._config.run.deepspeed or {}).get("zero_optimization") or {}).get("stage", 0)
         return stage == 0 and self.half_precision
 
     @property
@@ -87,12 +87,12 @@ class PolicyFacts:
         """Whether parts of a model can have bounds of their own on their gradients."""
         from rllib_lmgame.learners.engines.deepspeed_engine import optimizer_is_guarded
 
-        return optimizer_is_guarded(self._config.deepspeed_config)
+        return optimizer_is_guarded(self._config.run.deepspeed)
 
     @property
     def estimator(self) -> Any:
         """The :class:`~rllib_lmgame.learners.advantages.Estimator`."""
-        return self._of_module.token_ppo_options.advantage_estimator
+        return self._of_module.run.token_ppo.advantage_estimator
 
     @property
     def estimator_name(self) -> str:
@@ -104,7 +104,7 @@ class PolicyFacts:
         """A new object of the objective."""
         from rllib_lmgame.learners.objectives import resolve_objective
 
-        return resolve_objective(self._of_module.token_ppo_options.objective)
+        return resolve_objective(self._of_module.run.token_ppo.objective)
 
     @cached_property
     def needs_critic(self) -> bool:
@@ -114,7 +114,7 @@ class PolicyFacts:
     @property
     def compares(self) -> str | None:
         """The option that compares the episodes of a group: the estimator, else normalisation or the objective."""
-        options = self._of_module.token_ppo_options
+        options = self._of_module.run.token_ppo
         if not self._objective_says("needs_groups"):
             return None
         if self.estimator.needs_groups:
@@ -126,7 +126,7 @@ class PolicyFacts:
     def _objective_says(self, question: str) -> bool:
         from rllib_lmgame.learners.settings import LearnerSettings
 
-        with below_config(), asking(f"asking `{self._of_module.token_ppo_options.objective}`", OBJECTIVES.key):
+        with below_config(), asking(f"asking `{self._of_module.run.token_ppo.objective}`", OBJECTIVES.key):
             return bool(getattr(self.objective, question)(LearnerSettings.from_config(self._of_module)))
 
     @property

@@ -112,7 +112,7 @@ class LeaguePlay:
     @contextmanager
     def reading_ahead(self, iteration: int) -> Iterator[None]:
         """Inside, engines load existing members of ``iteration``. Raises: CheckpointError: one is damaged."""
-        if self._algorithm.config.inference_options.sleep_during_update:
+        if self._algorithm.config.run.inference.sleep_during_update:
             yield
             return
         known = set(self.league.members)

@@ -84,7 +84,7 @@ class LMGamePPOConfig(LMGameConfig):
         """As every algorithm's; a truncated distribution is warned of, once per process."""
         super().validate()
         check_states(self)
-        cut = truncation_warning(self.inference_options)
+        cut = truncation_warning(self.run.inference)
         if cut is not None and log_once("lmgame_truncated_sampling"):
             logger.warning(cut)
 
@@ -135,10 +135,10 @@ class LMGamePPO(LMGameAlgorithm):
         self._item_order = ItemOrder(self.config.seed or 0, "train") if self._list_sizes else None
         self._needs_groups = RunFacts(self.config).compares is not None
         self._state_rollouts = state_rollouts(self.config)
-        if self.config.supervised_options is not None:
-            self._warm_start = SupervisedStage(self, self.config.supervised_options)
-        if self.config.run.league_options is not None:
-            self._league = LeaguePlay(self, self.config.run.league_options)
+        if self.config.run.supervised_stage is not None:
+            self._warm_start = SupervisedStage(self, self.config.run.supervised_stage)
+        if self.config.run.league is not None:
+            self._league = LeaguePlay(self, self.config.run.league)
         if self.config.run.max_staleness:
             self._ahead = AsyncRollouts(self, self.config.run.max_staleness)
 
@@ -235,7 +235,9 @@ class LMGamePPO(LMGameAlgorithm):
             gamma = self.config.get_config_for_module(policy).gamma
             own = "gamma" in self.config.run.own_keys(policy)
             wanted[policy] = Wanted(rollouts, gamma if own else present.present.get("gamma", gamma))
-        counts = play_for_values(selected.episodes, selected.result.summaries, play, wanted, present.data.overlong)
+        counts = play_for_values(
+            selected.episodes, selected.result.summaries, play, wanted, present.data_selection.overlong
+        )
         self.log_numbers(ENV_RUNNER_RESULTS, counts)
 
     def play_and_select(self, present: RunConfig, iteration: int, oldest: int | None = None) -> Selected:
@@ -253,7 +255,7 @@ class LMGamePPO(LMGameAlgorithm):
                 purpose=purpose,
                 iteration=iteration,
                 game_weights=[game.weight for game in present.games],
-                oversample=present.data.oversample,
+                oversample=present.data_selection.oversample,
                 sizes=sizes,
                 exact=exact,
             )
@@ -265,7 +267,7 @@ class LMGamePPO(LMGameAlgorithm):
                 return self.play(plans, settings)
             return self._league.play(plans, settings, iteration)
 
-        planned = plans(present.play.episodes_per_iteration, "train", exact)
+        planned = plans(present.text_rollouts.episodes_per_iteration, "train", exact)
 
         def refill(number: int, groups: int) -> list[EpisodePlan]:
             purpose = f"train-refill-{number}"
@@ -281,9 +283,9 @@ class LMGamePPO(LMGameAlgorithm):
             planned,
             play,
             refill,
-            present.data,
+            present.data_selection,
             least=groups_needed(self.config.num_learners, present.least_size, self._needs_groups),
-            all_teach=self.config.teacher_options is not None,
+            all_teach=self.config.run.teacher is not None,
         )
 
     # -- playing ahead, see :class:`~rllib_lmgame.algorithms.async_rollouts.AsyncRollouts` -----------------------------
@@ -305,7 +307,7 @@ class LMGamePPO(LMGameAlgorithm):
 
     def played_by(self, present: RunConfig) -> Any:
         """Of an iteration's settings, those by which it is played."""
-        return _settings(present), present.data, present.group_sizes
+        return _settings(present), present.data_selection, present.group_sizes
 
     def items_dealt(self) -> dict[str, int]:
         """How many items of each list have been dealt so far."""
@@ -367,7 +369,7 @@ class LMGamePPO(LMGameAlgorithm):
         for policy in [name for name in self.config.trained_policies() if name not in self._gaps_checked]:
             if not self.metrics.peek((LEARNER_RESULTS, policy, "trained_tokens"), default=0.0) > 0:
                 continue  # It was not updated: NaN, or nothing yet.
-            most = self.config.get_config_for_module(policy).token_ppo_options.max_logprob_diff
+            most = self.config.get_config_for_module(policy).run.token_ppo.max_logprob_diff
             gap = float(self.metrics.peek((LEARNER_RESULTS, policy, "logprob_diff_mean"), default=0.0))
             if most is not None and (math.isnan(gap) or gap > most):
                 raise ConfigError("config.token_ppo.max_logprob_diff", gap_problem(policy, gap, self.config))
@@ -454,13 +456,13 @@ class LMGamePPO(LMGameAlgorithm):
 
 def _settings(present: RunConfig) -> PlaySettings:
     """How an iteration's episodes are played."""
-    rollouts = present.play
+    rollouts = present.text_rollouts
     return PlaySettings(
         present.games,
         seeded=present.deterministic,
         **log_of_training(rollouts.episode_log),
         rollouts=rollouts,
-        inference=present.inf,
+        inference=present.inference,
         language_model={
             key.partition(".")[2]: value for key, value in present.present.items() if key.startswith("language_model.")
         },
@@ -469,7 +471,7 @@ def _settings(present: RunConfig) -> PlaySettings:
 
 def gap_problem(policy: str, gap: float, config: LMGamePPOConfig) -> str:
     """What to say of log-probabilities of sampler and learner that differ by ``gap`` nats on average."""
-    options, inference = config.language_model_of(policy), config.inference_options
+    options, inference = config.language_model_of(policy), config.run.inference
     used = inference.engine.type
     return (
         f"{policy}: the log-probabilities of the sampled tokens differ by {gap:.2g} between engine and learner, on "

@@ -41,7 +41,7 @@ class LMGameSFT(LMGameAlgorithm):
 
     def setup(self, config: LMGameSFTConfig) -> None:
         super().setup(config)
-        self._stage = self.stage_class(self, self.config.supervised_options or SupervisedOptions())
+        self._stage = self.stage_class(self, self.config.run.supervised_stage or SupervisedOptions())
 
     def training_step(self) -> None:
         """One iteration of supervised learning."""

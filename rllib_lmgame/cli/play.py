@@ -73,7 +73,7 @@ def _play(args: argparse.Namespace) -> int:
     if args.checkpoint is not None:
         config = _config_of(args.checkpoint, settings)
         games = (_game_of(config, None if args.game is None else games[0].env, own_options),)
-        limit_s, shown = config.text_rollout_options.env_step_timeout_s, f" {games[0].env_config}"
+        limit_s, shown = config.run.text_rollouts.env_step_timeout_s, f" {games[0].env_config}"
     (game,) = games
     found_beside(game)
     session = make_session(game.env, game.env_config)

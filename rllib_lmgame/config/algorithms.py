@@ -67,10 +67,10 @@ WITHOUT_VALUES = (SUPERVISED, PREFERENCES)
 LEFT_OUT = "conversations_left_out"
 SUPERVISED_METRICS = ("supervised_steps", "supervised_last_step", "validation_loss", "validation_loss_before", LEFT_OUT)
 COMMON_SECTIONS: Mapping[str, Section] = {
-    "language_model": Section("language_model_options", LanguageModelOptions, played=True),
-    "inference": Section("inference_options", InferenceOptions, played=True),
-    "text_rollouts": Section("text_rollout_options", TextRolloutOptions, played=True),
-    TOKEN_PPO: Section("token_ppo_options", TokenPPOOptions),
+    "language_model": Section(LanguageModelOptions, played=True),
+    "inference": Section(InferenceOptions, played=True),
+    "text_rollouts": Section(TextRolloutOptions, played=True),
+    TOKEN_PPO: Section(TokenPPOOptions),
 }
 """Sections that an algorithm has unless it says otherwise; it may leave ``token_ppo`` out."""
 
@@ -155,11 +155,11 @@ PPO = AlgorithmEntry(
     config="rllib_lmgame.algorithms.ppo:LMGamePPOConfig",
     sections={
         **COMMON_SECTIONS,
-        "warm_start": Section("supervised_options", SupervisedOptions, optional=True),
-        "data_selection": Section("data_selection_options", DataSelectionOptions),
-        "league": Section("league_options", LeagueOptions, optional=True),
-        "async_rollouts": Section("async_rollout_options", AsyncRolloutOptions),
-        "teacher": Section("teacher_options", TeacherOptions, optional=True),
+        "warm_start": Section(SupervisedOptions, optional=True),
+        "data_selection": Section(DataSelectionOptions),
+        "league": Section(LeagueOptions, optional=True),
+        "async_rollouts": Section(AsyncRolloutOptions),
+        "teacher": Section(TeacherOptions, optional=True),
     },
     metrics=("rl_iteration", "phase", DATA_EPOCHS, *SUPERVISED_METRICS),
     learner_metrics=LEARNER_NAMES,
@@ -175,7 +175,7 @@ SFT = AlgorithmEntry(
     "LMGameSFT",
     algorithm="rllib_lmgame.algorithms.sft:LMGameSFT",
     config="rllib_lmgame.algorithms.sft:LMGameSFTConfig",
-    sections={**COMMON_SECTIONS, SUPERVISED: Section("supervised_options", SupervisedOptions)},
+    sections={**COMMON_SECTIONS, SUPERVISED: Section(SupervisedOptions)},
     metrics=SUPERVISED_METRICS,
     learner_metrics=(*LEARNER_COLUMNS, *OBSERVATION_NAMES),
     learned_by=SUPERVISED,
@@ -187,7 +187,7 @@ DPO = AlgorithmEntry(
     sections={
         **COMMON_SECTIONS,
         "warm_start": PPO.sections["warm_start"],
-        PREFERENCES: Section("dpo_options", DPOOptions),
+        PREFERENCES: Section(DPOOptions),
     },
     metrics=(*PPO.metrics, "pairs"),
     learner_metrics=(*GRPO.learner_metrics, *PREFERENCE_NAMES),
@@ -197,7 +197,7 @@ AGENTEVOL = AlgorithmEntry(
     "LMGameAgentEvol",
     algorithm="rllib_lmgame.algorithms.agentevol:LMGameAgentEvol",
     config="rllib_lmgame.algorithms.agentevol:LMGameAgentEvolConfig",
-    sections={**SFT.sections, "agentevol": Section("evolution_options", EvolutionOptions)},
+    sections={**SFT.sections, "agentevol": Section(EvolutionOptions)},
     metrics=("evolution", "levels_solved", "kept_episodes", "imitated_episodes", LEFT_OUT),
     learner_metrics=SFT.learner_metrics,
     learned_by=SUPERVISED,
@@ -210,7 +210,7 @@ def _of_action_values(name: str, group: type, *more: str) -> AlgorithmEntry:
         name=name,
         algorithm=f"rllib_lmgame.algorithms.action_values:{name}",
         config=f"rllib_lmgame.algorithms.action_values:{name}Config",
-        sections={**SFT.sections, ACTION_VALUES: Section("action_value_options", group)},
+        sections={**SFT.sections, ACTION_VALUES: Section(group)},
         learner_metrics=(*SFT.learner_metrics, *ACTION_VALUE_NAMES, *more),
     )
 

@@ -185,16 +185,16 @@ class RunConfig(RLlibOptions, OtherOptions):
     @property
     def deterministic(self) -> bool:
         """Whether the run repeats bit for bit: ``auto`` does on CPUs, where nothing depends on who finishes first."""
-        asked = self.play.deterministic
+        asked = self.text_rollouts.deterministic
         if asked != AUTO:
             return bool(asked)
-        on_gpu = self.inf.on_gpu or self.num_gpus_per_learner > 0
-        return not on_gpu and self.data.oversample <= 1 and not self.max_staleness
+        on_gpu = self.inference.on_gpu or self.num_gpus_per_learner > 0
+        return not on_gpu and self.data_selection.oversample <= 1 and not self.max_staleness
 
     @property
     def selects(self) -> bool:
         """Whether there is data selection in any iteration."""
-        return self.data.active or any(key.startswith("data_selection.") for key in self.schedules)
+        return self.data_selection.active or any(key.startswith("data_selection.") for key in self.schedules)
 
     # -- policies and games -------------------------------------------------------------------------------------
 
@@ -215,14 +215,18 @@ class RunConfig(RLlibOptions, OtherOptions):
         """The section ``language_model`` with what a game asks for, and above it what a policy has of its own."""
         own = self.policies[policy].language_model
         asked = {} if game is None else game.asked(own)
-        base = build(LanguageModelOptions, asked, "config.games.language_model", self.lm) if asked else self.lm
+        base = (
+            build(LanguageModelOptions, asked, "config.games.language_model", self.language_model)
+            if asked
+            else self.language_model
+        )
         with _likely_keys(self.entry.groups):
             return build(LanguageModelOptions, own, f"config.policies.{policy}.language_model", base)
 
     def in_game(self, game: GameConfig, place: str) -> RunConfig:
         """A policy's options (:meth:`policy`) in one game, whose entry stands at ``place`` below ``config``."""
         asked = game.asked(self.policies[self.name].language_model)
-        run = self.model_copy(update={"language_model": build(LanguageModelOptions, asked, "", self.lm)})
+        run = self.model_copy(update={"language_model": build(LanguageModelOptions, asked, "", self.language_model)})
         run._asked = dict.fromkeys(asked, place)
         return run
 
@@ -262,7 +266,7 @@ class RunConfig(RLlibOptions, OtherOptions):
     def averages(self) -> bool:
         """Whether evaluation and export use averaged weights (``token_ppo.ema_decay``) of any policy."""
         by_ppo = self.entry.learned_by == TOKEN_PPO
-        return by_ppo and any(self.policy(name).ppo.ema_decay is not None for name in self.trained_policies())
+        return by_ppo and any(self.policy(name).token_ppo.ema_decay is not None for name in self.trained_policies())
 
     @property
     def plays(self) -> bool:
@@ -284,23 +288,23 @@ class RunConfig(RLlibOptions, OtherOptions):
     @property
     def group_sizes(self) -> list[int]:
         """Episodes of a group, of each training game."""
-        return [game.group_size or self.play.group_size for game in self.games]
+        return [game.group_size or self.text_rollouts.group_size for game in self.games]
 
     @property
     def least_size(self) -> int:
         """Episodes of the smallest group."""
-        return min(self.group_sizes, default=self.play.group_size)
+        return min(self.group_sizes, default=self.text_rollouts.group_size)
 
     @property
     def shared_size(self) -> int:
         """Episodes of a group of the games that share the iteration by weight."""
         pairs = zip(self.games, self.group_sizes, strict=True)
-        return next((size for game, size in pairs if not game.episodes), self.play.group_size)
+        return next((size for game, size in pairs if not game.episodes), self.text_rollouts.group_size)
 
     @property
     def shared_episodes(self) -> int:
         """What games that say how many ``episodes`` they have leave of an iteration to the others."""
-        return self.play.episodes_per_iteration - sum(game.episodes or 0 for game in self.games)
+        return self.text_rollouts.episodes_per_iteration - sum(game.episodes or 0 for game in self.games)
 
     @property
     def groups(self) -> int:

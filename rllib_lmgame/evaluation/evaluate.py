@@ -225,7 +225,7 @@ def model_as_run(model: str, games: Sequence[GameConfig], settings: Mapping[str,
     section = {**own.pop("language_model", {}), "model": model}
     config = PPO.config_class()().update_from_dict({**own, "language_model": section, "games": tuple(games)})
     config.validate()
-    load_tokenizer(model, config.language_model_options)
+    load_tokenizer(model, config.run.language_model)
     config.model_files = prepare_models(config)
     return config
 
@@ -241,7 +241,7 @@ def measure(
     temperature = policies.config.run.evaluation_config.sampling if temperature is None else temperature
     result = policies.play(games, num_episodes, temperature=temperature, players=players)
     numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
-    used = policies.config.inference_options.temperature if temperature is None else temperature
+    used = policies.config.run.inference.temperature if temperature is None else temperature
     rows = []
     for number, game in enumerate(games):
         own = [summary for summary in result.summaries if summary.game == number]

@@ -253,7 +253,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
                 if value is not None:
                     self.metrics.log_value((module_id, LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY), value, window=1)
         self._log_parameters()
-        if self.config.inference_options.sleep_during_update:
+        if self.config.run.inference.sleep_during_update:
             give_back_gpu_memory(self._device)
         give_back_memory()
         return self.metrics.reduce()
@@ -360,7 +360,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         seconds, version = time.perf_counter() - started, self._weights_seq_no
         if len(batch.shown):
             directory = getattr(self.config, "episode_log_dir", None) or "."
-            sampled = self.config.text_rollout_options.episode_log == "sample"
+            sampled = self.config.run.text_rollouts.episode_log == "sample"
             most = SAMPLE_BYTES // self.ranks.world if sampled else None
             write_tokens(directory, self.ranks.rank, batch, trajectories, version, most)
         values = update_metrics(meter, batch, self.ranks, version=version, tokens=action_tokens, seconds=seconds)
@@ -589,7 +589,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """What the policies are trained on, for model cards; ``None`` in a configuration that knows no games, or
         without any.
         """
-        config, sampling = self.config, self.config.inference_options
+        config, sampling = self.config, self.config.run.inference
         if not hasattr(config, "training_games") or not config.training_games():
             return None
         return Played(
@@ -597,7 +597,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,
-            constrained_decoding=config.text_rollout_options.constrained_decoding,
+            constrained_decoding=config.run.text_rollouts.constrained_decoding,
         )
 
 

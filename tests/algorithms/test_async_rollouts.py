@@ -208,7 +208,7 @@ def test_a_policys_own_limit_of_staleness_counts_too() -> None:
     config = LMGamePPOConfig().environment("lmgame/KuhnPoker-v0").players(["first", "second"], "random_seat")
     config.env_runners(num_env_runners=1).async_rollouts(max_staleness=1)
     assert not list(rules.async_rollouts(config.run, RunFacts(config)))
-    own = {"token_ppo": config.token_ppo_options.model_copy(update={"staleness_limit": 0})}
+    own = {"token_ppo": config.run.token_ppo.model_copy(update={"staleness_limit": 0})}
     config.multi_agent(algorithm_config_overrides_per_module={"second": own})
     (broken,) = rules.async_rollouts(config.run, RunFacts(config))
     assert broken.key == "async_rollouts.max_staleness" and broken.message.startswith(

@@ -178,8 +178,8 @@ def test_what_ray_sets_in_an_actor_limits_nothing(make_config, monkeypatch) -> N
     ],
 )
 def test_an_explicit_number_of_a_learner_wins(asked, found, reserved, threads) -> None:
-    options = SimpleNamespace(num_threads=asked)
-    config = SimpleNamespace(token_ppo_options=options, learner_threads=found, num_cpus_per_learner=reserved)
+    run = SimpleNamespace(token_ppo=SimpleNamespace(num_threads=asked))
+    config = SimpleNamespace(run=run, learner_threads=found, num_cpus_per_learner=reserved)
     assert learner_threads(config) == threads
 
 
@@ -221,7 +221,7 @@ def test_what_tune_reserved_is_read_in_the_trial(ray_cluster, make_config) -> No
 def test_an_offloaded_optimizer_has_the_threads_of_a_learner_on_cpus(make_config, gpus, device, threads) -> None:
     zero = {"stage": 2, "offload_optimizer": {"device": device}}
     config = make_config(num_gpus_per_learner=gpus)
-    config.deepspeed_config = {"zero_optimization": zero}
+    config.deepspeed(zero_optimization=zero)
     assert threads_of(config, Places({HERE: 8}, [HERE], [HERE], []))[1] == threads
 
 

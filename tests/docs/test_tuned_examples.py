@@ -223,11 +223,11 @@ def test_learners_have_a_group_for_every_minibatch() -> None:
     ]
     assert {"sokoban-grpo-tiny", "sciworld-qwen2.5-7b-8gpu"} < {name for name, _ in compared}
     for name, config in compared:
-        rollouts, selection = config.text_rollout_options, config.run.data
+        rollouts, selection = config.run.text_rollouts, config.run.data_selection
         groups = share_of_groups(
             selection.reward_variance_filter, rollouts.episodes_per_iteration // rollouts.group_size
         )
-        assert groups // max(1, config.num_learners) >= config.token_ppo_options.num_minibatches, name
+        assert groups // max(1, config.num_learners) >= config.run.token_ppo.num_minibatches, name
 
 
 @each(TINY_FILES)
@@ -319,9 +319,9 @@ def test_multiplayer_example_has_a_tiny_one_of_each_mapping(path: Path) -> None:
     assert {f"{name}-tiny" for name in names} <= {tiny.stem for tiny in TINY_FILES}
     for experiment in checked_all(path):
         config = experiment.configs[0]
-        tokens = config.token_ppo_options.microbatch or MOST_TOKENS
-        assert config.language_model_options.context_length <= tokens
-        assert config.token_ppo_options.advantage_estimator.type == "rae"
+        tokens = config.run.token_ppo.microbatch or MOST_TOKENS
+        assert config.run.language_model.context_length <= tokens
+        assert config.run.token_ppo.advantage_estimator.type == "rae"
 
 
 @each(GPU_FILES)

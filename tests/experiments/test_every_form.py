@@ -207,15 +207,8 @@ def check_carried(experiment: CheckedExperiment) -> None:
         assert algorithm.cls.default_resource_request(dictionary).bundles  # type: ignore[attr-defined]
         again.get_evaluation_config_object()
         written = fresh().update_from_dict(json.loads(json.dumps(config.run.as_yaml())))
-        for key in (
-            "language_model_options",
-            "inference_options",
-            "text_rollout_options",
-            "token_ppo_options",
-            "player_options",
-            "games",
-        ):
-            assert getattr(written, key) == getattr(config, key)
+        for key in ("language_model", "inference", "text_rollouts", "token_ppo", "policies", "games"):
+            assert getattr(written.run, key) == getattr(config.run, key)
         assert written.run.schedules == config.run.schedules
         assert seats_of(written) == seats_of(again) == seats_of(config)
 

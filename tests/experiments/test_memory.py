@@ -212,9 +212,7 @@ def planned():
 @pytest.mark.parametrize(("bucket", "mib"), [("auto", 4 * 494_838_401 / MIB), (250_000_000, 4 * 250e6 / MIB)])
 def test_the_buckets_that_learners_set_are_counted(planned, bucket, mib):
     config = planned.configs[0].copy(copy_frozen=False)
-    config.deepspeed_config = {
-        "zero_optimization": {"stage": 3, "reduce_bucket_size": bucket, "stage3_max_live_parameters": 0}
-    }
+    config.deepspeed(zero_optimization={"stage": 3, "reduce_bucket_size": bucket, "stage3_max_live_parameters": 0})
     assert footprint(config).processes[0].parts["ZeRO's buffers"] == pytest.approx(mib, rel=1e-4)
 
 
@@ -241,7 +239,7 @@ def test_the_reference_model_is_counted_once(planned, estimator, kl):
 def test_what_one_policy_alone_keeps_is_counted(planned, override):
     config = planned.configs[0].copy(copy_frozen=False).players(["player", "other"])
     without = footprint(config)
-    update = config.token_ppo_options
+    update = config.run.token_ppo
     overrides = {
         "use_kl_loss": {"token_ppo": {"kl": {}}},
         "estimator": {"token_ppo": {"advantage_estimator": f"{__name__}:WithReference"}},
@@ -255,21 +253,21 @@ def test_what_one_policy_alone_keeps_is_counted(planned, override):
 def test_a_teacher_is_whole_in_each_learner(planned, half, bytes_):
     """In the learners' numerics, whatever ZeRO divides, and also between updates."""
     config = planned.configs[0].copy(copy_frozen=False)
-    config.num_learners, config.deepspeed_config = 2, {"zero_optimization": {"stage": 3}}
+    config.learners(num_learners=2).deepspeed(zero_optimization={"stage": 3})
     config.language_model(dtype="bfloat16" if half else "float32")
     without = footprint(config).processes[0]
     taught = footprint(config.teacher(model="Qwen/Qwen2.5-1.5B")).processes[0]
     assert taught.parts["teacher"] == pytest.approx(bytes_ * 1_543_714_304 / MIB, rel=1e-3)
     assert footprint(config.copy().teacher(model="openai:big@http://127.0.0.1:9/v1")).processes[0] == without
     assert taught.each - without.each == pytest.approx(taught.held - without.held) == taught.parts["teacher"]
-    config.deepspeed_config = {**config.deepspeed_config, "bf16": {"enabled": True}}
+    config.deepspeed(config.run.deepspeed, bf16={"enabled": True})
     assert footprint(config).processes[0].parts["teacher"] == pytest.approx(2 * 1_543_714_304 / MIB, rel=1e-3)
 
 
 def test_averaged_weights_are_counted_once_where_they_are(planned):
     """Float32 in the main memory of the first learner, whatever the learners' numerics and wherever they are."""
     config = planned.configs[0].copy(copy_frozen=False)
-    config.deepspeed_config, config.num_gpus_per_learner, config.num_learners = {"bf16": {"enabled": True}}, 1, 4
+    config.learners(num_gpus_per_learner=1, num_learners=4).deepspeed(bf16={"enabled": True})
     without = footprint(config)
     averaging = footprint(config.token_ppo(ema_decay=0.99))
     assert averaging.processes[0] == without.processes[0]
@@ -284,7 +282,7 @@ def test_a_reference_that_is_an_average_is_counted_where_it_is_kept(planned, ref
     """In half precision once more, in float32 and in main memory; a float32 model is its own average."""
     config = planned.configs[0].copy(copy_frozen=False)
     config.use_kl_loss, config.num_gpus_per_learner, config.num_learners = True, 1, 4
-    config.deepspeed_config = {"bf16": {"enabled": True}} if half else None
+    config.deepspeed({"bf16": {"enabled": True}} if half else None)
     without = footprint(config)
     moving = footprint(config.token_ppo(kl={"reference": reference}))
     assert moving.processes[0] == without.processes[0]
@@ -604,7 +602,7 @@ def test_shared_memory_of_engines_with_tensor_parallelism_is_counted(planned):
     config = planned.configs[0].copy(copy_frozen=False)
     config.language_model(model="Qwen/Qwen2.5-7B", dtype="bfloat16")
     config.num_gpus_per_learner, config.num_learners = 1, 4
-    config.deepspeed_config = {"bf16": {"enabled": True}, "zero_optimization": {"stage": 2}}
+    config.deepspeed(bf16={"enabled": True}, zero_optimization={"stage": 2})
     config.inference(engine="vllm", num_engines=2, num_gpus_per_engine=2, tensor_parallel_size=1)
     without = footprint(config)
     config.inference(tensor_parallel_size=2)

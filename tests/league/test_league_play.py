@@ -64,7 +64,7 @@ class Algorithm:
             trained_policies=lambda: list(policies),
             agent_to_module_mapping=lambda: None,
             language_model_of=lambda policy, entry=None: LanguageModelOptions(),
-            inference_options=SimpleNamespace(sleep_during_update=asleep),
+            run=SimpleNamespace(inference=SimpleNamespace(sleep_during_update=asleep)),
         )
         self.trial_directory = lambda: directory
         self.exported: list[WeightUse] = []

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.learners.process_group import ProcessGroup
-from rllib_lmgame.rollouts.game_options import GameConfig
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 GAMMA, LAM = 0.9, 0.8
@@ -536,10 +534,11 @@ def test_baselines_follow_a_reward_scale_that_changes_on_resume() -> None:
 
 def test_a_learner_tells_its_estimator_the_reward_scales(make_config: Any) -> None:
     scheduled = {"text_rollouts.reward_scale": 0.5}
-    for own, of_game in ((frozenset(), 3.0), (frozenset(scheduled), 1.0)):
+    for own, of_game in (({}, 3.0), ({"text_rollouts": {"reward_scale": 1.0}}, 1.0)):
         config = make_config(token_ppo={"advantage_estimator": "rae"})
-        game = GameConfig(env="lmgame/KuhnPoker-v0", name="g", reward_scale=3.0)
-        config.run = SimpleNamespace(own_keys=lambda _, own=own: own, games=(game,))
+        game = {"env": "lmgame/KuhnPoker-v0", "name": "g", "reward_scale": 3.0}
+        overrides = {"algorithm_config_overrides_per_module": {"player": own}}
+        config.run = config.run.with_values({"games": [game], **overrides})
         learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
         learner.build()
         update(learner, [match(np.random.default_rng(0))], scheduled=scheduled)

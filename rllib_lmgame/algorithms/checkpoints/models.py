@@ -81,7 +81,7 @@ def check_league(checkpoint: Path, config: LMGameConfig) -> None:
     Nothing is checked if the checkpoint or the run has no league. Raises: CheckpointError: names the policies.
     """
     file = checkpoint / DIRECTORY / LIST_FILE
-    if config.run.league_options is None or not file.is_file():
+    if config.run.league is None or not file.is_file():
         return
     try:
         gone = policies_gone(read_json(file, MAX_MANIFEST_BYTES), config.trained_policies())

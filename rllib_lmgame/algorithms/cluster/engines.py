@@ -60,11 +60,11 @@ def engine_sets(config: LMGameConfig, *, training: bool = True) -> list[EngineSe
     """
     if training and not config.run.plays:
         return []
-    count = config.inference_options.num_engines
+    count = config.run.inference.num_engines
     policies, trained = config.language_model_policies(), config.trained_policies()
-    league = config.run.league_options if training else None
+    league = config.run.league if training else None
     opponents = [opponent_key(number) for number in range(0 if league is None else league.opponent_engines)]
-    if not (training and config.inference_options.adapters):
+    if not (training and config.run.inference.adapters):
         sets = [EngineSet(policy, policy, count) for policy in policies]
         return [*sets, *(EngineSet(key, trained[0], 1) for key in opponents)]
     return [
@@ -75,7 +75,7 @@ def engine_sets(config: LMGameConfig, *, training: bool = True) -> list[EngineSe
 
 def engine_bundles(config: LMGameConfig) -> list[dict[str, float]]:
     """One resource bundle per engine; a tensor-parallel engine's GPUs are one bundle, hence on one node."""
-    inference = config.inference_options
+    inference = config.run.inference
     bundle = {"CPU": inference.num_cpus_per_engine}
     if inference.num_gpus_per_engine:
         bundle["GPU"] = inference.num_gpus_per_engine
@@ -108,7 +108,7 @@ def start_engines(
             placement_group = None
         else:
             bundles = iter(range(first, placement_group.bundle_count))
-    shared = config.inference_options
+    shared = config.run.inference
     if shared.num_threads == AUTO and not shared.on_gpu:
         found = found or places(config, sum(engines.count for engines in sets))
         shared = shared.model_copy(update={"num_threads": found.engine_threads()})

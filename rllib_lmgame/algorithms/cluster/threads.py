@@ -144,15 +144,15 @@ def in_group(
 
 def learners_use_cores(config: LMGameConfig) -> bool:
     """Whether learners compute on CPUs; on GPUs only an offloaded optimizer does."""
-    return not config.num_gpus_per_learner or offloaded((config.deepspeed_config or {}).get("zero_optimization"))
+    return not config.num_gpus_per_learner or offloaded((config.run.deepspeed or {}).get("zero_optimization"))
 
 
 def threads_of(config: LMGameConfig, places: Places) -> tuple[int | None, int | None]:
     """Threads of each engine and of each learner; ``None`` on GPUs, and where no number was set."""
-    inference, update = config.inference_options.num_threads, config.token_ppo_options.num_threads
+    inference, update = config.run.inference.num_threads, config.run.token_ppo.num_threads
     engine = places.engine_threads() if inference == AUTO else inference
     learner = places.learner_threads() if update == AUTO else learner_threads(config)
-    return (None if config.inference_options.on_gpu else engine, learner if learners_use_cores(config) else None)
+    return (None if config.run.inference.on_gpu else engine, learner if learners_use_cores(config) else None)
 
 
 def thread_words(engine: int | None, learner: int | None) -> list[str]:

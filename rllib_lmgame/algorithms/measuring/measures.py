@@ -216,7 +216,7 @@ def _with_engines(
 def _clients(config: RunnerConfig, policies: set[str]) -> Iterator[Mapping[str, Generate]]:
     from rllib_lmgame.inference.serving.client import EngineClient
 
-    timeout = config.inference_options.request_timeout_s
+    timeout = config.run.inference.request_timeout_s
     clients = {name: EngineClient(config.engine_names[name], request_timeout_s=timeout) for name in sorted(policies)}
     try:
         yield {name: client.generate for name, client in clients.items()}
@@ -250,7 +250,7 @@ class AskedPolicies:
         self._seats = seats
         self._generate = generate
         self._chats = {policy: self._chat(policy) for policy in sorted(set(seats.values()))}
-        self.rollout_options = config.text_rollout_options
+        self.rollout_options = config.run.text_rollouts
         self.reasoning = any(chat.options.think != "off" for chat in self._chats.values())
 
     def ask(self, decisions: Sequence[InformationSet], samples: int) -> list[Answer]:
@@ -283,7 +283,7 @@ class AskedPolicies:
     def _drawn(self, greedy: bool) -> dict[str, Any]:
         """How replies are drawn."""
         own = None if self._entry is None else self._entry.temperature
-        temperature = 0.0 if greedy else self._config.inference_options.temperature if own is None else own
+        temperature = 0.0 if greedy else self._config.run.inference.temperature if own is None else own
         return {"temperature": temperature, "seed": self._config.seed or 0}
 
     def _collect(self, decisions: Sequence[InformationSet], asked: Callable[..., Any]) -> list[Answer]:

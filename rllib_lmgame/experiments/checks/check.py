@@ -187,7 +187,7 @@ def _check_report(spec: ExperimentSpec, config: Any) -> None:
 
 def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
     """Refuse to wait for metrics of evaluations that do not take place."""
-    stage = config.supervised_options
+    stage = config.run.supervised_stage
     validates = stage is not None and stage.stop_at is not None
     measured = ("evaluation/env_runners/",) if validates else ()
     for key, name in named_metrics(spec).items() if not config.evaluation_interval else ():
@@ -265,7 +265,7 @@ def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
 def _check_sections(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
     """Keys, types and ranges, also those of single policies, and that model directories exist."""
     s = read(config, entry)
-    _check_model(s.lm, config.get("language_model") or {}, "config.language_model")
+    _check_model(s.language_model, config.get("language_model") or {}, "config.language_model")
     for name, player in s.policies.items():
         key = f"config.policies.{name}.language_model"
         _check_model(s.model_of(name), player.language_model, key)

@@ -9,7 +9,7 @@ from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.storage import expanded
-from rllib_lmgame.config.algorithms import ACTION_VALUES
+from rllib_lmgame.config.algorithms import ACTION_VALUES, PREFERENCES, SUPERVISED
 from rllib_lmgame.datasets.options import OF_DATA, SupervisedOptions
 from rllib_lmgame.envs.registry import is_program
 
@@ -38,16 +38,16 @@ def check_dataset(config: Any) -> None:
 
 def begins_with_expert(config: Any) -> bool:
     """Whether the expert plays at all: exploring can begin without it."""
-    evolution = getattr(config, "evolution_options", None)
+    evolution = config.run.agentevol
     return evolution is None or evolution.original_episodes > 0
 
 
 def _learnt(config: Any) -> Iterator[tuple[str, Any]]:
     """Sections of what is learnt by imitation or comparison, with their options."""
-    for attribute in ("supervised_options", "dpo_options"):
-        options = getattr(config, attribute, None)
+    for section in ("warm_start", SUPERVISED, PREFERENCES):
+        options = getattr(config.run, section)
         if options is not None:
-            yield config.section_of(attribute), options
+            yield section, options
 
 
 def check_data(config: Any, chat_of: Callable[[str], Any]) -> None:

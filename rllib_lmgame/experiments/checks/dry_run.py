@@ -131,12 +131,12 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
 def _evaluation(config: Any) -> dict[str, Any]:
     """What is evaluated on, and how replies are sampled there."""
     temperature = config.run.evaluation_config.sampling
-    sampling = config.inference_options.temperature if temperature is None else temperature
+    sampling = config.run.inference.temperature if temperature is None else temperature
     return {
         **(config.evaluation_config or {}),
         "temperature": sampling,
         "games": [game.as_mapping() for game in config.games_for_evaluation()],
-        **({"measures": config.evaluation_options.measures} if config.evaluation_options.measures else {}),
+        **({"measures": config.run.evaluation_config.measures} if config.run.evaluation_config.measures else {}),
     }
 
 
@@ -206,7 +206,7 @@ def layout_lines(config: Any, policy: str) -> list[str]:
 def _microbatch(config: Any, policy: str, taken: Footprint) -> str:
     """Tokens of one, and what decides."""
     tokens = f"{taken.microbatches[policy]:,} tokens"
-    if config.get_config_for_module(policy).token_ppo_options.microbatch is not None:
+    if config.get_config_for_module(policy).run.token_ppo.microbatch is not None:
         return tokens
     return f"up to {tokens}, as the card has room" if config.num_gpus_per_learner else f"{tokens} (auto)"
 
@@ -223,7 +223,7 @@ def _parameters(config: Any, policy: str, shape: memory.ModelShape) -> int:
 
 def _cache_lines(config: Any, policy: str, shape: memory.ModelShape) -> list[str]:
     dtype, cache = engine_numerics(config)
-    options, context = config.inference_options, config.language_model_of(policy).context_length
+    options, context = config.run.inference, config.language_model_of(policy).context_length
     per_token = memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=options.tensor_parallel_size)
     if cache is None:
         if options.engine.reserves_cache:

@@ -133,7 +133,7 @@ def sandboxed_games(experiment: CheckedExperiment) -> list[str]:
     games = (
         game.env
         for config in experiment.configs
-        for game in (*config.training_games(), *(config.evaluation_options.games or ()))
+        for game in (*config.training_games(), *(config.run.evaluation_config.games or ()))
     )
     return [game for game in dict.fromkeys(games) if getattr(load_factory(game_spec(game)), "uses_sandbox", False)]
 

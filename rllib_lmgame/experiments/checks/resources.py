@@ -80,7 +80,7 @@ def asked_by(experiment: CheckedExperiment) -> str:
     found: dict[str, float] = {}
     for config in experiment.configs:
         found |= {key: value for attribute, key in GPU_KEYS.items() if (value := getattr(config, attribute, 0))}
-        if (engines := getattr(getattr(config, "inference_options", None), "num_gpus_per_engine", 0)) > 0:
+        if (engines := config.run.inference.num_gpus_per_engine if hasattr(config, "run") else 0) > 0:
             found["config.inference.num_gpus_per_engine"] = engines
     return ", ".join(f"{key}: {value:g}" for key, value in found.items())
 
@@ -244,7 +244,7 @@ def check_fits(checked: Sequence[CheckedExperiment]) -> None:
 
 def _check_engines(config: Any, taken: Footprint) -> None:
     """Refuse vLLM on CPUs beside learners on GPUs, and a cache that holds no whole context."""
-    options = config.inference_options
+    options = config.run.inference
     engines = [p for p in taken.processes if p.name.startswith("engine")]
     if engines and isinstance(options.engine, VLLM) and config.num_gpus_per_learner and not options.on_gpu:
         raise ConfigError(
@@ -292,7 +292,7 @@ def one_learner_mib(learners: Sequence[Processes]) -> tuple[float, float]:
 
 
 def _card(config: Any, trains: Sequence[Processes], serves: Sequence[Processes], engines: int) -> Card:
-    inference = config.inference_options
+    inference = config.run.inference
     learner, states = (mib / 1024 for mib in one_learner_mib(trains))
     engine = (max(p.each for p in serves) + _one_context(config)) / 1024 if serves else 0.0
     share = inference.gpu_memory_utilization if serves else 0.0
@@ -313,7 +313,7 @@ def _card(config: Any, trains: Sequence[Processes], serves: Sequence[Processes],
 def _one_context(config: Any) -> float:
     """MiB of keys and values of the longest context of any policy: below that an engine does not start."""
     dtype, _ = engine_numerics(config)
-    split = config.inference_options.tensor_parallel_size
+    split = config.run.inference.tensor_parallel_size
     shapes = {policy: memory.shape_of(config, policy) for policy in config.language_model_policies()}
     return max(
         memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=split)
