@@ -27,6 +27,7 @@ from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.datasets.pairs import alone, has_choice
 from rllib_lmgame.datasets.selection import Facts, choose
 from rllib_lmgame.envs.registry import game_spec
+from rllib_lmgame.league.files import copy_directory, move_directory
 from rllib_lmgame.rollouts.episode_log import end_before, log_of_training
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.options import shares_of

@@ -17,7 +17,7 @@ from rllib_lmgame.datasets.options import StopOptions, SupervisedOptions
 from rllib_lmgame.datasets.sft import SFTDataset
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.rollouts.episodes import episode_metrics, success_by_seed
-from rllib_lmgame.rollouts.game_options import shares_of
+from rllib_lmgame.rollouts.options import shares_of
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, READING, UPDATE_TIMER, WEIGHT_SYNC_TIMER

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.plugin import find_in_current_directory
@@ -58,21 +57,13 @@ def list_games(args: argparse.Namespace) -> int:
     Option("--timeout S", "seconds all checks may take", seconds(), CHECK_LIMIT_S),
 )
 def check_game(args: argparse.Namespace) -> int:
-    from tqdm import tqdm
-
     from rllib_lmgame.envs.checking.apart import check_apart
     from rllib_lmgame.envs.registry import game_spec
 
     own_options = env_config_of(args)
     find_in_current_directory([args.game, own_options])
     spec = game_spec(args.game)
-    with tqdm(total=0, unit="check", disable=not sys.stderr.isatty(), leave=False) as bar:
-
-        def progress(over: int, of: int) -> None:
-            bar.total = of
-            bar.update(over - bar.n)
-
-        report = check_apart(spec.game_id, own_options, args.call_timeout, args.timeout, progress)
+    report = check_apart(spec.game_id, own_options, args.call_timeout, args.timeout)
     for problem in report.problems:
         print(f"- {problem}")
     for warning in report.warnings:

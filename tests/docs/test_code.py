@@ -65,6 +65,7 @@ def blocks(page: Path, language: str) -> list[str]:
     return [re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) for indent, text in found]
 
 
+@pytest.mark.slow
 def test_the_example_of_the_readme_trains_prints_and_saves(
     ray_cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,6 @@
 """vLLM as an engine: its core runs in this process, stepped by the thread of :class:`ThreadedEngine`.
 
-A core process of its own is slower for small models (``benchmarks/engine.py``). With ``tensor_parallel_size`` above 1
+A core process of its own is slower for small models. With ``tensor_parallel_size`` above 1
 vLLM starts its own workers, which end with this process.
 
 A seed gives the same tokens whatever else is in the batch and in the prefix cache. On CPU in float32 with one thread
