@@ -501,7 +501,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         without any.
         """
         config, sampling = self.config, self.config.run.inference
-        games = getattr(config, "training_games", tuple)()
+        games: tuple[Any, ...] = getattr(config, "training_games", tuple)()
         if not games:
             return None
         return Played(

@@ -87,8 +87,8 @@ async def ask_for_samples(
 ) -> list[Answer]:
     """As :func:`ask`, from ``samples`` replies to each decision, for models that reason first.
 
-    If no reply is legal, all legal actions are equally likely. The prompt shows earlier replies without reasoning. ``numbers`` (by default the places of the decisions) seed
-    the draws together with ``seed``.
+    If no reply is legal, all legal actions are equally likely. The prompt shows earlier replies without reasoning.
+    ``numbers`` (by default the places of the decisions) seed the draws together with ``seed``.
 
     Raises: NotAnswered: the engine failed; NoRoom: decisions do not fit the context.
     """

@@ -86,9 +86,10 @@ def places_here(
     config: LMGameConfig, engines: int, cores: float, environment: Mapping[str, str], nodes: int = 1
 ) -> Places:
     """A trial's processes on this machine, with so many cores of it, or spread over several such ``nodes``."""
-    counts = (engines, max(1, config.num_learners), config.num_env_runners)
+    learners, runners = max(1, config.num_learners), config.num_env_runners
+    engines, learners, runners = (math.ceil(count / nodes) for count in (engines, learners, runners))
     most = 1 if is_small(config) else openmp_threads(environment)
-    return Places(cores, *(math.ceil(count / nodes) for count in counts), most, config.run.max_staleness > 0)
+    return Places(cores, engines, learners, runners, most, config.run.max_staleness > 0)
 
 
 def with_kept_threads(files: FileSystem, directory: str, found: Places) -> Places:

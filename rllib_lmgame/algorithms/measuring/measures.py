@@ -261,8 +261,8 @@ class AskedPolicies:
             for part in (places[start : start + AT_ONCE] for start in range(0, len(places), AT_ONCE)):
                 asked = [decisions[n] for n in part], chat, self._generate[policy]
                 if self.reasoning:
-                    drawn = {"temperature": temperature, "seed": self._config.seed or 0, "numbers": part}
-                    found = ask_for_samples(*asked, samples=samples, **drawn)
+                    seed = self._config.seed or 0
+                    found = ask_for_samples(*asked, samples=samples, temperature=temperature, seed=seed, numbers=part)
                 else:
                     found = ask(*asked, constrained_decoding=self._config.run.text_rollouts.constrained_decoding)
                 answers |= dict(zip(part, run_to_end(found), strict=True))
