@@ -22,16 +22,15 @@ from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.sft import SupervisedStage
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.config import algorithms as registry
-from rllib_lmgame.config.algorithms import LEFT_OUT
-from rllib_lmgame.config.evolution import BASE, EvolutionOptions
+from rllib_lmgame.config.algorithms import BASE, LEFT_OUT, EvolutionOptions
 from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.datasets.pairs import alone, has_choice
 from rllib_lmgame.datasets.selection import Facts, choose
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.league.files import copy_directory, move_directory
-from rllib_lmgame.rollouts.episode_sample import end_before, log_of_training
-from rllib_lmgame.rollouts.game_options import shares_of
+from rllib_lmgame.rollouts.episode_log import end_before, log_of_training
 from rllib_lmgame.rollouts.item_order import ItemOrder
+from rllib_lmgame.rollouts.options import shares_of
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, PlaySettings, played_parts
 from rllib_lmgame.telemetry.metrics import ROLLOUT_TIMER, WEIGHT_SYNC_TIMER
@@ -47,7 +46,6 @@ class LMGameAgentEvolConfig(LMGameConfig):
     """Configuration of :class:`LMGameAgentEvol`."""
 
     entry = registry.AGENTEVOL
-    evolution_options: EvolutionOptions
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or LMGameAgentEvol)
@@ -57,7 +55,7 @@ class LMGameAgentEvolConfig(LMGameConfig):
         return self.set_section("supervised", options)
 
     def agentevol(self, **options: Any) -> Self:
-        """What is explored and kept: :class:`~rllib_lmgame.config.evolution.EvolutionOptions`."""
+        """What is explored and kept: :class:`~rllib_lmgame.config.algorithms.EvolutionOptions`."""
         return self.set_section("agentevol", options)
 
     def validate(self) -> None:
@@ -65,7 +63,7 @@ class LMGameAgentEvolConfig(LMGameConfig):
         super().validate()
         if not self.run.games:
             raise ConfigError("config.env", "set env to a game to explore, e.g. lmgame/TextCraft-v0")
-        least = self.evolution_options.min_return
+        least = self.run.agentevol.min_return
         names = {game.name or game_spec(game.env).game_id for game in self.training_games()}
         for name in least if isinstance(least, dict) else ():
             if name not in names:
@@ -92,11 +90,11 @@ class LMGameAgentEvol(LMGameAlgorithm):
         self._base = self.trial_directory() / DIRECTORY
         self._base_files: FileRecords = {}
         super().setup(config)
-        self._stage = SupervisedStage(self, self.config.supervised_options or SupervisedOptions())
+        self._stage = SupervisedStage(self, self.config.run.supervised_stage or SupervisedOptions())
 
     def training_step(self) -> None:
         """Explore, unless there is other data to begin with; imitate; push."""
-        own = self.config.evolution_options
+        own = self.config.run.agentevol
         if own.start == BASE and not self._base_files:
             self._write_base()
         first = not self._imitated and not self._explored
@@ -121,7 +119,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
     def _original(self) -> list[MultiAgentEpisode]:
         """The data that is there from the start, made once in a process: always the same."""
         if self._first is None:
-            stage, count = self._stage, self.config.evolution_options.original_episodes
+            stage, count = self._stage, self.config.run.agentevol.original_episodes
             if stage.data is not None:
                 self._first = stage.episodes(0, len(stage.data.training)).episodes
                 self.log_numbers((), {LEFT_OUT: stage.data.passed_over})
@@ -131,7 +129,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
 
     def _explore(self, own: EvolutionOptions) -> list[MultiAgentEpisode]:
         """Play with the present weights, and keep what succeeded."""
-        rollouts, before = self.config.text_rollout_options, workers.engine_stats(self.engine_groups)
+        rollouts, before = self.config.run.text_rollouts, workers.engine_stats(self.engine_groups)
         settings = PlaySettings(
             self.config.training_games(),
             seeded=self.config.run.deterministic,
@@ -227,7 +225,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
 
     def is_done(self) -> bool:
         """After ``iterations`` explorations."""
-        return self._explored >= self.config.evolution_options.iterations
+        return self._explored >= self.config.run.agentevol.iterations
 
     def lmgame_state(self) -> dict[str, Any]:
         return {

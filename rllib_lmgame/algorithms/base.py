@@ -53,21 +53,20 @@ from rllib_lmgame.algorithms.measuring.measures import LAST, measure_policies, m
 from rllib_lmgame.algorithms.models import prepare_models
 from rllib_lmgame.algorithms.validation import check_on_hub, check_teacher
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
-from rllib_lmgame.base.results import number_at
+from rllib_lmgame.base.schedule import number_at
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.config.algorithms import reference
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
-from rllib_lmgame.learners.weights import WeightUse
-from rllib_lmgame.rollouts.episodes import OVER_SAMPLES, over_levels, over_samples
+from rllib_lmgame.learners.options import WeightUse
+from rllib_lmgame.rollouts.episodes import OVER_SAMPLES, episode_metrics, over_levels, over_samples, returns_by_seat
 from rllib_lmgame.rollouts.item_order import evaluated_levels
-from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, STALE, AgentMapper, play_all
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.metrics import PHASES, WEIGHT_SYNC_TIMER, flatten, with_columns
-from rllib_lmgame.telemetry.phases import CHOSEN, ENGINES, MODELS, WHY_DROPPED, WORKERS, tell_phase
+from rllib_lmgame.telemetry.progress import CHOSEN, ENGINES, MODELS, WHY_DROPPED, WORKERS, tell_phase
 
 logger = logging.getLogger(__name__)
 
@@ -153,9 +152,9 @@ class LMGameAlgorithm(PPO):
             own.engine_names = {module_id: list(group.names) for module_id, group in self.engine_groups.items()}
             self._measured: tuple[tuple[str, ...], ...] = ()
             if own.evaluation_interval:
-                measures, games = own.evaluation_options.measures or (), own.games_for_evaluation()
+                measures, games = own.run.evaluation_config.measures or (), own.games_for_evaluation()
                 self._measured = measured_columns(own, measures, games, averaged=own.run.averages)
-                if own.evaluation_options.samples > 1:
+                if own.run.evaluation_config.samples > 1:
                     self._measured += tuple((ENV_RUNNER_RESULTS, name) for name in OVER_SAMPLES)
             own.freeze()
             self.config = own
@@ -229,7 +228,7 @@ class LMGameAlgorithm(PPO):
         group = RunnerGroup(
             runners or self.env_runner_group, config.sample_timeout_s, self._heal, config.restart_failed_env_runners
         )
-        most = config.text_rollout_options.max_failed_rounds
+        most = config.run.text_rollouts.max_failed_rounds
         return play_all(group, plans, settings, agent_mapper or self.agent_mapper, most)
 
     def _heal(self, runners: EnvRunnerGroup) -> None:
@@ -258,7 +257,7 @@ class LMGameAlgorithm(PPO):
 
         ``module_id`` is optional if there is only one policy. Raises: ConfigError: if there is no such policy.
         """
-        policies = list(self.config.player_options)
+        policies = list(self.config.run.policies)
         if module_id == DEFAULT_MODULE_ID and len(policies) == 1:
             module_id = policies[0]
         if module_id not in policies:
@@ -283,7 +282,7 @@ class LMGameAlgorithm(PPO):
     @contextmanager
     def engines_asleep(self) -> Iterator[None]:
         """With ``inference.sleep_during_update`` the engines give their GPU memory to colocated learners meanwhile."""
-        asleep = workers.each_group(self.engine_groups) if self.config.inference_options.sleep_during_update else []
+        asleep = workers.each_group(self.engine_groups) if self.config.run.inference.sleep_during_update else []
         for group in asleep:
             group.call("sleep")
         try:
@@ -315,7 +314,7 @@ class LMGameAlgorithm(PPO):
         self._at_start = False
         if self.is_done():
             result["done"] = True
-        entry, stage = self.config.entry, self.config.supervised_options
+        entry, stage = self.config.entry, self.config.run.supervised_stage
         evaluates = bool(self.config.evaluation_interval) or (stage is not None and stage.stop_at is not None)
         return with_columns(
             result,
@@ -333,7 +332,7 @@ class LMGameAlgorithm(PPO):
 
     def _begins_with_evaluation(self) -> bool:
         own = self.config
-        wanted = bool(own.evaluation_interval) and own.evaluation_options.at_start
+        wanted = bool(own.evaluation_interval) and own.run.evaluation_config.at_start
         return wanted and self._at_start and not (self.iteration or self.policy_version)
 
     def _result_at_start(self) -> dict[str, Any]:
@@ -345,7 +344,7 @@ class LMGameAlgorithm(PPO):
     def train(self) -> dict[str, Any]:
         """RLlib's iteration, counted; what evaluated best so far is then saved as :data:`BEST`."""
         result: dict[str, Any] = super().train()
-        own = self.config.evaluation_options
+        own = self.config.run.evaluation_config
         value = None if own.best is None else number_at(result, own.best)
         sign = 1 if own.best_order == "max" else -1
         if value is not None and (self._best is None or sign * value > sign * self._best):
@@ -393,7 +392,7 @@ class LMGameAlgorithm(PPO):
             episodes=list(episodes),
             modules=self.config.trained_policies(),
             needs_groups=needs_groups,
-            share_prompts=self.config.token_ppo_options.share_prompts,
+            share_prompts=self.config.run.token_ppo.share_prompts,
         )
 
     def after_update(self, results: list[dict[str, Any]]) -> None:
@@ -414,7 +413,7 @@ class LMGameAlgorithm(PPO):
         if self.config.run.averages:
             self._measure(measured, suffix=LAST)
         with self.evaluation_weights():
-            own = self.config.evaluation_options
+            own = self.config.run.evaluation_config
             duration, sampling = self.config.evaluation_duration, self.config.run.evaluation_config.sampling
             result = self.evaluate_games(games, duration, temperature=sampling, samples=own.samples)
             self._measure(measured)
@@ -435,7 +434,7 @@ class LMGameAlgorithm(PPO):
         """Add the measures of the weights that the engines hold to ``result``."""
         measure_policies(
             self.config,
-            self.config.evaluation_options.measures or (),
+            self.config.run.evaluation_config.measures or (),
             self.config.games_for_evaluation(),
             self._restart_engines,
             lambda plans, game: self._evaluate_plans(plans, [game], self.config.run.evaluation_config.sampling),

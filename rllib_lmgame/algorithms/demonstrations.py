@@ -105,8 +105,13 @@ def _played(session: GameSession, at: int, thinks: bool) -> dict[str, Demonstrat
                 raise ConfigError(KEY, f"{session.game_id} has no solver with these options; name a file")
             actions[agent] = action
             if counts[role] <= at:
-                shown = {"action": action, "think": thought, "turns_left": seen.turns_left, "game": session.game_id}
-                found[role] = Demonstration(observation=seen.text, **shown)
+                found[role] = Demonstration(
+                    observation=seen.text,
+                    action=action,
+                    think=thought,
+                    turns_left=seen.turns_left,
+                    game=session.game_id,
+                )
             counts[role] += 1
         session.step(actions)
     return found

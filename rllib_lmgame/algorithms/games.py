@@ -110,7 +110,7 @@ def games_blamed_first(config: Any) -> Iterator[None]:
 def games_of(config: Any) -> list[tuple[str, GameConfig]]:
     """Where each game stands below ``config`` (with a dot at the end), of training and of evaluation, and the game."""
     games = [(f"games[{n}]." if config.games else "", game) for n, game in enumerate(config.training_games())]
-    evaluated = enumerate(config.evaluation_options.games or ())
+    evaluated = enumerate(config.run.evaluation_config.games or ())
     return games + [(f"evaluation_config.games[{n}].", game) for n, game in evaluated]
 
 
@@ -148,7 +148,7 @@ def check_seats(config: Any) -> None:
         return roles_of(game) if by_name or not is_for_one(game) else {}
 
     training = [seats_of(game) for game in config.training_games()]
-    games = [*training, *(seats_of(game) for game in config.evaluation_options.games or ())]
+    games = [*training, *(seats_of(game) for game in config.run.evaluation_config.games or ())]
     if isinstance(mapping, SeatMapping):
         _check_names(mapping.seats, games)
     for roles in games:

@@ -29,7 +29,7 @@ from rllib_lmgame.league.files import (
 from rllib_lmgame.league.league import League
 from rllib_lmgame.league.matches import LeagueAgentMapper, Table, assign_engines
 from rllib_lmgame.league.matchmaking import Member
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.learners.options import WeightUse
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import EpisodeSummary, PlayResult, PlaySettings
 
@@ -95,7 +95,7 @@ class LeaguePlay:
     @contextmanager
     def reading_ahead(self, iteration: int) -> Iterator[None]:
         """Inside, engines load existing members of ``iteration``. Raises: CheckpointError: one is damaged."""
-        if self._algorithm.config.inference_options.sleep_during_update:
+        if self._algorithm.config.run.inference.sleep_during_update:
             yield
             return
         known = set(self.league.members)

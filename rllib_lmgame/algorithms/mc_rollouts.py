@@ -17,7 +17,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.rollouts.data_selection import OverlongOptions
+from rllib_lmgame.rollouts.options import OverlongOptions
 from rllib_lmgame.rollouts.plans import Beginning, EpisodePlan, Recording
 from rllib_lmgame.rollouts.records import (
     TURN,

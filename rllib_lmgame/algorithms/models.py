@@ -56,21 +56,21 @@ def tiny_corpus(config: LMGameConfig) -> list[str]:
     """Texts of the training games, or of the conversations that are learnt from without any, for a tiny model's
     tokenizer. Raises: ConfigError: if a game cannot be played, or a file not be read.
     """
-    from rllib_lmgame.base.placeholders import fill_placeholders
+    from rllib_lmgame.base.group import fill_placeholders
 
     corpus: list[str] = []
     with policies_of_run(Policies(tuple(config.language_model_policies()))):
         for game in corpus_games(config):
-            corpus += _texts_of(game, config.text_rollout_options.env_step_timeout_s)
+            corpus += _texts_of(game, config.run.text_rollouts.env_step_timeout_s)
     if not corpus:
         corpus = texts_of(_conversations(config), CORPUS_CONVERSATIONS)
-    note = config.language_model_options.turn_suffix
+    note = config.run.language_model.turn_suffix
     return corpus + ([fill_placeholders(note, {"turns_left": n}) for n in range(10)] * 2 if note else [])
 
 
 def _conversations(config: LMGameConfig) -> Iterable[Conversation]:
     """Those of the files that are learnt from, if any are."""
-    stage, pairs = config.supervised_options, getattr(config, "dpo_options", None)
+    stage, pairs = config.run.supervised_stage, config.run.dpo
     if stage is not None and stage.data is not None:
         return read_all(stage.data, stage.format)
     if pairs is not None and pairs.data is not None:

@@ -40,15 +40,15 @@ from rllib_lmgame.config.rllib import SCHEDULED_KEYS
 from rllib_lmgame.config.run import RunConfig
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.data.sharding import group_of
-from rllib_lmgame.rollouts.data_selection import (
+from rllib_lmgame.rollouts.episode_log import end_before, log_of_training
+from rllib_lmgame.rollouts.item_order import ItemOrder, is_list, passes
+from rllib_lmgame.rollouts.options import (
     DataSelectionOptions,
     DroppedGroups,
     OverlongOptions,
     groups_needed,
     share_of_groups,
 )
-from rllib_lmgame.rollouts.episode_sample import end_before, log_of_training
-from rllib_lmgame.rollouts.item_order import ItemOrder, is_list, passes
 from rllib_lmgame.rollouts.plans import EpisodePlan, deal_games, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, PlaySettings, played_parts, turns_of
 from rllib_lmgame.telemetry.metrics import (
@@ -111,7 +111,7 @@ class LMGamePPOConfig(LMGameConfig):
     def validate(self) -> None:
         """As every algorithm's; a truncated distribution is warned of, once per process."""
         super().validate()
-        cut = truncation_warning(self.inference_options)
+        cut = truncation_warning(self.run.inference)
         if cut is not None and log_once("lmgame_truncated_sampling"):
             logger.warning(cut)
 
@@ -120,7 +120,7 @@ class LMGamePPOConfig(LMGameConfig):
         return self.set_section("warm_start", options)
 
     def data_selection(self, **options: Any) -> Self:
-        """What of the episodes is trained on: :class:`~rllib_lmgame.rollouts.data_selection.DataSelectionOptions`."""
+        """What of the episodes is trained on: :class:`~rllib_lmgame.rollouts.options.DataSelectionOptions`."""
         return self.set_section("data_selection", options)
 
     def league(self, **options: Any) -> Self:
@@ -128,11 +128,11 @@ class LMGamePPOConfig(LMGameConfig):
         return self.set_section("league", options)
 
     def async_rollouts(self, **options: Any) -> Self:
-        """Playing while updates go on: :class:`~rllib_lmgame.config.async_rollouts.AsyncRolloutOptions`."""
+        """Playing while updates go on: :class:`~rllib_lmgame.config.algorithms.AsyncRolloutOptions`."""
         return self.set_section("async_rollouts", options)
 
     def teacher(self, **options: Any) -> Self:
-        """A model that judges each sampled token: :class:`~rllib_lmgame.learners.teacher_options.TeacherOptions`."""
+        """A model that judges each sampled token: :class:`~rllib_lmgame.learners.options.TeacherOptions`."""
         return self.set_section("teacher", options)
 
 
@@ -162,10 +162,10 @@ class LMGamePPO(LMGameAlgorithm):
         self._item_order = ItemOrder(self.config.seed or 0, "train") if self._list_sizes else None
         self._needs_groups = RunFacts(self.config).compares is not None
         self._state_rollouts = state_rollouts(self.config)
-        if self.config.supervised_options is not None:
-            self._warm_start = SupervisedStage(self, self.config.supervised_options)
-        if self.config.run.league_options is not None:
-            self._league = LeaguePlay(self, self.config.run.league_options)
+        if self.config.run.supervised_stage is not None:
+            self._warm_start = SupervisedStage(self, self.config.run.supervised_stage)
+        if self.config.run.league is not None:
+            self._league = LeaguePlay(self, self.config.run.league)
         if self.config.run.max_staleness:
             self._ahead = AsyncRollouts(self, self.config.run.max_staleness)
 
@@ -262,7 +262,9 @@ class LMGamePPO(LMGameAlgorithm):
             gamma = self.config.get_config_for_module(policy).gamma
             own = "gamma" in self.config.run.own_keys(policy)
             wanted[policy] = Wanted(rollouts, gamma if own else present.present.get("gamma", gamma))
-        counts = play_for_values(selected.episodes, selected.result.summaries, play, wanted, present.data.overlong)
+        counts = play_for_values(
+            selected.episodes, selected.result.summaries, play, wanted, present.data_selection.overlong
+        )
         self.log_numbers(ENV_RUNNER_RESULTS, counts)
 
     def play_and_select(self, present: RunConfig, iteration: int, oldest: int | None = None) -> Selected:
@@ -280,7 +282,7 @@ class LMGamePPO(LMGameAlgorithm):
                 purpose=purpose,
                 iteration=iteration,
                 game_weights=[game.weight for game in present.games],
-                oversample=present.data.oversample,
+                oversample=present.data_selection.oversample,
                 sizes=sizes,
                 exact=exact,
             )
@@ -292,7 +294,7 @@ class LMGamePPO(LMGameAlgorithm):
                 return self.play(plans, settings)
             return self._league.play(plans, settings, iteration)
 
-        planned = plans(present.play.episodes_per_iteration, "train", exact)
+        planned = plans(present.text_rollouts.episodes_per_iteration, "train", exact)
 
         def refill(number: int, groups: int) -> list[EpisodePlan]:
             purpose = f"train-refill-{number}"
@@ -308,9 +310,9 @@ class LMGamePPO(LMGameAlgorithm):
             planned,
             play,
             refill,
-            present.data,
+            present.data_selection,
             least=groups_needed(self.config.num_learners, present.least_size, self._needs_groups),
-            all_teach=self.config.teacher_options is not None,
+            all_teach=self.config.run.teacher is not None,
         )
 
     # -- playing ahead, see :class:`~rllib_lmgame.algorithms.async_rollouts.AsyncRollouts` -----------------------------
@@ -332,7 +334,7 @@ class LMGamePPO(LMGameAlgorithm):
 
     def played_by(self, present: RunConfig) -> Any:
         """Of an iteration's settings, those by which it is played."""
-        return _settings(present), present.data, present.group_sizes
+        return _settings(present), present.data_selection, present.group_sizes
 
     def items_dealt(self) -> dict[str, int]:
         """How many items of each list have been dealt so far."""
@@ -389,7 +391,7 @@ class LMGamePPO(LMGameAlgorithm):
         for policy in [name for name in self.config.trained_policies() if name not in self._gaps_checked]:
             if not self.metrics.peek((LEARNER_RESULTS, policy, "trained_tokens"), default=0.0) > 0:
                 continue  # It was not updated: NaN, or nothing yet.
-            most = self.config.get_config_for_module(policy).token_ppo_options.max_logprob_diff
+            most = self.config.get_config_for_module(policy).run.token_ppo.max_logprob_diff
             gap = float(self.metrics.peek((LEARNER_RESULTS, policy, "logprob_diff_mean"), default=0.0))
             if most is not None and (math.isnan(gap) or gap > most):
                 raise ConfigError("config.token_ppo.max_logprob_diff", gap_problem(policy, gap, self.config))
@@ -611,13 +613,13 @@ def normalize_rewards(episodes: Iterable[MultiAgentEpisode], over: str, deviatio
 
 def _settings(present: RunConfig) -> PlaySettings:
     """How an iteration's episodes are played."""
-    rollouts = present.play
+    rollouts = present.text_rollouts
     return PlaySettings(
         present.games,
         seeded=present.deterministic,
         **log_of_training(rollouts.episode_log),
         rollouts=rollouts,
-        inference=present.inf,
+        inference=present.inference,
         language_model={
             key.partition(".")[2]: value for key, value in present.present.items() if key.startswith("language_model.")
         },
@@ -626,7 +628,7 @@ def _settings(present: RunConfig) -> PlaySettings:
 
 def gap_problem(policy: str, gap: float, config: LMGamePPOConfig) -> str:
     """What to say of log-probabilities of sampler and learner that differ by ``gap`` nats on average."""
-    used = config.inference_options.engine.type
+    used = config.run.inference.engine.type
     return (
         f"{policy}: the log-probabilities of the sampled tokens differ by {gap:.2g} between engine and learner, on "
         f"average; PPO would train on noise. Try inference.engine: {'transformers' if used == 'vllm' else 'vllm'}, "

@@ -16,9 +16,8 @@ from rllib_lmgame.config.algorithms import LEFT_OUT
 from rllib_lmgame.datasets.options import StopOptions, SupervisedOptions
 from rllib_lmgame.datasets.sft import SFTDataset
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.rollouts.episodes import success_by_seed
-from rllib_lmgame.rollouts.game_options import shares_of
-from rllib_lmgame.rollouts.metrics import episode_metrics
+from rllib_lmgame.rollouts.episodes import episode_metrics, success_by_seed
+from rllib_lmgame.rollouts.options import shares_of
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, READING, UPDATE_TIMER, WEIGHT_SYNC_TIMER
@@ -164,7 +163,7 @@ class LMGameSFT(LMGameAlgorithm):
 
     def setup(self, config: LMGameSFTConfig) -> None:
         super().setup(config)
-        self._stage = self.stage_class(self, self.config.supervised_options or SupervisedOptions())
+        self._stage = self.stage_class(self, self.config.run.supervised_stage or SupervisedOptions())
 
     def training_step(self) -> None:
         """One iteration of supervised learning."""

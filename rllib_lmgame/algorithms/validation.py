@@ -29,12 +29,10 @@ from rllib_lmgame.config.rllib import INSTEAD, SCHEDULED_KEYS
 from rllib_lmgame.config.rules import Broken, Rules
 from rllib_lmgame.config.run import OVERRIDES, RunConfig
 from rllib_lmgame.endpoints.address import read_address
-from rllib_lmgame.inference.registry import Engine
-from rllib_lmgame.learners.options import GROUP
-from rllib_lmgame.learners.teacher_options import KEY as TEACHER
-from rllib_lmgame.learners.teacher_options import TeacherOptions
+from rllib_lmgame.inference.options import Engine
+from rllib_lmgame.learners.options import GROUP, TEACHER, TeacherOptions
 from rllib_lmgame.policies.chat.format import ChatFormat
-from rllib_lmgame.policies.chat.replies import reply_format
+from rllib_lmgame.policies.chat.reply_formats import reply_format
 from rllib_lmgame.policies.model.files import (
     TOKENIZER_FILES,
     check_model,
@@ -47,7 +45,7 @@ from rllib_lmgame.policies.model.files import (
     tokenizer_source,
     vocabulary_problem,
 )
-from rllib_lmgame.policies.model.positions import context_problem
+from rllib_lmgame.policies.model.loading import context_problem
 from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
@@ -73,7 +71,7 @@ class RunFacts:
     def compares(self) -> str | None:
         """Which option compares the episodes of a group, if one does."""
         if self.rllib.entry.learned_by == PREFERENCES:
-            own = self.rllib.dpo_options
+            own = self.rllib.run.dpo
             return f"dpo.loss `{own.loss.type}`" if own.data is None else None
         if self.rllib.entry.learned_by != TOKEN_PPO:
             return None
@@ -88,7 +86,7 @@ class RunFacts:
     @cached_property
     def engine(self) -> Engine:
         """The engine; one that is brought along must have what it is asked for."""
-        options = self.rllib.inference_options
+        options = self.rllib.run.inference
         engine: Engine = options.engine
         if engine.type not in ENGINES:  # This package's own need not be installed here.
             engine.engine_class("config.inference.engine")
@@ -114,7 +112,7 @@ class PolicyFacts:
     def keeps_reference(self) -> bool:
         """Whether learners compare with a reference model: the KL penalty, the estimator, or the loss of pairs."""
         if self._config.entry.learned_by == PREFERENCES:
-            return bool(self._config.dpo_options.loss.asks_reference)
+            return bool(self._config.run.dpo.loss.asks_reference)
         return bool(self._of_module.use_kl_loss or self.estimator.needs_reference)
 
     @property
@@ -122,12 +120,12 @@ class PolicyFacts:
         """Whether DeepSpeed casts the weights and keeps float32 copies."""
         from rllib_lmgame.learners.engines.deepspeed_engine import half_dtype
 
-        return half_dtype(self._config.deepspeed_config) is not None
+        return half_dtype(self._config.run.deepspeed) is not None
 
     @property
     def hidden_last_layer(self) -> bool:
         """Whether DeepSpeed keeps a private float32 copy of the value head: half precision without ZeRO."""
-        stage = ((self._config.deepspeed_config or {}).get("zero_optimization") or {}).get("stage", 0)
+        stage = ((self._config.run.deepspeed or {}).get("zero_optimization") or {}).get("stage", 0)
         return stage == 0 and self.half_precision
 
     @property
@@ -135,12 +133,12 @@ class PolicyFacts:
         """Whether parts of a model can have bounds of their own on their gradients."""
         from rllib_lmgame.learners.engines.deepspeed_engine import optimizer_is_guarded
 
-        return optimizer_is_guarded(self._config.deepspeed_config)
+        return optimizer_is_guarded(self._config.run.deepspeed)
 
     @property
     def estimator(self) -> Any:
         """The :class:`~rllib_lmgame.learners.advantages.Estimator`."""
-        return self._of_module.token_ppo_options.advantage_estimator
+        return self._of_module.run.token_ppo.advantage_estimator
 
     @property
     def estimator_name(self) -> str:
@@ -152,7 +150,7 @@ class PolicyFacts:
         """A new object of the objective."""
         from rllib_lmgame.learners.objectives import resolve_objective
 
-        return resolve_objective(self._of_module.token_ppo_options.objective)
+        return resolve_objective(self._of_module.run.token_ppo.objective)
 
     @cached_property
     def needs_critic(self) -> bool:
@@ -162,7 +160,7 @@ class PolicyFacts:
     @property
     def compares(self) -> str | None:
         """The option that compares the episodes of a group: the estimator, else normalisation or the objective."""
-        options = self._of_module.token_ppo_options
+        options = self._of_module.run.token_ppo
         if not self._objective_says("needs_groups"):
             return None
         if self.estimator.needs_groups:
@@ -172,9 +170,9 @@ class PolicyFacts:
         return f"token_ppo.objective `{options.objective}`"
 
     def _objective_says(self, question: str) -> bool:
-        from rllib_lmgame.learners.settings import LearnerSettings
+        from rllib_lmgame.learners.objectives.base import LearnerSettings
 
-        with below_config(), asking(f"asking `{self._of_module.token_ppo_options.objective}`", OBJECTIVES.key):
+        with below_config(), asking(f"asking `{self._of_module.run.token_ppo.objective}`", OBJECTIVES.key):
             return bool(getattr(self.objective, question)(LearnerSettings.from_config(self._of_module)))
 
     @property
@@ -220,7 +218,7 @@ def admit(config: Any) -> None:
     refuse(rules.async_rollouts, s, run)
     with games_blamed_first(config):
         check_seats(config)
-        if s.league_options is not None:
+        if s.league is not None:
             refuse(rules.league, s, run)
             if not any(is_contest(game) for game in config.training_games()):
                 raise ConfigError("config.league", "needs a game in which players play against each other")
@@ -270,7 +268,7 @@ def _check_updates(config: Any, s: RunConfig) -> None:
     from rllib_lmgame.learners.engines.deepspeed_engine import check_deepspeed
 
     with below_config():
-        check_deepspeed(config.deepspeed_config, config.grad_clip)
+        check_deepspeed(config.run.deepspeed, config.grad_clip)
     for rule in (rules.numerics, rules.update):
         for policy in s.trained_policies():
             refuse(rule, s.policy(policy), PolicyFacts(config, policy))
@@ -356,21 +354,25 @@ def _check_language_model(s: RunConfig, *, trained: bool) -> None:
         refuse(rules.replies, s, reply_format)
     except ConfigError as error:
         raise ConfigError(key(error.path.rpartition(".")[2]), error.message) from error
-    loaded_here = trained or s.inf.engine.type == "transformers"
-    if s.lm.model == TINY_MODEL:
-        most = check_shape(s.lm.tiny, key("tiny")).max_position_embeddings
-        if s.lm.context_length > most:
-            say = f"{s.lm.context_length} is more than max_position_embeddings={most} of the tiny model"
+    loaded_here = trained or s.inference.engine.type == "transformers"
+    if s.language_model.model == TINY_MODEL:
+        most = check_shape(s.language_model.tiny, key("tiny")).max_position_embeddings
+        if s.language_model.context_length > most:
+            say = f"{s.language_model.context_length} is more than max_position_embeddings={most} of the tiny model"
             raise ConfigError(key("context_length", "tiny"), say)
     else:
-        _check_files(s.lm, key, loaded_here)
+        _check_files(s.language_model, key, loaded_here)
     refuse(rules.lengths, s, None)
-    if trained and s.lm.lora is not None:
-        _check_lora(s.lm, key, served=s.inf.adapters)
-    config = local_config(model_directory(s.lm.model)) if trained and s.lm.model != TINY_MODEL else None
+    if trained and s.language_model.lora is not None:
+        _check_lora(s.language_model, key, served=s.inference.adapters)
+    config = (
+        local_config(model_directory(s.language_model.model))
+        if trained and s.language_model.model != TINY_MODEL
+        else None
+    )
     if config is None:
         return
-    from rllib_lmgame.policies.model.packing_support import UnfitModelError, packing_of
+    from rllib_lmgame.policies.model.loading import UnfitModelError, packing_of
 
     try:
         packing_of(config)
@@ -440,17 +442,17 @@ def check_on_hub(config: Any) -> None:
     Else engines would be waited for that cannot start. Raises: ConfigError: naming what is not there.
     """
     for own in map(config.run.policy, config.language_model_policies()):
-        if own.lm.model != TINY_MODEL:
-            fetched(own.lm.model, own.place("language_model.model"))
-        if own.lm.tokenizer:
-            _fetched_tokenizer(own, own.lm.model)
+        if own.language_model.model != TINY_MODEL:
+            fetched(own.language_model.model, own.place("language_model.model"))
+        if own.language_model.tokenizer:
+            _fetched_tokenizer(own, own.language_model.model)
 
 
 def _fetched_tokenizer(own: RunConfig, model: str) -> str:
     """Where the tokenizer of a policy lies, whose model is ``model``, once it is fetched. Raises: ConfigError."""
-    if not own.lm.tokenizer:
+    if not own.language_model.tokenizer:
         return fetched(model, own.place("language_model.model"))
-    return fetched(own.lm.tokenizer, own.place("language_model.tokenizer"), TOKENIZER_FILES)
+    return fetched(own.language_model.tokenizer, own.place("language_model.tokenizer"), TOKENIZER_FILES)
 
 
 def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) -> None:
@@ -460,18 +462,18 @@ def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) 
     tokenizer are fetched first, and a teacher behind an endpoint is asked. Raises: ConfigError: naming a token that
     differs; such a teacher is not there.
     """
-    teacher = config.teacher_options
+    teacher = config.run.teacher
     if teacher is None:
         return
     other = _vocabulary_of(teacher, fetch)
     for policy in config.trained_policies():
         learner = config.run.policy(policy)
-        if policy not in made and learner.lm.model == TINY_MODEL:
+        if policy not in made and learner.language_model.model == TINY_MODEL:
             continue  # It is made later.
-        model = made.get(policy) or model_directory(learner.lm.model)
-        tokenizer = _fetched_tokenizer(learner, model) if fetch else tokenizer_source(learner.lm, model)
-        if (problem := other(learner.lm, tokenizer)) is not None:
-            cure = "; set language_model.tokenizer to the teacher's" * (learner.lm.model == TINY_MODEL)
+        model = made.get(policy) or model_directory(learner.language_model.model)
+        tokenizer = _fetched_tokenizer(learner, model) if fetch else tokenizer_source(learner.language_model, model)
+        if (problem := other(learner.language_model, tokenizer)) is not None:
+            cure = "; set language_model.tokenizer to the teacher's" * (learner.language_model.model == TINY_MODEL)
             raise ConfigError(TEACHER, f"the teacher of {policy} must have the same vocabulary: {problem}{cure}")
 
 

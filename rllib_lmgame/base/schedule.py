@@ -28,8 +28,8 @@ from rllib_lmgame.base.group import (
     reads_schedules,
 )
 from rllib_lmgame.base.json_files import mapping_of, number_of
-from rllib_lmgame.base.results import is_metric, number_at
 
+_METRIC = re.compile(r"[\w.+-]+(/[\w.+-]+)*")
 RL_ITERATION, ENV_STEPS = "rl_iteration", "env_steps"
 
 NUMBERS = {ENV_STEPS: "num_env_steps_sampled_lifetime"}
@@ -41,27 +41,38 @@ COUNTERS = (RL_ITERATION, ENV_STEPS, *NUMBERS.values())
 MOST = 1e15
 """No number that is followed grows larger, counts of steps included."""
 
+
+def is_metric(value: Any) -> bool:
+    """Whether ``value`` can be the name of a number in the results."""
+    return isinstance(value, str) and _METRIC.fullmatch(value) is not None
+
+
+def number_at(result: Mapping[str, Any], path: str) -> float | None:
+    """A number of a result, by its name, of Python's, numpy's or torch's kind; it may be infinite.
+
+    ``None`` for nothing, NaN, a truth value, a text, several numbers, or a whole number that no float can hold.
+    """
+    found: Any = result
+    for part in path.split("/"):
+        if not isinstance(found, Mapping) or part not in found:
+            return None
+        found = found[part]
+    if getattr(found, "shape", None) == ():
+        found = found.item()
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return None
+    try:
+        number = float(found)
+    except OverflowError:
+        return None
+    return None if math.isnan(number) else number
+
+
 Point = Sequence[float]
 Points = Sequence[Point]
 
 
-def _straight(first: Point, second: Point, at: float) -> float:
-    (left, before), (right, after) = first, second
-    if at == left:  # Half of the smallest distance is 0.
-        return before
-    value = (after - before) / (right - left) * (at - left) + before
-    if not math.isfinite(value):  # The difference of the values, or of the positions, is beyond all numbers.
-        share = (at / 2 - left / 2) / (right / 2 - left / 2)
-        value = before * (1 - share) + after * share
-    return min(max(value, min(before, after)), max(before, after))
-
-
 STEP, LINEAR = "step", "linear"
-TYPES: Mapping[str, Callable[[Point, Point, float], float]] = {
-    STEP: lambda first, second, at: first[1],
-    LINEAR: _straight,
-}
-"""Ways between points by name: two points and a position -> the value there."""
 
 
 class ScheduleOptions(Group):
@@ -80,7 +91,7 @@ class ScheduleOptions(Group):
         LINEAR,
         "Between two points: `linear`, or the value of the former (`step`). An option that is a whole number takes the "
         "nearest one.",
-        choices=tuple(TYPES),
+        choices=(STEP, LINEAR),
     )
     values: list[float] | None = option(None, "Instead of `points`: the values of the stages, in order.")
     above: float | None = option(
@@ -105,11 +116,6 @@ class ScheduleOptions(Group):
         """The value that it ends with, a whole number as such."""
         value = (self.values or [value for _, value in self.points or ()])[-1]
         return int(value) if float(value).is_integer() else value
-
-    @property
-    def highest(self) -> float:
-        """The greatest of its values."""
-        return max(self.values or (value for _, value in self.points or ()))
 
     @property
     def lockstep(self) -> tuple[Any, ...]:
@@ -276,7 +282,11 @@ def interpolate(points: Points, at: float, way: str = LINEAR) -> float:
     reached = bisect.bisect_right(points, at, key=operator.itemgetter(0))
     if reached in (0, len(points)):
         return float(points[max(reached - 1, 0)][1])
-    return float(TYPES[way](points[reached - 1], points[reached], at))
+    (left, before), (right, after) = points[reached - 1], points[reached]
+    if way == STEP or at == left:  # Half of the smallest distance is 0.
+        return float(before)
+    value = (after - before) / (right - left) * (at - left) + before
+    return float(min(max(value, min(before, after)), max(before, after)))
 
 
 class Schedules:

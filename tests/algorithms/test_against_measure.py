@@ -151,7 +151,7 @@ def test_what_is_wrong_is_said_before_anything_starts(make_config: Callable[...,
     depth = {"type": "against", "player": "solver", "name": "depth_2", "env_config": {"expert_depth": 2}}
     dice = {**random_player, "player": "solver", "env_config": {"dice": 2, "sides": 4}}
     config = validated(CONNECT_FOUR.env, random_player, depth)
-    assert ("win_rate_depth_2",) in measured_columns(config, config.evaluation_options.measures, [CONNECT_FOUR])
+    assert ("win_rate_depth_2",) in measured_columns(config, config.run.evaluation_config.measures, [CONNECT_FOUR])
     check_config({"evaluation_config": {"measures": [random_player, depth]}}, Gate("a stranger", "trust it"))
     for env, wrong, says in (
         ("lmgame/Sokoban-v0", random_player, "nobody plays against another"),

@@ -43,7 +43,7 @@ class Loop(LMGameAgentEvol):
 
     @property
     def own(self) -> Any:
-        return self.config.evolution_options
+        return self.config.run.agentevol
 
     def kept(self, *played: tuple[str, float, bool]) -> list[float]:
         """Of games ``(name, return, success)`` what is kept: the returns."""

@@ -57,9 +57,7 @@ def test_a_tokenizer_that_cannot_be_read_is_the_checkpoints(checkpoint, tmp_path
         ({}, {"init": True}, None),
     ],
 )
-def test_adapters_of_other_modules_or_numbers_are_refused_before_anything_starts(
-    checkpoint, tmp_path, there, here, said
-) -> None:
+def test_adapters_of_other_numbers_are_refused_before_anything_starts(checkpoint, tmp_path, there, here, said) -> None:
     pytest.importorskip("peft")
     begin = tmp_path / "begin"
     write_adapter(checkpoint / "hf", begin, r=4, alpha=16)

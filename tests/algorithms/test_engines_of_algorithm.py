@@ -25,17 +25,16 @@ from rllib_lmgame.algorithms.cluster.workers import (
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.options import Engine, InferenceOptions
 from rllib_lmgame.inference.protocol import EngineDeadError, InferenceEngine
-from rllib_lmgame.inference.registry import Engine
 from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
 from rllib_lmgame.inference.weights import state_checksum, unpack_state
 from rllib_lmgame.learners.learner import LMGameLearner
-from rllib_lmgame.learners.process_group import OtherLearnerError, ProcessGroup
-from rllib_lmgame.learners.weights import WeightUse
-from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of
+from rllib_lmgame.learners.options import WeightUse
+from rllib_lmgame.learners.process import OtherLearnerError, ProcessGroup
 from rllib_lmgame.policies.model.files import ModelFiles
+from rllib_lmgame.policies.model.network import CheckpointTensors, parts_of
 
 NCCL = {
     "inference": {"engine": "vllm", "weight_transport": "nccl", "num_gpus_per_engine": 1},

@@ -18,13 +18,12 @@ from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.algorithms.validation import check_schedules, state_rollouts
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.base.group import Group, Scheduled, option
-from rllib_lmgame.base.results import number_at
-from rllib_lmgame.base.schedule import ScheduleOptions, Schedules, interpolate, read_schedule
+from rllib_lmgame.base.schedule import ScheduleOptions, Schedules, interpolate, number_at, read_schedule
 from rllib_lmgame.config.algorithms import PPO, AlgorithmEntry, Section
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
-from rllib_lmgame.rollouts.data_selection import OverlongOptions
 from rllib_lmgame.rollouts.item_order import ItemOrder
+from rllib_lmgame.rollouts.options import OverlongOptions
 from rllib_lmgame.rollouts.records import EpisodeSummary, PlayResult
 from tests.in_place import in_place
 
@@ -341,8 +340,8 @@ class KeepConfig(LMGamePPOConfig):
         config=f"{__name__}:KeepConfig",
         sections={
             **PPO.sections,
-            "keeping": Section("keep_options", KeepOptions),
-            "or_not": Section("other_options", KeepOptions, optional=True),
+            "keeping": Section(KeepOptions),
+            "or_not": Section(KeepOptions, optional=True),
         },
     )
 
@@ -354,7 +353,7 @@ def test_a_section_of_ones_own_follows_schedules() -> None:
     assert config.run.at(followed.values()).keeping.keep == 0.5
     followed.observe({"rl_iteration": 5})
     assert config.run.at(followed.values()).keeping.keep == pytest.approx(0.75)
-    assert config.run.keeping == config.keep_options == KeepOptions(keep=1.0)
+    assert config.run.keeping == config.run.keeping == KeepOptions(keep=1.0)
 
 
 def test_values_stand_where_they_act() -> None:
@@ -385,10 +384,10 @@ def test_values_stand_where_they_act() -> None:
     now = config.run.at(followed.values())
     assert [game.env_config for game in now.games] == [{"num_boxes": 2, "max_turns": 10}, {"max_turns": 10}]
     assert [game.weight for game in now.games] == [1, 2]
-    assert (now.play.reward_scale, now.inf.temperature) == (0.75, pytest.approx(0.8))
-    assert (start.data.reward_variance_filter, now.data.reward_variance_filter) == (1.0, 0.75)
-    assert (now.lm.max_tokens_per_turn, now.lm.min_tokens_per_turn) == (26, 6)
-    assert (now.data.overlong, now.data.oversample) == (OverlongOptions(tokens=25, buffer=2), 1.75)
+    assert (now.text_rollouts.reward_scale, now.inference.temperature) == (0.75, pytest.approx(0.8))
+    assert (start.data_selection.reward_variance_filter, now.data_selection.reward_variance_filter) == (1.0, 0.75)
+    assert (now.language_model.max_tokens_per_turn, now.language_model.min_tokens_per_turn) == (26, 6)
+    assert (now.data_selection.overlong, now.data_selection.oversample) == (OverlongOptions(tokens=25, buffer=2), 1.75)
     assert now.lambda_ == pytest.approx(0.95)
     assert config.training_games()[0].env_config == {"num_boxes": 2, "max_turns": 15}, "what evaluations play"
     again = LMGamePPOConfig().update_from_dict(json.loads(json.dumps(config.run.as_yaml())))

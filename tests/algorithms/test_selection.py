@@ -23,8 +23,8 @@ from rllib_lmgame.algorithms.ppo import (
     punish_overlong,
 )
 from rllib_lmgame.envs.support.item_order import item_of_seed
-from rllib_lmgame.rollouts.data_selection import DataSelectionOptions, NormalizeRewardsOptions, OverlongOptions
 from rllib_lmgame.rollouts.item_order import ItemOrder, passes
+from rllib_lmgame.rollouts.options import DataSelectionOptions, NormalizeRewardsOptions, OverlongOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, Trajectory, Turn
 

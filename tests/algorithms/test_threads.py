@@ -26,7 +26,7 @@ from rllib_lmgame.algorithms.cluster.threads import (
 from rllib_lmgame.base import threads
 from rllib_lmgame.base.threads import cores_of_trial, first_environment, openmp_threads, threads_each, usable_cores
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.learners.settings import learner_threads
+from rllib_lmgame.learners.options import learner_threads
 
 
 @given(st.floats(0, 64), st.integers(1, 9), st.integers(0, 4), st.none() | st.integers(1, 80))
@@ -141,8 +141,8 @@ def test_what_ray_sets_in_an_actor_limits_nothing(make_config, monkeypatch) -> N
     ],
 )
 def test_an_explicit_number_of_a_learner_wins(asked, found, reserved, threads) -> None:
-    options = SimpleNamespace(num_threads=asked)
-    config = SimpleNamespace(token_ppo_options=options, learner_threads=found, num_cpus_per_learner=reserved)
+    run = SimpleNamespace(token_ppo=SimpleNamespace(num_threads=asked))
+    config = SimpleNamespace(run=run, learner_threads=found, num_cpus_per_learner=reserved)
     assert learner_threads(config) == threads
 
 
@@ -184,7 +184,7 @@ def test_what_tune_reserved_is_read_in_the_trial(ray_cluster, make_config) -> No
 def test_an_offloaded_optimizer_has_the_threads_of_a_learner_on_cpus(make_config, gpus, device, threads) -> None:
     zero = {"stage": 2, "offload_optimizer": {"device": device}}
     config = make_config(num_gpus_per_learner=gpus)
-    config.deepspeed_config = {"zero_optimization": zero}
+    config.deepspeed(zero_optimization=zero)
     assert threads_of(config, Places(8, 1, 1, 0))[1] == threads
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from rllib_lmgame.inference.weights import unpack_state
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.learners.options import WeightUse
 
 
 def hf_state(

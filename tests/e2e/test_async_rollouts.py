@@ -154,18 +154,6 @@ def test_two_policies_are_trained_on_what_was_played_ahead(start, make_config) -
 
 
 @pytest.mark.slow
-def test_a_league_plays_ahead_between_snapshots(start, make_config) -> None:
-    league = {"snapshot_every": 3, "opponent_engines": 1, "max_members": 3}
-    game = {"env": "lmgame/TicTacToe-v0", "env_config": {}, "league": league}
-    run = Trained(start(make_config(**ASYNC_ROLLOUTS | game)))
-    run.train(7)
-    stale = [result["learners"]["player"]["staleness_max"] for result in run.results]
-    assert stale == [0, 1, 1, 0, 1, 1, 0]
-    assert [result["league"]["size"] for result in run.results] == [1, 1, 1, 2, 2, 2, 3]
-    assert sum(run.algorithm._league.league.payoffs.games("player", f"player-{n}") for n in (0, 3, 6)) > 0
-
-
-@pytest.mark.slow
 def test_without_staleness_a_run_is_what_it_is_without_the_section(start, make_config) -> None:
     import torch
 

@@ -145,17 +145,6 @@ def test_a_learner_that_fails_ends_an_update_the_others_wait_in(start, make_conf
 
 
 @pytest.mark.slow
-def test_an_error_of_a_learner_reaches_the_driver(start, make_config, tmp_path) -> None:
-    from rllib_lmgame.algorithms.checkpoints.learner_files import load_learners
-    from rllib_lmgame.base.errors import CheckpointError
-
-    for learners in (0, 1):
-        algorithm = start(make_config(num_learners=learners))
-        with pytest.raises(CheckpointError, match=r"learner\.json"):
-            load_learners(algorithm.learner_group, tmp_path)
-
-
-@pytest.mark.slow
 def test_tune_starts_a_trial_again_that_lost_a_learner(ray_cluster, tiny_dict, tmp_path) -> None:
     from faulty_games import LosesALearner
     from ray import tune

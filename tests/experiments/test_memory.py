@@ -28,7 +28,6 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiment
 from rllib_lmgame.experiments.checks.dry_run import (
     dry_run_lines,
-    layout_lines,
     resolved_config,
 )
 from rllib_lmgame.experiments.checks.resources import check_fits, check_memory, gpu_lines, request_of, trials_at_once
@@ -36,8 +35,6 @@ from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.spec import Source, make_specs
 from rllib_lmgame.learners.advantages import Estimator
 from rllib_lmgame.learners.microbatch import plain_layer
-from rllib_lmgame.policies.model import packing_support
-from rllib_lmgame.policies.model.packing_support import Packing
 
 
 def test_parameters_are_those_of_the_model():
@@ -208,9 +205,7 @@ def planned():
 @pytest.mark.parametrize(("bucket", "mib"), [("auto", 4 * 494_838_401 / MIB), (250_000_000, 4 * 250e6 / MIB)])
 def test_the_buckets_that_learners_set_are_counted(planned, bucket, mib):
     config = planned.configs[0].copy(copy_frozen=False)
-    config.deepspeed_config = {
-        "zero_optimization": {"stage": 3, "reduce_bucket_size": bucket, "stage3_max_live_parameters": 0}
-    }
+    config.deepspeed(zero_optimization={"stage": 3, "reduce_bucket_size": bucket, "stage3_max_live_parameters": 0})
     assert footprint(config).processes[0].parts["ZeRO's buffers"] == pytest.approx(mib, rel=1e-4)
 
 
@@ -237,7 +232,7 @@ def test_the_reference_model_is_counted_once(planned, estimator, kl):
 def test_what_one_policy_alone_keeps_is_counted(planned, override):
     config = planned.configs[0].copy(copy_frozen=False).players(["player", "other"])
     without = footprint(config)
-    update = config.token_ppo_options
+    update = config.run.token_ppo
     overrides = {
         "use_kl_loss": {"token_ppo": {"kl": {}}},
         "estimator": {"token_ppo": {"advantage_estimator": f"{__name__}:WithReference"}},
@@ -251,21 +246,21 @@ def test_what_one_policy_alone_keeps_is_counted(planned, override):
 def test_a_teacher_is_whole_in_each_learner(planned, half, bytes_):
     """In the learners' numerics, whatever ZeRO divides, and also between updates."""
     config = planned.configs[0].copy(copy_frozen=False)
-    config.num_learners, config.deepspeed_config = 2, {"zero_optimization": {"stage": 3}}
+    config.learners(num_learners=2).deepspeed(zero_optimization={"stage": 3})
     config.language_model(dtype="bfloat16" if half else "float32")
     without = footprint(config).processes[0]
     taught = footprint(config.teacher(model="Qwen/Qwen2.5-1.5B")).processes[0]
     assert taught.parts["teacher"] == pytest.approx(bytes_ * 1_543_714_304 / MIB, rel=1e-3)
     assert footprint(config.copy().teacher(model="openai:big@http://127.0.0.1:9/v1")).processes[0] == without
     assert taught.each - without.each == pytest.approx(taught.held - without.held) == taught.parts["teacher"]
-    config.deepspeed_config = {**config.deepspeed_config, "bf16": {"enabled": True}}
+    config.deepspeed(config.run.deepspeed, bf16={"enabled": True})
     assert footprint(config).processes[0].parts["teacher"] == pytest.approx(2 * 1_543_714_304 / MIB, rel=1e-3)
 
 
 def test_averaged_weights_are_counted_once_where_they_are(planned):
     """Float32 in the main memory of the first learner, whatever the learners' numerics and wherever they are."""
     config = planned.configs[0].copy(copy_frozen=False)
-    config.deepspeed_config, config.num_gpus_per_learner, config.num_learners = {"bf16": {"enabled": True}}, 1, 4
+    config.learners(num_gpus_per_learner=1, num_learners=4).deepspeed(bf16={"enabled": True})
     without = footprint(config)
     averaging = footprint(config.token_ppo(ema_decay=0.99))
     assert averaging.processes[0] == without.processes[0]
@@ -280,7 +275,7 @@ def test_a_reference_that_is_an_average_is_counted_where_it_is_kept(planned, ref
     """In half precision once more, in float32 and in main memory; a float32 model is its own average."""
     config = planned.configs[0].copy(copy_frozen=False)
     config.use_kl_loss, config.num_gpus_per_learner, config.num_learners = True, 1, 4
-    config.deepspeed_config = {"bf16": {"enabled": True}} if half else None
+    config.deepspeed({"bf16": {"enabled": True}} if half else None)
     without = footprint(config)
     moving = footprint(config.token_ppo(kl={"reference": reference}))
     assert moving.processes[0] == without.processes[0]
@@ -352,26 +347,6 @@ def test_the_dry_run_says_what_is_taken_and_evaluated(planned):
     assert resolved_config(planned)["evaluation_config"]["temperature"] == 0.0
     assert resolved_config(planned)["evaluation_config"]["games"][0]["env_config"]["split"] == "validation"
     assert resolved_config(planned)["gamma"] == planned.configs[0].gamma
-
-
-@pytest.mark.parametrize(
-    ("model_type", "said"), [("lfm2", "rows side by side, "), ("qwen2", ""), ("", "one row a pass, ")]
-)
-def test_the_dry_run_says_what_it_costs_that_rows_are_not_packed(planned, tmp_path, monkeypatch, model_type, said):
-    config = planned.configs[0].copy(copy_frozen=False)
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    kinds = {"layer_types": ["conv", "full_attention"]} if model_type == "lfm2" else {}
-    AutoConfig.for_model(model_type or "qwen2", **sizes, **kinds).save_pretrained(tmp_path)
-    if not model_type:
-        monkeypatch.setattr(
-            packing_support,
-            "packing_of",
-            lambda config: Packing("whether rows stay apart could not be tried: it is too large"),
-        )
-    config.language_model(model=str(tmp_path))
-    lines = layout_lines(config, "player")
-    assert len(lines) == bool(said) and said in "".join(lines)
-    assert model_type or lines[0].endswith("could not be tried: it is too large")
 
 
 @pytest.mark.parametrize("gpus", [0, 1])
@@ -472,16 +447,6 @@ def test_trials_at_once(planned):
     ]
 
 
-def test_the_dry_run_says_how_many_threads_there_are(planned, monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    monkeypatch.setattr("rllib_lmgame.experiments.checks.dry_run.usable_cores", lambda: 8)
-    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.FEW_PARAMETERS", 0)
-    config = planned.configs[0].copy(copy_frozen=False)
-    config.inference(num_threads="auto").token_ppo(num_threads="auto")
-    text = "\n".join(dry_run_lines(dataclasses.replace(planned, configs=[config])))
-    assert "#   8 threads in each engine, 8 threads in each learner; this machine has 8 cores" in text
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -518,7 +483,7 @@ def test_shared_memory_of_engines_with_tensor_parallelism_is_counted(planned):
     config = planned.configs[0].copy(copy_frozen=False)
     config.language_model(model="Qwen/Qwen2.5-7B", dtype="bfloat16")
     config.num_gpus_per_learner, config.num_learners = 1, 4
-    config.deepspeed_config = {"bf16": {"enabled": True}, "zero_optimization": {"stage": 2}}
+    config.deepspeed(bf16={"enabled": True}, zero_optimization={"stage": 2})
     config.inference(engine="vllm", num_engines=2, num_gpus_per_engine=2, tensor_parallel_size=1)
     without = footprint(config)
     config.inference(tensor_parallel_size=2)

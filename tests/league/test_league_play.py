@@ -27,7 +27,7 @@ from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.league.options import LeagueOptions
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.learners.options import WeightUse
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.plans import plan_episodes
@@ -63,7 +63,7 @@ class Algorithm:
             trained_policies=lambda: list(policies),
             agent_to_module_mapping=lambda: None,
             language_model_of=lambda policy, entry=None: LanguageModelOptions(),
-            inference_options=SimpleNamespace(sleep_during_update=asleep),
+            run=SimpleNamespace(inference=SimpleNamespace(sleep_during_update=asleep)),
         )
         self.trial_directory = lambda: directory
         self.exported: list[WeightUse] = []

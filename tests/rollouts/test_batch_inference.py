@@ -127,9 +127,9 @@ def test_what_is_asked_stands_behind_the_demonstrations_of_its_role(tiny_model_d
     [
         (KUHN, {}, (), 0.4583333),
         (KUHN, {"players": 3}, (), 2.0625 / 3),
-        (LEDUC, {}, ("check", "call", "raise", "fold") * 40, 2.3736111),
+        pytest.param(LEDUC, {}, ("check", "call", "raise", "fold") * 40, 2.3736111, marks=pytest.mark.slow),
         # A bid has three tokens; so has `liar`, if `li` is one and the rest is not.
-        (DICE, {"sides": 4}, ("li",) * 40, 0.6550595),
+        pytest.param(DICE, {"sides": 4}, ("li",) * 40, 0.6550595, marks=pytest.mark.slow),
     ],
 )
 def test_uniform_play_through_texts_prompts_and_an_engine(game, config, corpus, uniform, kind, tmp_path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.config.run import RunConfig
 from rllib_lmgame.measures.statistics import rate_over_levels
-from rllib_lmgame.policies.model.card import CARD_FILE, literal
+from rllib_lmgame.policies.model.export import CARD_FILE, literal
 from rllib_lmgame.rollouts.episodes import seed_and_level
 
 SHOWN = (

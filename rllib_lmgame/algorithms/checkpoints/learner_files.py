@@ -21,7 +21,7 @@ from rllib_lmgame.algorithms.checkpoints.manifest import LEARNER_SHARDS, adapter
 from rllib_lmgame.algorithms.cluster.workers import LearnerError, ask_learner, foreach_learner
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.text import first_line
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.learners.options import WeightUse
 from rllib_lmgame.policies.model.adapters import CONFIG_FILE, IN_PEFT, as_begun
 from rllib_lmgame.policies.model.files import MAX_JSON_BYTES, TOKENIZER_FILES, load_tokenizer, model_directory
 
@@ -178,8 +178,10 @@ def _check_adapter(saved: Path, config: LMGameConfig, policy: str) -> None:
             f"{saved.parent}: {policy} trains {kinds[there]} there and {kinds[not there]} here (language_model.lora); "
             "to begin with its weights, set language_model.model to the checkpoint's hf/"
         )
-    found = {} if lora is None else read_json(saved / CONFIG_FILE, MAX_JSON_BYTES)
-    for name, own in IN_PEFT.items() if lora is not None else ():
+    if lora is None:
+        return
+    found = read_json(saved / CONFIG_FILE, MAX_JSON_BYTES)
+    for name, own in IN_PEFT.items():
         if found.get(name) != (here := getattr(as_begun(lora), own)):
             option = f"{policy} has language_model.lora.{own}"
             raise CheckpointError(f"{saved}: {option} {found.get(name)!r} there and {here} here")

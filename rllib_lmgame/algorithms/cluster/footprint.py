@@ -112,19 +112,19 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
     )
     snapshots = [_member_mib(config, policy, shape) for policy, shape in trained.items()]
     pushed = [weights_mib(shape, _learner_width(config, policy)) for policy, shape in trained.items()]
-    if config.inference_options.adapters:
+    if config.run.inference.adapters:
         pushed = snapshots
-    league = config.run.league_options
+    league = config.run.league
     members = max(snapshots, default=0.0) * (0 if league is None else league.opponent_engines)
-    zero = (config.deepspeed_config or {}).get("zero_optimization") or {}
+    zero = (config.run.deepspeed or {}).get("zero_optimization") or {}
     # The first learner packs one policy at a time; without GPU, shards and adapters that is less than the gradients
     # it no longer has.
     few = any(config.language_model_of(policy).lora is not None for policy in trained)
     packed = max(pushed, default=0.0) if config.num_gpus_per_learner or zero.get("stage", 0) >= 2 or few else 0.0
     main = [Processes("algorithm", 1, memory.MAIN_PROCESS_MIB, {})]
-    stored, split = sum(pushed) + members + packed, config.inference_options.tensor_parallel_size > 1
+    stored, split = sum(pushed) + members + packed, config.run.inference.tensor_parallel_size > 1
     # Engines of one policy take their weights at once.
-    copied = config.inference_options.num_engines * max(pushed, default=0.0) * split
+    copied = config.run.inference.num_engines * max(pushed, default=0.0) * split
     return Footprint(policies, (*learners, *engines, *main, *runners), tokens, stored, copied)
 
 
@@ -172,7 +172,7 @@ def adapters_of(config: Any, policy: str, shape: memory.ModelShape) -> int | Non
 
 
 def _mixed(config: Any) -> bool:
-    deepspeed = config.deepspeed_config or {}
+    deepspeed = config.run.deepspeed or {}
     return bool((deepspeed.get("bf16") or deepspeed.get("fp16") or {}).get("enabled"))
 
 
@@ -185,7 +185,7 @@ def _base(config: Any, policy: str) -> str:
 
 def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int, holds_base: bool) -> Processes:
     own = config.get_config_for_module(policy)
-    options, update = config.language_model_of(policy), own.token_ppo_options
+    options, update = config.language_model_of(policy), own.run.token_ppo
     separate = options.value_model == "separate"
     critic = PolicyFacts(config, policy).needs_critic
     adapters = adapters_of(config, policy, shape)
@@ -199,7 +199,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         microbatch_tokens=microbatch,
         head_chunk_tokens=update.head_chunk_tokens,
         observes=config.learns_observations(policy),
-        constrained_decoding=config.text_rollout_options.constrained_decoding,
+        constrained_decoding=config.run.text_rollouts.constrained_decoding,
         gradient_checkpointing=options.gradient_checkpointing,
         copies=int(PolicyFacts(config, policy).keeps_reference),
         separate_value=separate,
@@ -209,8 +209,8 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         adapters=adapters,
         holds_base=holds_base,
     )
-    held = config.teacher_options is not None and not config.teacher_options.is_asked
-    teacher = memory.shape_of_model(config.teacher_options.model) if held else None
+    held = config.run.teacher is not None and not config.run.teacher.is_asked
+    teacher = memory.shape_of_model(config.run.teacher.model) if held else None
     if teacher is not None:
         parts[TEACHER] = weights_mib(teacher, _learner_width(config, policy))
     if memory.offloaded(zero):
@@ -222,7 +222,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
 
 def _longest_row(config: Any, policy: str) -> int:
     """Tokens of the longest row of a policy."""
-    rows = config.get_config_for_module(policy).token_ppo_options.max_row_tokens
+    rows = config.get_config_for_module(policy).run.token_ppo.max_row_tokens
     return int(rows or config.language_model_of(policy).context_length)
 
 
@@ -231,7 +231,7 @@ def microbatch_tokens(config: Any, policy: str, shape: memory.ModelShape, found:
 
     ``found`` stands in the place of those that ``auto`` finds.
     """
-    asked = config.get_config_for_module(policy).token_ppo_options.microbatch or found
+    asked = config.get_config_for_module(policy).run.token_ppo.microbatch or found
     if asked is not None:
         return int(asked)
     options = config.language_model_of(policy)
@@ -247,8 +247,7 @@ def learner_rooms(config: Any) -> dict[str, Room]:
     On a GPU that is nine tenths of what engines and the learner's states leave of its card; nothing else is limited so.
     """
     follows = any(
-        config.get_config_for_module(policy).token_ppo_options.microbatch is None
-        for policy in config.trained_policies()
+        config.get_config_for_module(policy).run.token_ppo.microbatch is None for policy in config.trained_policies()
     )
     if not follows or config.run.deterministic or not config.num_gpus_per_learner:
         return {}
@@ -269,7 +268,7 @@ def engines_beside(taken: Footprint, room: float) -> int:
 
 def _share_of_card(config: Any, taken: Footprint) -> float:
     """Of a learner's card, while it updates."""
-    inference, gpus = config.inference_options, config.num_gpus_per_learner
+    inference, gpus = config.run.inference, config.num_gpus_per_learner
     beside = engines_beside(taken, 1 - gpus)
     if not beside:
         return float(min(1.0, gpus))
@@ -278,7 +277,7 @@ def _share_of_card(config: Any, taken: Footprint) -> float:
 
 def _averages(config: Any, policy: str, shape: memory.ModelShape) -> list[Processes]:
     """Averages of a policy's weights, which the first learner keeps as float32 in main memory."""
-    update, adapters = config.get_config_for_module(policy).token_ppo_options, adapters_of(config, policy, shape)
+    update, adapters = config.get_config_for_module(policy).run.token_ppo, adapters_of(config, policy, shape)
     moving = (
         update.kl is not None and isinstance(update.kl.reference, EMAReference) and _learner_width(config, policy) == 2
     )
@@ -291,14 +290,14 @@ def _zero(config: Any, trained: int) -> dict[str, Any]:
     """ZeRO's section as the learners will have it."""
     from rllib_lmgame.learners.engines.deepspeed_engine import deepspeed_config, with_bucket_sizes
 
-    if config.deepspeed_config is None:
+    if config.run.deepspeed is None:
         return {}
-    return with_bucket_sizes(deepspeed_config(config.deepspeed_config, config.grad_clip), trained)["zero_optimization"]
+    return with_bucket_sizes(deepspeed_config(config.run.deepspeed, config.grad_clip), trained)["zero_optimization"]
 
 
 def engine_numerics(config: Any) -> tuple[str, float | None]:
     """Numerics of the engines, and MiB of each one's key-value cache; ``None`` where none is set aside in advance."""
-    options = config.inference_options
+    options = config.run.inference
     dtype = options.dtype_on(options.on_gpu)
     reserves = options.engine.reserves_cache
     return "bfloat16" if dtype == "auto" else dtype, options.cache_mib if reserves else None
@@ -307,11 +306,11 @@ def engine_numerics(config: Any) -> tuple[str, float | None]:
 def sequences_at_once(config: Any) -> int:
     """Replies that one engine writes at once, at most."""
     games = max(1, config.num_env_runners) * config.num_envs_per_env_runner
-    return min(config.inference_options.max_num_seqs, -(-games // config.inference_options.num_engines))
+    return min(config.run.inference.max_num_seqs, -(-games // config.run.inference.num_engines))
 
 
 def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Processes:
-    options = config.inference_options
+    options = config.run.inference
     dtype, cache = engine_numerics(config)
     parts = memory.engine_mib(
         shape,

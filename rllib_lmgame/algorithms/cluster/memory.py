@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MIB = 2**20
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 LEARNER_PROCESS_MIB = 700.0
-"""Processes with nothing in them; an engine's stands in its entry (:mod:`rllib_lmgame.inference.registry`)."""
+"""Processes with nothing in them; an engine's stands in its entry (:mod:`rllib_lmgame.inference.options`)."""
 RUNNER_PROCESS_MIB = 450.0
 MAIN_PROCESS_MIB = 650.0
 RAY_MIB = 700.0

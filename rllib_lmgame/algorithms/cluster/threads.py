@@ -22,8 +22,8 @@ from rllib_lmgame.base.threads import (
     threads_each,
     usable_cores,
 )
-from rllib_lmgame.learners.settings import learner_threads
-from rllib_lmgame.telemetry.phases import phase_of, tell_phase
+from rllib_lmgame.learners.options import learner_threads
+from rllib_lmgame.telemetry.progress import phase_of, tell_phase
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -86,9 +86,10 @@ def places_here(
     config: LMGameConfig, engines: int, cores: float, environment: Mapping[str, str], nodes: int = 1
 ) -> Places:
     """A trial's processes on this machine, with so many cores of it, or spread over several such ``nodes``."""
-    counts = (engines, max(1, config.num_learners), config.num_env_runners)
+    learners, runners = max(1, config.num_learners), config.num_env_runners
+    engines, learners, runners = (math.ceil(count / nodes) for count in (engines, learners, runners))
     most = 1 if is_small(config) else openmp_threads(environment)
-    return Places(cores, *(math.ceil(count / nodes) for count in counts), most, config.run.max_staleness > 0)
+    return Places(cores, engines, learners, runners, most, config.run.max_staleness > 0)
 
 
 def with_kept_threads(files: FileSystem, directory: str, found: Places) -> Places:
@@ -112,15 +113,15 @@ def is_small(config: LMGameConfig) -> bool:
 
 def learners_use_cores(config: LMGameConfig) -> bool:
     """Whether learners compute on CPUs; on GPUs only an offloaded optimizer does."""
-    return not config.num_gpus_per_learner or offloaded((config.deepspeed_config or {}).get("zero_optimization"))
+    return not config.num_gpus_per_learner or offloaded((config.run.deepspeed or {}).get("zero_optimization"))
 
 
 def threads_of(config: LMGameConfig, places: Places) -> tuple[int | None, int | None]:
     """Threads of each engine and of each learner; ``None`` on GPUs, and where no number was set."""
-    inference, update = config.inference_options.num_threads, config.token_ppo_options.num_threads
+    inference, update = config.run.inference.num_threads, config.run.token_ppo.num_threads
     engine = places.engine_threads() if inference == AUTO else inference
     learner = places.learner_threads() if update == AUTO else learner_threads(config)
-    return (None if config.inference_options.on_gpu else engine, learner if learners_use_cores(config) else None)
+    return (None if config.run.inference.on_gpu else engine, learner if learners_use_cores(config) else None)
 
 
 def thread_words(engine: int | None, learner: int | None) -> list[str]:

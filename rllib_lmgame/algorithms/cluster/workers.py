@@ -22,16 +22,16 @@ from rllib_lmgame.base.text import first_line
 from rllib_lmgame.base.threads import AUTO
 from rllib_lmgame.inference.options import ADAPTER_ARGUMENTS
 from rllib_lmgame.inference.protocol import EngineDeadError
-from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup, EngineOOMError
+from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError, StopRequest
 from rllib_lmgame.inference.serving.oom import oom_line
 from rllib_lmgame.inference.weights import SharedBundle
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.learners.options import WeightUse
 from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.rollouts.plans import EpisodePlan, deal_with_spares, split_plans, stable_seed, with_spares
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import RolloutError
-from rllib_lmgame.telemetry.phases import UP, telling
+from rllib_lmgame.telemetry.progress import UP, telling
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
@@ -82,11 +82,11 @@ def engine_sets(config: LMGameConfig, *, training: bool = True) -> list[EngineSe
     """
     if training and not config.run.plays:
         return []
-    count = config.inference_options.num_engines
+    count = config.run.inference.num_engines
     policies, trained = config.language_model_policies(), config.trained_policies()
-    league = config.run.league_options if training else None
+    league = config.run.league if training else None
     opponents = [opponent_key(number) for number in range(0 if league is None else league.opponent_engines)]
-    if not (training and config.inference_options.adapters):
+    if not (training and config.run.inference.adapters):
         sets = [EngineSet(policy, policy, count) for policy in policies]
         return [*sets, *(EngineSet(key, trained[0], 1) for key in opponents)]
     return [
@@ -97,7 +97,7 @@ def engine_sets(config: LMGameConfig, *, training: bool = True) -> list[EngineSe
 
 def engine_bundles(config: LMGameConfig) -> list[dict[str, float]]:
     """One resource bundle per engine; a tensor-parallel engine's GPUs are one bundle, hence on one node."""
-    inference = config.inference_options
+    inference = config.run.inference
     bundle = {"CPU": inference.num_cpus_per_engine}
     if inference.num_gpus_per_engine:
         bundle["GPU"] = inference.num_gpus_per_engine
@@ -130,7 +130,7 @@ def start_engines(
             placement_group = None
         else:
             bundles = iter(range(first, placement_group.bundle_count))
-    shared = config.inference_options
+    shared = config.run.inference
     if shared.num_threads == AUTO and not shared.on_gpu:
         found = found or places(config, sum(engines.count for engines in sets))
         shared = shared.model_copy(update={"num_threads": found.engine_threads()})
@@ -200,7 +200,7 @@ def _model_named(config: LMGameConfig, policy: str) -> Iterator[None]:
     """What an engine says of a model that it cannot load is said with the model's name and its key."""
     try:
         yield
-    except (ConfigError, TimeoutError, EngineDeadError, EngineOOMError, InterruptedWaitError):
+    except (ConfigError, TimeoutError, EngineDeadError, InterruptedWaitError):
         raise
     except Exception as error:  # Weights that do not fit the configuration fail in many ways.
         key, source = config.run.policy(policy).place("language_model.model"), config.model_files[policy].source
@@ -398,7 +398,7 @@ def _answers(calls: list[Any]) -> list[Any]:
 
 def _is_a_consequence(error: ray.exceptions.RayError) -> int:
     """Order of errors: a learner that died, one that failed, one that says another failed."""
-    from rllib_lmgame.learners.process_group import OtherLearnerError  # Of torch.
+    from rllib_lmgame.learners.process import OtherLearnerError
 
     if not isinstance(error, ray.exceptions.RayTaskError):
         return 0

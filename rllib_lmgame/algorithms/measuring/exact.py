@@ -14,9 +14,14 @@ from rllib_lmgame.base.group import limits
 from rllib_lmgame.envs.games.dilemmas.matrix_game import MatrixGame
 from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
 from rllib_lmgame.envs.registry import make_game
-from rllib_lmgame.measures.exploitability import game_values, nash_conv, nash_conv_of_moves
+from rllib_lmgame.measures.exploitability import (
+    best_response_gaps,
+    game_values,
+    nash_conv,
+    nash_conv_of_moves,
+    payoff_arrays,
+)
 from rllib_lmgame.measures.game_tree import GameTree, InformationSet, game_tree
-from rllib_lmgame.measures.matrix_games import best_response_gaps, payoff_arrays
 from rllib_lmgame.measures.tic_tac_toe import chances, decisions, minimax_player, player_of, uniform_player
 from rllib_lmgame.rollouts.batch_inference import Answer
 from rllib_lmgame.rollouts.game_calls import opened

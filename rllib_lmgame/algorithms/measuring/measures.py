@@ -203,7 +203,7 @@ def _with_engines(
     """``use`` with policies that answer; once more where an engine did not."""
     from rllib_lmgame.inference.serving.client import EngineClient
 
-    timeout_s = config.inference_options.request_timeout_s
+    timeout_s = config.run.inference.request_timeout_s
     for attempt in range(_ROUNDS):
         with ExitStack() as clients:
             generate: dict[str, Generate] = {}
@@ -254,17 +254,17 @@ class AskedPolicies:
     def ask(self, decisions: Sequence[InformationSet], samples: int) -> list[Answer]:
         """Probabilities of the legal actions at each decision; of policies that reason, from ``samples`` replies."""
         own = self._game.temperature
-        temperature = self._config.inference_options.temperature if own is None else own
+        temperature = self._config.run.inference.temperature if own is None else own
         answers: dict[int, Answer] = {}
         for policy, chat in self._chats.items():
             places = [n for n, decision in enumerate(decisions) if self.seats[decision.agent_id] == policy]
             for part in (places[start : start + AT_ONCE] for start in range(0, len(places), AT_ONCE)):
                 asked = [decisions[n] for n in part], chat, self._generate[policy]
                 if self.reasoning:
-                    drawn = {"temperature": temperature, "seed": self._config.seed or 0, "numbers": part}
-                    found = ask_for_samples(*asked, samples=samples, **drawn)
+                    seed = self._config.seed or 0
+                    found = ask_for_samples(*asked, samples=samples, temperature=temperature, seed=seed, numbers=part)
                 else:
-                    found = ask(*asked, constrained_decoding=self._config.text_rollout_options.constrained_decoding)
+                    found = ask(*asked, constrained_decoding=self._config.run.text_rollouts.constrained_decoding)
                 answers |= dict(zip(part, run_to_end(found), strict=True))
         return [answers[n] for n in range(len(decisions))]
 
