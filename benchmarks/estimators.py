@@ -3,7 +3,7 @@
 For each seed a supervised run (``tuned_examples/sokoban-sft-tiny.yaml``) ends at half of the validation levels; from
 its weights every method goes on until ``--turns`` replies were played, with the settings of the quick start
 (``tuned_examples/quickstart-sokoban.yaml``) less its curriculum and its averaged weights, which are for a longer run,
-with one learner and a learning rate of its own: PPO with three kinds of GAE, GRPO, RLOO, REINFORCE++, GiGPO and vine,
+with one learner and a learning rate of its own: PPO with three kinds of GAE, GRPO, RLOO, REINFORCE++ and GiGPO,
 those that need groups with eight games on each level. ``sft`` goes on learning from the solver, from about three
 quarters as many replies. ``lora`` is PPO with adapters alone, ``async_rollouts`` PPO that plays ahead.
 GRPO on half of its groups (``grpo_half``), DPO and AgentEvol have the settings of their own examples; AgentEvol
@@ -53,7 +53,7 @@ FILES = {
 }
 """Experiment of a method; all others are the quick start's."""
 GROUP = 8
-ESTIMATORS = ("gae", "turn_gae", "bilevel_gae", "grpo", "rloo", "reinforce_pp", "gigpo", "vine")
+ESTIMATORS = ("gae", "turn_gae", "bilevel_gae", "grpo", "rloo", "reinforce_pp", "gigpo")
 METHODS = (*ESTIMATORS, "sft", "lora", "grpo_half", "dpo", "agentevol", "distillation", "async_rollouts")
 TURNS = "env_runners/num_env_steps_sampled_lifetime"
 HELD_OUT = "evaluation/env_runners/success_rate"

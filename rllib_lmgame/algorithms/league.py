@@ -82,11 +82,6 @@ class LeaguePlay:
         self._agent_mapper.matches = {**self._agent_mapper.matches, **self.league.matches(plans, iteration)}
         return self._algorithm.play(plans, settings, agent_mapper=self._agent_mapper)
 
-    def play_on(self, plans: Sequence[EpisodePlan], settings: PlaySettings, iteration: int) -> PlayResult:
-        """Play episodes with the assignments of earlier ones of ``iteration``, which are no matches."""
-        settings = dataclasses.replace(settings, members=self._holders(self.league.tables(iteration)))
-        return self._algorithm.play(plans, settings)
-
     def record(self, summaries: Sequence[EpisodeSummary]) -> None:
         """Count the results of an iteration once; older results decay once."""
         self.league.record(summaries, self._agent_mapper.matches)

@@ -18,7 +18,7 @@ import numpy as np
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
-from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TIMERS
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
 from ray.tune import register_trainable
 from ray.util import log_once
 
@@ -29,10 +29,9 @@ from rllib_lmgame.algorithms.cluster import workers
 from rllib_lmgame.algorithms.cluster.workers import foreach_learner, update_learners
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.league import LeaguePlay
-from rllib_lmgame.algorithms.mc_rollouts import Wanted, play_for_values
 from rllib_lmgame.algorithms.scheduled import check_followed, schedules_of
 from rllib_lmgame.algorithms.sft import SupervisedStage
-from rllib_lmgame.algorithms.validation import RunFacts, state_rollouts
+from rllib_lmgame.algorithms.validation import RunFacts
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.schedule import COUNTERS, ENV_STEPS, NUMBERS, RL_ITERATION, Schedules, game_of, shown_key
 from rllib_lmgame.config import algorithms as registry
@@ -56,8 +55,6 @@ from rllib_lmgame.telemetry.metrics import (
     DATA_EPOCHS,
     ROLLOUT_TIMER,
     UPDATE_TIMER,
-    VINE_NAMES,
-    VINE_TIMER,
     WEIGHT_SYNC_TIMER,
 )
 
@@ -161,7 +158,6 @@ class LMGamePPO(LMGameAlgorithm):
         self._list_sizes = {str(n): 0 for n, game in enumerate(self.config.training_games()) if is_list(game)}
         self._item_order = ItemOrder(self.config.seed or 0, "train") if self._list_sizes else None
         self._needs_groups = RunFacts(self.config).compares is not None
-        self._state_rollouts = state_rollouts(self.config)
         if self.config.run.supervised_stage is not None:
             self._warm_start = SupervisedStage(self, self.config.run.supervised_stage)
         if self.config.run.league is not None:
@@ -243,29 +239,7 @@ class LMGamePPO(LMGameAlgorithm):
         if self._selects:
             self.log_numbers(SELECTION, selected.counts)
         result.episodes = selected.episodes
-        if self._state_rollouts:
-            with self.timed(VINE_TIMER):
-                self._play_for_values(selected, present)
         return result
-
-    def _play_for_values(self, selected: Selected, present: RunConfig) -> None:
-        """Rollouts from the states of what is trained on, for policies whose estimators ask for them."""
-        settings = dataclasses.replace(_settings(present), log=None, keep="nothing")
-
-        def play(plans: Sequence[EpisodePlan]) -> PlayResult:
-            if self._league is None:
-                return self.play(plans, settings)
-            return self._league.play_on(plans, settings, self._rl_iteration)
-
-        wanted = {}
-        for policy, rollouts in self._state_rollouts.items():
-            gamma = self.config.get_config_for_module(policy).gamma
-            own = "gamma" in self.config.run.own_keys(policy)
-            wanted[policy] = Wanted(rollouts, gamma if own else present.present.get("gamma", gamma))
-        counts = play_for_values(
-            selected.episodes, selected.result.summaries, play, wanted, present.data_selection.overlong
-        )
-        self.log_numbers(ENV_RUNNER_RESULTS, counts)
 
     def play_and_select(self, present: RunConfig, iteration: int, oldest: int | None = None) -> Selected:
         """Play ``iteration`` and choose; without replies of weights older than version ``oldest``.
@@ -405,9 +379,6 @@ class LMGamePPO(LMGameAlgorithm):
         self.log_numbers((), {"phase": phase, "rl_iteration": self._rl_iteration})
         if phase == 0 and self._selects:
             self.log_numbers(SELECTION, dict.fromkeys(COUNTS, float("nan")))
-        if phase == 0 and self._state_rollouts:
-            self.log_numbers(ENV_RUNNER_RESULTS, dict.fromkeys(VINE_NAMES, float("nan")))
-            self.log_numbers(TIMERS, {VINE_TIMER: float("nan")})
         if phase == 0 and self._ahead is not None:
             self.log_numbers(ASYNC_ROLLOUTS, dict.fromkeys(ASYNC_ROLLOUT_NAMES, float("nan")))
         self.log_numbers("schedules", self._schedules.values())

@@ -79,11 +79,6 @@ class RunFacts:
         return next((option for option in found if option), None)
 
     @cached_property
-    def plays_on(self) -> bool:
-        """Whether an estimator wants rollouts from states."""
-        return bool(state_rollouts(self.rllib))
-
-    @cached_property
     def engine(self) -> Engine:
         """The engine; one that is brought along must have what it is asked for."""
         options = self.rllib.run.inference
@@ -181,13 +176,6 @@ class PolicyFacts:
         return ", ".join(name for name in ESTIMATORS if not ESTIMATORS[name].needs_critic)
 
 
-def state_rollouts(config: Any) -> dict[str, int]:
-    """Policies that learn whose estimators want rollouts from every state -> how many."""
-    with below_config():
-        found = {policy: PolicyFacts(config, policy).estimator.state_rollouts for policy in config.trained_policies()}
-    return {policy: count for policy, count in found.items() if count}
-
-
 @contextmanager
 def below_config() -> Iterator[None]:
     """What a plug-in refuses stands below ``config``."""
@@ -228,24 +216,6 @@ def admit(config: Any) -> None:
         games = config.games_for_evaluation()
         with games_blamed_first(config):
             check_measures(s.evaluation_config.measures, games, MEASURES.key, averaged=s.averages)
-    if run.plays_on:
-        _check_states(config)
-
-
-def _check_states(config: Any) -> None:
-    """Check what estimators need that play on from the middle of games. Raises: ConfigError: names the key."""
-    for policy in state_rollouts(config):
-        refuse(rules.states, config.run.policy(policy), f := PolicyFacts(config, policy))
-    with games_blamed_first(config):
-        for game in config.training_games():
-            with opened(game.env, game.env_config) as session:
-                if session.replayable:
-                    continue
-            raise ConfigError(
-                "config.token_ppo.advantage_estimator",
-                f"`{f.estimator_name}` plays on from the middle of games, and {game.env} with these options does not "
-                "say that it can be replayed exactly (`replayable`)",
-            )
 
 
 def refuse(asked: Rules, s: RunConfig, f: Any) -> None:

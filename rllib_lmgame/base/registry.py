@@ -254,7 +254,6 @@ ESTIMATORS = Registry(
             "rloo": "without_critic:RLOO",
             "max_rl": "without_critic:MaxRL",
             "gigpo": "without_critic:GiGPO",
-            "vine": "without_critic:Vine",
             "reinforce": "without_critic:Reinforce",
             "reinforce_pp": "without_critic:ReinforcePP",
             "rae": "without_critic:RoleBaseline",

@@ -180,24 +180,6 @@ def no_critic(s: RunConfig, f: Any) -> Found:
         )
 
 
-def states(s: RunConfig, f: Any) -> Found:
-    """Of estimators that play on from states."""
-    if not f.estimator.state_rollouts:
-        return
-    if s.token_ppo.kl is not None and s.token_ppo.kl.as_ == "reward":
-        yield Broken(
-            "token_ppo.kl.as",
-            f"reward does not go with advantage_estimator `{f.estimator_name}`: its rollouts have no penalty on their "
-            "tokens, so that values would be of other rewards; use as: loss",
-        )
-    if s.data_selection.normalize_rewards is not None:
-        yield Broken(
-            "data_selection.normalize_rewards",
-            f"does not go with advantage_estimator `{f.estimator_name}`, whose values are in the game's own rewards; "
-            "leave it out",
-        )
-
-
 def scheduled(s: RunConfig, f: Any) -> Found:
     """What else would set an option that follows a schedule."""
     if s.follows("text_rollouts.reward_scale") and f.estimator.keeps_baseline:
@@ -312,11 +294,6 @@ def async_rollouts(s: RunConfig, f: Any) -> Found:
             s.text_rollouts.deterministic is True,
             "contradicts text_rollouts.deterministic: which weights sample a reply depends on when it is asked for; "
             "leave one of them out",
-        ),
-        (
-            ahead and f.plays_on,
-            "does not go with advantage_estimator `vine`, which values states under the weights that are trained; use "
-            "another one, or leave it out",
         ),
         (
             any(each.importance_sampling is None for each in ppo),

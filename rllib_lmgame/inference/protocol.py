@@ -29,7 +29,6 @@ class StopReason(enum.StrEnum):
     ENV_ERROR = "env_error"
     ENV_BUSY = "env_busy"
     ENGINE_ERROR = "engine_error"
-    RESTART_MISMATCH = "restart_mismatch"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from rllib_lmgame.envs.contract.verdicts import Outcome, outcomes
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.statistics import Rate, mean_pass_at_k, rate_over_levels
 from rllib_lmgame.rollouts.plans import AgentAssignment
-from rllib_lmgame.rollouts.play import PlayedEpisode, turns_from_there
+from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.rollouts.records import (
     CUSTOM_DATA_KEY,
     EpisodeSummary,
@@ -79,7 +79,6 @@ def summarize(played: PlayedEpisode) -> EpisodeSummary:
         success=_success(seats, against_others=against_others),
         level=level_in((played.infos, *(step.infos for step in played.steps))),
         seats=seats,
-        continued=turns_from_there(played),
         category=_at_the_end(played, "category", str),
         num_levels=max(0, _at_the_end(played, "num_levels", int) or 0),
     )

@@ -33,7 +33,7 @@ class ItemOrder:
         lists = {number for number in {plan.game for plan in plans} if is_list(games[number])}
         seeds: dict[str, int] = {}
         for plan in plans:
-            if plan.game in lists and plan.beginning is None and plan.group not in seeds:
+            if plan.game in lists and plan.group not in seeds:
                 times, place = divmod(self._dealt[plan.game], PLACES)
                 seeds[plan.group] = seed_of_place(stable_seed(self._seed, times), place)
                 self._dealt[plan.game] += 1

@@ -14,54 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.rollouts.options import spare_groups
-
-if TYPE_CHECKING:
-    import numpy as np
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Recording:
-    """What the players of an episode saw and replied, by agent.
-
-    Attributes:
-        episode_id: Seeds the random numbers of players.
-        seen: Key of the text before each turn.
-        actions: Action text of each turn.
-        replies: For language models, ids of the reply of each turn.
-    """
-
-    episode_id: str
-    seen: Mapping[str, Sequence[int]]
-    actions: Mapping[str, Sequence[str]]
-    replies: Mapping[str, Sequence[np.ndarray]]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Beginning:
-    """Turns that are replayed before the players continue by themselves.
-
-    Attributes:
-        recording: One object for all states of an episode, so that it is sent once.
-        turns: Agent -> number of its recorded turns; none for agents that are missing.
-        next: Agents that acted in the state after these turns.
-    """
-
-    recording: Recording
-    turns: Mapping[str, int]
-    next: frozenset[str]
-
-    def played(self, agent: str) -> int:
-        """Number of recorded turns of ``agent``."""
-        return self.turns.get(agent, 0)
-
-    def seen(self, agent: str, turn: int) -> int | None:
-        """Key of the text that ``agent`` must see before a turn; ``None``: any text."""
-        known = self.played(agent) + (agent in self.next)
-        return self.recording.seen[agent][turn] if turn < known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +60,6 @@ class EpisodePlan:
         attempt: Number of replacements of the episode.
         assignments: Empty until :class:`~rllib_lmgame.rollouts.sources.AgentMapper` sets them.
         number: Number of the group within its game, by which seats and opponents are dealt evenly, if it is counted.
-        beginning: Turns that are replayed first.
         spare: Planned beyond what is needed (see :class:`Race`).
     """
 
@@ -117,7 +71,6 @@ class EpisodePlan:
     attempt: int = 0
     assignments: AgentAssignments = field(default_factory=dict)
     number: int | None = None
-    beginning: Beginning | None = None
     spare: bool = False
 
     def replacement(self, new_level: bool) -> EpisodePlan:

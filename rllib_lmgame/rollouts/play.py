@@ -33,9 +33,8 @@ from rllib_lmgame.policies.demonstrations import KEY
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, Race, stable_seed
-from rllib_lmgame.rollouts.players import restart_mismatch
-from rllib_lmgame.rollouts.records import Failure, GameConfig, TurnNumbers
-from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat, OutOfTokens, Seat
+from rllib_lmgame.rollouts.records import Failure, GameConfig
+from rllib_lmgame.rollouts.seats import EpisodeFailed, OutOfTokens, Seat
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +139,6 @@ async def play_one(
                 sessions.opened(game, session)
             sessions.begin(plan, session)
             episode = await play_episode(session, plan, seats, options.env_step_timeout_s, game, sessions.watch)
-            check_reached(episode)
             sessions.end(episode, session)
         reusable = True
         return episode
@@ -461,29 +459,6 @@ def _reason(result: StepResult, agent: str, infos: Mapping[str, Mapping[str, Any
     if not result.end_of(agent):
         return StopReason.MAX_TURNS
     return StopReason.FORFEIT if infos.get(agent, {}).get("forfeit") else StopReason.GAME_OVER
-
-
-def check_reached(played: PlayedEpisode) -> None:
-    """Raises: EpisodeFailed: the game ended before the state that the episode was to continue from."""
-    beginning = played.plan.beginning
-    if beginning is None:
-        return
-    for agent in beginning.next:
-        turn = beginning.played(agent)
-        if played.seats[agent].turns_played <= turn:
-            raise restart_mismatch(f"{played.game_id} does not ask {agent} any more", turn)
-
-
-def turns_from_there(played: PlayedEpisode) -> dict[str, list[TurnNumbers]]:
-    """Turns of the language models after the state that the episode continued from; empty if it began at the start."""
-    beginning = played.plan.beginning
-    if beginning is None:
-        return {}
-    return {
-        agent: [TurnNumbers.of(turn) for turn in seat.turns[beginning.played(agent) :]]
-        for agent, seat in played.seats.items()
-        if isinstance(seat, LanguageModelSeat)
-    }
 
 
 def first_error(group: BaseExceptionGroup) -> Exception:

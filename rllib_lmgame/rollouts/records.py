@@ -6,7 +6,6 @@ Turns are the column ``turn`` of ``extra_model_outputs`` in RLlib's ``SingleAgen
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -102,26 +101,12 @@ class SeatSummary:
 
 
 @dataclass(slots=True)
-class TurnNumbers:
-    """One turn of a language model: unscaled reward, tokens of the reply, and whether a token was a free choice."""
-
-    reward: float
-    tokens: int
-    has_choice: bool
-
-    @classmethod
-    def of(cls, turn: Turn) -> TurnNumbers:
-        return cls(turn.reward, len(turn.response_ids), turn.has_choice)
-
-
-@dataclass(slots=True)
 class EpisodeSummary:
     """Numbers of one episode, small enough to send everywhere.
 
     ``success`` is the share of trained seats that won (of all seats if none is trained); ``None`` in self-play, where
     one seat wins every decided game. ``level`` is the digest of the level, which many seeds may draw; ``category`` is
-    the kind of level, if the game names one. ``continued`` has the turns after the state that an episode continued
-    from. ``num_levels`` is the number of levels of a game that lists them, else 0.
+    the kind of level, if the game names one. ``num_levels`` is the number of levels of a game that lists them, else 0.
     """
 
     episode_id: str
@@ -135,7 +120,6 @@ class EpisodeSummary:
     success: float | None
     level: str | None = None
     seats: list[SeatSummary] = field(default_factory=list)
-    continued: dict[str, list[TurnNumbers]] = field(default_factory=dict)
     category: str | None = None
     num_levels: int = 0
 
@@ -193,7 +177,6 @@ class Turn:
         stop_reason: Value of :class:`~rllib_lmgame.inference.protocol.StopReason`.
         allowed: With constrained decoding, the ids each token was chosen among; log-probabilities are among them.
         observation: :func:`observation_key` of the text the player saw; 0 if unknown.
-        value: Value of the state before the turn, unscaled, from rollouts that began there; NaN without rollouts.
         weight: Weight of the reply's tokens in the supervised loss; above 0.
         observed: bool over ``prompt_ids``: text of the game since the last reply. ``None``: not needed.
     """
@@ -207,7 +190,6 @@ class Turn:
     stop_reason: str = "eos"
     allowed: AllowedTokens | None = None
     observation: int = 0
-    value: float = math.nan
     weight: float = 1.0
     observed: np.ndarray | None = None
 

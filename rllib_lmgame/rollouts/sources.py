@@ -230,12 +230,6 @@ def without_stale(plans: Sequence[EpisodePlan], played: PlayResult, oldest: int 
 
 def replacements(failures: Sequence[Failure], limit: int) -> list[EpisodePlan]:
     """Plans that replace failed ones, in order; a level that may be to blame is exchanged."""
-    again = [failure for failure in failures if failure.plan.attempt < limit and not _final(failure)]
+    again = [failure for failure in failures if failure.plan.attempt < limit]
     again.sort(key=lambda failure: failure.plan.index)
     return [failure.plan.replacement(new_level=failure.reason in LEVEL_TO_BLAME) for failure in again]
-
-
-def _final(failure: Failure) -> bool:
-    """Whether an episode that continues from a state would fail again: no other level has this state."""
-    blamed = (*LEVEL_TO_BLAME, StopReason.RESTART_MISMATCH.value)
-    return failure.plan.beginning is not None and failure.reason in blamed

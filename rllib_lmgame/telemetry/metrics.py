@@ -19,13 +19,12 @@ class Phase(NamedTuple):
 PHASES = {
     "expert_s": Phase("playing the expert's episodes", "expert"),
     "rollout_s": Phase("playing", "play"),
-    "vine_s": Phase("playing on from states", "values"),
     "update_s": Phase("updating", "update"),
     "weight_sync_s": Phase("sending the weights to the engines", "sync"),
 }
 READING = "reading the data"
 """Shown instead of the expert phase if the episodes come from files."""
-EXPERT_TIMER, ROLLOUT_TIMER, VINE_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER = PHASES
+EXPERT_TIMER, ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER = PHASES
 
 MOSTLY = 0.5
 """Share of unreadable replies above which that is said, and some are shown."""
@@ -69,8 +68,6 @@ EPISODE_NAMES = (
     "prompt_tokens_computed_fraction",
 )
 """First parts of what this package reports below ``env_runners``, whatever estimates advantages."""
-VINE_NAMES = ("vine_states", "vine_rollouts", "vine_turns", "vine_tokens", "vine_failed", "vine_fallbacks")
-"""Metrics of rollouts from states, below ``env_runners``."""
 
 LEARNER_COLUMNS: tuple[str, ...] = (
     *("policy_loss", "vf_loss", "vf_explained_var", "mean_kl_loss", "curr_kl_coeff", "entropy", "approx_kl"),

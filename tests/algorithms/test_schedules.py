@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms import models, ppo
-from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig, Selected
+from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.scheduled import check_followed, occurring, scheduled_games, schedules_of
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
-from rllib_lmgame.algorithms.validation import check_schedules, state_rollouts
+from rllib_lmgame.algorithms.validation import check_schedules
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.base.group import Group, Scheduled, option
 from rllib_lmgame.base.schedule import ScheduleOptions, Schedules, interpolate, number_at, read_schedule
@@ -480,7 +480,6 @@ class Loop(LMGamePPO):
         self._gaps_checked: set[str] = set()
         self._rl_iteration = self._policy_version = 0
         self._needs_groups = self._selects = False
-        self._state_rollouts: dict[str, int] = {}
         self._schedules, self._followed = schedules_of(config), False
         self._item_order, self._list_sizes = ItemOrder(0, "train"), {}
         self._best, self._at_start = None, False
@@ -546,28 +545,6 @@ def test_an_iteration_tells_how_often_the_levels_of_a_list_were_dealt(monkeypatc
         loop.training_step()
         epochs.append(loop.metrics.logged["data_epochs",])
     assert epochs == [4 / 6, 8 / 6, 2.0]
-
-
-def test_rollouts_from_states_are_discounted_as_training_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the schedule, but of a policy with a discount of its own by that; and long replies lose as much."""
-    config = config_of(
-        {"gamma": ramp(0.5, 0.75)},
-        data_selection={"overlong": {"tokens": 64}},
-        token_ppo={"advantage_estimator": {"type": "vine", "rollouts": 2}},
-        policies=["own", "other"],
-        algorithm_config_overrides_per_module={"own": {"gamma": 0.9}},
-    )
-    asked = []
-    monkeypatch.setattr(ppo, "play_for_values", lambda *args: asked.append(args[3:]) or {})
-    loop, selected = Loop(config), Selected(PlayResult(), [], {})
-    loop._state_rollouts = state_rollouts(config)
-    loop._play_for_values(selected, loop.at_present())
-    loop._schedules.observe(result_of(None, 10))
-    loop._play_for_values(selected, loop.at_present())
-    loop._play_for_values(selected, config.run)
-    found = [{policy: (each.rollouts, each.gamma) for policy, each in wanted.items()} for wanted, _ in asked]
-    assert found == [{"own": (2, 0.9), "other": (2, gamma)} for gamma in (0.5, 0.75, 0.75)]
-    assert [overlong for _, overlong in asked] == [OverlongOptions(tokens=64)] * 3
 
 
 def test_supervised_learning_follows_no_schedules() -> None:

@@ -37,8 +37,6 @@ token_ppo.advantage_estimator | token_ppo: {advantage_estimator: gaee}
 token_ppo.objective | token_ppo: {objective: ppoo}
 token_ppo.policy_loss | token_ppo: {policy_loss: gsop}
 token_ppo.advantage_estimator | {run: LMGameGRPO, token_ppo: {advantage_estimator: gae}}
-token_ppo.kl.as | token_ppo: {advantage_estimator: vine, kl: {as: reward}}
-data_selection.normalize_rewards | {token_ppo: {advantage_estimator: vine}, data_selection: {normalize_rewards: batch}}
 text_rollouts.reward_scale | {token_ppo: {advantage_estimator: rae}, text_rollouts: {reward_scale: {points: [[0, 1], [9, 2]]}}}
 games[1].episodes | games: [lmgame/Maze-v0, {env: lmgame/FrozenLake-v0, episodes: 15, group_size: 2}]
 games[1].group_size | games: [lmgame/Maze-v0, {env: lmgame/FrozenLake-v0, group_size: 2}]
@@ -57,7 +55,6 @@ data_selection.oversample | {env: lmgame/TicTacToe-v0, league: {}, data_selectio
 data_selection.oversample | {num_env_runners: 3, text_rollouts: {episodes_per_iteration: 2}, data_selection: {oversample: 4}}
 data_selection.oversample | {num_env_runners: 2, text_rollouts: {episodes_per_iteration: 4}, data_selection: {oversample: 1.25}}
 async_rollouts.max_staleness | {num_env_runners: 1, text_rollouts: {deterministic: true}, async_rollouts: {max_staleness: 1}}
-async_rollouts.max_staleness | {num_env_runners: 1, token_ppo: {advantage_estimator: vine}, async_rollouts: {max_staleness: 1}}
 async_rollouts.max_staleness | {num_env_runners: 1, token_ppo: {importance_sampling: null}, async_rollouts: {max_staleness: 1}}
 async_rollouts.max_staleness | {num_env_runners: 1, inference: {sleep_during_update: true, num_gpus_per_engine: 1}, async_rollouts: {max_staleness: 1}}
 async_rollouts.max_staleness | async_rollouts: {max_staleness: 1}

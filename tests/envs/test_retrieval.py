@@ -410,7 +410,7 @@ def test_deep_search_by_a_server(world: dict[str, str], serve: Callable[..., Ser
     server = serve()
     playing = game(world, retriever=server.url, top_k=2)
     assert "[1] T: fish" in playing.step("search[fish]")[0]
-    assert playing.slow_calls and not playing.replayable
+    assert playing.slow_calls
     assert [asked["queries"] for asked in server.asked] == [["fish"]] and server.url in playing.check_ready()
     server.answer = lambda asked: (404, b"gone")
     with pytest.raises(RetrieverError, match="HTTP 404"):

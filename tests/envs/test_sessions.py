@@ -42,7 +42,7 @@ def test_what_is_wrong_is_named(game: str, key: str, said: str) -> None:
     assert caught.value.path == key and said in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["replayable", "cooperative", "secret_seats"])
+@pytest.mark.parametrize("name", ["cooperative", "secret_seats"])
 def test_what_a_game_declares_is_true_or_false(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import broken_games
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 
@@ -263,19 +262,6 @@ def test_what_is_wrong_without_a_schedule_is_not_called_the_schedules_fault(over
     error = error_of(GAME, override, "config.env_config.min_distance={points: [[0, 3], [20, 5]]}")
     assert error.path == key
     assert len({str(env_config) for env_config in sokobans}) == len(sokobans), "made twice"
-
-
-@pytest.mark.parametrize("listed", [False, True])
-def test_a_game_that_breaks_its_contract_while_it_is_checked_is_named(listed, monkeypatch):
-    def replayable(self):
-        raise RuntimeError("boom")
-
-    monkeypatch.setattr(Sokoban, "replayable", property(replayable))
-    line = "x:\n  run: LMGamePPO\n" if listed else GAME
-    games = ["config.games=[lmgame/Sokoban-v0]"] if listed else []
-    error = error_of(line, *games, "config.token_ppo={advantage_estimator: vine}")
-    assert error.path == ("config.games[0].env" if listed else "config.env")
-    assert re.search(r"lmgame/Sokoban-v0: replayable raised RuntimeError: boom \(test_check\.py:\d+\)", error.message)
 
 
 def test_every_point_of_a_grid_is_built():

@@ -223,7 +223,7 @@ class Unrelated:
 def test_estimators_resolve_by_name_and_by_path() -> None:
     assert isinstance(ESTIMATORS.read("gae"), GAE)
     plain = ESTIMATORS.read("rllib_lmgame.learners.advantages:token_gae")
-    assert plain.needs_critic and not (plain.needs_groups or plain.needs_reference or plain.state_rollouts)
+    assert plain.needs_critic and not (plain.needs_groups or plain.needs_reference)
     inputs = problem(3, GAMMA, LAM)
     np.testing.assert_array_equal(plain(inputs), token_gae(inputs))
 

@@ -20,12 +20,9 @@ from learning import moved, restored, together, update, weights
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.base.registry import ESTIMATORS
-from rllib_lmgame.inference.protocol import AllowedTokens
-from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs
+from rllib_lmgame.learners.advantages import AdvantageInputs
 from rllib_lmgame.learners.advantages.without_critic import RoleBaseline
-from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.objectives import PPOObjective
-from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 GAMMA, LAM = 0.9, 0.8
@@ -43,7 +40,6 @@ class Play:
     seen: list[int] = field(default_factory=list)
     turns: list[list[tuple[float, float]]] = field(default_factory=list)
     bootstrap: float = 0.0
-    before: list[float] = field(default_factory=list)
 
     @property
     def group(self) -> tuple[int, int, int]:
@@ -75,7 +71,6 @@ def plays(seed: int) -> list[Play]:
                     values = rng.normal(size=len(rewards)).astype(np.float32)
                     play.turns.append(list(zip(rewards.tolist(), values.tolist(), strict=True)))
                     play.seen.append(int(rng.integers(3)))
-                    play.before.append(float(np.float32(rng.normal())))
                 play.bootstrap = float(np.float32(rng.normal())) if rng.random() < 0.3 else 0.0
                 result.append(play)
     rng.shuffle(result)  # type: ignore[arg-type]
@@ -95,7 +90,6 @@ def inputs_of(played: list[Play], **kwargs: Any) -> AdvantageInputs:
         offsets=np.cumsum([0, *(len(play.tokens) for play in played)]),
         turn_offsets=np.cumsum([0, *lengths]),
         turn_observations=np.array([seen for play in played for seen in play.seen], np.int64),
-        turn_values=np.array([value for play in played for value in play.before], np.float32),
         groups=np.array([groups.setdefault(play.group, len(groups)) for play in played], np.int64),
         roles=np.array([play.role for play in played], np.int64),
         role_names=ROLES,
@@ -203,14 +197,6 @@ def rae(play: Play, played: list[Play]) -> list[float]:
     return [value - statistics.fmean(seat) for value in to_go(play, played)]
 
 
-def vine(play: Play, played: list[Play]) -> list[float]:
-    result = []
-    for number, turn in enumerate(play.turns):
-        following = play.before[number + 1] if number + 1 < len(play.turns) else 0.0
-        result += [sum(r for r, _ in turn) + GAMMA * following - play.before[number]] * len(turn)
-    return result
-
-
 def gae(play: Play, played: list[Play]) -> list[float]:
     one_token_turns = replace(play, turns=[[token] for token in play.tokens])
     return turn_gae(one_token_turns, played)
@@ -232,8 +218,6 @@ DEFINITIONS: list[tuple[Any, Definition]] = [
     ("max_rl", max_rl),
     ("reinforce", to_go),
     ("reinforce_pp", whitened),
-    ("vine", vine),
-    ({"type": "vine", "rollouts": 2}, vine),
     ("rae", rae),
     ("gigpo", gigpo),
     ({"type": "gigpo", "step_weight": 0.3}, lambda play, played: gigpo(play, played, 0.3)),
@@ -347,40 +331,12 @@ def test_whitened_returns_have_unit_deviation_whatever_their_size(scale: float) 
     np.testing.assert_allclose(found, 0.0, atol=1e-6)
 
 
-def reply(count: int, reward: float, new_row: bool, value: float = 0.5) -> Turn:
-    ids = np.arange(10, 10 + count, dtype=np.int32)
-    return Turn(np.arange(1, 4, dtype=np.int32), ids, np.zeros(count, np.float32), reward, 0, new_row, value=value)
-
-
-def test_values_of_states_are_scaled_as_rewards_are() -> None:
-    """And those of turns in which nothing could be chosen are left out."""
-    forced = replace(
-        reply(2, 1.0, False), allowed=AllowedTokens(np.ones(2, np.int32), np.arange(2, dtype=np.int32)), value=math.nan
-    )
-    turns = [reply(3, 0.0, True, 0.25), forced, reply(1, 2.0, False, 1.5)]
-    batch = TokenBatch.from_trajectories([Trajectory(turns, terminated=True)], max_row_tokens=64, reward_scale=0.1)
-    inputs = advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=ProcessGroup())
-    np.testing.assert_allclose(inputs.turn_values, [0.025, 0.15], rtol=1e-6)
-    expected = [0.1 + GAMMA * 0.15 - 0.025] * 3 + [0.2 - 0.15]
-    np.testing.assert_allclose(ESTIMATORS.read("vine")(inputs), expected, rtol=1e-5)
-
-
-def test_states_that_nobody_has_played_on_from_are_an_error() -> None:
-    batch = TokenBatch.from_trajectories(
-        [Trajectory([reply(2, 1.0, True, math.nan)], terminated=True)], max_row_tokens=9
-    )
-    with pytest.raises(ValueError, match="no rollouts from them were played"):
-        ESTIMATORS.read("vine")(advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=ProcessGroup()))
-
-
 def test_what_estimators_say_of_themselves() -> None:
     made = {name: ESTIMATORS.read(name) for name in ESTIMATORS}
     grouped = {"grpo", "dr_grpo", "rloo", "max_rl", "gigpo"}
     assert {name for name, each in made.items() if each.needs_groups} == grouped
     assert {name for name, each in made.items() if each.own_scale} == grouped | {"reinforce", "reinforce_pp"}
     assert {name for name, each in made.items() if each.needs_critic} == {"gae", "turn_gae", "bilevel_gae"}
-    assert {name: each.state_rollouts for name, each in made.items() if each.state_rollouts} == {"vine": 9}
-    assert ESTIMATORS.read({"type": "vine", "rollouts": 2}).state_rollouts == 2
 
 
 def batch(seed: int) -> list[Play]:

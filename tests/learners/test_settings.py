@@ -34,7 +34,6 @@ def ppo_config(language_model: dict[str, Any], **settings: Any) -> LMGamePPOConf
         ("advantage_estimator.step_weigth", {"type": "gigpo", "step_weigth": 1}),
         ("advantage_estimator.step_weight", {"step_weight": 1}),
         *(("advantage_estimator.lam", {"type": name, "lam": 1}) for name in ("turn_gae", "rloo")),
-        *(("advantage_estimator.rollouts", {"type": "vine", "rollouts": value}) for value in (0, 1.5)),
         ("advantage_estimator", {"type": "grop"}),
         ("kl.loss_estimator", {"loss_estimator": "k1"}),
         ("kl.coef", {"coef": -1}),

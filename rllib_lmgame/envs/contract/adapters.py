@@ -3,7 +3,7 @@
 An environment may follow these conventions, as ours do. In its infos: ``info["legal_actions"]`` (texts),
 ``info["turns_left"]``, ``info["invalid_action"]``, ``info["success"]``, ``info["measures"]``, ``info["category"]``
 (the kind of level, at the end: evaluations have a row for each). Attributes:
-``instructions``, ``cooperative`` and ``replayable``, and a mapping ``roles`` (agent id to role). Methods:
+``instructions`` and ``cooperative``, and a mapping ``roles`` (agent id to role). Methods:
 ``expert_action``, ``expert_thought`` and ``functions`` (:class:`~.functions.GameFunction` as mappings). Of games for
 several also ``pass_action(agent)`` and ``forfeit(agent)``: what becomes of a player who can write no more.
 
@@ -68,7 +68,6 @@ class EnvironmentSession(GameSession):
         self.instructions = str(self._attribute("instructions", ""))
         self.cooperative = self._declared("cooperative")
         self.secret_seats = self._declared("secret_seats")
-        self.replayable = self._declared("replayable")
         self.program = getattr(game, "program", None) if isinstance(game, TextGame) else None
         self._ends: dict[str, bool] = {}
         seats = self._guard("possible_agents", self._seats)

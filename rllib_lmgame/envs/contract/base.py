@@ -12,7 +12,7 @@ players take turns is a :class:`~rllib_lmgame.envs.contract.turns.TextAECGame`, 
    never both.
 4. ``info["success"]`` is set at the end of every player's game, which may come before that of the others.
 5. ``reset(seed=s)`` is a pure function of ``s`` and the options; and all that follows one of these and the replies,
-   unless the game says that it is not ``replayable``.
+   but for clocks, other processes and code of others.
 """
 
 from __future__ import annotations
@@ -208,10 +208,6 @@ class TextGame(gymnasium.Env[str, str]):
     """The :attr:`rules`, where they say nothing of the options but ``{turns}``."""
     agent_id = "player"
     roles: ClassVar[dict[str, str]] = {"player": "player"}
-    replayable: bool = True
-    """The same seed and replies give the same texts and rewards. False where the outcome depends on a clock, on another
-    process that acts on its own, or on code that somebody else brings.
-    """
     has_levels: ClassVar[bool] = True
     """Whether the seed picks a level that must belong to one split alone."""
     lists_levels: ClassVar[bool | str] = False

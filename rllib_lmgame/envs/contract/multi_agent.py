@@ -43,8 +43,6 @@ class TextMultiAgentGame:
     cooperative: bool = False
     """All players reach the goal together or not at all; otherwise they win, draw and lose against each other
     (:func:`~rllib_lmgame.envs.contract.verdicts.outcomes`)."""
-    replayable: bool = True
-    """As of :class:`~rllib_lmgame.envs.contract.base.TextGame`."""
     has_levels: ClassVar[bool] = False
     """Whether the seed picks a level that must belong to one split alone: then the game writes :meth:`levels` and
     :meth:`level_key`, and finds the chosen one as ``self.level`` in :meth:`start`."""

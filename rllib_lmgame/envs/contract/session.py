@@ -90,8 +90,6 @@ class GameSession(ABC):
     """
     secret_seats: bool = False
     """Nobody at the table may be told who sits where, or what others reply but through observations."""
-    replayable: bool = False
-    """The game says that it is a pure function of seed and replies: played again it shows the same."""
     functions: tuple[GameFunction, ...] = ()
     """Actions that a model may call as functions (`reply_format: function_calling`), beside any action as text."""
     program: AskingProgram | None = None

@@ -60,4 +60,4 @@ def _read(record: Mapping[str, Any]) -> tuple[Place, EpisodeSummary]:
     own = dict(record[KEY])
     numbers = dict(own.pop("summary"))
     seats = [SeatSummary(**seat) for seat in numbers.pop("seats")]
-    return Place(**own), EpisodeSummary(**{**numbers, "continued": {}}, seats=seats)
+    return Place(**own), EpisodeSummary(**numbers, seats=seats)

@@ -44,7 +44,6 @@ class AdvantageInputs:
         offsets: int64 ``[N + 1]``; tokens of trajectory ``n`` are ``[offsets[n], offsets[n + 1])``. Some have none.
         turn_offsets: int64 ``[U + 1]``; the same for turns. Turns without an action token are left out.
         turn_observations: int64 ``[U]``; key of the text the player saw before the turn, equal for equal texts.
-        turn_values: float32 ``[U]``; scaled mean return of rollouts from before the turn, for ``state_rollouts``.
         groups: int64 ``[N]``; equal for trajectories of one group, counted from 0 on this learner.
         roles, games: int64 ``[N]``; index into ``role_names`` and ``game_names``.
         role_names, game_names: Of all learners, so that indices mean the same everywhere.
@@ -72,7 +71,6 @@ class AdvantageInputs:
     old_logprobs: np.ndarray
     rollout_logprobs: np.ndarray
     ref_logprobs: np.ndarray | None = None
-    turn_values: np.ndarray | None = None
     gamma: float = 1.0
     lam: float = 1.0
     memory: dict[str, Any] = field(default_factory=dict)
@@ -123,7 +121,6 @@ def advantage_inputs(
         offsets=batch.trajectory_offsets,
         turn_offsets=batch.turn_offsets,
         turn_observations=batch.turn_observation,
-        turn_values=_read_only(batch.turn_value),
         groups=batch.group,
         roles=roles,
         role_names=role_names,
@@ -262,9 +259,6 @@ class Estimator(Group):
 
     keeps_baseline: ClassVar[bool] = False
     """It remembers a mean of scaled rewards, so that ``reward_scale`` follows no schedule."""
-
-    state_rollouts: ClassVar[int] = 0
-    """Rollouts from every state in which a trained player acted, whose mean return is in ``turn_values``."""
 
     def __call__(self, inputs: AdvantageInputs, /) -> np.ndarray:
         """Advantages, float32 ``[A]``."""

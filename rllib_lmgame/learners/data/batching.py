@@ -142,7 +142,6 @@ class TokenBatch:
         policy_version, trajectory: int32 ``[A]``; ``trajectory`` counts from 0 here.
         turn_offsets: int64 ``[U + 1]``; tokens of reply ``u`` are ``[offsets[u], offsets[u + 1])``; none is empty.
         turn_observation: int64 ``[U]``; key of what the player saw before it.
-        turn_value: float32 ``[U]``; value of the state before it, by rollouts; NaN where there were none.
         turn_weight: float32 ``[U]``; what the supervised loss of its tokens counts.
         roles, games: Names, sorted; ``role`` and ``game`` are int32 ``[N]`` indices into them.
         group: int64 ``[N]``; equal for trajectories of one game, seed and role, in order of appearance.
@@ -167,7 +166,6 @@ class TokenBatch:
     trajectory: np.ndarray
     turn_offsets: np.ndarray
     turn_observation: np.ndarray
-    turn_value: np.ndarray
     turn_weight: np.ndarray
     roles: tuple[str, ...]
     games: tuple[str, ...]
@@ -207,7 +205,7 @@ class TokenBatch:
     @classmethod
     def empty(cls) -> TokenBatch:
         """Of a learner without rows, which takes part in an update for the others' sake."""
-        numbers = ("rewards", "rollout_logprobs", "turn_value", "turn_weight", "bootstrap_values", *_FILLED_LATER)
+        numbers = ("rewards", "rollout_logprobs", "turn_weight", "bootstrap_values", *_FILLED_LATER)
         arrays = {each.name: np.zeros(0, np.float32 if each.name in numbers else np.int64) for each in fields(cls)}
         offsets = ("trajectory_offsets", "turn_offsets", "_row_actions", "_row_observed", "_allowed_offsets")
         flags = dict.fromkeys(("needs_bootstrap", "_row_bootstrap"), np.zeros(0, bool))
@@ -295,7 +293,7 @@ class TokenBatch:
             rewards=rewards,
             policy_version=policy_version,
             trajectory=whose,
-            **_of_turns(played, whose, turn, reward_scale),
+            **_of_turns(played, whose, turn),
             **_labels(played),
             **filled_later,
             trajectory_ids=numbers,
@@ -490,19 +488,15 @@ def _allowed(played: Sequence[Trajectory], tokens: int) -> tuple[np.ndarray, np.
     return (np.zeros(tokens, np.int32), np.zeros(0, np.int32)) if found is None else (found.counts, found.ids)
 
 
-def _of_turns(
-    played: Sequence[Trajectory], trajectory: np.ndarray, turn: np.ndarray, reward_scale: float
-) -> dict[str, Any]:
+def _of_turns(played: Sequence[Trajectory], trajectory: np.ndarray, turn: np.ndarray) -> dict[str, Any]:
     """Columns over replies; ``trajectory`` and ``turn`` say whose each action token is."""
     changes = (np.diff(trajectory) != 0) | (np.diff(turn) != 0)
     begins = np.flatnonzero(np.concatenate([[True], changes])) if len(turn) else _none()
     owners = trajectory[begins].tolist()
     turns = [played[n].turns[number] for n, number in zip(owners, turn[begins].tolist(), strict=True)]
-    scales = [reward_scale if each.reward_scale is None else each.reward_scale for each in played]
     return {
         "turn_offsets": np.append(begins, len(turn)),
         "turn_observation": np.array([each.observation for each in turns], np.int64),
-        "turn_value": np.array([each.value * scales[n] for each, n in zip(turns, owners, strict=True)], np.float32),
         "turn_weight": np.array([each.weight for each in turns], np.float32),
     }
 

@@ -117,7 +117,6 @@ class OnServerGame(WholeReplyGame):
     solver_wins = False
     Options: ClassVar[type[TextGameOptions]] = OnServerOptions
     slow_calls = True  # the server is a process of its own
-    replayable = False  # nobody here knows what it does
     most_levels: int = 2**31 - 1
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:

@@ -45,7 +45,6 @@ class AgentProgram(TextGame):
 
     Options: ClassVar[type[TextGameOptions]] = AgentProgramOptions
     slow_calls = True  # the program is a process of its own
-    replayable = False  # nobody here knows what it does
     solver_wins = False
     options: AgentProgramOptions
 

@@ -76,7 +76,6 @@ class AgentGym(ListedLevels, WholeReplyGame):
 
     Options: ClassVar[type[TextGameOptions]] = AgentGymOptions
     slow_calls = True  # the server is a process of its own
-    replayable = False  # nobody here knows what it does
     solver_wins = False
     options: AgentGymOptions
 

@@ -220,7 +220,6 @@ class Chess(ChessGame):
         super().__init__(render_mode, **env_config)
         self.has_levels = self.options.opening_plies > 0  # type: ignore[misc]
         self.slow_calls = self.options.opponent == "stockfish" or (self.options.opponent_depth or 0) > 2
-        self.replayable = self.options.opponent != "stockfish"
 
     def make_opponent(self) -> Opponent:
         chosen = self.options

@@ -92,7 +92,6 @@ class BIRD(PublishedLevels, WholeReplyGame):
     real_levels = ("data", "BIRD (`data: data:bird`)")
     turns_are_tries = True
     slow_calls = True  # queries run in a process of their own
-    replayable = False  # queries may ask for the time, and are stopped by a clock
     uses_sandbox = True
     options: BIRDOptions
 

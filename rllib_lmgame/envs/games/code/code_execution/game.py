@@ -78,7 +78,6 @@ class CodeExecution(PublishedLevels, WholeReplyGame):
     real_levels = ("data", "HumanEval or MBPP (`data: data:mbpp`)")
     turns_are_tries = True
     slow_calls = True  # programs run in processes of their own
-    replayable = False  # programs may ask for the time, and are stopped by a clock
     uses_sandbox = True
     options: CodeExecutionOptions
 

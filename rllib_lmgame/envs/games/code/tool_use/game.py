@@ -85,7 +85,6 @@ class ToolUse(ListedLevels, WholeReplyGame):
     Options: ClassVar[type[TextGameOptions]] = ToolUseOptions
     slow_calls = True  # programs and queries run in processes of their own
     lists_levels = "data"
-    replayable = False  # programs and queries may ask for the time, and are stopped by a clock
     uses_sandbox = True
     options: ToolUseOptions
 

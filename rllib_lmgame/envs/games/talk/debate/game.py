@@ -83,7 +83,6 @@ class Debate(TalkGame):
         self._splits = splits_of(self._topics)
         self._judge = RuleJudge() if chosen.judge == RULES_JUDGE else own_judge(chosen.judge)
         self.slow_calls = chosen.judge != RULES_JUDGE
-        self.replayable = chosen.judge == RULES_JUDGE
 
     def check_ready(self) -> str:
         """Ask a judge that is a language model whether it is there. Raises: ConfigError: it is not."""

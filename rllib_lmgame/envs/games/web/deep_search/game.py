@@ -154,7 +154,6 @@ class DeepSearch(ListedLevels, WholeReplyGame):
             load_questions(*self._asked)
             self._retriever = self._retriever_of_file()
             self.slow_calls = chosen.retriever != BM25
-            self.replayable = chosen.retriever == BM25
             self.check_split()
             return
         if chosen.min_hops > chosen.max_hops:

@@ -92,7 +92,6 @@ class MiniWoB(WholeReplyGame):
     extra = "browser"
     Options: ClassVar[type[TextGameOptions]] = MiniWoBOptions
     slow_calls = True  # the browser is a process of its own
-    replayable = False  # pages have clocks and animations
     rules_text = RULES
     options: MiniWoBOptions
 

@@ -105,7 +105,6 @@ class WebArena(ListedLevels, WholeReplyGame):
     extra = "browser"
     Options: ClassVar[type[TextGameOptions]] = WebArenaOptions
     slow_calls = True  # the browser and the sites are processes of their own
-    replayable = False  # sites keep what was done to them
     turns_are_tries = True
     solver_wins = False
     rules_text = RULES

@@ -91,7 +91,7 @@ class CarDealer(WholeReplyGame):
         if not self.options.personas:
             raise ConfigError("env_config.personas", f"names nobody; give one or more of {', '.join(PERSONAS)}")
         self._model = None if self.options.buyer is None else AskedModel(self.options.buyer, "env_config.buyer")
-        self.replayable, self.slow_calls = self._model is None, self._model is not None
+        self.slow_calls = self._model is not None
 
     def check_ready(self) -> str:
         """Ask a buyer that is a language model whether it is there. Raises: ConfigError: it is not."""

@@ -55,7 +55,6 @@ class GuessingGame(WholeReplyGame):
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         self._own_oracle = own_oracle(self.options.oracle)
-        self.replayable = self._own_oracle is None
         self.slow_calls = self._own_oracle is not None
 
     def check_ready(self) -> str:
