@@ -35,7 +35,6 @@ from ray.tune import PlacementGroupFactory
 from ray.tune.result import TRIAL_INFO
 
 from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
-from rllib_lmgame.algorithms.checkpoints.cards import add_to_cards
 from rllib_lmgame.algorithms.checkpoints.learner_files import check_models, load_learners, save_learners
 from rllib_lmgame.algorithms.cluster import workers
 from rllib_lmgame.algorithms.cluster.footprint import learner_rooms
@@ -525,7 +524,6 @@ class LMGameAlgorithm(PPO):
             self.save_own_files(scratch)
             if self.milestones():
                 (scratch / checkpoints.MILESTONES_FILE).write_text(json.dumps(self.milestones()), encoding="utf-8")
-            self._add_to_cards(scratch)
             checkpoints.write_manifest(scratch, self.recorded_files())
             checkpoints.move_into(scratch, target)
         except Exception as error:
@@ -534,17 +532,6 @@ class LMGameAlgorithm(PPO):
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return str(target)
-
-    def _add_to_cards(self, checkpoint: Path) -> None:
-        trained, settings = self.config.trained_policies(), self.config.run
-        for policy in trained:
-            add_to_cards(
-                [checkpoints.hf_directory(checkpoint, policy, trained, last=last) for last in (False, True)],
-                settings.policy(policy),
-                self.config.entry.name,
-                self.iteration,
-                self.milestones(),
-            )
 
     @classmethod
     def from_checkpoint(cls, path: Any, *args: Any, **kwargs: Any) -> Any:

@@ -20,7 +20,6 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
 from ray.tune import register_trainable
-from ray.util import log_once
 
 from rllib_lmgame.algorithms.async_rollouts import ASYNC_ROLLOUTS, AsyncRollouts
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
@@ -37,7 +36,6 @@ from rllib_lmgame.base.schedule import COUNTERS, ENV_STEPS, NUMBERS, RL_ITERATIO
 from rllib_lmgame.config import algorithms as registry
 from rllib_lmgame.config.rllib import SCHEDULED_KEYS
 from rllib_lmgame.config.run import RunConfig
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.data.sharding import group_of
 from rllib_lmgame.rollouts.episode_log import end_before, log_of_training
 from rllib_lmgame.rollouts.item_order import ItemOrder, is_list, passes
@@ -104,13 +102,6 @@ class LMGamePPOConfig(LMGameConfig):
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or LMGamePPO)
-
-    def validate(self) -> None:
-        """As every algorithm's; a truncated distribution is warned of, once per process."""
-        super().validate()
-        cut = truncation_warning(self.run.inference)
-        if cut is not None and log_once("lmgame_truncated_sampling"):
-            logger.warning(cut)
 
     def warm_start(self, **options: Any) -> Self:
         """Supervised learning before PPO: :class:`~rllib_lmgame.datasets.options.SupervisedOptions`."""
@@ -604,18 +595,6 @@ def gap_problem(policy: str, gap: float, config: LMGamePPOConfig) -> str:
         f"{policy}: the log-probabilities of the sampled tokens differ by {gap:.2g} between engine and learner, on "
         f"average; PPO would train on noise. Try inference.engine: {'transformers' if used == 'vllm' else 'vllm'}, "
         "inference.dtype: float32, top_p: 1 and top_k: 0; null trains all the same"
-    )
-
-
-def truncation_warning(inference: InferenceOptions) -> str | None:
-    """What to say of sampling for training that leaves out unlikely tokens, or ``None``."""
-    given = {"top_p": inference.top_p if inference.top_p < 1 else None, "top_k": inference.top_k or None}
-    keys = [f"inference.{name}={value:g}" for name, value in given.items() if value is not None]
-    if inference.temperature == 0 or not keys:
-        return None
-    return (
-        f"{' and '.join(keys)}: replies are sampled without the unlikely tokens, but the learner's log-probabilities "
-        "are over all of them, so that the policy gradient is biased; train with top_p: 1 and top_k: 0"
     )
 
 

@@ -331,7 +331,6 @@ MEASURES = Registry(
     "measure",
     {
         "against": "rllib_lmgame.algorithms.measuring.against:Against",
-        "best_response_gap": "rllib_lmgame.algorithms.measuring.exact:BestResponseGap",
         "exploitability": "rllib_lmgame.algorithms.measuring.exact:Exploitability",
         "tic_tac_toe": "rllib_lmgame.algorithms.measuring.exact:TicTacToeChances",
     },

@@ -353,22 +353,6 @@ def test_a_file_may_set_keys_that_rllib_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("inference", "named"),
-    [
-        ({}, ()),
-        ({"top_p": 0.9}, ("top_p=0.9",)),
-        ({"top_k": 20}, ("top_k=20",)),
-        ({"top_p": 0.9, "top_k": 20, "temperature": 0.0}, ()),
-    ],
-)
-def test_sampling_that_leaves_out_tokens_is_warned_of(inference, named, caplog, monkeypatch) -> None:
-    monkeypatch.setattr("rllib_lmgame.algorithms.ppo.log_once", lambda key: True)
-    LMGamePPOConfig().update_from_dict({**BASE, "inference": inference}).validate()
-    said = [record.getMessage() for record in caplog.records if record.name == "rllib_lmgame.algorithms.ppo"]
-    assert len(said) == bool(named) and all(name in said[0] and "biased" in said[0] for name in named)
-
-
-@pytest.mark.parametrize(
     ("options", "key"),
     [
         ({"advantage_estimator": tune.grid_search(["grpo", "rloo"])}, "advantage_estimator"),

@@ -198,28 +198,6 @@ def test_engines_are_told_whether_code_of_the_model_is_trusted(make_config, monk
     assert counted == [1, 1], "engines whose start is counted"
 
 
-@pytest.mark.parametrize("kind", [OSError, RuntimeError, AssertionError])
-@pytest.mark.parametrize("own", [False, True])
-def test_a_model_that_an_engine_cannot_load_is_named_with_its_key(
-    own: bool, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(up: Any) -> None:
-        raise kind("there is no such model\nand more")
-
-    group = SimpleNamespace(wait_until_ready=fails, shutdown=lambda: None)
-    monkeypatch.setattr(EngineGroup, "create", lambda *_, **__: group)
-    monkeypatch.setattr("ray.util.get_current_placement_group", lambda: None)  # It would start Ray.
-    model = {"model": "org/none"}
-    config = LMGamePPOConfig().environment("lmgame/Sokoban-v0")
-    config.language_model(**({} if own else model)).players({"player": {"language_model": model if own else {}}})
-    config.model_files = {"player": ModelFiles("org/none")}
-    key = "config.policies.player.language_model.model" if own else "config.language_model.model"
-    with pytest.raises(ConfigError) as caught:
-        start_engines(config)
-    assert caught.value.path == key
-    assert caught.value.message == "no engine starts with the model 'org/none': there is no such model"
-
-
 @pytest.mark.parametrize("error", [EngineDeadError("one died"), InterruptedWaitError("stopped"), TimeoutError("late")])
 def test_an_engine_that_died_or_is_late_is_not_blamed_on_the_model(
     error: Exception, monkeypatch: pytest.MonkeyPatch

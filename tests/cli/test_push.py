@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.algorithms.checkpoints.cards import add_to_cards
 from rllib_lmgame.base.text import sparkline
 from rllib_lmgame.cli.main import main
 
@@ -189,18 +188,6 @@ def test_a_name_in_an_error_cannot_steer_the_terminal(tmp_path: Path, capsys: An
     assert main(["push", str(tmp_path / "\x1b[31m"), "me/model"]) == 2
     error = capsys.readouterr().err
     assert "\\x1b[31m holds no checkpoint" in error and "\x1b" not in error
-
-
-def test_a_card_tells_how_it_was_trained_and_went(make_config: Any, tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("card\n")
-    config = make_config(lr=2e-4, token_ppo={"advantage_estimator": {"type": "gae"}})
-    verdicts = {"after | warm <start>": {f"lmgame/Sokoban-v0 {seed}": 1.0 for seed in range(3)}, "none": {}}
-    add_to_cards([tmp_path, tmp_path / "no"], config.run, "LMGamePPO", 7, verdicts)
-    card = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert card.startswith("card\n\n## How it was trained") and "| `lr` | `0.0002` |" in card
-    assert "| `iterations` | `7` |" in card and "['lmgame/Sokoban-v0']" in card
-    assert "EstimatorOptions" not in card and "'type': 'gae'" in card
-    assert "| after ? warm ?start? | 3 | 3 | 1.000 |" in card and "| none" not in card
 
 
 @pytest.mark.parametrize(

@@ -129,24 +129,6 @@ def test_a_cluster_of_another_version_is_told_in_a_line(named, monkeypatch):
             ray_cluster.join_existing()
 
 
-@pytest.mark.parametrize(
-    ("variable", "place", "said"),
-    [
-        ("TMPDIR", "/scratch/" + "x" * 60, "has 69 characters, of which Ray's sockets have room for"),
-        ("TMPDIR", "/scratch/jo\u00e3o", "has letters beyond ASCII"),
-        ("RAY_TMPDIR", "/scratch/" + "x" * 60, "has 69 characters"),
-    ],
-)
-def test_a_temporary_directory_without_room_for_sockets_is_refused(variable, place, said, monkeypatch):
-    monkeypatch.setattr(ray, "init", lambda **arguments: pytest.fail("Ray would not get far"))
-    monkeypatch.delenv("RAY_TMPDIR", raising=False)
-    monkeypatch.setenv(variable, place)
-    with pytest.raises(ConfigError, match=rf"^{variable}=.*{said}.*; set RAY_TMPDIR to a short path"):
-        ray_cluster.start_local()
-    monkeypatch.setenv("RAY_TMPDIR", "/tmp/ray-mine")
-    ray_cluster.check_temporary_directory()
-
-
 def test_a_place_that_takes_no_results_is_refused_before_ray_starts(no_ray, monkeypatch, tmp_path):
     monkeypatch.setattr(ray, "init", lambda **arguments: pytest.fail("nothing could be written"))
     (tmp_path / "file").touch()

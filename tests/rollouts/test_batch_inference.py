@@ -8,8 +8,7 @@ import itertools
 import numpy as np
 import pytest
 
-from rllib_lmgame.algorithms.measuring import exact
-from rllib_lmgame.algorithms.measuring.exact import _drawn_again, numbers_of
+from rllib_lmgame.algorithms.measuring.exact import numbers_of
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.inference.options import InferenceOptions
@@ -17,9 +16,6 @@ from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopR
 from rllib_lmgame.measures import tic_tac_toe
 from rllib_lmgame.measures.exploitability import (
     exploitability,
-    move_probabilities,
-    nash_conv,
-    nash_conv_of_moves,
     odds_of,
     uniform_policy,
 )
@@ -37,7 +33,6 @@ from rllib_lmgame.rollouts.batch_inference import (
     prompts_of,
     sampled_answer,
 )
-from rllib_lmgame.rollouts.records import GameConfig
 
 KUHN, LEDUC, DICE = "lmgame/KuhnPoker-v0", "lmgame/LeducPoker-v0", "lmgame/LiarsDice-v0"
 SHAPE = {"hidden_size": 32, "num_layers": 1, "num_heads": 1, "intermediate_size": 32, "vocab_size": 400}
@@ -105,11 +100,9 @@ def test_odds_are_those_of_a_plain_forward(tiny_model_dir: str, constrained: boo
 
 
 def test_what_is_asked_stands_behind_the_demonstrations_of_its_role(tiny_model_dir: str) -> None:
-    stag = "lmgame/StagHunt-v0"
     asked = {
         "lmgame/TicTacToe-v0": tic_tac_toe.decisions(),
         KUHN: game_tree(KUHN).information_sets,
-        stag: exact._decisions(GameConfig(env=stag)),
     }
     for game, decisions in asked.items():
         roles = make_session(game, {}).roles
@@ -165,25 +158,6 @@ def test_samples_are_read_and_counted(tiny_model_dir: str) -> None:
         assert answer.counts == {"check": 2, "bet": 4}
         assert dict(answer.odds) == pytest.approx({"check": 1 / 3, "bet": 2 / 3}) and answer.illegal == 0.25
     assert dict(sampled_answer({"check": 0, "bet": 0}, 8).odds) == {"check": 0.5, "bet": 0.5}
-
-
-def test_replies_drawn_again_make_the_policy_that_counting_them_makes() -> None:
-    """Also where none of them is legal."""
-    tree = game_tree(LEDUC)
-    sizes = np.diff(tree.starts)
-    legal = np.arange(sizes.max()) < sizes[:, None]
-    counts = np.where(np.pad(legal, ((0, 0), (0, 1)), constant_values=True), 2.0, 0.0)
-    counts[::5, :-1] = 0
-    counts[:, -1] = 10 - counts[:, :-1].sum(1)
-    chance = np.random.default_rng(3)
-    probabilities = _drawn_again(counts, 10, np.random.default_rng(3), legal)
-    drawn = chance.multinomial(10, counts / 10)
-    again = [
-        sampled_answer(dict(zip(s.legal_actions, row.tolist(), strict=False)), 10).odds
-        for s, row in zip(tree.information_sets, drawn, strict=True)
-    ]
-    assert probabilities.tolist() == pytest.approx(move_probabilities(tree, again).tolist())
-    assert nash_conv_of_moves(tree, probabilities) == pytest.approx(nash_conv(tree, again))
 
 
 def test_what_goes_wrong_is_told(tiny_model_dir: str) -> None:

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.text import printable
 
 PROBE_S = 5.0
 """Longest wait for the answer of a cluster's head to a first knock; Ray itself tries for minutes."""
@@ -24,12 +23,6 @@ otherwise. Ray's own :data:`RAY_WAIT_S` are too short on a machine that others k
 
 RAY_WAIT_S = 30.0
 """How long Ray waits for it, in any case."""
-
-LONGEST_SOCKET = 107
-"""Bytes of the path of a socket, on Linux."""
-
-SOCKET_BELOW = "/ray/session_2026-01-01_00-00-00_000000_{pid}/sockets/plasma_store.9"
-"""The longest path of a socket that Ray makes below its temporary directory."""
 
 PATIENCE = "RAY_raylet_start_wait_time_s"
 
@@ -96,27 +89,10 @@ def join_existing(**arguments: Any) -> bool:
 def start_local(**arguments: Any) -> None:
     """Start a private cluster, shielded from signals, that leaves the program its signal handlers.
 
-    Raises: ConfigError: if Ray cannot work in its temporary directory, or does not start in time.
+    Raises: ConfigError: if it does not start in time.
     """
-    check_temporary_directory()
     with own_session(), patience():
         init_ray(address="local", **arguments)
-
-
-def check_temporary_directory() -> None:
-    """Raise :class:`ConfigError` if RAY_TMPDIR or TMPDIR is too long for sockets, or not ASCII as Ray's core needs."""
-    from ray._common.utils import get_default_system_temp_dir
-
-    name = next((name for name in ("RAY_TMPDIR", "TMPDIR") if name in os.environ), "the directory")
-    place = get_default_system_temp_dir()
-    most = LONGEST_SOCKET - len(SOCKET_BELOW.format(pid=os.getpid()))
-    if not place.isascii():
-        reason = "has letters beyond ASCII"
-    elif len(place) > most:
-        reason = f"has {len(place)} characters, of which Ray's sockets have room for {most}"
-    else:
-        return
-    raise ConfigError("", f"{name}={printable(place)} {reason}; set RAY_TMPDIR to a short path such as /tmp/ray-mine")
 
 
 def be_connected(num_cpus: int) -> bool:

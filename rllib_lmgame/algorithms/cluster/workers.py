@@ -6,8 +6,7 @@ import dataclasses
 import math
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,13 +16,10 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
 from rllib_lmgame.algorithms.cluster.threads import Places, places
-from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.text import first_line
 from rllib_lmgame.base.threads import AUTO
 from rllib_lmgame.inference.options import ADAPTER_ARGUMENTS
-from rllib_lmgame.inference.protocol import EngineDeadError
 from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup
-from rllib_lmgame.inference.serving.interruption import InterruptedWaitError, StopRequest
+from rllib_lmgame.inference.serving.interruption import StopRequest
 from rllib_lmgame.inference.serving.oom import oom_line
 from rllib_lmgame.inference.weights import SharedBundle
 from rllib_lmgame.learners.options import WeightUse
@@ -158,8 +154,7 @@ def start_engines(
             )
         with telling(config.watched_as, UP, "driver", sum(engines.count for engines in sets)) as up:
             for engines in sets:
-                with _model_named(config, engines.policy):
-                    groups[engines.key].wait_until_ready(up)
+                groups[engines.key].wait_until_ready(up)
     except BaseException:
         for group in groups.values():
             group.shutdown()
@@ -193,18 +188,6 @@ def adapter_arguments(config: LMGameConfig, count: int) -> dict[str, Any]:
 def each_group(groups: Mapping[str, EngineGroup | AdapterOf]) -> list[EngineGroup]:
     """Every group of engines once."""
     return list(dict.fromkeys(each.group if isinstance(each, AdapterOf) else each for each in groups.values()))
-
-
-@contextmanager
-def _model_named(config: LMGameConfig, policy: str) -> Iterator[None]:
-    """What an engine says of a model that it cannot load is said with the model's name and its key."""
-    try:
-        yield
-    except (ConfigError, TimeoutError, EngineDeadError, InterruptedWaitError):
-        raise
-    except Exception as error:  # Weights that do not fit the configuration fail in many ways.
-        key, source = config.run.policy(policy).place("language_model.model"), config.model_files[policy].source
-        raise ConfigError(key, f"no engine starts with the model {source!r}: {first_line(error)}") from error
 
 
 def engine_stats(groups: Mapping[str, EngineGroup | AdapterOf]) -> dict[str, float]:

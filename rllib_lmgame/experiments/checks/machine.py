@@ -18,7 +18,6 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import first_line, one_line
 from rllib_lmgame.inference.options import INSTALL_VLLM
 
@@ -171,12 +170,8 @@ def _sandbox() -> Iterator[Finding]:
 
 
 def _ray() -> Iterator[Finding]:
-    from rllib_lmgame.algorithms.cluster.ray_cluster import answers, check_temporary_directory
+    from rllib_lmgame.algorithms.cluster.ray_cluster import answers
 
-    try:
-        check_temporary_directory()
-    except ConfigError as error:
-        yield Finding("ray", error.message, WRONG, "export RAY_TMPDIR=/tmp/ray-$USER")
     address = os.environ.get("RAY_ADDRESS", "local")
     if address in ("", "local", "auto"):
         yield Finding("ray", "each run starts a cluster of its own")
