@@ -8,8 +8,7 @@ those that need groups with eight games on each level. ``sft`` goes on learning 
 quarters as many replies. ``lora`` is PPO with adapters alone, ``async_rollouts`` PPO that plays ahead.
 GRPO on half of its groups (``grpo_half``), DPO and AgentEvol have the settings of their own examples; AgentEvol
 imitates its own successes alone, from the warm start. ``distillation`` has no reward of the game: a teacher, what
-``tuned_examples/sokoban-sft-tiny.yaml`` ends with, judges each token. Turns are those that are learnt from; what vine
-plays on from their states comes on top, a number of its own. Success is measured on the same held-out levels, so
+``tuned_examples/sokoban-sft-tiny.yaml`` ends with, judges each token. Turns are those that are learnt from. Success is measured on the same held-out levels, so
 differences are paired, and between iterations on validation levels. Each run is ``rllib train file ...``, printed
 before it starts; what has its ``report.json`` is not run again. Written are ``OUT.csv`` and ``OUT.png``, success at
 the end of every run, and ``OUT-curves.csv`` and ``OUT-curves.png``, success over the turns.
@@ -158,14 +157,12 @@ def exported(trial: Path) -> Path:
 
 
 def turns_played(trial: Path) -> tuple[float, float]:
-    """Replies that were learnt from, and all that were played, vine's rollouts from states included; NaN where only the
-    solver's were.
-    """
+    """Replies that were learnt from, and all that were played; NaN where only the solver's were."""
     rows = [row for row in read_results(trial) if row.get(TURNS, 0) > 0]
     if not rows:
         return float("nan"), float("nan")
     learnt = max(row[TURNS] for row in rows)
-    return learnt, learnt + sum(row.get("env_runners/vine_turns", 0.0) for row in rows)
+    return learnt, learnt
 
 
 def verdicts(trials: Mapping[tuple[str, int], Path], starts: Mapping[int, Path]) -> list[dict[str, Any]]:
