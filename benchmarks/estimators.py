@@ -8,8 +8,8 @@ those that need groups with eight games on each level. ``sft`` goes on learning 
 quarters as many replies. ``lora`` is PPO with adapters alone, ``async_rollouts`` PPO that plays ahead.
 GRPO on half of its groups (``grpo_half``), DPO and AgentEvol have the settings of their own examples; AgentEvol
 imitates its own successes alone, from the warm start. ``distillation`` has no reward of the game: a teacher, what
-``tuned_examples/sokoban-sft-tiny.yaml`` ends with, judges each token. Turns are those that are learnt from. Success is measured on the same held-out levels, so
-differences are paired, and between iterations on validation levels. Each run is ``rllib train file ...``, printed
+``tuned_examples/sokoban-sft-tiny.yaml`` ends with, judges each token. Turns are those that are learnt from. Success is
+measured on the same held-out levels, so differences are paired, and between iterations on validation levels. Each run is ``rllib train file ...``, printed
 before it starts; what has its ``report.json`` is not run again. Written are ``OUT.csv`` and ``OUT.png``, success at
 the end of every run, and ``OUT-curves.csv`` and ``OUT-curves.png``, success over the turns.
 
