@@ -9,9 +9,9 @@ quarters as many replies. ``lora`` is PPO with adapters alone, ``async_rollouts`
 GRPO on half of its groups (``grpo_half``), DPO and AgentEvol have the settings of their own examples; AgentEvol
 imitates its own successes alone, from the warm start. ``distillation`` has no reward of the game: a teacher, what
 ``tuned_examples/sokoban-sft-tiny.yaml`` ends with, judges each token. Turns are those that are learnt from. Success is
-measured on the same held-out levels, so differences are paired, and between iterations on validation levels. Each run is ``rllib train file ...``, printed
-before it starts; what has its ``report.json`` is not run again. Written are ``OUT.csv`` and ``OUT.png``, success at
-the end of every run, and ``OUT-curves.csv`` and ``OUT-curves.png``, success over the turns.
+measured on the same held-out levels, so differences are paired, and between iterations on validation levels.
+Each run is ``rllib train file ...``, printed before it starts; what has its ``report.json`` is not run again. Written
+are ``OUT.csv`` and ``OUT.png``, success at the end of every run, and ``OUT-curves.csv`` and ``OUT-curves.png``, success over the turns.
 
     python benchmarks/estimators.py [--turns 60000] [--seeds 0 1 2] [--only gae grpo] --out docs/results/estimators
     python benchmarks/estimators.py --only gae lora async_rollouts grpo_half dpo agentevol distillation sft \

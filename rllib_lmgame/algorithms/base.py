@@ -75,30 +75,13 @@ BEST = "best"
 _REASONS = 5
 """Messages about dropped episodes that are said of an iteration."""
 
-ENDS = (
-    StopReason.GAME_OVER.value,
-    StopReason.MAX_TURNS.value,
-    StopReason.FORFEIT.value,
-    StopReason.CONTEXT_OVERFLOW.value,
-    StopReason.TOKEN_BUDGET.value,
-)
-"""Why a finished episode may have ended."""
-
-DROPS = (
-    StopReason.ENV_ERROR.value,
-    StopReason.ENV_BUSY.value,
-    StopReason.ENGINE_ERROR.value,
-    StopReason.TIMEOUT.value,
-    ENV_RUNNER_LOST,
-    STALE,
-)
-"""Why an episode may have been dropped."""
-
+_ENDS = (*(StopReason.GAME_OVER, StopReason.MAX_TURNS, StopReason.FORFEIT), StopReason.CONTEXT_OVERFLOW)
+_DROPS = (StopReason.ENV_ERROR, StopReason.ENV_BUSY, StopReason.ENGINE_ERROR, StopReason.TIMEOUT)
 COUNTED: dict[tuple[str, ...], tuple[str, ...]] = {
-    (ENV_RUNNER_RESULTS, "stop_reason"): ENDS,
-    (ENV_RUNNER_RESULTS, "dropped"): DROPS,
+    (ENV_RUNNER_RESULTS, "stop_reason"): tuple(each.value for each in (*_ENDS, StopReason.TOKEN_BUDGET)),
+    (ENV_RUNNER_RESULTS, "dropped"): (*(each.value for each in _DROPS), ENV_RUNNER_LOST, STALE),
 }
-"""Where episodes are counted by what became of them."""
+"""Where episodes are counted by what became of them: why they may have ended, or been dropped."""
 
 
 class LMGameAlgorithm(PPO):
@@ -363,8 +346,8 @@ class LMGameAlgorithm(PPO):
         numbers["generated_tokens_per_s"] = numbers.get("response_tokens", 0) / max(result.wall_s, 1e-9)
         numbers |= engine_numbers
         # A name that is not logged in every iteration would turn into NaN in those where it is not.
-        numbers["stop_reason"] = dict.fromkeys(ENDS, 0) | numbers.get("stop_reason", {})
-        numbers["dropped"] = dict.fromkeys(DROPS, 0) | numbers.get("dropped", {})
+        for (_, name), reasons in COUNTED.items():
+            numbers[name] = dict.fromkeys(reasons, 0) | numbers.get(name, {})
         self.log_numbers(ENV_RUNNER_RESULTS, {key: value for key, value in numbers.items() if key != NUM_EPISODES})
         counted = {
             (NUM_ENV_STEPS_SAMPLED, NUM_ENV_STEPS_SAMPLED_LIFETIME): sum(each.steps for each in result.summaries),

@@ -197,7 +197,9 @@ def admit(config: Any) -> None:
     refuse(rules.imitation, s, run)
     for name in s.language_model_policies():
         _check_language_model(s.policy(name), trained=s.is_trained(name))
-    _check_talk(config, s)
+        for place, game in games_of(config):
+            if game.language_model:
+                _check_language_model(s.policy(name).in_game(game, place.rstrip(".")), trained=False)
     _check_updates(config, s)
     refuse(rules.asked_teacher, s, run)
     check_teacher(config, {})
@@ -306,14 +308,6 @@ def _check_players(config: Any, s: RunConfig) -> None:
     config.agent_to_module_mapping()
 
 
-def _check_talk(config: Any, s: RunConfig) -> None:
-    """What games ask for in place of ``language_model``."""
-    policies = s.language_model_policies()
-    for place, game in games_of(config):
-        for name in policies if game.language_model else ():
-            _check_language_model(s.policy(name).in_game(game, place.rstrip(".")), trained=False)
-
-
 def _check_language_model(s: RunConfig, *, trained: bool) -> None:
     """The options of one policy's language model, and the files that they name."""
 
@@ -415,14 +409,7 @@ def check_on_hub(config: Any) -> None:
         if own.language_model.model != TINY_MODEL:
             fetched(own.language_model.model, own.place("language_model.model"))
         if own.language_model.tokenizer:
-            _fetched_tokenizer(own, own.language_model.model)
-
-
-def _fetched_tokenizer(own: RunConfig, model: str) -> str:
-    """Where the tokenizer of a policy lies, whose model is ``model``, once it is fetched. Raises: ConfigError."""
-    if not own.language_model.tokenizer:
-        return fetched(model, own.place("language_model.model"))
-    return fetched(own.language_model.tokenizer, own.place("language_model.tokenizer"), TOKENIZER_FILES)
+            fetched(own.language_model.tokenizer, own.place("language_model.tokenizer"), TOKENIZER_FILES)
 
 
 def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) -> None:
@@ -441,7 +428,11 @@ def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) 
         if policy not in made and learner.language_model.model == TINY_MODEL:
             continue  # It is made later.
         model = made.get(policy) or model_directory(learner.language_model.model)
-        tokenizer = _fetched_tokenizer(learner, model) if fetch else tokenizer_source(learner.language_model, model)
+        tokenizer = tokenizer_source(learner.language_model, model)
+        if fetch and learner.language_model.tokenizer:
+            tokenizer = fetched(tokenizer, learner.place("language_model.tokenizer"), TOKENIZER_FILES)
+        elif fetch:
+            tokenizer = fetched(model, learner.place("language_model.model"))
         if (problem := other(learner.language_model, tokenizer)) is not None:
             cure = "; set language_model.tokenizer to the teacher's" * (learner.language_model.model == TINY_MODEL)
             raise ConfigError(TEACHER, f"the teacher of {policy} must have the same vocabulary: {problem}{cure}")

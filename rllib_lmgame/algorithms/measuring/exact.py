@@ -62,32 +62,25 @@ class Exploitability:
 
     def problem(self, game: GameConfig) -> str | None:
         """Why ``game`` has no exploitability, or ``None``."""
-        try:
-            tree_of(game, self.max_states)
-        except ValueError as error:
-            return str(error)
-        return None
+        found = tree_of(game, self.max_states)
+        return found if isinstance(found, str) else None
 
     def __call__(self, game: GameConfig, policies: AskedPolicies) -> dict[str, float]:
         tree = tree_of(game, self.max_states)
+        assert not isinstance(tree, str), tree
         return numbers_of(tree, policies.ask(tree.information_sets, self.samples))
 
 
-def tree_of(game: GameConfig, max_states: int = MOST_STATES) -> GameTree:
-    """The game tree, built once per process; raises as :func:`~rllib_lmgame.measures.game_tree.game_tree`."""
+def tree_of(game: GameConfig, max_states: int = MOST_STATES) -> GameTree | str:
+    """The game tree, or why there is none; found out once per process."""
     try:
-        env_config = json.dumps(game.env_config, sort_keys=True)
+        return _walked(game.env, json.dumps(game.env_config, sort_keys=True), max_states)
     except TypeError as error:
-        raise ValueError(f"{game.env} cannot be walked through: its env_config is not plain ({error})") from error
-    found = _kept_tree(game.env, env_config, max_states)
-    if isinstance(found, str):
-        raise ValueError(found)
-    return found
+        return f"{game.env} cannot be walked through: its env_config is not plain ({error})"
 
 
 @lru_cache(maxsize=8)
-def _kept_tree(env: str, env_config: str, max_states: int) -> GameTree | str:
-    """The tree, or why there is none: to find that out may take as long."""
+def _walked(env: str, env_config: str, max_states: int) -> GameTree | str:
     try:
         return game_tree(env, json.loads(env_config), max_states)
     except ValueError as error:
