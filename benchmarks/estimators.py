@@ -11,7 +11,8 @@ imitates its own successes alone, from the warm start. ``distillation`` has no r
 ``tuned_examples/sokoban-sft-tiny.yaml`` ends with, judges each token. Turns are those that are learnt from. Success is
 measured on the same held-out levels, so differences are paired, and between iterations on validation levels.
 Each run is ``rllib train file ...``, printed before it starts; what has its ``report.json`` is not run again. Written
-are ``OUT.csv`` and ``OUT.png``, success at the end of every run, and ``OUT-curves.csv`` and ``OUT-curves.png``, success over the turns.
+are ``OUT.csv`` and ``OUT.png``, success at the end of every run, and ``OUT-curves.csv`` and ``OUT-curves.png``,
+success over the turns.
 
     python benchmarks/estimators.py [--turns 60000] [--seeds 0 1 2] [--only gae grpo] --out docs/results/estimators
     python benchmarks/estimators.py --only gae lora async_rollouts grpo_half dpo agentevol distillation sft \
