@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.base.text import sparkline
 from rllib_lmgame.cli.main import main
 
 Checkpoint = Callable[..., str]
@@ -188,11 +187,3 @@ def test_a_name_in_an_error_cannot_steer_the_terminal(tmp_path: Path, capsys: An
     assert main(["push", str(tmp_path / "\x1b[31m"), "me/model"]) == 2
     error = capsys.readouterr().err
     assert "\\x1b[31m holds no checkpoint" in error and "\x1b" not in error
-
-
-@pytest.mark.parametrize(
-    ("values", "line"), [([], ""), ([3.0], "▁"), ([0, 1], "▁█"), ([1, 1], "▁▁"), (list(range(120)), None)]
-)
-def test_numbers_become_blocks(values: list[float], line: str | None) -> None:
-    drawn = sparkline(values)
-    assert drawn == line if line is not None else len(drawn) == 60 and drawn[0] == "▁" and drawn[-1] == "█"

@@ -96,11 +96,6 @@ def trials_at_once(experiment: CheckedExperiment, node: Mapping[str, float]) -> 
     return max(1, min(experiment.num_trials, most, *fitting))
 
 
-def own_node(experiment: CheckedExperiment) -> dict[str, float]:
-    """Resources of the node that is started here for an experiment, unless it is told otherwise."""
-    return node_here(cpus_to_declare([experiment]), None)
-
-
 def cpus_to_declare(checked: Sequence[CheckedExperiment]) -> int:
     """CPUs to declare on one's own machine; more than there are cores is fine: a trial's processes take turns."""
     wanted = max((int(request_of(c).total.get("CPU", 1) + 0.999) for c in checked), default=1)
