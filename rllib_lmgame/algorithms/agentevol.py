@@ -20,13 +20,12 @@ from rllib_lmgame.algorithms.cluster import workers
 from rllib_lmgame.algorithms.cluster.workers import foreach_learner
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.sft import SupervisedStage
-from rllib_lmgame.base.errors import CheckpointError, ConfigError, did_you_mean
+from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.config import algorithms as registry
 from rllib_lmgame.config.algorithms import BASE, LEFT_OUT, EvolutionOptions
 from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.datasets.pairs import alone, has_choice
 from rllib_lmgame.datasets.selection import Facts, choose
-from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.league.files import copy_directory, move_directory
 from rllib_lmgame.rollouts.episode_log import end_before, log_of_training
 from rllib_lmgame.rollouts.item_order import ItemOrder
@@ -59,16 +58,10 @@ class LMGameAgentEvolConfig(LMGameConfig):
         return self.set_section("agentevol", options)
 
     def validate(self) -> None:
-        """As every algorithm's; there must be games to explore, of the names in ``min_return``."""
+        """As every algorithm's; there must be games to explore."""
         super().validate()
         if not self.run.games:
             raise ConfigError("config.env", "set env to a game to explore, e.g. lmgame/TextCraft-v0")
-        least = self.run.agentevol.min_return
-        names = {game.name or game_spec(game.env).game_id for game in self.training_games()}
-        for name in least if isinstance(least, dict) else ():
-            if name not in names:
-                hint = did_you_mean(name, names, f"games: {', '.join(sorted(names))}")
-                raise ConfigError(f"config.agentevol.min_return.{name}", f"no game is called {name!r}; {hint}")
 
 
 class LMGameAgentEvol(LMGameAlgorithm):
@@ -165,6 +158,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
 
     def _successes(self, result: PlayResult, own: EvolutionOptions) -> list[MultiAgentEpisode]:
         """Each trained seat that succeeded as an episode of its own, chosen as the options say."""
+        by_return = own.min_return is not None or own.top_share is not None
         facts, parts = [], []
         for episode, summary in zip(result.episodes, result.summaries, strict=True):
             seats = {seat.agent_id: seat for seat in summary.seats}
@@ -174,16 +168,12 @@ class LMGameAgentEvol(LMGameAlgorithm):
                 if won:
                     self._solved.add(f"{summary.game_id} {level}")
                 game = part.custom_data[CUSTOM_DATA_KEY].game
-                if has_choice(part) and (won or own.goes_by_return(game)):
+                if has_choice(part) and (won or by_return):
                     facts.append(Facts(summary.episode_id, game, f"{level} {seat.role}", part.get_return()))
                     parts.append(part)
         if not facts:
             return []
-        chosen = SupervisedOptions(
-            min_return=_known(own.min_return, {each.game for each in facts}),
-            one_per_level=own.one_per_level,
-            top_share=own.top_share,
-        )
+        chosen = SupervisedOptions(min_return=own.min_return, one_per_level=own.one_per_level, top_share=own.top_share)
         try:
             found = choose(facts, chosen)
         except ConfigError as error:
@@ -260,11 +250,6 @@ class LMGameAgentEvol(LMGameAlgorithm):
         super().load_own_files(checkpoint)
         if self._base_files:
             copy_directory(checkpoint / DIRECTORY, self._base)
-
-
-def _known(least: float | dict[str, float] | None, games: set[str]) -> float | dict[str, float] | None:
-    """``min_return`` of the games that were played this time."""
-    return {name: each for name, each in least.items() if name in games} if isinstance(least, dict) else least
 
 
 register_trainable(LMGameAgentEvol.__name__, LMGameAgentEvol)

@@ -63,11 +63,8 @@ class EvolutionOptions(Group):
     levels: int = option(256, "Levels that it explores each time.", ge=1, le=1e6)
     new_levels: bool = option(False, "Others each time; else always the same.")
     samples_per_level: int = option(3, "Episodes on each of them.", ge=1, le=10_000)
-    min_return: float | dict[str, float] | None = option(
-        None,
-        "Least return of what is kept, or that of each game; null, and games without one: what the game calls a "
-        "success.",
-        stranger=is_number,
+    min_return: float | None = option(
+        None, "Least return of what is kept; null: what the game calls a success.", stranger=is_number
     )
     one_per_level: str | None = option(
         "first",
@@ -91,11 +88,6 @@ class EvolutionOptions(Group):
         choices=(BASE, LAST),
     )
     epochs: int = option(1, "Passes over the data each time.", ge=1, le=1_000)
-
-    def goes_by_return(self, game: str) -> bool:
-        """Whether returns say what is kept of a game, and not successes alone."""
-        least = self.min_return
-        return self.top_share is not None or (game in least if isinstance(least, dict) else least is not None)
 
 
 @dataclass(frozen=True)

@@ -68,9 +68,9 @@ class Loop(LMGameAgentEvol):
         return [(returns[int(each.turns[0].response_ids[0])], each) for each in found]
 
 
-def test_of_games_without_a_least_return_successes_are_kept() -> None:
+def test_successes_are_kept_or_what_has_the_least_return() -> None:
     played = ("a", 0.4, False), ("a", 0.9, False), ("b", 0.0, False), ("b", 1.0, True)
-    assert Loop({"min_return": {"a": 0.5}}).kept(*played) == [0.9, 1.0]
+    assert Loop({"min_return": 0.5}).kept(*played) == [0.9, 1.0]
     assert Loop({}).kept(*played) == [1.0]
     assert Loop({"min_return": 0.0}).kept(*played) == [0.4, 0.9, 0.0, 1.0]
 
