@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.inference.options import CPU_KV_CACHE_MIB
-from rllib_lmgame.learners.microbatch import MOST_TOKENS, Layer, kept_per_token, layer_of, number_of, plain_layer
+from rllib_lmgame.learners.microbatch import MOST_TOKENS, Layer, kept_per_token, layer_of, number_of
 from rllib_lmgame.policies.model.files import model_directory
-from rllib_lmgame.policies.model.tiny import check_shape
+from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
 from rllib_lmgame.policies.options import TINY_MODEL, LoraOptions
 
 if TYPE_CHECKING:
@@ -85,54 +85,26 @@ class ModelShape:
         return self.vocab_size * self.hidden_size
 
 
-_PUBLISHED = "the published shape; it is not on this machine"
-
-
-def qwen2(
-    layers: int,
-    hidden: int,
-    intermediate: int,
-    kv_heads: int,
-    head_size: int,
-    vocabulary: int,
-    tied: bool,
-    origin: str = _PUBLISHED,
-) -> ModelShape:
-    """A Qwen2 model: projections with biases on queries, keys and values, two norms a layer, one at the end."""
-    kv = kv_heads * head_size
-    attention = {"q_proj": hidden * hidden + hidden, "o_proj": hidden * hidden}
-    attention |= dict.fromkeys(("k_proj", "v_proj"), hidden * kv + kv)
-    layer = {f"self_attn.{name}": count for name, count in attention.items()}
-    layer |= dict.fromkeys(("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"), hidden * intermediate)
-    layer |= dict.fromkeys(("input_layernorm", "post_attention_layernorm"), hidden)
-    modules = {f"model.layers.{i}.{name}": count for i in range(layers) for name, count in layer.items()}
-    modules |= {"model.embed_tokens": vocabulary * hidden, "model.norm": hidden}
-    modules |= {} if tied else {"lm_head": vocabulary * hidden}
-    sides = dict.fromkeys(("q_proj", "o_proj"), 2 * hidden) | dict.fromkeys(("k_proj", "v_proj"), hidden + kv)
-    sides |= dict.fromkeys(("gate_proj", "up_proj", "down_proj"), hidden + intermediate)
-    linear = {name: side for name in modules for end, side in sides.items() if name.endswith(f".{end}")}
-    ends = ("model.embed_tokens", "lm_head")
-    linear[ends[1]] = hidden + vocabulary
-    kept = plain_layer(hidden, intermediate)
-    parameters = sum(modules.values())
-    named = _in_order(linear), _in_order(modules)
-    return ModelShape(parameters, layers, hidden, kv, vocabulary, kept, tied, origin, *named, ends)
-
-
-def _in_order(counts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(counts.items()))
-
-
 QWEN2_5 = {
-    "0.5B": qwen2(24, 896, 4864, 2, 64, 151_936, True),
-    "1.5B": qwen2(28, 1536, 8960, 2, 128, 151_936, True),
-    "3B": qwen2(36, 2048, 11_008, 2, 128, 151_936, True),
-    "7B": qwen2(28, 3584, 18_944, 4, 128, 152_064, False),
-    "14B": qwen2(48, 5120, 13_824, 8, 128, 152_064, False),
-    "32B": qwen2(64, 5120, 27_648, 8, 128, 152_064, False),
-    "72B": qwen2(80, 8192, 29_568, 8, 128, 152_064, False),
+    "0.5B": (24, 896, 4864, 14, 2, 151_936, True),
+    "1.5B": (28, 1536, 8960, 12, 2, 151_936, True),
+    "3B": (36, 2048, 11_008, 16, 2, 151_936, True),
+    "7B": (28, 3584, 18_944, 28, 4, 152_064, False),
+    "14B": (48, 5120, 13_824, 40, 8, 152_064, False),
+    "32B": (64, 5120, 27_648, 40, 8, 152_064, False),
+    "72B": (80, 8192, 29_568, 64, 8, 152_064, False),
 }
-"""Shapes of the models of the examples, which need not be on the machine that plans the run."""
+"""The models of the examples, which need not be on the machine that plans the run: layers, widths, heads, words."""
+
+
+@functools.lru_cache(maxsize=16)
+def published(size: str) -> ModelShape:
+    """Shape of a Qwen2.5 model."""
+    from transformers import Qwen2Config
+
+    fields = "num_hidden_layers hidden_size intermediate_size num_attention_heads num_key_value_heads vocab_size"
+    values = zip((*fields.split(), "tie_word_embeddings"), QWEN2_5[size], strict=True)
+    return model_shape(Qwen2Config(**dict(values)), "the published shape; it is not on this machine")
 
 
 def model_shape(config: Any, origin: str = "configuration") -> ModelShape:
@@ -163,8 +135,8 @@ def model_shape(config: Any, origin: str = "configuration") -> ModelShape:
         layer=layer_of(model),
         tied=bool(getattr(config, "tie_word_embeddings", False)),
         origin=origin,
-        linear=_in_order(linear),
-        modules=_in_order(modules),
+        linear=tuple(sorted(linear.items())),
+        modules=tuple(sorted(modules.items())),
         ends=ends_of(model),
     )
 
@@ -173,7 +145,7 @@ def shape_from_name(model: str) -> ModelShape | None:
     """The published shape of a Qwen2.5 model, or a guess from a name such as ``Llama-3.1-8B``."""
     known = re.search(r"Qwen2\.5-(?:Coder-|Math-)?([\d.]+B)(?![a-z])", model)
     if known is not None and known.group(1) in QWEN2_5:
-        return QWEN2_5[known.group(1)]
+        return published(known.group(1))
     match = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)\s*([BbMm])(?![a-z])", model)
     if match is None:
         return None
@@ -185,17 +157,7 @@ def shape_of(config: Any, policy: str) -> ModelShape | None:
     """Shape of a policy's model without reading weights; ``None`` if it cannot be known here."""
     options = config.language_model_of(policy)
     if options.model == TINY_MODEL:
-        tiny = check_shape(options.tiny, "config.language_model.tiny")
-        return qwen2(
-            tiny.num_layers,
-            tiny.hidden_size,
-            tiny.intermediate_size,
-            tiny.num_kv_heads or tiny.num_heads,
-            tiny.hidden_size // tiny.num_heads,
-            tiny.vocab_size,
-            tiny.tie_word_embeddings,
-            "language_model.tiny",
-        )
+        return model_shape(tiny_config(check_shape(options.tiny, "config.language_model.tiny")), "language_model.tiny")
     return shape_of_model(options.model)
 
 
