@@ -122,7 +122,10 @@ class LMGameAlgorithm(PPO):
             check_teacher(own, made, fetch=True)
         try:
             if not ray.is_initialized():
-                be_connected(num_cpus=self._cpus_needed(own))
+                # RLlib leaves "class" when it restores a configuration.
+                values = {key: value for key, value in own.to_dict().items() if key != "class"}
+                bundles = self.default_resource_request(values).bundles
+                be_connected(num_cpus=math.ceil(sum(bundle.get("CPU", 0) for bundle in bundles)))
             own.learner_rooms = learner_rooms(own)
             self.tell(ENGINES)
             self._places = places(own, len(workers.engine_bundles(own)))
@@ -163,14 +166,6 @@ class LMGameAlgorithm(PPO):
         base = super().default_resource_request(config)
         resolved = cls.get_default_config().update_from_dict(config) if isinstance(config, dict) else config
         return PlacementGroupFactory([*base.bundles, *workers.engine_bundles(resolved)], strategy=base.strategy)
-
-    @classmethod
-    def _cpus_needed(cls, config: LMGameConfig) -> int:
-        """CPUs that Ray must have for one such algorithm."""
-        # RLlib leaves that one when it restores a configuration.
-        values = {key: value for key, value in config.to_dict().items() if key != "class"}
-        bundles = cls.default_resource_request(values).bundles
-        return math.ceil(sum(bundle.get("CPU", 0) for bundle in bundles))
 
     def cleanup(self) -> None:
         """Stop everything this algorithm started."""

@@ -9,7 +9,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -175,7 +175,8 @@ class LMGamePPO(LMGameAlgorithm):
         result = self.play_batch()
         if self._ahead is not None:
             self._ahead.begin()
-        with self._reading_ahead():
+        # The next iteration's opponents go to their engines meanwhile.
+        with nullcontext() if self._league is None else self._league.reading_ahead(self._rl_iteration + 1):
             results = self.update(result)
         self.after_update(results)
         self._check_logprob_diffs()
@@ -331,10 +332,6 @@ class LMGamePPO(LMGameAlgorithm):
         numbers = super().evaluate(parallel_train_future)
         self._engines_before = None
         return numbers
-
-    def _reading_ahead(self) -> AbstractContextManager[None]:
-        """The next iteration's opponents go to their engines meanwhile."""
-        return nullcontext() if self._league is None else self._league.reading_ahead(self._rl_iteration + 1)
 
     def update(self, result: PlayResult) -> list[dict[str, Any]]:
         """Train on the episodes just played."""

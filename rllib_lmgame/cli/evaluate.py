@@ -239,8 +239,7 @@ def _is_model(source: str) -> bool:
 
 
 def _evaluate_stock(source: str, own_options: dict[str, Any], args: argparse.Namespace) -> int:
-    from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
-    from rllib_lmgame.algorithms.checkpoints.unpickling import check_unpickling
+    from rllib_lmgame.algorithms.checkpoints.paths import check_unpickling, find_checkpoint
 
     checkpoint = find_checkpoint(source)
     if len(args.players) > 1:

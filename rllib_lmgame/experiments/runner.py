@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
-from rllib_lmgame.algorithms.checkpoints.unpickling import TRUST_FLAG, check_resuming
+from rllib_lmgame.algorithms.checkpoints.paths import TRUST_FLAG, check_resuming, find_checkpoint
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import values_of
 from rllib_lmgame.base.lock import locked

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rllib_lmgame.algorithms.checkpoints.unpickling import check_resuming, check_unpickling
+from rllib_lmgame.algorithms.checkpoints.paths import check_resuming, check_unpickling
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.cli import main
 

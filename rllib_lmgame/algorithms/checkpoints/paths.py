@@ -1,7 +1,14 @@
-"""Finding the checkpoint a user means: the checkpoint itself, its trial, or its experiment."""
+"""The checkpoint a user means, itself or that of its trial or experiment; and what is asked before it is unpickled.
+
+That runs code which its files name, so a checkpoint from anywhere is unpickled only with ``--trust-checkpoint``.
+``--resume`` goes on with an experiment in the user's own results, whose files nobody else may have written.
+"""
 
 from __future__ import annotations
 
+import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from rllib_lmgame.algorithms.checkpoints.manifest import HF_DIRECTORY, MANIFEST
@@ -9,6 +16,7 @@ from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.storage import expanded, is_uri
 
 MARKER = "rllib_checkpoint.json"
+TRUST_FLAG = "--trust-checkpoint"
 
 
 def find_checkpoint(path: str) -> str:
@@ -60,3 +68,35 @@ def newest_checkpoint(trial: Path) -> Path | None:
 def is_own_checkpoint(path: str) -> bool:
     """Whether one of this package's algorithms wrote it: they add a manifest and Hugging Face files."""
     return (Path(path) / HF_DIRECTORY).is_dir() or (Path(path) / MANIFEST).is_file()
+
+
+def check_unpickling(checkpoint: str, trust: bool) -> None:
+    """Raise CheckpointError unless the user says ``trust``."""
+    if not trust:
+        raise CheckpointError(f"{checkpoint} holds pickled code; if you trust whoever wrote it, pass {TRUST_FLAG}")
+
+
+def check_resuming(directory: str, trust: bool) -> None:
+    """Raise CheckpointError if others can have written into an experiment, unless ``trust``: its state is unpickled."""
+    if trust or is_uri(directory):
+        return
+    changed = next(filter(_is_open_to_others, (Path(directory), *_below(Path(directory)))), None)
+    if changed is not None:
+        raise CheckpointError(
+            f"{changed} is not yours alone, and resuming runs pickled code; if you trust whoever can write it, pass "
+            f"{TRUST_FLAG}"
+        )
+
+
+def _below(directory: Path) -> Iterator[Path]:
+    for folder, folders, files in os.walk(directory):
+        yield from (Path(folder) / name for name in (*folders, *files))
+
+
+def _is_open_to_others(path: Path) -> bool:
+    """Whether somebody else owns a file or directory, everybody can write it, or it is a link."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:  # Not there, or a run that goes on meanwhile removed it.
+        return False
+    return status.st_uid != os.getuid() or bool(status.st_mode & stat.S_IWOTH) or stat.S_ISLNK(status.st_mode)

@@ -72,6 +72,7 @@ def join_existing(**arguments: Any) -> bool:
     Ray's ``auto`` would also join another program's private cluster, and die with it. Raises: ConfigError: if
     RAY_ADDRESS does not answer.
     """
+    from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
     from ray._private.utils import read_ray_address
 
     named = os.environ.get("RAY_ADDRESS")
@@ -81,7 +82,8 @@ def join_existing(**arguments: Any) -> bool:
     if not named:
         if not answers(address):  # left behind by a cluster that was killed; Ray would wait for it for minutes
             return False
-        _send_token_if_there_is_one()
+        # This user's token, as Ray sends it for ``auto`` but not for an address.
+        maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
     join(address, f"RAY_ADDRESS={named}" if named else f"the Ray cluster of this machine, {address}", **arguments)
     return True
 
@@ -188,10 +190,3 @@ def own_session() -> Iterator[None]:
         yield
     finally:
         services.ConsolePopen = plain
-
-
-def _send_token_if_there_is_one() -> None:
-    """Send this user's token, as Ray does for ``auto`` but not for an address."""
-    from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
-
-    maybe_enable_token_auth_if_token_available(warn_if_disabled=False)

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, file_hash
-from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
-from rllib_lmgame.algorithms.checkpoints.unpickling import TRUST_FLAG
+from rllib_lmgame.algorithms.checkpoints.paths import TRUST_FLAG, find_checkpoint, is_own_checkpoint
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.demonstrations import with_demonstrations
 from rllib_lmgame.algorithms.models import initial_model

@@ -257,8 +257,7 @@ def _ends_itself(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> bool:
 
 
 def _check_restore(path: str, trust: bool) -> None:
-    from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
-    from rllib_lmgame.algorithms.checkpoints.unpickling import check_unpickling
+    from rllib_lmgame.algorithms.checkpoints.paths import check_unpickling, find_checkpoint
 
     if is_uri(path):
         raise ConfigError("restore", f"Tune restores from directories only; copy {path} to one that all nodes see")

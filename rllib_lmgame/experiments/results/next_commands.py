@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints.unpickling import TRUST_FLAG
+from rllib_lmgame.algorithms.checkpoints.paths import TRUST_FLAG
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.base.storage import is_uri
 from rllib_lmgame.experiments.results.outcome import TrialSummary
