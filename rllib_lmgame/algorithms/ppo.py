@@ -356,7 +356,13 @@ class LMGamePPO(LMGameAlgorithm):
             most = self.config.get_config_for_module(policy).run.token_ppo.max_logprob_diff
             gap = float(self.metrics.peek((LEARNER_RESULTS, policy, "logprob_diff_mean"), default=0.0))
             if most is not None and (math.isnan(gap) or gap > most):
-                raise ConfigError("config.token_ppo.max_logprob_diff", gap_problem(policy, gap, self.config))
+                other = "transformers" if self.config.run.inference.engine.type == "vllm" else "vllm"
+                raise ConfigError(
+                    "config.token_ppo.max_logprob_diff",
+                    f"{policy}: the log-probabilities of the sampled tokens differ by {gap:.2g} between engine and "
+                    f"learner, on average; PPO would train on noise. Try inference.engine: {other}, inference.dtype: "
+                    "float32, top_p: 1 and top_k: 0; null trains all the same",
+                )
             self._gaps_checked.add(policy)
 
     def _env_steps(self) -> int:
@@ -528,11 +534,6 @@ def overlong_punishment(tokens: int, limit: int, buffer: int) -> float:
     return -1.0 if tokens > limit else (limit - buffer - tokens) / buffer
 
 
-def overlong_loss(tokens: int, options: OverlongOptions | None) -> float:
-    """What a reply of ``tokens`` loses of its reward: a negative number, or 0."""
-    return options.penalty * overlong_punishment(tokens, options.tokens, options.buffer) if options else 0.0
-
-
 def punish_overlong(episodes: Iterable[MultiAgentEpisode], options: OverlongOptions | None) -> float:
     """Take the punishment of every overlong reply off its reward; returns the share of such replies."""
     if options is None:
@@ -540,7 +541,7 @@ def punish_overlong(episodes: Iterable[MultiAgentEpisode], options: OverlongOpti
     replies = long = 0
     for part in (part for episode in episodes for part in played_parts(episode)):
         for number, turn in enumerate(turns_of(part)):
-            less = overlong_loss(len(turn.response_ids), options)
+            less = options.penalty * overlong_punishment(len(turn.response_ids), options.tokens, options.buffer)
             part.rewards.data[part.rewards.lookback + number] += less
             replies, long = replies + 1, long + (less < 0)
     return long / max(replies, 1)
@@ -582,16 +583,6 @@ def _settings(present: RunConfig) -> PlaySettings:
         language_model={
             key.partition(".")[2]: value for key, value in present.present.items() if key.startswith("language_model.")
         },
-    )
-
-
-def gap_problem(policy: str, gap: float, config: LMGamePPOConfig) -> str:
-    """What to say of log-probabilities of sampler and learner that differ by ``gap`` nats on average."""
-    used = config.run.inference.engine.type
-    return (
-        f"{policy}: the log-probabilities of the sampled tokens differ by {gap:.2g} between engine and learner, on "
-        f"average; PPO would train on noise. Try inference.engine: {'transformers' if used == 'vllm' else 'vllm'}, "
-        "inference.dtype: float32, top_p: 1 and top_k: 0; null trains all the same"
     )
 
 

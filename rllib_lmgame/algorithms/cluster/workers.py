@@ -159,11 +159,10 @@ def start_engines(
         for group in groups.values():
             group.shutdown()
         raise
-    return {key: group for engines in sets for key, group in _by_key(engines, groups[engines.key]).items()}
-
-
-def _by_key(engines: EngineSet, group: EngineGroup) -> dict[str, EngineGroup | AdapterOf]:
-    return {key: AdapterOf(group, key) for key in engines.adapters} or {engines.key: group}
+    found_groups = dict[str, EngineGroup | AdapterOf](groups)
+    for engines in sets:
+        found_groups |= {key: AdapterOf(groups[engines.key], key) for key in engines.adapters}
+    return found_groups
 
 
 def adapter_arguments(config: LMGameConfig, count: int) -> dict[str, Any]:
