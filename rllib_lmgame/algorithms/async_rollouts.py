@@ -29,16 +29,15 @@ from rllib_lmgame.rollouts.sources import RolloutError
 from rllib_lmgame.telemetry.metrics import ASYNC_ROLLOUT_NAMES
 
 if TYPE_CHECKING:
-    from rllib_lmgame.algorithms.ppo import LMGamePPO, Selected
     from rllib_lmgame.config.run import RunConfig
 
 ASYNC_ROLLOUTS = "async_rollouts"
 
 
 class Played(NamedTuple):
-    """A played iteration: items of lists dealt until then, and times in seconds."""
+    """A played iteration (``.ppo.Selected``): items of lists dealt until then, and times in seconds."""
 
-    selected: Selected
+    selected: Any
     items: Mapping[str, int]
     began: float
     ended: float
@@ -53,13 +52,13 @@ class Job(NamedTuple):
 
 
 class AsyncRollouts:
-    """Plays iterations of an algorithm in a thread, one after the other.
+    """Plays iterations of an ``LMGamePPO`` in a thread, one after the other.
 
     ``items`` are the items of lists that were dealt for iterations that were trained on; ``begun`` are the iterations
     that have begun and are not trained on yet, in order.
     """
 
-    def __init__(self, algorithm: LMGamePPO, max_staleness: int) -> None:
+    def __init__(self, algorithm: Any, max_staleness: int) -> None:
         self._algorithm = algorithm
         self._max_staleness = max_staleness
         self.begun: deque[Job] = deque()
@@ -73,7 +72,7 @@ class AsyncRollouts:
         # A daemon, since a game may take an hour and the process must be able to end.
         threading.Thread(target=self._run, name="lmgame-ahead", daemon=True).start()
 
-    def take(self, iteration: int, present: RunConfig) -> Selected:
+    def take(self, iteration: int, present: RunConfig) -> Any:
         """The played ``iteration``, which begins now if it has not; waits for it.
 
         If it is taken again, since it or its update failed, it is played again. Raises: RolloutError: see
