@@ -337,8 +337,8 @@ class LMGameAlgorithm(PPO):
         numbers["generated_tokens_per_s"] = numbers.get("response_tokens", 0) / max(result.wall_s, 1e-9)
         numbers |= engine_numbers
         # A name that is not logged in every iteration would turn into NaN in those where it is not.
-        for (_, name), reasons in COUNTED.items():
-            numbers[name] = dict.fromkeys(reasons, 0) | numbers.get(name, {})
+        for (_, name), ends in COUNTED.items():
+            numbers[name] = dict.fromkeys(ends, 0) | numbers.get(name, {})
         self.log_numbers(ENV_RUNNER_RESULTS, {key: value for key, value in numbers.items() if key != NUM_EPISODES})
         counted = {
             (NUM_ENV_STEPS_SAMPLED, NUM_ENV_STEPS_SAMPLED_LIFETIME): sum(each.steps for each in result.summaries),
@@ -542,7 +542,7 @@ class LMGameAlgorithm(PPO):
 
     def trial_directory(self) -> Path:
         """The trial's results directory if every node can write there, else RLlib's log directory on this node."""
-        storage = getattr(self, "_storage", None)
+        storage: Any = getattr(self, "_storage", None)
         shared = storage is not None and storage.storage_filesystem.type_name == "local"
         return Path(storage.trial_fs_path if shared else self.logdir)
 

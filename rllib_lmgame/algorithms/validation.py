@@ -475,12 +475,12 @@ def check_schedules(config: Any) -> None:
         for key, message, beside in _broken_at(values, s, run, policies):
             raise _at(values, (key, *beside), message)
     with games_blamed_first(config):
-        for game, values in game_variants(config):
+        for game, found in game_variants(config):
             try:
                 with opened(game.env, game.env_config):
                     pass
             except ConfigError as error:
-                raise _at(values, (error.path,), error.message) from error
+                raise _at(found, (error.path,), error.message) from error
 
 
 def _broken_at(

@@ -76,7 +76,7 @@ def broken_module(tmp_path, monkeypatch):
         (GAME, "token_ppo={policy_loss: {clip_high: 0.3}}", "'config.token_ppo'"),
         (GAME, "config.inference.max_tokens_per_turn=8", "'config.language_model.max_tokens_per_turn'"),
         (GAME, "config.policies.a.language_model.temperature=1", "'config.inference.temperature'"),
-        (GAME, "config.inference.temperature='1e-1'", "without quotes"),
+        (GAME, "config.inference.temperature='1e-1'", "must be a valid number"),
         (GAME, "config.lr={loguniforn: [1e-6, 1e-4]}", "loguniforn"),
         (GAME, "config.env_config.max_turns={values: [1, 2]}", "must be a valid integer, got the mapping"),
         (GAME, "config.inference.engine={type: x}", "no engine `x`"),

@@ -87,7 +87,8 @@ def test_a_gpu_that_is_not_there_is_refused_before_ray_starts(no_ray, monkeypatc
     asked = ResourceRequest(({"CPU": 1.0, "GPU": 1.0},), "PACK")
     monkeypatch.setattr(resources, "request_of", lambda experiment: asked)
     spec = SimpleNamespace(name="mine", options=SimpleNamespace(storage_path=str(tmp_path)))
-    experiment = SimpleNamespace(spec=spec, configs=[SimpleNamespace(num_gpus_per_learner=1)])
+    config = SimpleNamespace(num_gpus_per_learner=1, run=SimpleNamespace(inference=None))
+    experiment = SimpleNamespace(spec=spec, configs=[config])
     with pytest.raises(
         ConfigError, match=r"mine: a trial asks for 1 GPU, there are 0 \(config\.num_gpus_per_learner: 1\)"
     ):
@@ -105,11 +106,14 @@ def test_what_a_killed_cluster_left_behind_is_not_waited_for(monkeypatch):
     assert not ray_cluster.join_existing()
 
 
+TOKENS = "ray._private.authentication.authentication_token_setup"
+
+
 def test_the_cluster_of_this_machine_is_joined_with_this_users_token(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         steps: list[str] = []
         monkeypatch.setattr("ray._private.utils.read_ray_address", lambda: f"127.0.0.1:{server.getsockname()[1]}")
-        monkeypatch.setattr(ray_cluster, "_send_token_if_there_is_one", lambda: steps.append("token"))
+        monkeypatch.setattr(f"{TOKENS}.maybe_enable_token_auth_if_token_available", lambda **how: steps.append("token"))
         monkeypatch.setattr(ray, "init", lambda **arguments: steps.append("join"))
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
         assert ray_cluster.join_existing() and steps == ["token", "join"]

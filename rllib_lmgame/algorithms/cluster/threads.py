@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ray
 
@@ -87,7 +87,8 @@ def is_small(config: LMGameConfig) -> bool:
 
 def learners_use_cores(config: LMGameConfig) -> bool:
     """Whether learners compute on CPUs; on GPUs only an offloaded optimizer does."""
-    return not config.num_gpus_per_learner or offloaded((config.run.deepspeed or {}).get("zero_optimization"))
+    deepspeed: Any = config.run.deepspeed or {}
+    return not config.num_gpus_per_learner or offloaded(deepspeed.get("zero_optimization"))
 
 
 def threads_of(config: LMGameConfig, places: Places) -> tuple[int | None, int | None]:
