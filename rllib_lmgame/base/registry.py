@@ -205,7 +205,6 @@ def made(cls: Any, name: str, key: str, options: Mapping[str, Any] | None = None
 
 
 def _own_options(cls: Any, name: str, key: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a class that is no group, checked by its signature."""
     known = inspect.signature(cls).parameters
     if not known:
         raise ConfigError(f"{key}.{next(iter(options))}", f"`{name}` takes no options")

@@ -404,7 +404,6 @@ def league(s: RunConfig, f: Any) -> Found:
 
 
 def _exploiters(exploiters: Mapping[str, Any], policies: Sequence[str]) -> Found:
-    """Who is to beat whom."""
     key = "league.exploiters"
     for name, options in exploiters.items():
         for policy, path in ((name, f"{key}.{name}"), (options.of, f"{key}.{name}.of")):
@@ -439,7 +438,6 @@ def engines(s: RunConfig, f: Any) -> Found:
 
 
 def _over_devices(s: RunConfig, engine: Any) -> Found:
-    """Weights that go from GPU to GPU."""
     key, way = "inference.weight_transport", s.inference.weight_transport
     ours, theirs = s.inference.num_gpus_per_engine, s.num_gpus_per_learner
     got = f"got num_gpus_per_engine={ours:g} and num_gpus_per_learner={theirs:g}"
@@ -467,7 +465,6 @@ def _over_devices(s: RunConfig, engine: Any) -> Found:
 
 
 def _action_values(s: RunConfig, engine: Any) -> Found:
-    """Values of tokens, which the engine may add to logits."""
     values = s.action_values
     if values is None:
         return
@@ -491,7 +488,6 @@ def _action_values(s: RunConfig, engine: Any) -> Found:
 
 
 def _adapters(s: RunConfig, engine: Any) -> Found:
-    """Adapters that engines hold beside the model."""
     key, learning = "inference.adapters", s.trained_policies()
     if not engine.serves_adapters:
         yield Broken(key, f"needs engine: vllm; `{engine.type}` holds merged weights")
@@ -507,7 +503,6 @@ def _adapters(s: RunConfig, engine: Any) -> Found:
 
 
 def _base_of(s: RunConfig, policy: str) -> str:
-    """What an engine is made of that holds a policy's model."""
     options = s.model_of(policy)
     own = (options.model, sorted(options.tiny.items()), options.tokenizer, options.context_length)
     return repr((own, options.trust_remote_code))

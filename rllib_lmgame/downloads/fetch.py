@@ -214,7 +214,6 @@ def _checked(item: _Item, file: Path) -> str:
 
 
 def _unpack(record: _Record, item: _Item, archive: Path, sha256: str) -> None:
-    """Put what an archive holds in its place."""
     scratch = archive.with_name(f".{archive.name}.unpacking")
     shutil.rmtree(scratch, ignore_errors=True)
     try:

@@ -119,8 +119,8 @@ def test_what_a_server_is_is_told_without_a_token_and_nothing_else() -> None:
             document = (await served.get("/openapi.json"))[1]
             assert document["info"]["version"] == "1.0.0"
             assert {"/reset", "/step", "/state"} <= set(document["paths"])
-            assert (await served.post("/mcp", {}))[1]["error"]["code"] == -32600
-            assert (await served.post("/mcp", data="{"))[1]["error"]["code"] == -32700
+            for wrong in ({"json": {}}, {"data": "{"}):
+                assert (await served.post("/mcp", **wrong))[1]["error"]["code"] == -32601
             asked = {"jsonrpc": "2.0", "id": 7, "method": "tools/list"}
             assert (await served.post("/mcp", asked))[1]["id"] == 7
             for path in ("/state", "/ws"):
