@@ -436,9 +436,17 @@ def _likely_keys(groups: Mapping[str, type]) -> Iterator[None]:
         raise ConfigError.together(_likely(each, groups) for each in error.each) from None
 
 
+_OF_EVALUATION = {key.removeprefix("evaluation_"): key for key in FLAT_KEYS if key.startswith("evaluation_")}
+"""What may be written in ``evaluation_config`` -> the key that is meant."""
+
+
 def _likely(error: ConfigError, groups: Mapping[str, type]) -> ConfigError:
-    key = error.path.rpartition(".")[2]
-    found = find_key(key, groups) if error.message.startswith("unknown key;") else None
+    above, _, key = error.path.rpartition(".")
+    if not error.message.startswith("unknown key;"):
+        return error
+    if above == "config.evaluation_config" and key in _OF_EVALUATION:
+        return ConfigError(error.path, f"unknown key; did you mean 'config.{_OF_EVALUATION[key]}'?")
+    found = find_key(key, groups)
     if found is None or f"config.{found}" == error.path:  # it is an option of another type of this group
         return error
     if found.rpartition(".")[2] == OTHER_NAMES.get(key, key).rpartition(".")[2]:
