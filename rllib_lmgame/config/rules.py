@@ -319,7 +319,7 @@ def _oversample(s: RunConfig) -> Iterator[str]:
 
 def async_rollouts(s: RunConfig, f: Any) -> Found:
     """What does not go with playing ahead of the update."""
-    ahead = s.max_staleness
+    ahead = s.async_rollouts.max_staleness
     ppo = [s.policy(name).token_ppo for name in s.trained_policies()]
     limits = [each.staleness_limit for each in ppo if each.staleness_limit is not None]
     for problem, say in (

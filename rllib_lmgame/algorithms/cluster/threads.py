@@ -95,7 +95,7 @@ def with_kept_threads(files: FileSystem, directory: str, found: Places) -> Place
 
 
 def _together(config: LMGameConfig) -> bool:
-    return config.run.max_staleness > 0
+    return config.run.async_rollouts.max_staleness > 0
 
 
 def places_here(config: LMGameConfig, engines: int, cores: float, environment: Mapping[str, str]) -> Places:
