@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import pickle
 import shutil
 import signal
 import sys
@@ -101,17 +100,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         if lacking:
             report.outcome, report.longrepr = "skipped", (str(item.path), None, f"Skipped: {lacking[0]}")
     return report
-
-
-@pytest.fixture(autouse=True, scope="module")
-def templates_are_rendered_here(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A process for every chat template, as everywhere else, takes a second each; ``test_rendering`` has them."""
-    from rllib_lmgame.policies.chat import rendering
-
-    with pytest.MonkeyPatch.context() as patch:
-        if request.path.name != "test_rendering.py":
-            patch.setattr(rendering, "_render", lambda job: rendering.rendered_here(*pickle.loads(job)[:3]))
-        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ray.tune import register_trainable
 
-from rllib_lmgame.algorithms.sft import LMGameSFT, LMGameSFTConfig
-from rllib_lmgame.algorithms.supervised import SupervisedStage
+from rllib_lmgame.algorithms.sft import LMGameSFT, LMGameSFTConfig, SupervisedStage
 from rllib_lmgame.config import algorithms as registry
-from rllib_lmgame.learners.action_value_options import ExpectileValueOptions, TargetValueOptions
 from rllib_lmgame.learners.objectives import ActionValueObjective, SupervisedObjective
+from rllib_lmgame.learners.options import ExpectileValueOptions, TargetValueOptions
 
 if TYPE_CHECKING:
     from typing import Self
@@ -30,7 +29,7 @@ class LMGameMCConfig(LMGameSFTConfig):
         self.inference(engine="transformers")
 
     def action_values(self, **options: Any) -> Self:
-        """The values, and what they count: :mod:`rllib_lmgame.learners.action_value_options`."""
+        """The values, and what they count: :mod:`rllib_lmgame.learners.options`."""
         return self.set_section("action_values", options)
 
     def values_of(self, policy: str) -> dict[str, Any] | None:

@@ -14,14 +14,12 @@ from ray.rllib.utils import force_list
 from ray.rllib.utils.from_config import NotProvided
 from ray.tune.registry import ENV_CREATOR, _global_registry
 from ray.tune.search.sample import Domain
-from ray.tune.search.variant_generator import parse_spec_vars
 from ray.util import log_once
 
-from rllib_lmgame.algorithms.admission import admit, check_overrides, check_who_learns
 from rllib_lmgame.algorithms.demonstrations import with_demonstrations
-from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.algorithms.measuring.measures import check_measures
+from rllib_lmgame.algorithms.validation import PolicyFacts, admit, check_overrides, check_who_learns
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import as_data, describe
 from rllib_lmgame.base.plugin import import_path
@@ -230,7 +228,6 @@ class LMGameConfig(PPOConfig):
 
         Raises: ConfigError: for a wrong key or value.
         """
-        _check_no_search_space(name, options)
         return self.change({name: options})
 
     # -- dictionaries -------------------------------------------------------------------------------------------
@@ -281,7 +278,6 @@ class LMGameConfig(PPOConfig):
     @evaluation_config.setter
     def evaluation_config(self, values: Any) -> None:
         if "run" in vars(self):
-            _check_no_search_space("evaluation_config", values)
             self.change({"evaluation_config": values})
 
     # -- what the parts ask for ---------------------------------------------------------------------------------
@@ -424,23 +420,6 @@ class LMGameConfig(PPOConfig):
 def _is_space(value: Any) -> bool:
     """Whether Tune draws the value."""
     return isinstance(value, Domain) or (isinstance(value, dict) and "grid_search" in value)
-
-
-def _check_no_search_space(section: str, options: Any) -> None:
-    """Tune looks for search spaces in dictionaries, and a section's options are none."""
-    found: list[tuple[Any, ...]] = []
-    for name, value in options.items() if isinstance(options, Mapping) else ():
-        try:
-            _, drawn, grids = parse_spec_vars({name: value})
-        except TypeError:
-            raise ConfigError(f"config.{section}.{name}", "holds a grid_search without a list of values") from None
-        found += [path for path, _ in (*drawn, *grids)]
-    for path in found:
-        raise ConfigError(
-            ".".join(map(str, ("config", section, *path))),
-            f"is a search space, which a section of a configuration object cannot hold: give tune.Tuner "
-            f'param_space={{**config.to_dict(), "{section}": {{"{path[0]}": ...}}}}, with all options of the section',
-        )
 
 
 def _callback_class(value: Any) -> Any:

@@ -11,8 +11,8 @@ from ray.tune import register_trainable
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.config import algorithms as registry
 from rllib_lmgame.config.algorithms import LEFT_OUT
+from rllib_lmgame.datasets.options import DPOOptions
 from rllib_lmgame.datasets.pairs import Candidate, choose_pairs, has_choice, parted, side_of
-from rllib_lmgame.datasets.preference_options import DPOOptions
 from rllib_lmgame.datasets.preferences import PreferenceDataset
 from rllib_lmgame.learners.objectives import PreferenceObjective
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, played_parts
@@ -32,7 +32,7 @@ class LMGameDPOConfig(LMGamePPOConfig):
         self.text_rollouts(group_size=8)
 
     def dpo(self, **options: Any) -> Self:
-        """What is compared, and how: :class:`~rllib_lmgame.datasets.preference_options.DPOOptions`."""
+        """What is compared, and how: :class:`~rllib_lmgame.datasets.options.DPOOptions`."""
         return self.set_section("dpo", options)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import gymnasium
 
-from rllib_lmgame.algorithms.facts import PolicyFacts, state_rollouts
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError, did_you_mean
 from rllib_lmgame.base.group import declared
 from rllib_lmgame.base.text import in_words, one_line
@@ -175,18 +174,3 @@ def check_contest(config: Any) -> None:
     """Raise :class:`ConfigError` if nobody plays against anybody, as a league needs."""
     if not any(is_contest(game) for game in config.training_games()):
         raise ConfigError("config.league", "needs a game in which players play against each other")
-
-
-def check_replayable(config: Any) -> None:
-    """Raise :class:`ConfigError` if an estimator plays on from states of a game that cannot be replayed exactly."""
-    policies = list(state_rollouts(config))
-    for game in config.training_games() if policies else ():
-        with opened(game.env, game.env_config) as session:
-            if session.replayable:
-                continue
-        raise ConfigError(
-            "config.token_ppo.advantage_estimator",
-            f"`{PolicyFacts(config, policies[0]).estimator_name}` plays on from states in the middle of a game, which "
-            f"must be a pure function of its seed and the replies; {game.env} with these options does not say that it "
-            "is (`replayable`)",
-        )

@@ -243,31 +243,41 @@ ESTIMATORS = Registry(
     "token_ppo.advantage_estimator",
     "advantage estimator",
     {
-        **_in("learners.advantages.gae", gae="GAE", turn_gae="TurnGAE", bilevel_gae="BilevelGAE"),
-        **_in("learners.advantages.group_relative", grpo="GRPO", dr_grpo="DrGRPO", rloo="RLOO", max_rl="MaxRL"),
-        **_in("learners.advantages.group_relative", gigpo="GiGPO"),
-        **_in("learners.advantages.vine", vine="Vine"),
-        **_in("learners.advantages.reinforce", reinforce="Reinforce", reinforce_pp="ReinforcePP"),
-        **_in("learners.advantages.role_baseline", rae="RoleBaseline"),
+        name: f"rllib_lmgame.learners.advantages.{place}"
+        for name, place in {
+            "gae": "base:GAE",
+            "turn_gae": "base:TurnGAE",
+            "bilevel_gae": "base:BilevelGAE",
+            "grpo": "without_critic:GRPO",
+            "dr_grpo": "without_critic:DrGRPO",
+            "rloo": "without_critic:RLOO",
+            "max_rl": "without_critic:MaxRL",
+            "gigpo": "without_critic:GiGPO",
+            "vine": "without_critic:Vine",
+            "reinforce": "without_critic:Reinforce",
+            "reinforce_pp": "without_critic:ReinforcePP",
+            "rae": "without_critic:RoleBaseline",
+        }.items()
     },
-    of_function="rllib_lmgame.learners.advantages.inputs:FunctionEstimator",
-    takes="an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.inputs)",
-    base="rllib_lmgame.learners.advantages.inputs:Estimator",
+    of_function="rllib_lmgame.learners.advantages.base:FunctionEstimator",
+    takes="an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.base)",
+    base="rllib_lmgame.learners.advantages.base:Estimator",
 )
 
 
 POLICY_LOSSES = Registry(
     "token_ppo.policy_loss",
     "policy loss",
-    _in(
-        "learners.losses.policy",
-        clip="Clip",
-        cispo="CISPO",
-        cispo_two_sided="CISPOTwoSided",
-        gspo="GSPO",
-        gspo_trajectory="GSPOTrajectory",
-        dppo="DPPO",
-    ),
+    {
+        name: f"rllib_lmgame.learners.losses.policy:{cls}"
+        for name, cls in {
+            "clip": "Clip",
+            "cispo": "CISPO",
+            "gspo": "GSPO",
+            "gspo_trajectory": "GSPOTrajectory",
+            "dppo": "DPPO",
+        }.items()
+    },
     of_function="rllib_lmgame.learners.losses.policy:FunctionLoss",
     takes="a policy loss takes one argument, PolicyTerms (rllib_lmgame.learners.losses.policy)",
     base="rllib_lmgame.learners.losses.policy:PolicyLoss",
@@ -275,14 +285,15 @@ POLICY_LOSSES = Registry(
 AGGREGATIONS = Registry(
     "token_ppo.aggregation",
     "aggregation",
-    _in(
-        "learners.losses.aggregation",
-        token_mean="TokenMean",
-        sequence_mean="SequenceMean",
-        turn_mean="TurnMean",
-        constant_length="ConstantLength",
-    ),
-    base="rllib_lmgame.learners.losses.aggregation:Aggregation",
+    {
+        name: f"rllib_lmgame.learners.losses.policy:{cls}"
+        for name, cls in {
+            "token_mean": "TokenMean",
+            "sequence_mean": "SequenceMean",
+            "constant_length": "ConstantLength",
+        }.items()
+    },
+    base="rllib_lmgame.learners.losses.policy:Aggregation",
 )
 PREFERENCE_LOSSES = Registry(
     "dpo.loss",
@@ -294,8 +305,8 @@ OBJECTIVES = Registry("token_ppo.objective", "objective", {"ppo": "rllib_lmgame.
 ENGINES = Registry(
     "inference.engine",
     "engine",
-    _in("inference.registry", vllm="VLLM", transformers="Transformers"),
-    base="rllib_lmgame.inference.registry:Engine",
+    _in("inference.options", vllm="VLLM", transformers="Transformers"),
+    base="rllib_lmgame.inference.options:Engine",
 )
 REPLY_FORMATS = Registry(
     "config.language_model.reply_format",
@@ -303,10 +314,10 @@ REPLY_FORMATS = Registry(
     {
         **_in("policies.chat.reply_formats", tags="Tags", boxed="Boxed", last_number="LastNumber", whole="Whole"),
         **_in("policies.chat.reply_formats", react="React"),
-        **_in("policies.chat.function_calls", function_calling="FunctionCalling"),
+        **_in("policies.chat.tool_calls", function_calling="FunctionCalling"),
         **_in("policies.chat.reply_formats", fence="Fence"),
     },
-    base="rllib_lmgame.policies.chat.replies:ReplyFormat",
+    base="rllib_lmgame.policies.chat.reply_formats:ReplyFormat",
 )
 MATCHMAKERS = Registry(
     "config.league.matchmaking",
@@ -320,9 +331,9 @@ MEASURES = Registry(
     "measure",
     {
         "against": "rllib_lmgame.algorithms.measuring.against:Against",
-        "best_response_gap": "rllib_lmgame.algorithms.measuring.matrix_games:BestResponseGap",
-        "exploitability": "rllib_lmgame.algorithms.measuring.exploitability:Exploitability",
-        "tic_tac_toe": "rllib_lmgame.algorithms.measuring.tic_tac_toe:TicTacToeChances",
+        "best_response_gap": "rllib_lmgame.algorithms.measuring.exact:BestResponseGap",
+        "exploitability": "rllib_lmgame.algorithms.measuring.exact:Exploitability",
+        "tic_tac_toe": "rllib_lmgame.algorithms.measuring.exact:TicTacToeChances",
     },
 )
 CALLBACKS = Registry(

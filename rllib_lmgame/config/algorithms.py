@@ -18,16 +18,18 @@ from rllib_lmgame.base.group import Group, option
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.base.trust import is_name, is_number
 from rllib_lmgame.config.rllib import FLAT_KEYS
-from rllib_lmgame.datasets.options import SupervisedOptions
-from rllib_lmgame.datasets.preference_options import DPOOptions
+from rllib_lmgame.datasets.options import DPOOptions, SupervisedOptions
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.league.options import LeagueOptions
-from rllib_lmgame.learners.action_value_options import ExpectileValueOptions, ReturnValueOptions, TargetValueOptions
-from rllib_lmgame.learners.options import TokenPPOOptions
-from rllib_lmgame.learners.teacher_options import TeacherOptions
+from rllib_lmgame.learners.options import (
+    ExpectileValueOptions,
+    ReturnValueOptions,
+    TargetValueOptions,
+    TeacherOptions,
+    TokenPPOOptions,
+)
 from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.rollouts.data_selection import DataSelectionOptions
-from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.rollouts.options import DataSelectionOptions, TextRolloutOptions
 from rllib_lmgame.telemetry.metrics import (
     ACTION_VALUE_NAMES,
     CRITIC_NAMES,
@@ -87,12 +89,6 @@ class EvolutionOptions(Group):
         BASE,
         "What imitation begins from: the run's first weights (`base`), or those it has come to (`last`).",
         choices=(BASE, LAST),
-    )
-    weight_by: str = option(
-        "none",
-        "What the loss of a kept episode counts: `return`, by its return over their mean; without one above 0 it is "
-        "not kept.",
-        choices=("none", "return"),
     )
     epochs: int = option(1, "Passes over the data each time.", ge=1, le=1_000)
 

@@ -1,20 +1,19 @@
 """Options that are impossible together, lose work, or train something wrong: functions that yield what is broken.
 
 ``s`` are the :class:`~rllib_lmgame.config.run.RunConfig` of a run or of one policy; ``f`` is what plug-ins and games
-say of them (:mod:`rllib_lmgame.algorithms.facts`). Importing this loads neither Ray nor torch.
+say of them (:mod:`rllib_lmgame.algorithms.validation`). Importing this loads neither Ray nor torch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from rllib_lmgame.base.errors import did_you_mean
 from rllib_lmgame.base.group import given
 from rllib_lmgame.config.run import RunConfig
 from rllib_lmgame.league.options import is_league
-from rllib_lmgame.rollouts.data_selection import groups_needed, share_of_groups, spare_groups
+from rllib_lmgame.rollouts.options import groups_needed, share_of_groups, spare_groups
 
 
 class Broken(NamedTuple):
@@ -152,17 +151,12 @@ def update(s: RunConfig, f: Any) -> Found:
     """The update of one policy. Raises: ConfigError: there is no such objective."""
     ppo = s.token_ppo
     yield from row_lengths(s, f)
-    fits = ppo.critic.warmup is not None and ppo.critic.warmup.type == "fit"
-    for option, sets, instead in (
-        ("warmup", fits, "type: gradient"),
-        ("normalization", ppo.critic.normalization == "popart", "normalization: none"),
-    ):
-        if sets and f.hidden_last_layer:
-            yield Broken(
-                f"token_ppo.critic.{option}",
-                "sets the value head's last layer, which DeepSpeed in half precision allows with ZeRO only: set "
-                f"`deepspeed.zero_optimization.stage` to 1, 2 or 3, or `{instead}`",
-            )
+    if ppo.critic.warmup is not None and ppo.critic.warmup.type == "fit" and f.hidden_last_layer:
+        yield Broken(
+            "token_ppo.critic.warmup",
+            "sets the value head's last layer, which DeepSpeed in half precision allows with ZeRO only: set "
+            "`deepspeed.zero_optimization.stage` to 1, 2 or 3, or `type: gradient`",
+        )
     if ppo.critic.grad_clip is not None and not f.one_norm_each:
         yield Broken(
             "token_ppo.critic.grad_clip",
@@ -174,11 +168,6 @@ def update(s: RunConfig, f: Any) -> Found:
     if in_reward and (place in f.own or "token_ppo.kl.as" not in f.own):
         yield Broken(place, "has no effect with as: reward; it belongs to as: loss")
     _ = f.objective
-    if ppo.entropy is not None and isinstance(s.entropy_coeff, list):
-        yield Broken(
-            "token_ppo.entropy.target",
-            f"does not go with a schedule, entropy_coeff: {s.entropy_coeff}; give the number that it begins with",
-        )
 
 
 def no_critic(s: RunConfig, f: Any) -> Found:
@@ -211,9 +200,6 @@ def states(s: RunConfig, f: Any) -> Found:
 
 def scheduled(s: RunConfig, f: Any) -> Found:
     """What else would set an option that follows a schedule."""
-    if s.follows("entropy_coeff") and s.token_ppo.entropy is not None:
-        say = "stands beside token_ppo.entropy, which moves the coefficient; leave one of them out"
-        yield Broken("entropy_coeff", say)
     if s.follows("text_rollouts.reward_scale") and f.estimator.keeps_baseline:
         yield Broken(
             "text_rollouts.reward_scale",
@@ -321,7 +307,6 @@ def async_rollouts(s: RunConfig, f: Any) -> Found:
     """What does not go with playing ahead of the update."""
     ahead = s.async_rollouts.max_staleness
     ppo = [s.policy(name).token_ppo for name in s.trained_policies()]
-    limits = [each.staleness_limit for each in ppo if each.staleness_limit is not None]
     for problem, say in (
         (
             s.text_rollouts.deterministic is True,
@@ -337,10 +322,6 @@ def async_rollouts(s: RunConfig, f: Any) -> Found:
             any(each.importance_sampling is None for each in ppo),
             "needs token_ppo.importance_sampling: without weights between sampler and learner nothing corrects for "
             "replies of older weights",
-        ),
-        (
-            any(limit < ahead for limit in limits),
-            f"{ahead} is more than token_ppo.staleness_limit, which would leave out of the loss what is played ahead",
         ),
         (
             s.inference.sleep_during_update,
@@ -375,14 +356,9 @@ def league(s: RunConfig, f: Any) -> Found:
     if own.averaged_snapshots and not s.averages:
         say = "needs averaged weights: set config.token_ppo.ema_decay"
         yield Broken("league.averaged_snapshots", say)
-    yield from _exploiters(own.exploiter_options, learning)
-    meeting = [name for name in learning if own.share_without_members(name) < 1]
-    if own.opponent_engines < len(meeting):
-        yield Broken(
-            "league.opponent_engines",
-            f"{own.opponent_engines} engines do not suffice for {len(meeting)} policies that meet members "
-            f"({', '.join(meeting)}); each needs one",
-        )
+    if own.self_play_share < 1 and own.opponent_engines < len(learning):
+        say = f"{own.opponent_engines} engines do not suffice for {len(learning)} policies; each needs one"
+        yield Broken("league.opponent_engines", say)
     if own.max_members < len(learning):
         yield Broken(
             "league.max_members",
@@ -401,18 +377,6 @@ def league(s: RunConfig, f: Any) -> Found:
                 f"differs from that of {first}: the policies of a league share its opponent engines, so they need the "
                 "same model and the same options",
             )
-
-
-def _exploiters(exploiters: Mapping[str, Any], policies: Sequence[str]) -> Found:
-    key = "league.exploiters"
-    for name, options in exploiters.items():
-        for policy, path in ((name, f"{key}.{name}"), (options.of, f"{key}.{name}.of")):
-            if policy not in policies:
-                hint = did_you_mean(policy, policies, f"policies that learn: {', '.join(policies)}")
-                yield Broken(path, f"{policy!r} is no policy that learns; {hint}")
-        if options.of in exploiters:
-            what = "itself" if options.of == name else "another exploiter"
-            yield Broken(f"{key}.{name}.of", f"is {what}; an exploiter is to beat a policy that is none")
 
 
 def _without_seed(options: Any) -> Any:

@@ -44,12 +44,9 @@ from rllib_lmgame.config.rllib import (
 from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.league.options import LeagueOptions, is_league
-from rllib_lmgame.learners.options import TokenPPOOptions
-from rllib_lmgame.learners.teacher_options import TeacherOptions
+from rllib_lmgame.learners.options import TeacherOptions, TokenPPOOptions
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, LanguageModelOptions, PlayerOptions
-from rllib_lmgame.rollouts.data_selection import DataSelectionOptions
-from rllib_lmgame.rollouts.game_options import GameConfig, game_of_env
-from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.rollouts.options import DataSelectionOptions, GameConfig, TextRolloutOptions, game_of_env
 
 OVERRIDES = "algorithm_config_overrides_per_module"
 """RLlib's key of what policies have of their own."""

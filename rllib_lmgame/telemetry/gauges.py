@@ -96,7 +96,6 @@ class LMGameGauges(RLlibCallback):
 
 
 def _go_on(of: weakref.ref[LMGameGauges], ended: threading.Event) -> None:
-    """Tell the numbers again and again, as long as their algorithm runs and Ray does."""
     import ray
 
     while not ended.wait(TELL_AGAIN_S):

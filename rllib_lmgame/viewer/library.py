@@ -25,7 +25,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.json_files import parse, read_mapping
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import first_line, printable
-from rllib_lmgame.evaluation.tournament.files import STANDINGS_FILE
+from rllib_lmgame.evaluation.tournament.standings import STANDINGS_FILE
 from rllib_lmgame.experiments.results.files import RESULT_FILE
 from rllib_lmgame.rollouts.episode_log import TOKENS
 from rllib_lmgame.telemetry.trial_names import directory_names

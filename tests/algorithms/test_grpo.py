@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from rllib_lmgame.algorithms.facts import RunFacts
 from rllib_lmgame.algorithms.grpo import LMGameGRPO, LMGameGRPOConfig
 from rllib_lmgame.algorithms.ppo import LMGamePPO
+from rllib_lmgame.algorithms.validation import RunFacts
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.config.algorithms import find_entry
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from rllib_lmgame.algorithms.config import LMGameConfig
-from rllib_lmgame.algorithms.facts import RunFacts
 from rllib_lmgame.algorithms.ppo import LMGamePPO
+from rllib_lmgame.algorithms.validation import RunFacts
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.config.algorithms import (
     COMMON_SECTIONS,

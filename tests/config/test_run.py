@@ -61,7 +61,7 @@ SCHEDULE = {"points": [[0, 4], [9, 2]]}
         ({"env_config": {"max_turns": SCHEDULE}}, {"env_config": {}}, "env_config.max_turns"),
         ({"inference": {"temperature": SCHEDULE}}, {"inference": {"temperature": 2}}, "inference.temperature"),
         ({"inference": {"temperature": SCHEDULE}}, {"inference": InferenceOptions()}, "inference.temperature"),
-        ({"token_ppo": {"kl": {"coeff_range": SCHEDULE}}}, {"token_ppo": {"kl": None}}, "token_ppo.kl.coeff_range"),
+        ({"token_ppo": {"kl": {"coef": SCHEDULE}}}, {"token_ppo": {"kl": None}}, "token_ppo.kl.coef"),
         ({"warm_start": {"expert": "random"}}, {"warm_start": None}, ""),
         ({"league": {}}, {"league": None}, ""),
         ({"policies": ["a"]}, {"policies": {"b": {}, "c": {"player": "random"}}}, ""),
@@ -111,13 +111,9 @@ def test_the_options_of_a_policy_have_its_own_and_no_schedules_of_these() -> Non
     ("values", "message"),
     [
         (
-            {"token_ppo": {"aggregation": {"type": "turn_mean", "length": 3}}},
-            "config.token_ppo.aggregation.length: unknown key with type: turn_mean; it belongs to type: "
+            {"token_ppo": {"aggregation": {"type": "sequence_mean", "length": 3}}},
+            "config.token_ppo.aggregation.length: unknown key with type: sequence_mean; it belongs to type: "
             "constant_length",
-        ),
-        (
-            {"token_ppo": {"critic": {"warmup": {"type": "fit", "iterations": 3, "lr": 1e-3}}}},
-            "config.token_ppo.critic.warmup.lr: unknown key with type: fit; it belongs to type: gradient",
         ),
         (
             {"league": {"matchmaking": {"power": 3}}},

@@ -65,6 +65,7 @@ def blocks(page: Path, language: str) -> list[str]:
     return [re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) for indent, text in found]
 
 
+@pytest.mark.slow
 def test_the_example_of_the_readme_trains_prints_and_saves(
     ray_cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -300,7 +301,6 @@ def test_yaml_passes_the_checks_of_a_run(
 ) -> None:
     """A fragment is put where it belongs: settings of an experiment, or of its configuration."""
     monkeypatch.setenv("JUDGE_KEY", "of a judge")
-    monkeypatch.setattr("rllib_lmgame.policies.model.hf_judge.MAX_TOKENS", 1)  # Each takes a judge a second.
     if "my_loggers" in text:
         monkeypatch.setitem(sys.modules, "my_loggers", shown_loggers())
     if "my_ideas" in text:

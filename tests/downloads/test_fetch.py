@@ -312,20 +312,16 @@ def test_the_command_lists_sets_and_answers_misspelt_ones(gsm8k: HubServer, caps
     assert main(["data", "fetch", "gsm8"]) == 2
     assert "no data set is called 'gsm8'; did you mean 'gsm8k'?" in capsys.readouterr().err
     assert main(["data", "fetch", "gsm8k:test"]) == 0
-    assert main(["data", "path", "gsm8k:test"]) == 0
-    assert capsys.readouterr().out.endswith(f"{path_of('data:gsm8k:test')}\n")
+    capsys.readouterr()
     assert main(["data", "list"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line}
     assert "1 of 2 parts" in lines["gsm8k"] and " no " in lines["bird"] and "35 GB" in lines["bird"]
-    assert main(["data", "list", "--json"]) == 0
-    assert {each["name"] for each in json.loads(capsys.readouterr().out)} == set(table.SETS)
+    assert set(table.SETS) <= set(lines)
     assert main(["data", "list", "gsm8k"]) == 0
     parts = [line.split() for line in capsys.readouterr().out.splitlines()[:3]]
     assert parts[1:] == [["train", "no", "main/train-*.parquet"], ["test", "yes", "main/test-*.parquet"]]
     assert main(["data", "list", "agentgym-ids"]) == 0
     assert "webarena-test" in capsys.readouterr().out
-    assert main(["data", "list", "gsm8k", "--json"]) == 0
-    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == ["gsm8k"]
     assert main(["data", "list", "gsm9k"]) == 2
 
 

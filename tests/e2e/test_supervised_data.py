@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
-from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.algorithms.cluster.workers import foreach_learner
 
 RULES = "Say what colour the thing has."
 THINGS = {"grass": "green", "sky": "blue", "snow": "white", "coal": "black"}
@@ -147,8 +146,3 @@ def test_a_warm_start_on_messages_comes_before_play(start, tiny_dict, tmp_path) 
     first, second = algorithm.train(), algorithm.train()
     assert first["phase"] == 0 and math.isfinite(first["validation_loss"])
     assert second["phase"] == 1 and math.isnan(second["validation_loss"])
-
-
-def test_a_game_is_needed_unless_files_alone_are_learnt(tiny_dict) -> None:
-    with pytest.raises(ConfigError, match=r"^env: set env to a game"):
-        sft(tiny_dict(env=None, env_config={})).validate()
