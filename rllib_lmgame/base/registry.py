@@ -74,10 +74,6 @@ class Registry:
             raise ConfigError(f"{key or self.key}.type", "is missing: write {type: NAME, OPTION: VALUE}")
         return name, options
 
-    def is_own(self, choice: Any) -> bool:
-        """Whether a setting names a part of this package. Raises: ConfigError: if it names nothing."""
-        return self.split(choice)[0] in {*self.own, *self.own.values()}
-
     def find(self, name: str, key: str = "") -> Any:
         """The part registered as ``name`` or at an import path. Raises: ConfigError: names the nearest part."""
         if name in self.own:

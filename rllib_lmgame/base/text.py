@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import sys
 import traceback
@@ -10,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _LIBRARIES = {"rllib_lmgame", "gymnasium", "pettingzoo", *sys.stdlib_module_names}
-_BLOCKS = "▁▂▃▄▅▆▇█"
 _PATH = re.compile(r"(?<![\w./:~-])(?:~|[A-Za-z]:)?(?:[/\\][^\s/\\'\"<>|,;:()\[\]]+)+[/\\](?=[^\s/\\])")
 
 
@@ -79,15 +77,6 @@ def columns(rows: Sequence[Sequence[str]], left: int) -> list[str]:
         for row in rows
     )
     return ["  ".join(cells).rstrip() for cells in padded]
-
-
-def sparkline(values: Sequence[float], width: int = 60) -> str:
-    """Numbers as blocks from the lowest to the highest; of more than ``width`` the means of as many parts."""
-    if len(values) > width:
-        ends = [round(part * len(values) / width) for part in range(width + 1)]
-        values = [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(ends)]
-    low, high = min(values, default=0.0), max(values, default=0.0)
-    return "".join(_BLOCKS[round((value - low) / (high - low) * 7) if high > low else 0] for value in values)
 
 
 def size_text(size: int) -> str:

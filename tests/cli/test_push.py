@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.algorithms.checkpoints.cards import add_to_cards
-from rllib_lmgame.base.text import sparkline
 from rllib_lmgame.cli.main import main
 
 Checkpoint = Callable[..., str]
@@ -201,11 +200,3 @@ def test_a_card_tells_how_it_was_trained_and_went(make_config: Any, tmp_path: Pa
     assert "| `iterations` | `7` |" in card and "['lmgame/Sokoban-v0']" in card
     assert "EstimatorOptions" not in card and "'type': 'gae'" in card
     assert "| after ? warm ?start? | 3 | 3 | 1.000 |" in card and "| none" not in card
-
-
-@pytest.mark.parametrize(
-    ("values", "line"), [([], ""), ([3.0], "▁"), ([0, 1], "▁█"), ([1, 1], "▁▁"), (list(range(120)), None)]
-)
-def test_numbers_become_blocks(values: list[float], line: str | None) -> None:
-    drawn = sparkline(values)
-    assert drawn == line if line is not None else len(drawn) == 60 and drawn[0] == "▁" and drawn[-1] == "█"
