@@ -153,8 +153,8 @@ class LMGamePPO(LMGameAlgorithm):
             self._warm_start = SupervisedStage(self, self.config.run.supervised_stage)
         if self.config.run.league is not None:
             self._league = LeaguePlay(self, self.config.run.league)
-        if self.config.run.max_staleness:
-            self._ahead = AsyncRollouts(self, self.config.run.max_staleness)
+        if self.config.run.async_rollouts.max_staleness:
+            self._ahead = AsyncRollouts(self, self.config.run.async_rollouts.max_staleness)
 
     def cleanup(self) -> None:
         if self._ahead is not None:

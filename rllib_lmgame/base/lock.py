@@ -25,14 +25,13 @@ LOCK_FILE = ".running"
 
 
 @contextmanager
-def locked(directory: str | Path, key: str, taken: str, hint: str, for_it_alone: bool = False) -> Iterator[None]:
+def locked(directory: str | Path, key: str, taken: str, hint: str) -> Iterator[None]:
     """Hold the lock of a directory while inside; a directory that was made for it and got nothing else goes with it.
 
     Args:
         key: Option that named the directory, for the error.
         taken: What the error says if another process holds it; that process follows in brackets.
         hint: What is to be done.
-        for_it_alone: The directory goes if there is nothing else in it, whoever made it.
 
     Raises: ConfigError: another process, which it names, holds it; OSError: it cannot be made.
     """
@@ -54,7 +53,7 @@ def locked(directory: str | Path, key: str, taken: str, hint: str, for_it_alone:
             yield
         finally:
             file.truncate(0)
-            if made or for_it_alone:
+            if made:
                 _remove_if_alone(path)
 
 

@@ -21,15 +21,9 @@ PART = ".part"
 
 
 def out_path(path: str | Path, flag: str = "--out") -> Path:
-    """What ``flag`` names, wherever a game goes meanwhile.
-
-    Raises: ConfigError: it names a user whom nobody knows, or the working directory is gone.
-    """
-    out = expanded(path)
-    if out.parts and out.parts[0].startswith("~"):
-        raise ConfigError(flag, f"there is no user {out.parts[0][1:]!r}; write ./{out} for a directory of that name")
-    with writing(out, flag):
-        return out.absolute()
+    """What ``flag`` names, wherever a game goes meanwhile. Raises: ConfigError: the working directory is gone."""
+    with writing(path, flag):
+        return expanded(path).absolute()
 
 
 @contextmanager

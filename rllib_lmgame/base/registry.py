@@ -74,10 +74,6 @@ class Registry:
             raise ConfigError(f"{key or self.key}.type", "is missing: write {type: NAME, OPTION: VALUE}")
         return name, options
 
-    def is_own(self, choice: Any) -> bool:
-        """Whether a setting names a part of this package. Raises: ConfigError: if it names nothing."""
-        return self.split(choice)[0] in {*self.own, *self.own.values()}
-
     def find(self, name: str, key: str = "") -> Any:
         """The part registered as ``name`` or at an import path. Raises: ConfigError: names the nearest part."""
         if name in self.own:
@@ -205,7 +201,6 @@ def made(cls: Any, name: str, key: str, options: Mapping[str, Any] | None = None
 
 
 def _own_options(cls: Any, name: str, key: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a class that is no group, checked by its signature."""
     known = inspect.signature(cls).parameters
     if not known:
         raise ConfigError(f"{key}.{next(iter(options))}", f"`{name}` takes no options")

@@ -375,7 +375,6 @@ def typed(key: str, value: float, whole: Collection[str]) -> float:
 
 
 def _numbers(state: Any, part: str) -> dict[str, float]:
-    """A part of :meth:`Schedules.state`."""
     saved = mapping_of(mapping_of(state, "it").get(part, {}), part)
     return {str(key): number_of(number, f"{part}.{key}") for key, number in saved.items()}
 

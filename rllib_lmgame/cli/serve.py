@@ -43,7 +43,7 @@ LONGEST_TOKEN = 4096
     Section(
         "with --games",
         env_config("all games"),
-        Option("--protocol {openenv,agentgym,mrlm}", "what clients speak", default="openenv"),
+        Option("--protocol {openenv,mrlm}", "what clients speak", default="openenv"),
         Option(
             "--seats PLAYER...",
             "who sits where, in the order of the seats, if a client does not say it: remote (the client), or a "
@@ -76,7 +76,6 @@ def command(args: argparse.Namespace) -> int:
 
 
 async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> None:
-    from rllib_lmgame.servers.agentgym import agentgym_app
     from rllib_lmgame.servers.mrlm import serve_mrlm
     from rllib_lmgame.servers.openenv import openenv_app
     from rllib_lmgame.servers.sessions import SessionPool, open_games
@@ -101,8 +100,7 @@ async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> Non
         if args.protocol == "mrlm":
             await serve_mrlm(pool, token, args.host, args.port, ready)
         else:
-            app = openenv_app(pool, token) if args.protocol == "openenv" else agentgym_app(pool, token)
-            await listen(app, args.host, args.port, ready, STOP_S, cancels=True)
+            await listen(openenv_app(pool, token), args.host, args.port, ready, STOP_S, cancels=True)
     finally:
         pool.sessions.close()
         if began:

@@ -9,7 +9,7 @@ and torch. Import paths are followed only later.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,24 +147,17 @@ class AlgorithmEntry:
     learned_by: str = TOKEN_PPO
 
     def __post_init__(self) -> None:
-        for problem in self._problems():
-            raise ConfigError("run", problem)
-
-    def _problems(self) -> Iterator[str]:
         if not is_name(self.name):
-            yield f"{self.name!r} can be no algorithm's name, which is a word without colons, slashes and spaces"
-        for key, path in (("algorithm", self.algorithm), ("config", self.config)):
-            if ":" not in path:
-                yield f"{key} of the entry {self.name!r} is {path!r}; it must read package.module:Class"
-        missing = [
-            name
-            for name, section in COMMON_SECTIONS.items()
-            if self.sections.get(name) != section and (name != TOKEN_PPO or name in self.sections)
-        ]
-        if missing:
-            yield f"the entry {self.name!r} lacks the sections {', '.join(missing)}; write {{**COMMON_SECTIONS, ...}}"
-        for taken in sorted(set(self.sections) & set(FLAT_KEYS)):
-            yield f"the entry {self.name!r} has a section {taken!r}, which is another key of the configuration"
+            raise ConfigError("run", f"{self.name!r} cannot be the name of an algorithm: write one word")
+        common = {name: each for name, each in COMMON_SECTIONS.items() if name != TOKEN_PPO or name in self.sections}
+        if wrong := [name for name, section in common.items() if self.sections.get(name) != section]:
+            raise ConfigError(
+                "run", f"{self.name!r} lacks the sections {', '.join(wrong)}; write {{**COMMON_SECTIONS, ...}}"
+            )
+        if taken := sorted(set(self.sections) & set(FLAT_KEYS)):
+            raise ConfigError(
+                "run", f"{self.name!r} has a section {taken[0]!r}, which is another key of the configuration"
+            )
 
     @property
     def groups(self) -> dict[str, type]:

@@ -67,7 +67,6 @@ def one_of(schemas: Iterable[Schema]) -> Schema:
 
 
 def _held(holds: Holds, kind: str) -> Schema:
-    """What stands in a mapping or list."""
     if kind == "array":
         items = [of_group(holds.group), SEARCH_SPACE] if holds.form == LISTED else []
         return {"type": "array", "items": one_of([{"type": "string"}, *items]), "minItems": 1}

@@ -287,7 +287,7 @@ def _oversample(s: RunConfig) -> Iterator[str]:
 
 def async_rollouts(s: RunConfig, f: Any) -> Found:
     """What does not go with playing ahead of the update."""
-    ahead = s.max_staleness
+    ahead = s.async_rollouts.max_staleness
     ppo = [s.policy(name).token_ppo for name in s.trained_policies()]
     for problem, say in (
         (
@@ -379,7 +379,6 @@ def engines(s: RunConfig, f: Any) -> Found:
 
 
 def _over_devices(s: RunConfig, engine: Any) -> Found:
-    """Weights that go from GPU to GPU."""
     key, way = "inference.weight_transport", s.inference.weight_transport
     ours, theirs = s.inference.num_gpus_per_engine, s.num_gpus_per_learner
     got = f"got num_gpus_per_engine={ours:g} and num_gpus_per_learner={theirs:g}"
@@ -407,7 +406,6 @@ def _over_devices(s: RunConfig, engine: Any) -> Found:
 
 
 def _action_values(s: RunConfig, engine: Any) -> Found:
-    """Values of tokens, which the engine may add to logits."""
     values = s.action_values
     if values is None:
         return
@@ -431,7 +429,6 @@ def _action_values(s: RunConfig, engine: Any) -> Found:
 
 
 def _adapters(s: RunConfig, engine: Any) -> Found:
-    """Adapters that engines hold beside the model."""
     key, learning = "inference.adapters", s.trained_policies()
     if not engine.serves_adapters:
         yield Broken(key, f"needs engine: vllm; `{engine.type}` holds merged weights")
@@ -447,7 +444,6 @@ def _adapters(s: RunConfig, engine: Any) -> Found:
 
 
 def _base_of(s: RunConfig, policy: str) -> str:
-    """What an engine is made of that holds a policy's model."""
     options = s.model_of(policy)
     own = (options.model, sorted(options.tiny.items()), options.tokenizer, options.context_length)
     return repr((own, options.trust_remote_code))

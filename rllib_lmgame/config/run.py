@@ -152,15 +152,9 @@ class RunConfig(RLlibOptions, OtherOptions):
         return value_at(self, key)
 
     @property
-    def max_staleness(self) -> int:
-        """How many updates games are played ahead of the update."""
-        return self.async_rollouts.max_staleness
-
-    @property
     def supervised_stage(self) -> SupervisedOptions | None:
         """The supervised stage: the section ``warm_start`` or ``supervised``."""
-        stages = (self.warm_start, self.supervised)
-        return next((stage for stage in stages if isinstance(stage, SupervisedOptions)), None)
+        return self.warm_start or self.supervised
 
     @property
     def deterministic(self) -> bool:
@@ -169,7 +163,7 @@ class RunConfig(RLlibOptions, OtherOptions):
         if asked != AUTO:
             return bool(asked)
         on_gpu = self.inference.on_gpu or self.num_gpus_per_learner > 0
-        return not on_gpu and self.data_selection.oversample <= 1 and not self.max_staleness
+        return not on_gpu and self.data_selection.oversample <= 1 and not self.async_rollouts.max_staleness
 
     @property
     def selects(self) -> bool:
@@ -433,11 +427,7 @@ def _likely_keys(groups: Mapping[str, type]) -> Iterator[None]:
         raise ConfigError.together(_likely(each, groups) for each in error.each) from None
 
 
-_OF_EVALUATION = {
-    "episodes": "evaluation_duration",
-    **{key.removeprefix("evaluation_"): key for key in FLAT_KEYS if key.startswith("evaluation_")},
-    **{f"evaluation_{key}": f"evaluation_config.{key}" for key in declared(EvaluationOptions)},
-}
+_OF_EVALUATION = {key.removeprefix("evaluation_"): key for key in FLAT_KEYS if key.startswith("evaluation_")}
 """What may be written in ``evaluation_config`` -> the key that is meant."""
 
 

@@ -103,8 +103,7 @@ def fetch(name: str, report: Report = print) -> Path:
     folder = chosen.folder
     wanted = [chosen.part] if chosen.part else list(chosen.set.parts)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder, "", f"{folder} is being filled by another process", "wait for its end", for_it_alone=True):
+        with locked(folder, "", f"{folder} is being filled by another process", "wait for its end"):
             record = _Record.read(chosen)
             if set(wanted) <= set(record.parts) and all(map(record.is_whole, record.files)):
                 report(f"{name} is here: {folder}")
@@ -214,7 +213,6 @@ def _checked(item: _Item, file: Path) -> str:
 
 
 def _unpack(record: _Record, item: _Item, archive: Path, sha256: str) -> None:
-    """Put what an archive holds in its place."""
     scratch = archive.with_name(f".{archive.name}.unpacking")
     shutil.rmtree(scratch, ignore_errors=True)
     try:

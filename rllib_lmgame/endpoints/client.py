@@ -202,7 +202,6 @@ class EndpointClient:
         return Answer(text or "", reasoning, *self._count(response.get("usage")))
 
     def _count(self, usage: Any) -> tuple[int, int] | tuple[None, None]:
-        """Tokens written and read, where the server says them."""
         spent = usage if isinstance(usage, dict) else {}
         prompt, completion = spent.get("prompt_tokens"), spent.get("completion_tokens")
         if not (_is_count(prompt) and _is_count(completion)):

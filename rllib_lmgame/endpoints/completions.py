@@ -290,7 +290,6 @@ def _message(place: int, message: tuple[_Message, Mapping[str, Any]]) -> ChatMes
 
 
 def _tools(listed: list[Any]) -> str:
-    """Tools as JSON."""
     try:
         text = json.dumps(listed)
     except RecursionError:

@@ -106,7 +106,6 @@ def _limit(process: int, slots: str, wait_s: str) -> ConcurrencyLimit:
 
 
 def _usable_memory() -> int:
-    """Bytes of memory that programs may use, within the container's limit."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for path in map(Path, _MEMORY_LIMITS):
         with contextlib.suppress(OSError, ValueError):  # There is no such file, or it says "max".

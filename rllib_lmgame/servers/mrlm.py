@@ -218,7 +218,6 @@ def _read(form: Any, data: bytes) -> Any:
 
 
 async def _of_one(method: Any, request: Any, context: Any) -> Any:
-    """The answer of a method to one request."""
     from grpc import StatusCode
 
     if request is None:

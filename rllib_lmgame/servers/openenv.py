@@ -169,7 +169,6 @@ def _invalid(*errors: Mapping[str, Any]) -> WireError:
 
 
 async def _played(view: Any) -> View:
-    """The next view of a client. Raises: WireError."""
     try:
         found: View = await view
     except ConfigError as error:
@@ -318,7 +317,6 @@ def _entered(enter: Callable[[], T]) -> T:
 
 
 async def _body(request: web.Request, otherwise: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The object that a request brings. Raises: WireError."""
     text = await request.read()
     if not text and otherwise is not None:
         return otherwise
@@ -350,7 +348,7 @@ async def _answered(episode: Episode, text: str | bytes) -> dict[str, Any] | Non
     if kind == "state":
         return {"type": "state", "data": episode.state()}
     if kind == "mcp":
-        return {"type": "mcp", "data": _rpc_answer(data)}
+        return {"type": "mcp", "data": _no_tools(data)}
     if kind == "close":
         return None
     raise WireError(UNKNOWN_TYPE, f"Unknown message type: {json.dumps(kind)[:100]}")
@@ -360,20 +358,12 @@ async def _json_rpc(request: web.Request) -> web.Response:
     try:
         asked = json_files.parse(await request.read())
     except ValueError:
-        return web.json_response(_rpc_error(-32700, "Parse error", None))
-    return web.json_response(_rpc_answer(asked))
+        asked = None
+    return web.json_response(_no_tools(asked))
 
 
-def _rpc_answer(asked: Any) -> dict[str, Any]:
-    """Games have no tools that the Model Context Protocol could call."""
+def _no_tools(asked: Any) -> dict[str, Any]:
+    """The answer to JSON-RPC: games have no tools that the Model Context Protocol could call."""
     name = asked.get("id") if isinstance(asked, dict) else None
-    name = name if isinstance(name, str | int) else None
-    if not isinstance(asked, dict) or asked.get("jsonrpc") != "2.0" or not isinstance(asked.get("method"), str):
-        return _rpc_error(-32600, "Invalid request", name)
-    if asked["method"] in ("tools/list", "tools/call"):
-        return _rpc_error(-32603, "Environment does not support MCP", name)
-    return _rpc_error(-32601, f"Method not found: {asked['method'][:100]}", name)
-
-
-def _rpc_error(code: int, message: str, name: str | int | None) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "error": {"code": code, "message": message}, "id": name}
+    error = {"code": -32601, "message": "games have no tools"}
+    return {"jsonrpc": "2.0", "error": error, "id": name if isinstance(name, str | int) else None}

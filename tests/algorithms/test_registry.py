@@ -94,9 +94,8 @@ def test_what_is_not_announced_is_found_by_its_path(announce: Announce) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"name": "os:system"}, "can be no algorithm's name"),
-        ({"name": "../x"}, "can be no algorithm's name"),
-        ({"algorithm": "Mine"}, "algorithm of the entry 'Mine' is 'Mine'; it must read package.module:Class"),
+        ({"name": "os:system"}, "cannot be the name of an algorithm"),
+        ({"name": "../x"}, "cannot be the name of an algorithm"),
         ({"sections": {"own": Section(LMGameConfig)}}, "lacks the sections language_model, inference"),
         (
             {"sections": {**COMMON_SECTIONS, "policies": Section(LMGameConfig)}},

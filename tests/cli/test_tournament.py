@@ -230,7 +230,6 @@ def test_a_seat_that_never_answers_is_given_up(player: str, why: str, capsys: py
         ([TIC_TAC_TOE, "--players", "random", "solver", "--config", "{languag_model: {}}"], "'language_model'?"),
         ([TIC_TAC_TOE, "--players", "random", "solver", "--temperature", "nan"], "at least 0"),
         ([TIC_TAC_TOE, "--players", "random", "solver", "--seed", "x"], "--seed: invalid int value: 'x'"),
-        ([TIC_TAC_TOE, "--players", "random", "solver", "--out", "~nosuchuser/x"], "there is no user 'nosuchuser'"),
         ([TIC_TAC_TOE, "--players", "random", "openai:m@http://a..b/v1"], "label empty"),
         ([TIC_TAC_TOE, "--players", "random", "solver", "--config", "{endpoint: {attempts: 0}}"], "endpoint.attempts"),
         (

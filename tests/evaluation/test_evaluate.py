@@ -121,7 +121,6 @@ def test_play_without_success_has_a_table_of_its_own() -> None:
 @pytest.mark.parametrize("name", [*REPORTS, *REPORTS.own.values()])
 def test_reports_are_found_by_name_and_by_path(name: str) -> None:
     assert callable(load_report(name))
-    assert REPORTS.is_own(name)
 
 
 def test_an_episode_ends_in_words() -> None:

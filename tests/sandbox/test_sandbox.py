@@ -87,7 +87,7 @@ def test_a_machine_that_confines_nothing_refuses_programs(monkeypatch: pytest.Mo
 def test_the_mode_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(programs, "_found", [])
     monkeypatch.setattr(programs, "_logged", [])
-    with caplog.at_level("INFO", logger="rllib_lmgame.sandbox.modes"):
+    with caplog.at_level("INFO", logger="rllib_lmgame.sandbox.programs"):
         assert programs.sandbox_mode() == programs.sandbox_mode()
     said = programs.weakness(programs.sandbox_mode()) or programs.describe_mode(programs.sandbox_mode())
     assert [record.getMessage() for record in caplog.records] == [f"sandbox for programs: {said}"]

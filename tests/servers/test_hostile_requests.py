@@ -15,7 +15,6 @@ from aiohttp.test_utils import TestServer
 from rllib_lmgame.base import http_server
 from rllib_lmgame.endpoints.chat_server import ChatEndpoint
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.servers.agentgym import agentgym_app
 from rllib_lmgame.servers.openenv import openenv_app
 from rllib_lmgame.servers.retriever import RetrieverServer
 from rllib_lmgame.servers.sessions import SessionPool, open_games
@@ -40,7 +39,6 @@ def _chat() -> web.Application:
 
 SERVERS: dict[str, tuple[Callable[[], web.Application], str]] = {
     "openenv": (lambda: openenv_app(_pool(), None), "/reset"),
-    "agentgym": (lambda: agentgym_app(_pool(), None), "/create"),
     "chat": (_chat, "/v1/chat/completions"),
     "viewer": (lambda: Viewer(Library([]), "run", 0, lambda: ()).app(), "/"),
     "retriever": (lambda: RetrieverServer(SimpleNamespace(corpus=()), 3).app("127.0.0.1"), "/retrieve"),  # type: ignore[arg-type]

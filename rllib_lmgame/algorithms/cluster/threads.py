@@ -76,7 +76,7 @@ def places_here(
     learners, runners = max(1, config.num_learners), config.num_env_runners
     engines, learners, runners = (math.ceil(count / nodes) for count in (engines, learners, runners))
     most = 1 if is_small(config) else openmp_threads(environment)
-    return Places(cores, engines, learners, runners, most, config.run.max_staleness > 0)
+    return Places(cores, engines, learners, runners, most, config.run.async_rollouts.max_staleness > 0)
 
 
 def is_small(config: LMGameConfig) -> bool:
