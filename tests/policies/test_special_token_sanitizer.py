@@ -222,7 +222,7 @@ def test_these_vocabularies_can_be_forged_without_care(vocabulary: str) -> None:
 
 
 @pytest.mark.parametrize("template", PLAIN_TEMPLATES)
-@pytest.mark.parametrize("vocabulary", ["qwen", "mistral", "unigram_rewriting"])
+@pytest.mark.parametrize("vocabulary", ["qwen", pytest.param("mistral", marks=pytest.mark.slow), "unigram_rewriting"])
 @given(rules=attacks, observations=st.lists(attacks, min_size=1, max_size=2))
 @rounds
 def test_plain_role_markers_cannot_be_imitated(
