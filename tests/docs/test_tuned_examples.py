@@ -21,7 +21,7 @@ import pytest
 
 from rllib_lmgame.algorithms.cluster.footprint import footprint
 from rllib_lmgame.algorithms.config import LMGameConfig
-from rllib_lmgame.algorithms.facts import RunFacts
+from rllib_lmgame.algorithms.validation import RunFacts
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.experiments.checks import check, prompts
@@ -33,8 +33,8 @@ from rllib_lmgame.experiments.files.reading import apply_overrides, load_file, r
 from rllib_lmgame.experiments.files.schema import file_schema
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
 from rllib_lmgame.learners.microbatch import MOST_TOKENS
-from rllib_lmgame.policies.model.pretrained import PRETRAINED
-from rllib_lmgame.rollouts.data_selection import share_of_groups
+from rllib_lmgame.policies.model.gguf_files import PRETRAINED
+from rllib_lmgame.rollouts.options import share_of_groups
 
 EXAMPLES = Path(__file__).parents[2] / "tuned_examples"
 SCHEMA = EXAMPLES / "experiment.schema.json"
@@ -181,7 +181,7 @@ def test_a_wrong_key_type_and_range_is_refused_by_the_schema(
         "config.token_ppo.policy_loss={type: gspo, dual_clip: 3}",
         "config.token_ppo.policy_loss={type: {choice: [clip, gspo]}, dual_clip: 3}",
         "config.token_ppo.policy_loss={type: 'own.losses:mine', dual_clip: 3}",
-        "config.token_ppo.advantage_estimator={type: gae, length_adaptive: 0.05}",
+        "config.token_ppo.advantage_estimator={type: gigpo, step_weight: 0.5}",
         "config.policies=[player]",
         "config.policies=",
         "config.policies={player: {grid_search: [{}, {trained: false}]}}",
@@ -223,11 +223,11 @@ def test_learners_have_a_group_for_every_minibatch() -> None:
     ]
     assert {"sokoban-grpo-tiny", "sciworld-qwen2.5-7b-8gpu"} < {name for name, _ in compared}
     for name, config in compared:
-        rollouts, selection = config.text_rollout_options, config.run.data
+        rollouts, selection = config.run.text_rollouts, config.run.data_selection
         groups = share_of_groups(
             selection.reward_variance_filter, rollouts.episodes_per_iteration // rollouts.group_size
         )
-        assert groups // max(1, config.num_learners) >= config.token_ppo_options.num_minibatches, name
+        assert groups // max(1, config.num_learners) >= config.run.token_ppo.num_minibatches, name
 
 
 @each(TINY_FILES)
@@ -319,9 +319,9 @@ def test_multiplayer_example_has_a_tiny_one_of_each_mapping(path: Path) -> None:
     assert {f"{name}-tiny" for name in names} <= {tiny.stem for tiny in TINY_FILES}
     for experiment in checked_all(path):
         config = experiment.configs[0]
-        tokens = config.token_ppo_options.microbatch or MOST_TOKENS
-        assert config.language_model_options.context_length <= tokens
-        assert config.token_ppo_options.advantage_estimator.type == "rae"
+        tokens = config.run.token_ppo.microbatch or MOST_TOKENS
+        assert config.run.language_model.context_length <= tokens
+        assert config.run.token_ppo.advantage_estimator.type == "rae"
 
 
 @each(GPU_FILES)

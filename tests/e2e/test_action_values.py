@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
-from rllib_lmgame.policies.model.action_values import FILE
+from rllib_lmgame.policies.model.heads import VALUES_FILE
 
 
 def config_of(name: str, values: dict[str, Any]) -> Any:
@@ -54,7 +54,7 @@ def test_values_find_what_was_good_in_moves_at_random(start: Any, on_doors: Any,
     assert numbers["q_loss"] > 0 and 0 < numbers["q_mean"] < 1
     assert algorithm.train()["done"] and algorithm.evaluate()["env_runners"]["success_rate"] > 0.8
     saved = algorithm.save_to_path(str(tmp_path / "saved"))
-    assert (Path(saved) / "hf" / FILE).is_file()
+    assert (Path(saved) / "hf" / VALUES_FILE).is_file()
     played = evaluate_checkpoint(saved, num_episodes=64, split="train")
     assert played["success_rate"] > 0.8, "also where its files are loaded"
 
@@ -65,7 +65,7 @@ def test_a_run_with_slow_copies_goes_on_where_it_was(start: Any, on_doors: Any, 
     algorithm = start(config_of("LMGameILQL", values))
     assert algorithm.train()["learners"]["player"]["v_loss"] >= 0
     saved = algorithm.save_to_path(str(tmp_path / "saved"))
-    assert not (Path(saved) / "hf" / FILE).exists(), "values that count nothing are no part of what plays"
+    assert not (Path(saved) / "hf" / VALUES_FILE).exists(), "values that count nothing are no part of what plays"
     last = algorithm.train()["learners"]["player"]
     other = start(config_of("LMGameILQL", values))
     other.restore_from_path(saved)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from learner_weights import weights_of
 
-from rllib_lmgame.algorithms.cluster.engines import engine_stats
+from rllib_lmgame.algorithms.cluster.workers import engine_stats
 from rllib_lmgame.rollouts.episode_log import read_log
 from rllib_lmgame.rollouts.records import Turn, trajectory_of
 

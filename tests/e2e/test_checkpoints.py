@@ -12,7 +12,7 @@ import pytest
 from learner_weights import weights_of
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.learners.options import WeightUse
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.model.tiny import build_tiny_model
 from tests.in_place import in_place
@@ -211,16 +211,15 @@ def spoil(path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["missing", "truncated", "altered"])
 @pytest.mark.parametrize("name", ["algorithm_state.pkl", "hf/model.safetensors", "class_and_ctor_args.pkl"])
-def test_a_spoilt_checkpoint_is_refused_and_the_one_before_it_offered(trained, tmp_path, name, how) -> None:
+def test_a_spoilt_checkpoint_is_refused(trained, tmp_path, name, how) -> None:
     from rllib_lmgame.algorithms.ppo import LMGamePPO
 
     algorithm, directory = trained
     copies = Path(shutil.copytree(directory, tmp_path / "run"))
     spoil(copies / "checkpoint_000001" / name, how)
     for load in (algorithm.restore_from_path, LMGamePPO.from_checkpoint):
-        with pytest.raises(CheckpointError, match=f"checkpoint_000001/{name} .*{how}.*checkpoint_000000") as caught:
+        with pytest.raises(CheckpointError, match=f"checkpoint_000001/{name} .*{how}"):
             load(str(copies / "checkpoint_000001"))
-        assert "whole" in str(caught.value)
 
 
 def test_what_never_was_a_checkpoint_is_refused(trained: tuple[Any, Path], tmp_path: Path) -> None:

@@ -15,14 +15,14 @@ import ray
 from engine_replies import logprobs_by, reply_of
 from learner_weights import weights_of
 
-from rllib_lmgame.algorithms.checkpoints.models import check_models
-from rllib_lmgame.algorithms.cluster.engines import each_group
+from rllib_lmgame.algorithms.checkpoints.learner_files import check_models
+from rllib_lmgame.algorithms.cluster.workers import each_group
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.evaluation.players.naming import make_players
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
-from rllib_lmgame.learners.weights import WeightUse
-from rllib_lmgame.policies.model.adapters import merged_checkpoint
+from rllib_lmgame.learners.options import WeightUse
+from rllib_lmgame.policies.model.network import merged_checkpoint
 
 pytest.importorskip("peft")
 

@@ -70,7 +70,7 @@ def test_one_file_and_one_entry_are_enough(announce, ray_cluster, tiny_dict, tmp
     saved = json.loads((checkpoint / CONFIG_FILE).read_text())
     assert saved[RUN] == "SelectivePPO" and saved["selection"] == {"keep": 0.25}
     _, read = open_checkpoint(checkpoint)
-    assert type(read) is type(by_name.configs[0]) and read.selection_options.keep == 0.25
+    assert type(read) is type(by_name.configs[0]) and read.run.selection.keep == 0.25
     assert evaluate_checkpoint(checkpoint, num_episodes=4, split="validation")["num_episodes"] == 4
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
+from rllib_lmgame.algorithms.cluster.workers import foreach_learner
 
 RULES = "Say what colour the thing has."
 THINGS = {"grass": "green", "sky": "blue", "snow": "white", "coal": "black"}
@@ -115,7 +115,7 @@ def test_the_measured_loss_is_the_loss_of_an_update_that_changes_nothing(start, 
     episodes = algorithm._stage.data.held_out(algorithm.env_runner)
     objective = SupervisedObjective(1, 1e-3)
     (measured,) = foreach_learner(algorithm.learner_group, lambda learner: learner.measured_losses(episodes, objective))
-    model = AutoModelForCausalLM.from_pretrained(algorithm.config.language_model_options.model, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(algorithm.config.run.language_model.model, dtype=torch.float32)
     total = counted = 0.0
     for trajectory in [trajectory_of(part) for episode in episodes for part in played_parts(episode, ["player"])]:
         (row,) = rows_of([trajectory], max_row_tokens=1000)

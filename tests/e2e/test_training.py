@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
+from rllib_lmgame.algorithms.cluster.workers import foreach_learner
 
 WARM_START = {
     "max_steps": 2,

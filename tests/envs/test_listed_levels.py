@@ -15,8 +15,8 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.code.bird import tasks
 from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.rollouts.collect import plans_of
-from rllib_lmgame.rollouts.game_options import GameConfig
 from rllib_lmgame.rollouts.item_order import evaluated_levels, is_list
+from rllib_lmgame.rollouts.options import GameConfig
 
 COUNT = 60
 GOLD = "SELECT name FROM animal WHERE id = "

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.base.limits import CALL_LIMIT_S, CHECK_LIMIT_S
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S, CHECK_LIMIT_S
 from rllib_lmgame.envs.checking import checker
 from rllib_lmgame.envs.checking.checker import Calls, Report
 
