@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -234,7 +235,7 @@ def test_searches_that_come_together_are_one_request(serve: Callable[..., Served
     for thread in threads:
         thread.start()
     while sum(len(batch.queries) for batch in retriever._open.values()) < len(threads):
-        pass
+        time.sleep(0.001)
     everybody_is_there.set()
     for thread in threads:
         thread.join()
@@ -328,7 +329,7 @@ def searched_together(
     with ThreadPoolExecutor(len(searches)) as threads:
         found = threads.map(searched, range(len(searches)))
         while sum(len(batch.queries) for batch in retriever._open.values()) < sum(map(len, searches)):
-            pass
+            time.sleep(0.001)
         everybody_is_there.set()
         return retriever, list(found)
 
