@@ -14,6 +14,7 @@ from rllib_lmgame.envs.registry import INDEX, own_games
 DOCS = Path(__file__).parents[2] / "docs"
 
 
+@pytest.mark.slow
 def test_the_index_of_games_is_what_their_classes_say() -> None:
     assert INDEX.read_text(encoding="utf-8") == generate.index_text(), "run `python docs/generate.py`"
 

@@ -72,7 +72,7 @@ SET = sorted({command for _, command in commands() if re.search(" tuned_examples
 
 
 @pytest.mark.parametrize(
-    "command", [*SET[::4], *(pytest.param(each, marks=pytest.mark.slow) for each in SET if each not in SET[::4])]
+    "command", [*SET[::12], *(pytest.param(each, marks=pytest.mark.slow) for each in SET if each not in SET[::12])]
 )
 def test_settings_in_commands_are_taken(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

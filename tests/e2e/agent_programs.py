@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
 import os
@@ -193,20 +192,6 @@ def gives_up(task: Any) -> float:
 def without_end(task: Any) -> float:
     while True:
         said(task, [{"role": "user", "content": "Up"}])
-
-
-def insists(task: Any) -> float:
-    """Asks again, whatever it is answered."""
-    while True:
-        with contextlib.suppress(RuntimeError):
-            said(task, [{"role": "user", "content": "Up"}])
-
-
-def returns_numpy(task: Any) -> dict[str, Any]:
-    said(task, [{"role": "user", "content": "Up"}])
-    import numpy as np
-
-    return {"reward": np.float32(0.5), "success": np.array([1]) > 0, "measures": {"moves": np.int64(3)}}
 
 
 def of_two(task: Any, more: Any) -> float:

@@ -105,31 +105,6 @@ def test_a_run_on_a_terminal_has_its_screen_and_leaves_the_terminal_as_it_was(wr
 
 
 @pytest.mark.slow
-def test_an_interrupted_evaluation_says_so_in_one_line(rllib: Rllib, tiny_model_dir: str) -> None:
-    settings = "{inference: {engine: transformers}, language_model: {dtype: float32}}"
-    command = rllib(f"evaluate {tiny_model_dir} --env lmgame/Sokoban-v0 --episodes 100000 --config '{settings}'")
-    deadline = time.monotonic() + PATIENCE_S
-    while (
-        not any("EngineActor" in line for line in command.processes().values())
-        and command.process.poll() is None
-        and time.monotonic() < deadline
-    ):
-        time.sleep(0.2)
-    os.killpg(command.process.pid, signal.SIGTERM)
-    assert command.finish(128 + signal.SIGTERM) == "interrupted\n"
-
-
-PLAIN = """
-import json, sys
-from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-
-algorithm = LMGamePPOConfig().update_from_dict(json.loads(sys.argv[1])).build_algo()
-algorithm.stop()
-print("built")
-"""
-
-
-@pytest.mark.slow
 def test_a_killed_run_goes_on_and_no_iteration_stands_twice(rllib, write_file, tmp_path) -> None:
     file = write_file("killed", 60)
     first = rllib(f"train file {file} --checkpoint-freq 2")

@@ -142,28 +142,3 @@ def test_a_learner_that_fails_ends_an_update_the_others_wait_in(start, make_conf
     monkeypatch.setattr(workers, "STRAGGLER_S", 2.0)
     with pytest.raises(workers.LearnerError, match=r"a learner failed .*no rows today"):
         algorithm.train()
-
-
-@pytest.mark.slow
-def test_tune_starts_a_trial_again_that_lost_a_learner(ray_cluster, tiny_dict, tmp_path) -> None:
-    from faulty_games import LosesALearner
-    from ray import tune
-
-    trigger = tmp_path / "pid.learner"
-    trigger.write_text("")
-    tuner = tune.Tuner(
-        LosesALearner,
-        param_space=tiny_dict(**faulty("Killer", pid_file=str(tmp_path / "pid")), num_learners=2),
-        run_config=tune.RunConfig(
-            name="run",
-            storage_path=str(tmp_path),
-            stop={"rl_iteration": 3},
-            failure_config=tune.FailureConfig(max_failures=1),
-            checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1),
-            verbose=0,
-        ),
-    )
-    (result,) = tuner.fit()
-    assert result.error is None
-    assert result.metrics["rl_iteration"] == result.metrics["training_iteration"] == 3
-    assert not trigger.exists()

@@ -10,7 +10,6 @@ import signal
 import numpy as np
 import pytest
 from engine_replies import logprobs_by, reply_of
-from learner_weights import hf_state
 
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.league.files import read_member
@@ -150,22 +149,3 @@ def test_a_damaged_member_is_named_and_not_played(trained) -> None:
     finally:
         file.write_bytes(sound)
     assert read_member(play.directory, member).checksum == member.checksum
-
-
-def test_members_are_the_same_after_more_updates(trained) -> None:
-    """Of the policy whose snapshots they are."""
-    algorithm, _, _ = trained
-    play = algorithm._league
-    play.prepare(ITERATIONS)
-    batch = algorithm.play_batch()
-    before = {member.name: content(play.directory / member.name) for member in play.league.members}
-    weights = hf_state(algorithm.learner_group._learner)
-    for _ in range(10):
-        algorithm.after_update(algorithm.update(batch))
-    algorithm.push_weights()
-    assert any(
-        not np.array_equal(weights[name], tensor) for name, tensor in hf_state(algorithm.learner_group._learner).items()
-    )
-    assert {name: content(play.directory / name) for name in before} == before
-    for member in play.league.members:
-        assert read_member(play.directory, member).checksum == member.checksum

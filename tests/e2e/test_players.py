@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -12,11 +11,9 @@ from engine_replies import logprobs_by, reply_of
 from learner_weights import weights_of
 from safetensors.torch import load_file, save_file
 
-from rllib_lmgame.cli import main
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model.tiny import build_tiny_model
-from rllib_lmgame.rollouts.episode_log import read_log
 from rllib_lmgame.rollouts.records import played_parts
 
 
@@ -45,22 +42,6 @@ def rival(tiny_model_dir: str, tmp_path: Path) -> Path:
     path = directory / "model.safetensors"
     save_file({name: tensor * 1.1 for name, tensor in load_file(path).items()}, path, metadata={"format": "pt"})
     return directory
-
-
-@pytest.mark.slow
-def test_self_play_trains_on_both_seats(start, make_config) -> None:
-    algorithm = start(make_config(env="lmgame/TicTacToe-v0", env_config={}))
-    result = algorithm.train()
-    runners, learner = result["env_runners"], result["learners"]["player"]
-    assert len(runners["agent_episode_returns_mean"]) == len(runners["role_returns_mean"]) == 2
-    assert set(runners["module_episode_returns_mean"]) == {"player"}
-    assert sum(runners["role_returns_mean"].values()) == pytest.approx(runners["episode_return_mean"])
-    assert 0 < runners["invalid_action_rate"] <= 1
-    assert learner["logprob_diff"] <= 1e-4
-    assert learner["num_rows"] >= 16
-    parts = played_by(algorithm)
-    assert {module_id for _, module_id in parts} == {"player"}
-    assert len({id(episode) for episode, _ in parts}) == 16
 
 
 @pytest.mark.slow
@@ -135,32 +116,3 @@ def test_policies_of_different_size_and_tokenizer_learn_side_by_side(start, make
         after = weights_of(algorithm, name)
         assert after.keys() == weights.keys()
         assert any(not np.array_equal(after[key], weights[key]) for key in after)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["model", "checkpoint"])
-def test_what_is_evaluated_plays_an_endpoint_and_the_log_says_who_sat_where(
-    kind, start, make_config, endpoint, tiny_model_dir, tmp_path, capsys
-) -> None:
-    """The whole command, with an engine."""
-    game, out = "lmgame/RockPaperScissors-v0", tmp_path / "evaluated"
-    settings = {"language_model": {"max_tokens_per_turn": 8}, "endpoint": {"attempts": 1}}
-    if kind == "model":
-        source = tiny_model_dir
-        settings["inference"] = {"engine": "transformers"}
-        settings["language_model"] |= {"dtype": "float32", "history": "window"}
-    else:
-        source = start(make_config(env=game, env_config={})).save_to_path(str(tmp_path / "checkpoint"))
-    command = ["evaluate", source, "--env", game, "--env-config", "{rounds: 1}", "--episodes", "4", "--out", str(out)]
-    options = ["--against", f"stone={endpoint.player}", "--config", json.dumps(settings), "--temperature", "0.5"]
-    assert main([*command, *options, "--json"]) == 0
-    said = capsys.readouterr().out
-    numbers = json.loads(said[said.index("{") :])
-    assert numbers["counts"] == {"stone": {"requests": 4, "prompt_tokens": 28, "completion_tokens": 12}}
-    (row,) = numbers["evaluated"]
-    assert set(row["win_rate"]) == {"player", "stone"} and row["num_episodes"] == 4
-    assert {(body["temperature"], body["max_tokens"]) for body in endpoint.asked} == {(0.5, 8)}
-    log = read_log(out / "results.jsonl")
-    agent_mapper = [{agent: seat["module_id"] for agent, seat in game["assignments"].items()} for game in log]
-    assert [line["player_0"] for line in agent_mapper].count("stone") == 2 and len(agent_mapper) == 4
-    assert all(set(line.values()) == {"player", "stone"} for line in agent_mapper)

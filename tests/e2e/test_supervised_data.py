@@ -127,22 +127,3 @@ def test_the_measured_loss_is_the_loss_of_an_update_that_changes_nothing(start, 
         total += float(-(logprobs * of_tokens).sum())
         counted += float((of_tokens > 0).sum())
     assert measured["player"] == pytest.approx(total / counted, rel=1e-4)
-
-
-@pytest.mark.slow
-def test_a_warm_start_on_messages_comes_before_play(start, tiny_dict, tmp_path) -> None:
-    from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-
-    path = tmp_path / "data.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in messages()))
-    stage = {
-        "data": str(path),
-        "validation_share": 0.2,
-        "max_steps": 2,
-        "steps_per_iteration": 2,
-        "episodes_per_step": 8,
-    }
-    algorithm = start(LMGamePPOConfig().update_from_dict(tiny_dict(warm_start=stage)))
-    first, second = algorithm.train(), algorithm.train()
-    assert first["phase"] == 0 and math.isfinite(first["validation_loss"])
-    assert second["phase"] == 1 and math.isnan(second["validation_loss"])

@@ -269,6 +269,7 @@ def test_the_list_is_filtered_and_sorted_by_what_it_shows(tmp_path):
         _visit(viewer.address, look)
 
 
+@pytest.mark.slow
 @in_browser
 def test_the_page_of_a_run_goes_on_by_itself(records, tmp_path):
     log = EpisodeLog(tmp_path / "episodes" / "train-0.jsonl")

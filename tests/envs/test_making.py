@@ -29,7 +29,7 @@ MADE = [
 """Whichever is imported first."""
 
 
-@pytest.mark.parametrize("code", MADE)
+@pytest.mark.parametrize("code", [MADE[0], *(pytest.param(code, marks=pytest.mark.slow) for code in MADE[1:])])
 def test_a_game_is_made_in_a_fresh_process_without_anything_heavy(code: str) -> None:
     heavy = "[m for m in ('torch', 'ray', 'vllm', 'deepspeed', 'transformers', 'pandas') if m in sys.modules]"
     script = f"{code}\nimport sys; print({heavy}, env.unwrapped.options.max_turns, len(env.reset(seed=1)[0]) > 20)"

@@ -165,7 +165,7 @@ def condition(text: str):
 @pytest.mark.parametrize("level", range(1, MAX_LEVEL + 1))
 def test_solutions_are_those_sympy_finds(level: int) -> None:
     x = sympy.Symbol("x")
-    for seed in range(12):
+    for seed in range(5):
         rng = random.Random(100 * level + seed)
         question = make_problem(rng, "arithmetic", level)
         calculated = sympy.Rational(str(as_sympy(question.question.removeprefix("Calculate ").removesuffix("."))))

@@ -153,6 +153,7 @@ def test_a_server_that_starts_after_its_game_was_given_up_is_ended(monkeypatch: 
     assert started[0]._process.returncode is not None
 
 
+@pytest.mark.slow
 def test_a_server_of_the_protocols_own_package_is_understood(tmp_path: Path) -> None:
     pytest.importorskip("mcp.server")
     program = tmp_path / "server.py"

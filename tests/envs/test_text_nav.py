@@ -42,6 +42,7 @@ def test_the_solver_runs_the_errand_of_1000_houses() -> None:
         assert house.won
 
 
+@pytest.mark.slow
 def test_the_solver_also_knows_the_way_after_a_detour() -> None:
     chance = random.Random(0)
     recovered = 0

@@ -1,8 +1,7 @@
-"""TextCraft: recipes, crafting, plans, and Minecraft's own files."""
+"""TextCraft: recipes, crafting and plans."""
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 
@@ -10,10 +9,8 @@ import pytest
 
 from rllib_lmgame.envs.contract.splits import SPLITS
 from rllib_lmgame.envs.games.crafting.textcraft.game import TextCraft
-from rllib_lmgame.envs.games.crafting.textcraft.minecraft import load_minecraft
 from rllib_lmgame.envs.games.crafting.textcraft.planning import CraftLevel, goal_splits
-from rllib_lmgame.envs.games.crafting.textcraft.recipes import Recipe, own_recipes, parse_recipes
-from tests.envs.begun import played_by_expert
+from rllib_lmgame.envs.games.crafting.textcraft.recipes import own_recipes, parse_recipes
 
 LINES = [
     "planks: oak planks, birch planks", "4 oak planks = 1 oak log", "4 birch planks = 1 birch log",
@@ -111,65 +108,3 @@ def test_the_planner_finishes_what_somebody_else_began() -> None:
             _, _, done, truncated, info = game.step(game.expert_action() or "")
             assert not info["invalid_action"] and not truncated
         assert info["success"]
-
-
-def write(folder, files) -> str:
-    for name, content in files.items():
-        path = folder / f"{name}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    return str(folder)
-
-
-def shaped(result, pattern: list[str], **key):
-    return {"type": "minecraft:crafting_shaped", "pattern": pattern, "key": key, "result": result}
-
-
-def shapeless(result, *ingredients):
-    return {"type": "crafting_shapeless", "ingredients": list(ingredients), "result": result}
-
-
-PACK = {
-    "recipes/oak_planks": shapeless({"item": "minecraft:oak_planks", "count": 4}, {"tag": "minecraft:oak_logs"}),
-    "recipes/stick": shaped({"item": "minecraft:stick", "count": 4}, ["P", "P"], P={"tag": "minecraft:planks"}),
-    "recipes/torch": shaped(
-        {"id": "minecraft:torch", "count": 4},
-        ["C", "S"],
-        S="minecraft:stick",
-        C=["minecraft:coal", "minecraft:charcoal"],
-    ),
-    "recipes/iron_block": shaped("minecraft:iron_block", ["III"] * 3, I={"item": "minecraft:iron_ingot"}),
-    "recipes/iron_ingot": shapeless({"item": "minecraft:iron_ingot", "count": 9}, {"item": "minecraft:iron_block"}),
-    "recipes/bucket": shaped({"item": "minecraft:bucket"}, ["I I", " I "], I="minecraft:iron_ingot"),
-    "recipes/wheat": shapeless({"id": "minecraft:wheat", "count": 9}, "minecraft:hay_block"),
-    "recipes/hay_block": shapeless({"id": "minecraft:hay_block"}, *["minecraft:wheat"] * 9),
-    "recipes/bread": shaped({"id": "minecraft:bread"}, ["WWW"], W="minecraft:wheat"),
-    "recipes/smelt": {
-        "type": "minecraft:smelting",
-        "ingredient": {"item": "minecraft:iron_ore"},
-        "result": "minecraft:iron_ingot",
-    },
-    "recipes/dye": {"type": "minecraft:crafting_special_armordye"},
-    "tags/items/planks": {"values": ["minecraft:oak_planks", "#minecraft:exotic_planks"]},
-    "tags/items/exotic_planks": {"values": [{"id": "minecraft:crimson_planks", "required": False}]},
-}
-
-
-def test_recipes_of_minecraft_are_read(tmp_path) -> None:
-    folder = write(tmp_path, PACK) + "/recipes"
-    book = load_minecraft(folder)
-    assert book.tags == {"planks": ("oak planks", "crimson planks"), "coal or charcoal": ("coal", "charcoal")}
-    assert Recipe("torch", 4, (("coal or charcoal", 1), ("stick", 1))) in book.recipes
-    assert Recipe("bucket", 1, (("iron ingot", 3),)) in book.recipes
-    # Crimson planks have no recipe here, so they can be got; ingots are smelted; of wheat and hay, wheat is what more
-    # recipes need.
-    assert {item: depth for item, depth in book.depths.items() if depth} == {
-        "oak planks": 1, "stick": 1, "torch": 2, "iron block": 1, "bucket": 1, "hay block": 1, "bread": 1,
-    }  # fmt: skip
-    game = TextCraft(recipes=folder, split="all")
-    goals = set()
-    for seed in range(80):
-        game.reset(seed=seed)
-        goals.add(game._level.goal)
-        assert played_by_expert(game)[0] == 1.0
-    assert goals == set(book.makers)

@@ -77,7 +77,7 @@ def test_fewer_words_keep_their_split() -> None:
     assert {game.reset(seed=seed)[1]["level"] for seed in range(20)} <= levels
 
 
-@pytest.mark.parametrize("length", [3, 4, 5])
+@pytest.mark.parametrize("length", [3, 4, pytest.param(5, marks=pytest.mark.slow)])
 def test_expert_finds_every_word(length: int) -> None:
     game = Wordle(word_length=length, split="all")
     misses = 0.0

@@ -153,6 +153,7 @@ def kill_and_wait(group: Any, name: str) -> None:
     group.restart_dead()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("put_back")
 def test_an_engine_killed_while_generating(group: Any, models: Any) -> None:
     """Its requests come back as errors that name it, the others go on, and it returns with the last weights."""

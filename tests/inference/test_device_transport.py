@@ -54,6 +54,7 @@ def served(group: Any, timeout_s: float = 600.0) -> list[Generation]:
     return [ask([name], [request(f"{name}/0")], timeout_s)[0] for name in group.names]
 
 
+@pytest.mark.slow
 def test_the_group_is_formed_again_when_an_engine_was_started_again(make_group: Any) -> None:
     group = make_group(2)
     transport = Direct(group)

@@ -94,6 +94,7 @@ def test_a_call_reaches_an_engine_that_had_died(make_group: Any) -> None:
     assert len(group.stats()) == 2
 
 
+@pytest.mark.slow
 def test_a_push_brings_back_an_engine_that_broke(make_group: Any) -> None:
     group = make_group()
     (broken,) = ask(group.names, [request("bad", BAD)])

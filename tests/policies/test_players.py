@@ -200,6 +200,7 @@ def test_carried_files_are_unpacked_once_and_repaired(scratch: Path) -> None:
     assert [p.name for p in directory.parent.iterdir()] == [directory.name]
 
 
+@pytest.mark.slow
 def test_files_are_removed_once_no_process_uses_them(scratch: Path) -> None:
     """A process that unpacks them and waits, another that shares them, one that is killed."""
     program = (

@@ -123,7 +123,8 @@ REASONING = [name for name in TEMPLATES if TAGS.get(name, "<think>").partition("
 
 @pytest.mark.parametrize("reply_format", REPLIES)
 @pytest.mark.parametrize(
-    ("name", "think"), [*((name, "required") for name in TEMPLATES), *((name, "off") for name in REASONING)]
+    ("name", "think"),
+    [*((name, "required") for name in TEMPLATES), *(pytest.param(n, "off", marks=pytest.mark.slow) for n in REASONING)],
 )
 def test_a_reply_ends_behind_its_reasoning(name: str, reply_format: str, think: str) -> None:
     chat = chat_of(name, reply_format=reply_format, think=think)

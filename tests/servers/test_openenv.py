@@ -528,6 +528,7 @@ def test_openenvs_validator_passes() -> None:
             assert [each for each in report["criteria"] if not each["passed"]] == []
 
 
+@pytest.mark.slow
 def test_the_pages_client_plays_with_what_this_package_installs_and_openenvs_takes_seats() -> None:
     """And OpenEnv's command finds no fault, where it is installed with all that it asks for."""
     pytest.importorskip("openenv")

@@ -197,11 +197,9 @@ def may_be_scored(task: str, answer: str) -> bool:
     """
     if task in EVALUATED_AS_LITERALS:
         return WORDS.fullmatch(answer) is not None or _is_literal(answer)
-    if task in EVALUATED_AS_FORMULAS:
-        return _is_formula(answer)
-    if task in READ_AS_FRACTIONS:
-        return HUGE_EXPONENT.search(answer) is None
-    return True
+    if task in EVALUATED_AS_FORMULAS | READ_AS_FRACTIONS and HUGE_EXPONENT.search(answer):
+        return False
+    return task not in EVALUATED_AS_FORMULAS or _is_formula(answer)
 
 
 def _is_literal(text: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +112,7 @@ def write_index(
     key: str = "",
     told: Callable[[int], None] = lambda done: None,
 ) -> None:
-    """Write a FAISS index of the passages. A flat one goes to the disk part by part; of others memory holds all.
+    """Write a FAISS index of the passages; memory holds all vectors until then.
 
     Args:
         corpus: The passages.
@@ -125,7 +124,7 @@ def write_index(
 
     Raises:
         ConfigError: there is no such kind.
-        OSError: the file cannot be written, or there is no room for it.
+        OSError: the file cannot be written.
     """
     faiss = load_faiss()
     try:
@@ -134,44 +133,15 @@ def write_index(
         raise ConfigError(key, f"FAISS knows no index {kind!r}: {first_line(error)[:200]}") from None
     if not index.is_trained:
         raise ConfigError(key, f"an index {kind!r} must be trained first; take Flat, which is exact, or HNSW64")
-    free, needed = shutil.disk_usage(path.parent).free, 4 * encoder.size * len(corpus)
-    if kind == FLAT and needed > free:
-        raise OSError(errno.ENOSPC, f"it takes {needed:,} bytes, and {free:,} are free")
-    header = _flat_header(encoder.size, len(corpus)) if kind == FLAT else None
-    with path.open("wb") as file:
-        file.write(header or b"")
-        done = 0
-        for passages in chunks(corpus, PASSAGES_AT_ONCE):
-            vectors = encoder.passages([passage.contents for passage in passages])
-            if header:
-                file.write(vectors.tobytes())
-            else:
-                index.add(vectors)
-            done += len(passages)
-            told(done)
-    if not header:
-        try:
-            faiss.write_index(index, str(path))
-        except RuntimeError as error:
-            raise OSError(errno.EIO, first_line(error)[:200]) from None
-
-
-def _flat_header(size: int, count: int) -> bytes | None:
-    """What a file of ``count`` vectors begins with; they follow as they are. ``None`` if this FAISS writes it
-    otherwise.
-    """
-    faiss = load_faiss()
-
-    def patched(count: int) -> bytes:
-        empty = bytearray(faiss.serialize_index(faiss.IndexFlatIP(size)).tobytes())
-        empty[8:16] = count.to_bytes(8, "little")
-        empty[-8:] = (count * size).to_bytes(8, "little")
-        return bytes(empty)
-
-    known = faiss.IndexFlatIP(size)
-    known.add(np.ones((3, size), np.float32))
-    whole = patched(3) + np.ones((3, size), np.float32).tobytes()
-    return patched(count) if faiss.serialize_index(known).tobytes() == whole else None
+    done = 0
+    for passages in chunks(corpus, PASSAGES_AT_ONCE):
+        index.add(encoder.passages([passage.contents for passage in passages]))
+        done += len(passages)
+        told(done)
+    try:
+        faiss.write_index(index, str(path))
+    except RuntimeError as error:
+        raise OSError(errno.EIO, first_line(error)[:200]) from None
 
 
 def load_faiss() -> Any:

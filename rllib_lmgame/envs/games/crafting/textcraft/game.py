@@ -14,9 +14,8 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import ALL
-from rllib_lmgame.envs.games.crafting.textcraft.minecraft import load_minecraft
 from rllib_lmgame.envs.games.crafting.textcraft.planning import CraftLevel, first_plan, goal_splits, make_level, plan
-from rllib_lmgame.envs.games.crafting.textcraft.recipes import Recipe, RecipeBook, own_recipes
+from rllib_lmgame.envs.games.crafting.textcraft.recipes import Recipe, own_recipes
 
 MAX_AMOUNT = 999
 MAX_LENGTH = 500
@@ -42,9 +41,6 @@ class TextCraftOptions(TextGameOptions):
     distractors: int = option(10, "Crafting commands shown beside the needed ones.", ge=0, le=30)
     repeat_commands: bool = option(
         False, "Show the crafting commands and the goal in every observation instead of the first alone."
-    )
-    recipes: str | None = option(
-        None, "Folder of Minecraft recipe JSON files to play with instead of this package's recipes.", path=True
     )
 
 
@@ -83,8 +79,8 @@ class TextCraft(TextGame):
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         chosen = self.options
-        self._book = own_recipes() if chosen.recipes is None else load_minecraft(chosen.recipes)
-        self._goals, self._splits = _goals(chosen.recipes, chosen.depth, chosen.max_turns)
+        self._book = own_recipes()
+        self._goals, self._splits = _goals(chosen.depth, chosen.max_turns)
 
     @property
     def success(self) -> bool:
@@ -224,11 +220,9 @@ class TextCraft(TextGame):
 
 
 @lru_cache(maxsize=16)
-def _goals(
-    folder: str | None, depth: tuple[int, int], max_turns: int
-) -> tuple[dict[int, tuple[str, ...]], dict[str, str]]:
+def _goals(depth: tuple[int, int], max_turns: int) -> tuple[dict[int, tuple[str, ...]], dict[str, str]]:
     """Goals by depth that can be crafted within the turns, and the split of every goal of the recipes."""
-    book: RecipeBook = own_recipes() if folder is None else load_minecraft(folder)
+    book = own_recipes()
     low, high = depth
     deepest = max(book.depths.values())
     if not 1 <= low <= high:

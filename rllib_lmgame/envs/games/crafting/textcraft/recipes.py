@@ -41,35 +41,21 @@ class RecipeBook:
     Attributes:
         recipes: All recipes.
         tags: Items that satisfy a name, by name.
-        found: Items that can be got although they have a recipe (e.g. smelted ones).
     """
 
     recipes: tuple[Recipe, ...]
     tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    found: frozenset[str] = frozenset()
 
     @cached_property
     def depths(self) -> dict[str, int]:
         """Crafts that lie one upon another below an item: 0 for what is got, else 1 more than the deepest ingredient,
         by the flattest recipe.
-
-        Where recipes go round in a circle (a block of nine ingots gives nine ingots), the item of the circle that most
-        recipes need is got.
         """
         need = {name for recipe in self.recipes for name, _ in recipe.ingredients}
         items = {recipe.item for recipe in self.recipes} | {item for name in need for item in self.members(name)}
-        depths = dict.fromkeys(items - {recipe.item for recipe in self.recipes} | (self.found & items), 0)
-        use: defaultdict[str, int] = defaultdict(int)
-        for recipe in self.recipes:
-            for name, _ in recipe.ingredients:
-                for item in self.members(name):
-                    use[item] += 1
-        while True:
-            self._settle(depths)
-            open_items = items - depths.keys()
-            if not open_items:
-                return depths
-            depths[min(open_items, key=lambda item: (-use[item], item))] = 0
+        depths = dict.fromkeys(items - {recipe.item for recipe in self.recipes}, 0)
+        self._settle(depths)
+        return depths
 
     @cached_property
     def makers(self) -> dict[str, tuple[Recipe, ...]]:
@@ -121,32 +107,21 @@ class RecipeBook:
 def parse_recipes(lines: Iterable[str]) -> RecipeBook:
     """Recipes in the notation of this package: ``4 stick = 2 planks`` is a recipe, ``planks: oak planks, birch planks``
     a tag.
-
-    Raises: ValueError: names the line that is neither.
     """
     recipes, tags = [], {}
     for line in lines:
         made, equals, using = line.partition("=")
-        try:
-            if equals:
-                item, count = _amount(made)
-                recipes.append(Recipe(item, count, tuple(_amount(part) for part in using.split(","))))
-            else:
-                tag, colon, members = line.partition(":")
-                if not colon:
-                    raise ValueError
-                tags[tag.strip()] = tuple(member.strip() for member in members.split(","))
-        except ValueError:
-            raise ValueError(
-                f"{line!r} is neither a recipe ('4 stick = 2 planks') nor a tag ('planks: oak planks, birch planks')"
-            ) from None
+        if equals:
+            item, count = _amount(made)
+            recipes.append(Recipe(item, count, tuple(_amount(part) for part in using.split(","))))
+        else:
+            tag, _, members = line.partition(":")
+            tags[tag.strip()] = tuple(member.strip() for member in members.split(","))
     return RecipeBook(tuple(recipes), tags)
 
 
 def _amount(text: str) -> tuple[str, int]:
     count, _, item = text.strip().partition(" ")
-    if not item.strip() or int(count) < 1:
-        raise ValueError
     return item.strip(), int(count)
 
 
