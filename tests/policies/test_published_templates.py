@@ -52,12 +52,6 @@ QWEN_3 = shipped_template("qwen3")
 GEMMA_2 = shipped_template("gemma")
 GEMMA_3 = shipped_template("gemma3")
 DEEPSEEK_R1 = shipped_template("deepseek_r1_distill")
-MAGISTRAL = (
-    "{%- set default_system_message = 'First draft your thinking process: [THINK]...[/THINK]' %}{{- bos_token }}{%- "
-    "for message in messages %}{%- if message['role'] == 'user' %}{{- '[INST]' + message['content'] + '[/INST]' }}{%- "
-    "elif message['role'] == 'system' %}{{- '[SYSTEM_PROMPT]' + message['content'] + '[/SYSTEM_PROMPT]' }}{%- elif "
-    "message['role'] == 'assistant' %}{{- message['content'] + eos_token }}{%- endif %}{%- endfor %}"
-)
 COMMAND_R = (
     "{{ bos_token }}{% for message in messages %}{% if message.role == 'system' %}<|START_OF_TURN_TOKEN|>"
     "<|SYSTEM_TOKEN|>{{ message.content }}<|END_OF_TURN_TOKEN|>{% elif message.role == 'user' %}"
@@ -318,7 +312,6 @@ def test_reasoning_that_the_template_opens_is_taken_off(reply_format: str) -> No
     assert chat.decode(chat.reply_ids("up", "hm")) == f"hm</think>{answer}"
 
 
-MAGISTRAL_TOKENS = ("<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[THINK]", "[/THINK]")
 COMMAND_R_TOKENS = (
     *("<BOS_TOKEN>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|SYSTEM_TOKEN|>", "<|USER_TOKEN|>"),
     *("<|CHATBOT_TOKEN|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_THINKING|>", "<|END_THINKING|>"),
@@ -327,13 +320,6 @@ GPT_OSS_TOKENS = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|retur
 CHANNELS = "<|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>"
 REASONING: dict[str, tuple[Callable[[], Any], str, str, str, str]] = {
     # Tokenizer, template, think_tag, a reply, where it ends.
-    "magistral": (
-        lambda: byte_tokenizer([*MAGISTRAL_TOKENS], eos="</s>", bos="<s>"),
-        MAGISTRAL,
-        "[THINK]",
-        "[THINK]hm[/THINK]<answer>up</answer>",
-        "</s>",
-    ),
     "command_r": (
         lambda: byte_tokenizer([*COMMAND_R_TOKENS], eos="<|END_OF_TURN_TOKEN|>", bos="<BOS_TOKEN>"),
         COMMAND_R,
@@ -372,9 +358,8 @@ def test_reasoning_between_control_tokens(model: str) -> None:
     assert second.ids[: len(first.ids) + len(ids)] == [*first.ids, *ids]
 
 
-@pytest.mark.parametrize("model", ["magistral", "command_r"])
-def test_reasoning_between_control_tokens_is_taken_off(model: str) -> None:
-    make, template, tag, reply, end = REASONING[model]
+def test_reasoning_between_control_tokens_is_taken_off() -> None:
+    make, template, tag, reply, end = REASONING["command_r"]
     chat = chat_of(make(), template, think="required", think_tag=tag, history="strip_think")
     conversation = Conversation(chat, RULES)
     messages = [{"role": "system", "content": RULES}]
