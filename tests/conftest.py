@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 os.environ |= {"RAY_memory_monitor_refresh_ms": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -227,8 +228,7 @@ def endpoint() -> Iterator[Any]:
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A hub on loopback, see ``hub_server``, that data sets are fetched from into a folder of the test's own."""
     from hub_server import HubServer
-
-    from rllib_lmgame.downloads import web
+    from huggingface_hub import file_download
 
     server = HubServer()
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
@@ -237,7 +237,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("RLLIB_LMGAME_DATA", str(tmp_path / "data"))
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(web, "PAUSE_S", 0.0)
+    monkeypatch.setattr(file_download, "time", SimpleNamespace(sleep=lambda seconds: None))
     yield server
     server.shutdown()
     server.server_close()

@@ -221,7 +221,7 @@ def test_values_that_are_no_file_are_not_passed_over(tmp_path: Path) -> None:
     (tmp_path / VALUES_FILE).parent.mkdir()
     assert load_values(tmp_path) == {}
     (tmp_path / VALUES_FILE).symlink_to("nowhere")
-    with pytest.raises(ConfigError, match="values.safetensors cannot be read"):
+    with pytest.raises(ConfigError, match=r"values\.safetensors cannot be read"):
         load_values(tmp_path)
 
 

@@ -188,12 +188,6 @@ def test_a_card_names_what_was_trained_and_its_licence(model: str, wanted: dict[
     assert front_matter(card) == wanted
 
 
-@pytest.mark.parametrize("said", ["date: 2024-13-45", "a: !!int x", f"a: {'[' * 5000}", "a: [", "a: \0"])
-def test_a_card_that_cannot_be_read_says_nothing(said: str) -> None:
-    assert front_matter("---\nlicense: mit\n---\n") == {"license": "mit"}
-    assert front_matter(f"---\nlicense: mit\n{said}\n---\n") == {}
-
-
 def test_nothing_of_a_strangers_settings_is_markdown_or_code_in_the_card() -> None:
     evil = "'''\"\"\"\n```\n# Read me\n</pre><script>\u202e{0}"
     options = LanguageModelOptions(

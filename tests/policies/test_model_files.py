@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from rllib_lmgame.algorithms.admission import check_on_hub, check_teacher
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.algorithms.validation import check_on_hub, check_teacher
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.policies.model.files import (
     INDEX_FILE,
@@ -337,10 +337,9 @@ def test_a_tiny_models_other_vocabulary_is_told_with_the_cure(folder: Path, tmp_
     (made / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0}}}))
     config = LMGamePPOConfig().environment("lmgame/FrozenLake-v0").teacher(model=str(folder))
     config.language_model(model="tiny")
-    with pytest.raises(ConfigError, match="token 0 is 'a' in tiny, and") as caught:
+    with pytest.raises(ConfigError, match=r"token 0 is 'a' in .*, and") as caught:
         check_teacher(config, {"player": str(made)})
-    assert str(made) not in caught.value.message
-    assert caught.value.message.endswith(f"; with language_model.tokenizer: {folder} it has the teacher's")
+    assert caught.value.message.endswith("; set language_model.tokenizer to the teacher's")
 
 
 def test_a_tokenizer_on_the_hub_is_compared_with_a_teachers(on_hub: Callable[..., None], folder: Path) -> None:

@@ -20,7 +20,7 @@ from rllib_lmgame.base.registry import REPLY_FORMATS
 from rllib_lmgame.envs.contract.functions import GameFunction, read_functions
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.envs.registry import make_session, own_games
-from rllib_lmgame.inference.engines.core import choices_error
+from rllib_lmgame.inference.engines.threaded import choices_error
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.chat.messages import MessageConversation

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +87,7 @@ def test_an_engine_of_the_run_answers(
     async def asked() -> str:
         return await asyncio.to_thread(AskedModel("policy:player", "k").ask, *question)
 
-    with engines_for(config, None, nullcontext()) as loaded:
+    with engines_for(config, None) as loaded:
         said = run_to_end(loaded.runner._with_policies(asked()))
         result = loaded.play(config.training_games(), 2, players=ONLY)
     assert said

@@ -18,8 +18,7 @@ from typing import Protocol
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.step_timer import time_left
-from rllib_lmgame.endpoints.address import ENDPOINT, read_address
-from rllib_lmgame.endpoints.settings import EndpointOptions
+from rllib_lmgame.endpoints.address import ENDPOINT, EndpointOptions, read_address
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.support.loop_thread import waited_for
 

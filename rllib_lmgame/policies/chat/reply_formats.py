@@ -9,8 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import Group, tag
-from rllib_lmgame.base.placeholders import fill_placeholders
+from rllib_lmgame.base.group import Group, fill_placeholders, tag
 from rllib_lmgame.base.plugin import asking
 from rllib_lmgame.base.registry import REPLY_FORMATS
 from rllib_lmgame.policies.options import LanguageModelOptions

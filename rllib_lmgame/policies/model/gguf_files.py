@@ -124,7 +124,7 @@ def check_name(source: str, key: str) -> None:
         return
     meant = nearest(source.lower(), PRETRAINED) or next((name for name in PRETRAINED if name == source.lower()), None)
     if meant is not None:
-        raise ConfigError(key, f"no such model: {source!r}; did you mean {meant!r}? `rllib models` lists what is known")
+        raise ConfigError(key, f"no such model: {source!r}; did you mean {meant!r}? known: {', '.join(PRETRAINED)}")
 
 
 def _file_of(package: str, name: str) -> Path | None:

@@ -47,7 +47,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI, PolicyNetwork):
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         raise NotImplementedError(
-            "replies are sampled by the engines: play with `rllib chat` or `rllib evaluate`, or call "
+            "replies are sampled by the engines: play with `rllib play` or `rllib evaluate`, or call "
             "module.language_model.generate with token ids"
         )
 
