@@ -204,10 +204,7 @@ def test_a_known_model_is_put_together_from_the_files_of_its_packages(
         packages=("parts0==1.0", "parts1==1.0"),
         file="tiny.gguf",
         sha256=hashlib.sha256(content).hexdigest(),
-        parameters=1,
-        licence="",
         terms="",
-        about="",
         hub="",
         license_id="",
     )
@@ -230,7 +227,7 @@ def test_a_known_model_is_put_together_from_the_files_of_its_packages(
 def test_smollm2_answers(cache: Path) -> None:
     directory = Path(model_directory("smollm2-135m"))
     model = AutoModelForCausalLM.from_pretrained(directory)
-    assert model.num_parameters() == PRETRAINED["smollm2-135m"].parameters
+    assert model.num_parameters() == 134_515_008
     tokenizer = AutoTokenizer.from_pretrained(directory)
     asked = [{"role": "user", "content": "What is the capital of France?"}]
     prompt = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_tensors="pt", return_dict=True)
