@@ -329,13 +329,9 @@ def _policy_name(name: Any) -> str:
     if isinstance(name, bool) or not isinstance(name, str | int):
         raise ConfigError("config.policies", f"expected names as keys, got {describe(name)}")
     text = str(name)
-    if not (text and text.isprintable() and len(text.encode()) <= MAX_POLICY_NAME):
-        raise ConfigError(
-            "config.policies", f"{text[:100]!r} is no name: 1 to {MAX_POLICY_NAME} bytes of printable characters"
-        )
-    if text.startswith("__") or text[-1] in ". " or set(text) & set('/\\<>:"|?*'):
-        raise ConfigError(
-            f"config.policies.{text}",
-            'is no name: it has none of / \\ < > : " | ? *, no __ in front, no dot or space at its end',
-        )
+    fits = text and text.isprintable() and len(text.encode()) <= MAX_POLICY_NAME
+    if not fits or text.startswith("__") or text[-1] in ". " or set(text) & set('/\\<>:"|?*'):
+        said = 'printable characters without / \\ < > : " | ? *, no __ in front, no dot or space at its end'
+        where = f"config.policies.{text}" if fits else "config.policies"
+        raise ConfigError(where, f"{text[:100]!r} is no name: 1 to {MAX_POLICY_NAME} bytes of {said}")
     return text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -26,3 +28,11 @@ def byte_tokenizer(
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token=bos, eos_token=eos)
     tokenizer.chat_template = template
     return tokenizer
+
+
+SHIPPED = Path(find_spec("trl").origin).with_name("chat_templates")  # type: ignore[union-attr, arg-type]
+"""The chat templates that TRL ships, a ``.jinja`` file each."""
+
+
+def shipped_template(name: str) -> str:
+    return (SHIPPED / f"{name}.jinja").read_text(encoding="utf-8")

@@ -16,25 +16,15 @@ from rllib_lmgame.policies.options import LanguageModelOptions
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from byte_tokens import byte_tokenizer
+from byte_tokens import byte_tokenizer, shipped_template
 
 CHATML = (
     "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' }}{% "
     "endif %}{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor "
     "%}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-LLAMA3 = (
-    "{{ bos_token }}{% for m in messages %}{{ '<|start_header_id|>' + m['role'] "
-    "+ '<|end_header_id|>\n\n' + m['content'] | trim + '<|eot_id|>' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
-)
-GEMMA = (
-    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% "
-    "endif %}{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ "
-    "raise_exception('Roles must alternate') }}{% endif %}{{ '<start_of_turn>' + ('model' if m['role'] == "
-    "'assistant' else 'user') + '\n' + m['content'] | trim + '<end_of_turn>\n' }}{% endfor %}{% if "
-    "add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
-)
+LLAMA3 = shipped_template("llama3")
+GEMMA = shipped_template("gemma")
 MISTRAL = (
     "{% set system = '' %}{{ bos_token }}{% for m in messages %}{% if m['role'] == 'system' %}{% set system = "
     "m['content'] + '\n\n' %}{% elif m['role'] == 'user' %}{{ '[INST] ' + (messages[0]['content'] + '\n\n' if "
@@ -45,12 +35,7 @@ ZEPHYR = (
     "{% for m in messages %}{{ '<|' + m['role'] + '|>\n' + m['content'] + eos_token + '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
 )
-QWEN3 = (
-    "{% for m in messages %}{% set content = m['content'] %}{% if m['role'] == 'assistant' and '</think>' in content "
-    "%}{% set content = content.split('</think>')[-1].lstrip('\n') %}{% endif %}{{ '<|im_start|>' + m['role'] + '\n' "
-    "+ content + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% if "
-    "enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif %}{% endif %}"
-)
+QWEN3 = shipped_template("qwen3")
 OPENS_THINKING = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif %}"

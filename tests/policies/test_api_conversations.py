@@ -170,7 +170,7 @@ def test_names_and_calls_that_a_client_wrote_are_no_structure(tokenizer_of: Call
 
 def test_roles_that_the_template_refuses_are_refused_in_its_words(chat_of: Callable[..., ChatFormat]) -> None:
     talk = conversation(chat_of("gemma"))
-    with pytest.raises(RequestError, match="Roles must alternate"):
+    with pytest.raises(RequestError, match="roles must alternate"):
         talk.prompt(request(user("One?"), user("Two?")))
     prompt = talk.prompt(request({"role": "system", "content": "Be brief."}, user("One?")))
     assert "Be brief.\n\nOne?" in talk.chat.tokenizer.decode(prompt.ids), "without a system role it stands in front"

@@ -16,7 +16,7 @@ from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.options import LanguageModelOptions
 
 STYLES = ("chatml", "llama3", "gemma", "mistral", "zephyr", "qwen3")
-quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 texts = st.text(
     st.characters(exclude_categories=["Cs", "Cc", "Z"], exclude_characters="<>[]|"), min_size=1, max_size=30
 )

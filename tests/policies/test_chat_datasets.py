@@ -17,8 +17,6 @@ from test_published_templates import (
     GPT_OSS,
     GPT_OSS_TOKENS,
     LLAMA_2,
-    MAGISTRAL,
-    MAGISTRAL_TOKENS,
     MISTRAL_1,
     MISTRAL_3,
     QWEN_3,
@@ -54,7 +52,6 @@ TEMPLATES: dict[str, tuple[Make, str, list[bool]]] = {  # Tokenizer, template, w
     "llama2": (lambda: sentencepiece("prepend"), LLAMA_2, [True, False, False]),
     "zephyr": (lambda: sentencepiece("llama"), ZEPHYR, [True, False, False]),
     "mistral1": (lambda: sentencepiece("first"), MISTRAL_1, [True, False, False]),
-    "magistral": (lambda: byte_tokenizer([*MAGISTRAL_TOKENS], eos="</s>", bos="<s>"), MAGISTRAL, [True, False, False]),
     "command_r": (
         lambda: byte_tokenizer([*COMMAND_R_TOKENS], eos="<|END_OF_TURN_TOKEN|>", bos="<BOS_TOKEN>"),
         COMMAND_R,

@@ -69,25 +69,6 @@ def test_weights_are_those_that_transformers_reads(tmp_path: Path) -> None:
     assert tokenizer.eos_token == "<|im_end|>"
 
 
-def test_only_the_file_itself_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not what lies beside it, and not a file of the same name in the working directory."""
-    beside, here = tmp_path / "beside", tmp_path / "here"
-    beside.mkdir()
-    here.mkdir()
-    expected = logits(model_directory(str(write_gguf(tmp_path / "alone.gguf", llama()))))
-    file = write_gguf(beside / "small.gguf", llama())
-    write_gguf(here / "small.gguf", llama(seed=1))
-    (beside / "tokenizer_config.json").write_text(json.dumps({"auto_map": {"AutoTokenizer": ["own.Own", None]}}))
-    (beside / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "somebody/model"}))
-    (beside / "tokenizer.json").write_text("{}")
-    (beside / "generation_config.json").write_text(json.dumps({"eos_token_id": 7}))
-    monkeypatch.chdir(here)
-    directory = model_directory(str(file))
-    assert torch.equal(logits(directory), expected)
-    assert AutoTokenizer.from_pretrained(directory).eos_token == "<|im_end|>"
-    assert json.loads((Path(directory) / "generation_config.json").read_text())["eos_token_id"] == len(TOKENS) - 1
-
-
 def test_a_file_is_converted_once_and_anew_when_it_changes(tmp_path: Path, cache: Path) -> None:
     file = write_gguf(tmp_path / "small.gguf", llama())
     first = Path(model_directory(str(file)))
@@ -223,10 +204,7 @@ def test_a_known_model_is_put_together_from_the_files_of_its_packages(
         packages=("parts0==1.0", "parts1==1.0"),
         file="tiny.gguf",
         sha256=hashlib.sha256(content).hexdigest(),
-        parameters=1,
-        licence="",
         terms="",
-        about="",
         hub="",
         license_id="",
     )
@@ -249,7 +227,7 @@ def test_a_known_model_is_put_together_from_the_files_of_its_packages(
 def test_smollm2_answers(cache: Path) -> None:
     directory = Path(model_directory("smollm2-135m"))
     model = AutoModelForCausalLM.from_pretrained(directory)
-    assert model.num_parameters() == PRETRAINED["smollm2-135m"].parameters
+    assert model.num_parameters() == 134_515_008
     tokenizer = AutoTokenizer.from_pretrained(directory)
     asked = [{"role": "user", "content": "What is the capital of France?"}]
     prompt = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_tensors="pt", return_dict=True)

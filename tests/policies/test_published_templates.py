@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from byte_tokens import byte_tokenizer
+from byte_tokens import byte_tokenizer, shipped_template
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.session import Observation
@@ -48,57 +48,10 @@ MISTRAL_3 = (
     "'[/INST]' }}{%- endif %}{%- elif message['role'] == 'assistant' %}{{- ' ' + message['content']|trim + eos_token "
     "}}{%- endif %}{%- endfor %}"
 )
-QWEN_3 = (
-    "{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}{%- for message in "
-    "messages[::-1] %}{%- set index = (messages|length - 1) - loop.index0 %}{%- if ns.multi_step_tool and message.role "
-    "== 'user' and message.content is string and not(message.content.startswith('<tool_response>') and "
-    "message.content.endswith('</tool_response>')) %}{%- set ns.multi_step_tool = false %}{%- set ns.last_query_index "
-    "= index %}{%- endif %}{%- endfor %}"
-    "{%- for message in messages %}{%- if message.role == 'user' or message.role == 'system' %}{{- '<|im_start|>' + "
-    "message.role + '\n' + message.content + '<|im_end|>' + '\n' }}{%- elif message.role == 'assistant' %}{%- set "
-    "content = message.content %}{%- set reasoning_content = '' %}{%- if '</think>' in content %}{%- set "
-    "reasoning_content = content.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') %}{%- set content "
-    "= content.split('</think>')[-1].lstrip('\n') %}{%- endif %}{%- if loop.index0 > ns.last_query_index %}{%- if "
-    "loop.last or (not loop.last and reasoning_content) %}{{- '<|im_start|>' + message.role + '\n<think>\n' + "
-    "reasoning_content.strip('\n') + '\n</think>\n\n' + content.lstrip('\n') }}{%- else %}{{- '<|im_start|>' + "
-    "message.role + '\n' + content }}{%- endif %}{%- else %}{{- '<|im_start|>' + message.role + '\n' + content }}{%- "
-    "endif %}{{- '<|im_end|>\n' }}{%- endif %}{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n'"
-    " }}{%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\n\n</think>\n\n' }}{%- endif %}"
-    "{%- endif %}"
-)
-GEMMA_2 = (
-    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif "
-    "%}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ "
-    "raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}{% if "
-    "(message['role'] == 'assistant') %}{% set role = 'model' %}{% else %}{% set role = message['role'] %}{% endif %}"
-    "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}{% if "
-    "add_generation_prompt %}{{'<start_of_turn>model\n'}}{% endif %}"
-)
-GEMMA_3 = (
-    "{{ bos_token }}{%- if messages[0]['role'] == 'system' -%}{%- set first_user_prefix = messages[0]['content'] + "
-    "'\n\n' -%}{%- set loop_messages = messages[1:] -%}{%- else -%}{%- set first_user_prefix = '' -%}{%- set "
-    "loop_messages = messages -%}{%- endif -%}{%- for message in loop_messages -%}{%- if (message['role'] == 'user') "
-    "!= (loop.index0 % 2 == 0) -%}{{ raise_exception('Conversation roles must alternate "
-    "user/assistant/user/assistant/...') }}{%- endif -%}{%- set role = 'model' if message['role'] == "
-    "'assistant' else message['role'] -%}{{ "
-    "'<start_of_turn>' + role + '\n' + (first_user_prefix if loop.first else '') }}{{ message['content'] | trim }}{{ "
-    "'<end_of_turn>\n' }}{%- endfor -%}{%- if add_generation_prompt -%}{{ '<start_of_turn>model\n' }}{%- endif -%}"
-)
-DEEPSEEK_R1 = (
-    "{%- set ns = namespace(system_prompt='') -%}{%- for message in messages -%}{%- if message['role'] == 'system' -%}"
-    "{%- set ns.system_prompt = message['content'] -%}{%- endif -%}{%- endfor -%}{{ bos_token }}{{ ns.system_prompt }}"
-    "{%- for message in messages -%}{%- if message['role'] == 'user' -%}{{ '<｜User｜>' + message['content'] }}"
-    "{%- elif message['role'] == 'assistant' -%}{%- set content = message['content'] -%}{%- if '</think>' in content "
-    "-%}{%- set content = content.split('</think>')[-1] -%}{%- endif -%}{{ '<｜Assistant｜>' + content + "
-    "'<｜end▁of▁sentence｜>' }}{%- endif -%}{%- endfor -%}{%- if add_generation_prompt -%}{{ "
-    "'<｜Assistant｜><think>\n' }}{%- endif -%}"
-)
-MAGISTRAL = (
-    "{%- set default_system_message = 'First draft your thinking process: [THINK]...[/THINK]' %}{{- bos_token }}{%- "
-    "for message in messages %}{%- if message['role'] == 'user' %}{{- '[INST]' + message['content'] + '[/INST]' }}{%- "
-    "elif message['role'] == 'system' %}{{- '[SYSTEM_PROMPT]' + message['content'] + '[/SYSTEM_PROMPT]' }}{%- elif "
-    "message['role'] == 'assistant' %}{{- message['content'] + eos_token }}{%- endif %}{%- endfor %}"
-)
+QWEN_3 = shipped_template("qwen3")
+GEMMA_2 = shipped_template("gemma")
+GEMMA_3 = shipped_template("gemma3")
+DEEPSEEK_R1 = shipped_template("deepseek_r1_distill")
 COMMAND_R = (
     "{{ bos_token }}{% for message in messages %}{% if message.role == 'system' %}<|START_OF_TURN_TOKEN|>"
     "<|SYSTEM_TOKEN|>{{ message.content }}<|END_OF_TURN_TOKEN|>{% elif message.role == 'user' %}"
@@ -107,13 +60,7 @@ COMMAND_R = (
     "%}{% if add_generation_prompt %}<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>{% if reasoning is defined and not "
     "reasoning %}<|START_THINKING|><|END_THINKING|>{% endif %}{% endif %}"
 )
-GPT_OSS = (
-    "{%- for message in messages %}{%- if message.role == 'assistant' %}{%- if loop.last and not add_generation_prompt "
-    "%}{{- '<|start|>assistant<|channel|>final<|message|>' + message.content + '<|return|>' }}{%- else %}{{- "
-    "'<|start|>assistant<|channel|>final<|message|>' + message.content + '<|end|>' }}{%- endif %}{%- else %}{{- "
-    "'<|start|>' + ('developer' if message.role == 'system' else 'user') + '<|message|>' + message.content + '<|end|>' "
-    "}}{%- endif %}{%- endfor %}{%- if add_generation_prompt %}<|start|>assistant{%- endif %}"
-)
+GPT_OSS = shipped_template("gptoss")
 CORPUS = (
     "You stand at a wall. Go up, down, left or right.",
     "Your last reply could not be read: the reply has no answer.",
@@ -365,7 +312,6 @@ def test_reasoning_that_the_template_opens_is_taken_off(reply_format: str) -> No
     assert chat.decode(chat.reply_ids("up", "hm")) == f"hm</think>{answer}"
 
 
-MAGISTRAL_TOKENS = ("<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[THINK]", "[/THINK]")
 COMMAND_R_TOKENS = (
     *("<BOS_TOKEN>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|SYSTEM_TOKEN|>", "<|USER_TOKEN|>"),
     *("<|CHATBOT_TOKEN|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_THINKING|>", "<|END_THINKING|>"),
@@ -374,13 +320,6 @@ GPT_OSS_TOKENS = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|retur
 CHANNELS = "<|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>"
 REASONING: dict[str, tuple[Callable[[], Any], str, str, str, str]] = {
     # Tokenizer, template, think_tag, a reply, where it ends.
-    "magistral": (
-        lambda: byte_tokenizer([*MAGISTRAL_TOKENS], eos="</s>", bos="<s>"),
-        MAGISTRAL,
-        "[THINK]",
-        "[THINK]hm[/THINK]<answer>up</answer>",
-        "</s>",
-    ),
     "command_r": (
         lambda: byte_tokenizer([*COMMAND_R_TOKENS], eos="<|END_OF_TURN_TOKEN|>", bos="<BOS_TOKEN>"),
         COMMAND_R,
@@ -419,9 +358,8 @@ def test_reasoning_between_control_tokens(model: str) -> None:
     assert second.ids[: len(first.ids) + len(ids)] == [*first.ids, *ids]
 
 
-@pytest.mark.parametrize("model", ["magistral", "command_r"])
-def test_reasoning_between_control_tokens_is_taken_off(model: str) -> None:
-    make, template, tag, reply, end = REASONING[model]
+def test_reasoning_between_control_tokens_is_taken_off() -> None:
+    make, template, tag, reply, end = REASONING["command_r"]
     chat = chat_of(make(), template, think="required", think_tag=tag, history="strip_think")
     conversation = Conversation(chat, RULES)
     messages = [{"role": "system", "content": RULES}]

@@ -122,7 +122,7 @@ ODD = [
 ]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(
     chat=st.sampled_from(CHATS),
     actions=st.lists(st.one_of(st.sampled_from(ODD), st.text(LETTERS, max_size=4), st.text(max_size=3)), max_size=8),

@@ -7,13 +7,11 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from byte_tokens import byte_tokenizer
+from byte_tokens import SHIPPED, byte_tokenizer, shipped_template
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.endpoints.completions import ChatReply, RequestError, read_request
@@ -41,13 +39,11 @@ OWN = {
     "own_json_text": CHATML.replace("CONTENT", JSON_TEXT),
     "own_plain": CHATML.replace("CONTENT", "{{ m.content }}"),
 }
-SHIPPED = {
-    path.stem: path.read_text(encoding="utf-8")
-    for path in sorted(Path(find_spec("trl").origin).with_name("chat_templates").glob("*.jinja"))  # type: ignore[union-attr, arg-type]
-    if not path.stem.endswith("_training")  # The same with marks for masks.
+SHIPPED_TEMPLATES = {  # But those that are the same with marks for masks.
+    path.stem: shipped_template(path.stem) for path in sorted(SHIPPED.glob("*.jinja")) if "_training" not in path.stem
 }
 PICTURES = {"idefics3", "llava_next", "smolvlm"}  # These take lists of parts alone.
-TEMPLATES = {name: text for name, text in (SHIPPED | OWN).items() if name not in PICTURES}
+TEMPLATES = {name: text for name, text in (SHIPPED_TEMPLATES | OWN).items() if name not in PICTURES}
 CALLS = {
     *("qwen2_5", "qwen3", "qwen3_instruct_2507", "qwen3_vl", "own_json_text"),  # JSON
     *("qwen3_5_think", "qwen3_5_nothink", "qwen3_6", "qwen3_8"),  # <function=look><parameter=where>

@@ -139,7 +139,6 @@ class ChatFormat:
         self.end_id = self._find_end()
         self.prefill_ids = self.sanitizer.encode([Part(Source.OWN, options.reply_prefill)], after=pieces.tail)
         self.reply_prefix = self._opened_reasoning(pieces.tail) + options.reply_prefill
-        self._warn_of_order()
         self._warn_of_reasoning()
 
     def for_game(self, functions: Sequence[GameFunction]) -> ChatFormat:
@@ -519,14 +518,6 @@ class ChatFormat:
             logger.warning(
                 "The chat template of %s opens a reasoning in every prompt, and `think` is off; set `think: optional`, "
                 "or `chat_template_kwargs: {enable_thinking: false}` where the template knows that.",
-                self.options.model,
-            )
-
-    def _warn_of_order(self) -> None:
-        if not self.pieces.keeps_order:
-            logger.warning(
-                "The chat template of %s writes earlier messages otherwise than it first shows them; a conversation "
-                "that is kept shows them as they were.",
                 self.options.model,
             )
 

@@ -29,8 +29,8 @@ REASONING_MARKS = {
 """Control tokens with which models of today begin their reasoning, and the option that names its marks."""
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 """What a message has its reasoning under, if that is no part of its text, by templates and by who writes files."""
-_SYSTEM, _USER, _REPLY, _NEXT, _ANSWER, _LAST, _REASON = (
-    f"\u2402{name}\u2403" for name in ("SYSTEM", "USER", "REPLY", "NEXT", "ANSWER", "LAST", "REASON")
+_SYSTEM, _USER, _REPLY, _NEXT, _REASON = (
+    f"\u2402{name}\u2403" for name in ("SYSTEM", "USER", "REPLY", "NEXT", "REASON")
 )
 CALLED, GIVEN = "look", {"where": "behind\nthe door", "times": 2}
 CALLS = tuple(call_data("call_00000", CALLED, given) for given in (GIVEN, json.dumps(GIVEN)))
@@ -73,7 +73,6 @@ class TemplatePieces:
         trims_system, trims_first, trims_user: Whether blanks before and behind the text are left out: of the system
             prompt, of the user message after it, of every other one.
         trims_reasoning: So are line ends behind the reasoning of earlier replies.
-        keeps_order: Earlier messages stay as they were first shown.
         reasoning: The marks between which it writes the reasoning of a reply, if it does.
         inside: What it writes within a reply of its own, before the text.
         called: A reply that reasons and calls a tool, with what ends it.
@@ -91,7 +90,6 @@ class TemplatePieces:
     trims_first: tuple[bool, bool] = (False, False)
     trims_user: tuple[bool, bool] = (False, False)
     trims_reasoning: bool = False
-    keeps_order: bool = True
     reasoning: tuple[str, str] | None = None
     inside: str = ""
     called: str = ""
@@ -117,7 +115,6 @@ def cut(render: Callable[[Sequence[Job]], Sequence[Rendered]], reasoning: tuple[
     Raises: TemplateError: if it cannot be used.
     """
     user, later = ("user", _USER), (("assistant", _REPLY), ("user", _NEXT))
-    last = (("assistant", _ANSWER), ("user", _LAST))
     system = ("system", _SYSTEM)
     before, behind = _BLANKS
     blank = tuple((role, before + text + behind) for role, text in (system, user))
@@ -125,10 +122,8 @@ def cut(render: Callable[[Sequence[Job]], Sequence[Rendered]], reasoning: tuple[
     conversations = (
         (user,),
         (user, *later),
-        (user, *later, *last),
         (system, user),
         (system, user, *later),
-        (system, user, *later, *last),
         blank[1:],
         blank,
         (user, thought, later[1]),
@@ -143,9 +138,7 @@ def cut(render: Callable[[Sequence[Job]], Sequence[Rendered]], reasoning: tuple[
     ]
     asked = {"role": "user", "content": _USER}
     answered: list[Job] = [([asked, reply], {"add_generation_prompt": False}) for reply in said]
-    bare, bare_turn, bare_turns, first, turn, turns, blank_user, blank_system, reasoned, *replied = render(
-        [*plain, *answered]
-    )
+    bare, bare_turn, first, turn, blank_user, blank_system, reasoned, *replied = render([*plain, *answered])
     bare_head, tail = _split(_text(bare), _USER)
     head, middle = _system_pieces(first, bare_head)
     start, rest = _split(_text(bare_turn), _REPLY)
@@ -162,14 +155,12 @@ def cut(render: Callable[[Sequence[Job]], Sequence[Rendered]], reasoning: tuple[
     lead = shown.removeprefix(opener)
     spoken, *called = [each.text.partition(_USER)[2].removeprefix(opener) for each in replied]
     pieces = TemplatePieces(bare_head, head, middle, tail, turn_end, turn_tail, opener, lead)
-    expected = _conversation(pieces, bare=middle is None)
     return replace(
         pieces,
         trims_system=_trims(blank_system, _SYSTEM),
         trims_first=_trims(blank_user if middle is None else blank_system, _USER),
         trims_user=_trims(blank_user, _USER),
         trims_reasoning=_trims_reasoning(reasoned),
-        keeps_order=(bare_turns if middle is None else turns).text == expected,
         reasoning=next(filter(None, map(_reasoning_marks, (spoken, *called))), None),
         inside=spoken.partition(_REPLY)[0].replace(_REASON, ""),
         called=next(filter(None, called), ""),
@@ -185,13 +176,6 @@ def _reasoning_marks(reply: str) -> tuple[str, str] | None:
         between = mark[1] if mark else ""
     marks = opening.strip(), between.strip()
     return marks if found and all(marks) else None
-
-
-def _conversation(pieces: TemplatePieces, *, bare: bool) -> str:
-    """Three turns as the pieces have them."""
-    shown = pieces.opener + pieces.lead
-    first, closing = pieces.bare_head if bare else f"{pieces.head}{_SYSTEM}{pieces.middle}", pieces.turn_end
-    return f"{first}{_USER}{shown}{_REPLY}{closing}{_NEXT}{shown}{_ANSWER}{closing}{_LAST}{pieces.turn_tail}"
 
 
 def _system_pieces(first: Rendered, bare_head: str) -> tuple[str, str | None]:

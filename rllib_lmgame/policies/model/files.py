@@ -39,8 +39,6 @@ ADAPTER_DIRECTORY = "adapter"
 ADAPTER_FILE = "adapter_config.json"
 """Where Transformers finds it, it puts an adapter on a model, or loads another base."""
 ADAPTER_FILES = (ADAPTER_FILE, "adapter_model.safetensors")
-LONGEST_NAME = 255
-"""Characters that a file system takes in a name."""
 
 VOCABULARY_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 TOKENIZER_FILES = (*VOCABULARY_FILES, "tokenizer_config.json")
@@ -87,12 +85,10 @@ class ModelFiles:
 def check_model(source: str, key: str = "config.language_model.model") -> None:
     """Refuse a ``source`` that is no whole model directory. Raises: ConfigError: naming it or the missing file."""
     path = expanded(model_directory(source, key))
-    if len(source) <= LONGEST_NAME and not path.exists():  # No path can be asked for a much longer one.
+    if not os.path.exists(path):  # Unlike Path's: False for a name that is too long.
         check_name(source, key)
-    is_name = len(source) <= LONGEST_NAME and source.count("/") <= 1
-    looks_local = source.startswith((".", "/", "~")) or not is_name or path.exists()
-    if not looks_local:
-        return
+        if source.count("/") <= 1 and len(source) < 256 and not source.startswith((".", "/", "~")):
+            return  # An id of the hub.
     if not os.path.isdir(path):
         raise ConfigError(key, f"no such model directory: {source}")
     if not os.access(path, os.R_OK | os.X_OK):

