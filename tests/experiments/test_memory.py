@@ -374,6 +374,23 @@ def test_members_with_adapters_are_counted_as_adapters(planned, gpus):
     assert one.each - before[0].each == one.parts["adapters"] == held
 
 
+@pytest.mark.parametrize(("stage", "bases"), [(0, 1), (3, 3)])
+def test_policies_with_adapters_have_one_base_in_a_learner(planned, stage, bases):
+    """But ZeRO 3 divides each policy's, and a policy without adapters has its own."""
+    config = planned.configs[0].copy(copy_frozen=False)
+    config.update_from_dict({"language_model": {"lora": {"r": 16}}})
+    config.update_from_dict({"deepspeed": {"zero_optimization": {"stage": stage}}})
+
+    def weights(**third):
+        config.update_from_dict({"policies": {"first": {}, "second": {}, "third": {"language_model": third}}})
+        learners = [p for p in footprint(config).processes if p.name.startswith("learner")]
+        return sum(p.parts["weights"] for p in learners) * MIB / 4
+
+    with_adapters = weights()
+    assert with_adapters == pytest.approx(bases * 494_032_768 + 3 * 8_798_208, rel=0.02)  # And value heads.
+    assert weights(lora=None) - with_adapters == pytest.approx((stage == 0) * 494_032_768 - 8_798_208, rel=0.02)
+
+
 def test_modules_that_are_trained_whole_take_a_copy_a_gradient_and_moments(planned):
     """Others' copies lie in the reference, too."""
 

@@ -99,7 +99,11 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
     trained = {policy: shape for policy, shape in known.items() if config.run.is_trained(policy)}
     engines = [_engine(config, known[each.policy], each) for each in engine_sets(config) if each.policy in known]
     tokens = {policy: microbatch_tokens(config, policy, shape, microbatch) for policy, shape in trained.items()}
-    learners = [_learner(config, policy, shape, tokens[policy]) for policy, shape in trained.items()]
+    holders = {_base(config, policy): policy for policy in trained}
+    learners = [
+        _learner(config, policy, shape, tokens[policy], holders[_base(config, policy)] == policy)
+        for policy, shape in trained.items()
+    ]
     learners += [average for policy, shape in trained.items() for average in _averages(config, policy, shape)]
     runners = (
         [Processes("env runner", config.num_env_runners, memory.RUNNER_PROCESS_MIB, {})]
@@ -172,7 +176,14 @@ def _mixed(config: Any) -> bool:
     return bool((deepspeed.get("bf16") or deepspeed.get("fp16") or {}).get("enabled"))
 
 
-def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int) -> Processes:
+def _base(config: Any, policy: str) -> str:
+    """What a learner holds once for all policies with adapters on it; a policy without has its own."""
+    options = config.language_model_of(policy)
+    own = policy if options.lora is None else ""
+    return repr((own, options.model, sorted(options.tiny.items()), learner_dtype(config, policy)))
+
+
+def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int, holds_base: bool) -> Processes:
     own = config.get_config_for_module(policy)
     options, update = config.language_model_of(policy), own.run.token_ppo
     separate = options.value_model == "separate"
@@ -196,6 +207,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         critic=critic,
         context=_longest_row(config, policy),
         adapters=adapters,
+        holds_base=holds_base,
     )
     held = config.run.teacher is not None and not config.run.teacher.is_asked
     teacher = memory.shape_of_model(config.run.teacher.model) if held else None

@@ -195,6 +195,7 @@ def learner_mib(
     critic: bool = True,
     context: int = 0,
     adapters: int | None = None,
+    holds_base: bool = True,
 ) -> dict[str, float]:
     """MiB of one learner at its peak, by what takes them.
 
@@ -212,6 +213,7 @@ def learner_mib(
         value_hidden_size: Width of the value head; ``None``: the model's.
         context: Tokens of the longest row.
         adapters: Their parameters, where they are trained beside frozen weights: float32 without mixed precision.
+        holds_base: The frozen weights are not those of another policy beside it; ZeRO 3 divides each policy's.
     """
     width = 2 if mixed_precision else BYTES[dtype]
     world, stage = max(1, num_learners), (zero or {}).get("stage", 0)
@@ -221,7 +223,8 @@ def learner_mib(
         parts["weights"] += copies * shape.parameters * width  # copies are whole on every learner
     else:
         parts = _training_states(trained, 2 if mixed_precision else 4, world, stage)
-        frozen = shape.parameters * width + copies * adapters * 4
+        base = shape.parameters if holds_base or stage >= 3 else 0
+        frozen = base * width + copies * adapters * 4
         parts["weights"] += frozen / (world if stage >= 3 else 1)
     backbones = 2 if separate_value else 1
     layer = shape.layer if adapters is None else shape.layer.frozen()

@@ -11,11 +11,13 @@ import copy
 import dataclasses
 import hashlib
 import importlib.util
+import re
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
@@ -34,6 +36,10 @@ IN_PEFT = {"r": "r", "lora_alpha": "alpha", "use_rslora": "use_rslora"}
 """Numbers of an adapter: PEFT's names -> ours."""
 _ACTIVE, _REFERENCE = "default", "reference"
 
+_FROZEN: WeakValueDictionary[tuple[str, str], nn.Parameter] = WeakValueDictionary()
+"""Frozen weights of this process, by fingerprint and the model's own name. Nothing changes them."""
+_WRAPPED = re.compile(r"\.(base_layer|original_module)(?=\.)")
+"""What PEFT puts into the names of frozen weights where it adds something."""
 _PEFT_PREFIX = "base_model.model."
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _SAMPLED = 16
@@ -133,6 +139,36 @@ class Adapters:
         layer = self._model.get_submodule(module)
         down, up = (f"{module}.lora_{which}.{_ACTIVE}.weight" for which in "AB")
         return Source(base, down, up, float(layer.scaling[_ACTIVE]), bool(layer.fan_in_fan_out))
+
+    def frozen(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """What is not trained, by names in memory, without a reference's adapters."""
+        for name, parameter in self._model.named_parameters():
+            if not parameter.requires_grad and f".{_REFERENCE}." not in name:
+                yield name, parameter
+
+    def share_frozen(self) -> None:
+        """Hold once what is frozen and equal in another policy of this process."""
+        once = self.held_once(lambda own: own.data)
+        for _, own in self.frozen():
+            own.data = once(own)
+
+    def held_once(self, moved: Callable[[Any], torch.Tensor]) -> Callable[[Any], torch.Tensor]:
+        """A function that moves parameters, and gives another policy's tensor in place of one equal to it."""
+        names = {id(own): _WRAPPED.sub("", name) for name, own in self.frozen()}
+
+        def once(own: Any) -> torch.Tensor:
+            new = moved(own)
+            if id(own) not in names:
+                return new
+            name = names[id(own)]
+            key = fingerprint([(name, tuple(new.shape), new.detach().flatten()[:_SAMPLED])]), name
+            held = _FROZEN.get(key)
+            if held is not None and (held.dtype, held.device) == (new.dtype, new.device) and torch.equal(held, new):
+                return held.data
+            _FROZEN[key] = own
+            return new
+
+        return once
 
     def state(self) -> dict[str, torch.Tensor]:
         """What is trained, by names in memory. Nothing is copied."""

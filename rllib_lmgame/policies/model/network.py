@@ -117,8 +117,12 @@ class PolicyNetwork(nn.Module):
         self._checkpoint_parts = parts_of(self.language_model, unique_state(self.language_model))
         if self.options.lora is not None:
             self.adapters = Adapters(
-                self.language_model, self.options.lora, model_dir=self.model_dir, reference=reference
+                self.language_model,
+                self.options.lora,
+                model_dir=self.model_dir,
+                reference=reference,
             )
+            self.adapters.share_frozen()
         fix_rope(self.language_model, self.options.context_length)
         if self.options.gradient_checkpointing:
             self.recompute_activations()
@@ -144,6 +148,11 @@ class PolicyNetwork(nn.Module):
             if self.value_backbone is not None and kinds["targets"]:
                 self.target_backbone = copy.deepcopy(self.value_backbone).requires_grad_(False)
         self._logit_transform = logit_transform(self.language_model.config)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> PolicyNetwork:
+        """Also on another device, policies on one base hold it once, at no time twice."""
+        super()._apply(fn if self.adapters is None else self.adapters.held_once(fn), recurse)
+        return self
 
     def recompute_activations(self) -> None:
         """Keep only the layers' inputs for the backward pass, and compute the rest again there."""
