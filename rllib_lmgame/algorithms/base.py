@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import ray
+from pyarrow.fs import FileSystem, LocalFileSystem
 from ray.rllib.algorithms.ppo import PPO
 from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.core import COMPONENT_LEARNER_GROUP, DEFAULT_MODULE_ID
@@ -43,6 +44,7 @@ from rllib_lmgame.algorithms.cluster.threads import (
     places,
     thread_words,
     threads_of,
+    with_kept_threads,
 )
 from rllib_lmgame.algorithms.cluster.workers import RunnerGroup, foreach_learner, push_from_learners
 from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN, LMGameConfig
@@ -127,6 +129,8 @@ class LMGameAlgorithm(PPO):
             own.learner_rooms = learner_rooms(own)
             self.tell(ENGINES)
             self._places = places(own, len(workers.engine_bundles(own)))
+            if own.run.deterministic:
+                self._places = with_kept_threads(*self._results_place(), self._places)
             self.engine_groups = workers.start_engines(own, self._places)
             if learners_use_cores(own):
                 own.learner_threads = self._places.learner_threads()
@@ -542,9 +546,15 @@ class LMGameAlgorithm(PPO):
 
     def trial_directory(self) -> Path:
         """The trial's results directory if every node can write there, else RLlib's log directory on this node."""
+        files, directory = self._results_place()
+        return Path(directory if files.type_name == "local" else self.logdir)
+
+    def _results_place(self) -> tuple[FileSystem, str]:
+        """Where ``--resume`` finds what the trial left, on whatever machine."""
         storage: Any = getattr(self, "_storage", None)
-        shared = storage is not None and storage.storage_filesystem.type_name == "local"
-        return Path(storage.trial_fs_path if shared else self.logdir)
+        if storage is None:
+            return LocalFileSystem(), self.logdir
+        return storage.storage_filesystem, storage.trial_fs_path
 
     def milestones(self) -> dict[str, dict[str, float]]:
         """Success on held-out levels so far, for the report: name -> level -> share of the trained seats that won."""

@@ -11,13 +11,17 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow.fs import LocalFileSystem, _MockFileSystem
 
+from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.cluster import threads as trials
 from rllib_lmgame.algorithms.cluster.threads import (
+    THREADS_FILE,
     Places,
     places,
     places_here,
     threads_of,
+    with_kept_threads,
 )
 from rllib_lmgame.base import threads
 from rllib_lmgame.base.threads import cores_of_trial, first_environment, openmp_threads, threads_each, usable_cores
@@ -182,6 +186,27 @@ def test_an_offloaded_optimizer_has_the_threads_of_a_learner_on_cpus(make_config
     config = make_config(num_gpus_per_learner=gpus)
     config.deepspeed(zero_optimization=zero)
     assert threads_of(config, Places(8, 1, 1, 0))[1] == threads
+
+
+@pytest.mark.parametrize("files", [LocalFileSystem(), _MockFileSystem()])
+def test_a_run_keeps_the_threads_of_its_first_start_on_a_machine_of_other_cores(files, tmp_path) -> None:
+    """The second file system stands for storage that is no directory, such as S3."""
+    trial = str(tmp_path / "trial")
+
+    def start(cores: int) -> tuple[int, int]:
+        kept = with_kept_threads(files, trial, Places(cores, 1, 2, 0))
+        return kept.engine_threads(), kept.learner_threads()
+
+    assert [start(8), start(2)] == [(8, 4), (8, 4)]
+    with files.open_output_stream(f"{trial}/{THREADS_FILE}") as file:
+        file.write(b"{")
+    assert [start(2), start(8)] == [(2, 1), (2, 1)]
+
+
+def test_what_a_resumed_trial_needs_lies_in_the_storage_of_the_run() -> None:
+    remote = SimpleNamespace(storage_filesystem=_MockFileSystem(), trial_fs_path="bucket/run/trial")
+    algorithm = SimpleNamespace(_storage=remote, logdir="/of/this/node")
+    assert LMGameAlgorithm._results_place(algorithm) == (remote.storage_filesystem, "bucket/run/trial")
 
 
 @pytest.mark.parametrize(

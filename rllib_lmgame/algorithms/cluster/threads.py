@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from rllib_lmgame.algorithms.cluster.memory import offloaded, shape_of
+from rllib_lmgame.base.json_files import mapping_of, number_of, parse, write_json_to
 from rllib_lmgame.base.threads import (
     AUTO,
     FEW_PARAMETERS,
@@ -24,7 +26,12 @@ from rllib_lmgame.learners.options import learner_threads
 from rllib_lmgame.telemetry.progress import phase_of, tell_phase
 
 if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
     from rllib_lmgame.algorithms.config import LMGameConfig
+
+THREADS_FILE = "threads.json"
+"""In a trial's directory of the run's storage, if the run repeats: another number of threads may round differently."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,7 @@ class Places:
         cores: The trial's cores there.
         most: Threads that ``OMP_NUM_THREADS`` asks for, or a small model.
         together: Games are played while learners update, so that they share the cores.
+        kept: Threads of each engine and of each learner, if an earlier start of the run has settled them.
     """
 
     cores: float
@@ -43,13 +51,18 @@ class Places:
     runners: int
     most: int | None = None
     together: bool = False
+    kept: tuple[int, int] | None = None
 
     def engine_threads(self) -> int:
         """Threads per engine while games are played; a local env runner is not counted, since it mostly waits."""
+        if self.kept is not None:
+            return self.kept[0]
         return threads_each(self.cores, self.engines, self.runners + self.learners * self.together, self.most)
 
     def learner_threads(self) -> int:
         """Threads of each learner during an update."""
+        if self.kept is not None:
+            return self.kept[1]
         return threads_each(self.cores, self.learners, (self.runners + self.engines) * self.together, self.most)
 
 
@@ -77,6 +90,19 @@ def places_here(
     engines, learners, runners = (math.ceil(count / nodes) for count in (engines, learners, runners))
     most = 1 if is_small(config) else openmp_threads(environment)
     return Places(cores, engines, learners, runners, most, config.run.async_rollouts.max_staleness > 0)
+
+
+def with_kept_threads(files: FileSystem, directory: str, found: Places) -> Places:
+    """Places with the threads of the first start of the run in ``directory``, which writes them there."""
+    path = f"{directory}/{THREADS_FILE}"
+    try:
+        with files.open_input_stream(path) as file:
+            kept = mapping_of(parse(file.readall()), path)
+        engine, learner = (int(number_of(kept[name], name, low=1)) for name in ("engine", "learner"))
+    except (OSError, ValueError, KeyError):  # A first start, or a damaged file.
+        engine, learner = found.engine_threads(), found.learner_threads()
+        write_json_to(files, path, {"engine": engine, "learner": learner})
+    return dataclasses.replace(found, kept=(engine, learner))
 
 
 def is_small(config: LMGameConfig) -> bool:
