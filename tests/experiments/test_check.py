@@ -95,7 +95,6 @@ def broken_module(tmp_path, monkeypatch):
         (GAME, "config.num_gpus=0", "num_gpus_per_learner, and inference.num_gpus_per_engine"),
         (GAME, "config.observation_filter=MeanStdFilter", "unknown key"),
         (STOCK, "config.lr2=3", "did you mean 'lr'"),
-        (STOCK, "config.env_config.sutton_barto_rewad=true", "did you mean 'sutton_barto_reward'"),
         (STOCK, "config.use_gae=yes", "write true or false"),
     ],
 )
