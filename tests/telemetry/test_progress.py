@@ -148,20 +148,9 @@ def test_a_trial_that_ends_of_its_own_has_the_time_left_until_then(clock: Clock)
     assert [line.partition("ETA ")[2] for line in stream.getvalue().splitlines()] == ["", "0:10", "0:00"]
 
 
-def test_a_line_names_what_an_iteration_took() -> None:
-    timers = {"rollout_s": 2.0, "vine_s": 60.0, "update_s": 1.0, "weight_sync_s": 0.1}
-    line = progress_line({"training_iteration": 3, "phase": 1, "rl_iteration": 2, "timers": timers})
-    assert "play 2.00s values 60.00s update 1.00s sync 0.10s" in line
-
-
 def test_a_line_leaves_out_what_is_not_known() -> None:
     result = {"training_iteration": 3, "time_this_iter_s": 1.25, "env_runners": {"episode_return_mean": float("nan")}}
     assert progress_line(result) == "iter    3  1.2s"
-
-
-def test_a_line_says_how_often_the_chosen_one_is_preferred() -> None:
-    learners = {"player": {"reward_accuracy": 0.75}}
-    assert progress_line({"training_iteration": 3, "learners": learners}).endswith("  accuracy 0.750")
 
 
 def test_self_play_shows_who_won_in_place_of_success() -> None:
@@ -277,16 +266,6 @@ def test_dropped_episodes_are_told_with_the_reason(monkeypatch: pytest.MonkeyPat
     ]
 
 
-def test_what_helps_is_named_with_its_keys_and_its_page() -> None:
-    """Replies that cannot be read, groups that earned the same, and a gap that bfloat16 does not explain."""
-    equal = {"player": {"advantage_min": 0.0, "advantage_max": 0.0, "logprob_diff": 0.35}, "__all_modules__": {"x": 1}}
-    lines = printed({"env_runners": {"format_error_rate": 0.9}, "learners": equal})
-    keys = ("language_model.reply_prefill", "text_rollouts.group_size", "differ by up to 0.35")
-    assert len(lines) == 3 and all(key in line for key, line in zip(keys, lines, strict=True))
-    assert all("docs/troubleshooting.md" in line and line.startswith("note: ") for line in lines)
-    assert not printed({"learners": {"player": {"logprob_diff": 0.01}}})
-
-
 @pytest.mark.parametrize(
     ("config", "advised"),
     [
@@ -303,12 +282,6 @@ def test_what_a_run_has_is_not_advised(config: dict[str, Any], advised: set[str]
     trial = SimpleNamespace(trial_id="a", config=config)
     ProgressCallback(stream=stream).on_trial_result(0, [trial], trial, {"training_iteration": 1, **UNREAD})
     assert ("warm_start" in stream.getvalue()) == ("warm_start" in advised)
-
-
-def test_a_run_that_learns_is_left_alone() -> None:
-    learns = {"player": {"advantage_min": -1.0, "advantage_max": 0.0}, "__all_modules__": {"num_steps": 1}}
-    assert printed({"env_runners": {"format_error_rate": 0.2}, "learners": learns}) == []
-    assert printed({"env_runners": {"format_error_rate": float("nan")}, "learners": {"player": {}}}) == []
 
 
 @pytest.mark.parametrize("error", [RpcError("failed to connect to all addresses"), OSError("broken pipe")])
