@@ -7,7 +7,7 @@ import argparse
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.base.text import printable, size_text
 from rllib_lmgame.cli import options
-from rllib_lmgame.cli.options import LAST_ITERATE, TRUST, Option
+from rllib_lmgame.cli.options import TRUST, Option
 
 
 @options.command(
@@ -20,7 +20,6 @@ from rllib_lmgame.cli.options import LAST_ITERATE, TRUST, Option
     Option("--public", "make a new repository public (default: private)"),
     Option("--revision BRANCH", "branch to push to (default: main)"),
     Option("--message TEXT", "commit message"),
-    LAST_ITERATE,
     Option("--dry-run", "list the files, send nothing"),
     TRUST,
 )
@@ -39,7 +38,7 @@ def command(args: argparse.Namespace) -> int:
     if policy not in trained or (args.policy is None and len(trained) > 1):
         hint = did_you_mean(args.policy or "", trained, f"trained policies: {', '.join(trained)}")
         raise ConfigError("--policy", f"name the policy to push; {hint}")
-    model = saved_model(checkpoint, config, policy, last=args.last_iterate)
+    model = saved_model(checkpoint, config, policy)
     for file in sorted(model.iterdir()):
         print(printable(f"{size_text(file.stat().st_size):>8}  {file.name}"))
     if not args.dry_run:

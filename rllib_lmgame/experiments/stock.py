@@ -40,14 +40,14 @@ def evaluate_stock_checkpoint(
     env: str | None = None,
     env_config: Mapping[str, Any] | None = None,
     num_episodes: int = 10,
-    explore: bool = False,
     overrides: Mapping[str, Any] | None = None,
-    seed: int | None = None,
 ) -> dict[str, float]:
     """Play episodes with a checkpoint's policy; returns RLlib's numbers below ``evaluation/env_runners``.
 
-    Loading a stock checkpoint runs code that is pickled in it: only load what you trust. ``overrides`` are further
-    settings of the configuration. Raises: CheckpointError: if the checkpoint cannot be loaded.
+    Loading a stock checkpoint runs code that is pickled in it: only load what you trust. ``env`` replaces the
+    environment trained on, ``overrides`` are further settings of the configuration.
+
+    Raises: CheckpointError: if the checkpoint cannot be loaded.
     """
     from ray.rllib.algorithms.algorithm import Algorithm
 
@@ -67,7 +67,7 @@ def evaluate_stock_checkpoint(
         evaluation_duration=num_episodes,
         evaluation_duration_unit="episodes",
         evaluation_parallel_to_training=False,
-        evaluation_config={"explore": explore, **({} if seed is None else {"seed": seed})},
+        evaluation_config={"explore": False},
     )
     try:
         algorithm = config.build_algo()

@@ -33,8 +33,8 @@ from rllib_lmgame.policies.demonstrations import KEY
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, Race, stable_seed
+from rllib_lmgame.rollouts.players import restart_mismatch
 from rllib_lmgame.rollouts.records import Failure, GameConfig, TurnNumbers
-from rllib_lmgame.rollouts.restarts import restart_mismatch
 from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat, OutOfTokens, Seat
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rllib_lmgame.base.results import number_at
+from rllib_lmgame.base.schedule import number_at
 from rllib_lmgame.telemetry.metrics import MOSTLY
 
 UNREAD, EQUAL, GAP, DROPPED = "unread", "equal", "gap", "dropped"

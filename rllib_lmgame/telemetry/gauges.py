@@ -10,7 +10,7 @@ from typing import Any
 
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
-from rllib_lmgame.base.results import number_at
+from rllib_lmgame.base.schedule import number_at
 
 EPISODE_GAUGES = {
     "success_rate": "Success of the trained policies",

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from ray.tune import Callback
 
-from rllib_lmgame.base.results import number_at
+from rllib_lmgame.base.schedule import number_at
 from rllib_lmgame.telemetry.advice import Adviser
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, OVER_LEVELS, PHASES, RLLIB_EVALUATION, flatten, win_draw_loss
 from rllib_lmgame.telemetry.trial_names import names_of, trial_settings

@@ -40,7 +40,7 @@ def error_of(text: str, *overrides: str) -> ConfigError:
 
 
 RAISING = """
-from rllib_lmgame.learners.advantages.inputs import Estimator
+from rllib_lmgame.learners.advantages.base import Estimator
 
 class Leaving(Estimator):
     def __init__(self, **options):

@@ -12,12 +12,12 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build, option
 from rllib_lmgame.config.algorithms import OWN
 from rllib_lmgame.config.rllib import EvaluationOptions, RLlibOptions
-from rllib_lmgame.endpoints.settings import EndpointOptions
+from rllib_lmgame.endpoints.address import EndpointOptions
 from rllib_lmgame.envs.contract.base import TextGameOptions
 from rllib_lmgame.envs.registry import options_of, own_games
 from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
 from rllib_lmgame.policies.options import TinyModelOptions
-from rllib_lmgame.rollouts.game_options import GameConfig
+from rllib_lmgame.rollouts.options import GameConfig
 from tests.experiments.test_check import GAME, STOCK, check
 
 HUGE = (10**26, 1e26, -(10**26), math.inf, -math.inf, math.nan)

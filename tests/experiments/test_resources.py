@@ -43,7 +43,8 @@ def experiment(**config):
 
 def test_a_cluster_that_cannot_grow_refuses_and_names_the_keys(monkeypatch):
     monkeypatch.setattr(resources, "request_of", lambda experiment: request(CPU, GPU))
-    asking = experiment(num_gpus_per_learner=0, inference_options=SimpleNamespace(num_gpus_per_engine=1.0))
+    run = SimpleNamespace(inference=SimpleNamespace(num_gpus_per_engine=1.0))
+    asking = experiment(num_gpus_per_learner=0, run=run)
     with pytest.raises(
         ConfigError, match=r"mine: a trial asks for 1 GPU, there are 0 \(config\.inference\.num_gpus_per_engine: 1\)"
     ):

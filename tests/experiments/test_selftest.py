@@ -135,7 +135,6 @@ def test_json_alone_is_printed_and_chosen_checks_alone_run(
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("--checks training", "--checks: goes with --gpu"),
         ("--gpu --checks trainig", "did you mean 'training'"),
         ("--gpu --model /no/such/model", "--model: no such model directory"),
         ("--gpu --out /dev/null/report", "--out"),

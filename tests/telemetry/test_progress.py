@@ -16,7 +16,6 @@ from ray.rllib.algorithms.ppo import PPO
 from ray.tune.result import TRIAL_INFO
 
 from rllib_lmgame.algorithms import base
-from rllib_lmgame.algorithms.checkpoints.cards import Curve
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.experiments.run.measure import measured_lines
 from rllib_lmgame.experiments.runner import trial_directory_name
@@ -351,7 +350,7 @@ def test_phases_and_reasons_are_said_of_trials(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(PPO, "step", lambda algorithm: algorithm.tell("updating") or {})
     algorithm = LMGamePPO.__new__(LMGamePPO)
     vars(algorithm).update(
-        _tune_trial=SimpleNamespace(trial_id="a"), config=LMGamePPOConfig(), _measured=(), _league=None, _curve=Curve()
+        _tune_trial=SimpleNamespace(trial_id="a"), config=LMGamePPOConfig(), _measured=(), _league=None
     )
     for _ in range(2):
         algorithm.step()

@@ -57,9 +57,7 @@ def resolve_algorithm(name: str, given: type | None = None) -> ResolvedAlgorithm
 
     theirs = announced().get(name)
     if theirs and name in stock:
-        raise ConfigError(
-            "run", f"{name!r} is one of RLlib's, and {' or '.join(theirs)} is announced by the same name; write that"
-        )
+        raise ConfigError("run", f"{name!r} is one of RLlib's, and {theirs} is announced by the same name; write that")
     found = import_path(name, "run") if ":" in name else known_entry(name)
     if found is None and name in stock:
         return ResolvedAlgorithm(name, stock[name]()[0])

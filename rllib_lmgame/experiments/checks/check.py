@@ -155,7 +155,7 @@ def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None
 
 
 def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
-    stage = config.supervised_options
+    stage = config.run.supervised_stage
     validates = stage is not None and stage.stop_at is not None
     measured = ("evaluation/env_runners/",) if validates else ()
     for key, name in named_metrics(spec).items() if not config.evaluation_interval else ():
@@ -217,7 +217,7 @@ def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
 
 def _check_sections(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
     s = read(config, entry)
-    _check_model(s.lm, config.get("language_model") or {}, "config.language_model")
+    _check_model(s.language_model, config.get("language_model") or {}, "config.language_model")
     for name, player in s.policies.items():
         key = f"config.policies.{name}.language_model"
         _check_model(s.model_of(name), player.language_model, key)

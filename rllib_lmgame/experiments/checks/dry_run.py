@@ -17,7 +17,7 @@ from rllib_lmgame.algorithms.cluster.footprint import (
     engine_numerics,
     machine_mib,
 )
-from rllib_lmgame.algorithms.facts import PolicyFacts
+from rllib_lmgame.algorithms.validation import PolicyFacts
 from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.config.rllib import FIELDS
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
@@ -98,12 +98,12 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
 
 def _evaluation(config: Any) -> dict[str, Any]:
     temperature = config.run.evaluation_config.sampling
-    sampling = config.inference_options.temperature if temperature is None else temperature
+    sampling = config.run.inference.temperature if temperature is None else temperature
     return {
         **(config.evaluation_config or {}),
         "temperature": sampling,
         "games": [game.as_mapping() for game in config.games_for_evaluation()],
-        **({"measures": config.evaluation_options.measures} if config.evaluation_options.measures else {}),
+        **({"measures": config.run.evaluation_config.measures} if config.run.evaluation_config.measures else {}),
     }
 
 
@@ -122,7 +122,7 @@ def _yaml(value: Any) -> list[str]:
 
 def _memory_lines(experiment: CheckedExperiment) -> list[str]:
     config = experiment.configs[0]
-    taken = next(footprints_here(experiment, machine_mib()))
+    taken = next(footprints_here(experiment))
     lines = ["# memory at the peak of each process (estimate)"]
     for policy, shape in taken.policies.items():
         if shape is None:
@@ -143,7 +143,7 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
 
 def _microbatch(config: Any, policy: str, taken: Footprint) -> str:
     tokens = f"{taken.microbatches[policy]:,} tokens"
-    if config.get_config_for_module(policy).token_ppo_options.microbatch is not None:
+    if config.get_config_for_module(policy).run.token_ppo.microbatch is not None:
         return tokens
     return f"up to {tokens}, as the card has room" if config.num_gpus_per_learner else f"{tokens} (auto)"
 
@@ -159,7 +159,7 @@ def _parameters(config: Any, policy: str, shape: memory.ModelShape) -> int:
 
 def _cache_lines(config: Any, policy: str, shape: memory.ModelShape) -> list[str]:
     dtype, cache = engine_numerics(config)
-    options, context = config.inference_options, config.language_model_of(policy).context_length
+    options, context = config.run.inference, config.language_model_of(policy).context_length
     per_token = memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=options.tensor_parallel_size)
     if cache is None or not per_token:
         return []

@@ -1,4 +1,4 @@
-"""What is here to run on, what is missing, and the command that mends it: for ``rllib doctor`` and ``rllib info``.
+"""What is here to run on, what is missing, and the command that mends it: for ``rllib doctor``.
 
 Nothing is started but a trivial program in the sandbox, and nothing large is imported.
 """
@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import first_line, one_line
-from rllib_lmgame.inference.registry import INSTALL_VLLM
+from rllib_lmgame.inference.options import INSTALL_VLLM
 
 PACKAGE = "rllib-lmgame"
 OK, NOTE, WRONG = "ok", "note", "wrong"

@@ -16,7 +16,7 @@ from rllib_lmgame.envs.registry import game_spec, is_program, load_factory, made
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.spec import ExperimentSpec
-from rllib_lmgame.rollouts.game_options import GameConfig
+from rllib_lmgame.rollouts.options import GameConfig
 from rllib_lmgame.sandbox.limits import SandboxError
 from rllib_lmgame.sandbox.programs import SandboxReport, report_sandbox
 
@@ -47,7 +47,7 @@ def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> 
 
 def _find_models(experiment: CheckedExperiment, *, needed: bool) -> None:
     """Else a teacher that is not there would be missed at the first update behind a warm start."""
-    from rllib_lmgame.algorithms.admission import check_on_hub, check_teacher  # It imports torch.
+    from rllib_lmgame.algorithms.validation import check_on_hub, check_teacher  # It imports torch.
 
     for config in experiment.configs if experiment.algorithm.own else ():
         if needed:
@@ -127,7 +127,7 @@ def sandboxed_games(experiment: CheckedExperiment) -> list[str]:
     games = (
         game.env
         for config in experiment.configs
-        for game in (*config.training_games(), *(config.evaluation_options.games or ()))
+        for game in (*config.training_games(), *(config.run.evaluation_config.games or ()))
     )
     return [game for game in dict.fromkeys(games) if getattr(load_factory(game_spec(game)), "uses_sandbox", False)]
 

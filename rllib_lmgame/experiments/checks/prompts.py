@@ -40,8 +40,8 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                 played = config.games_for_evaluation() if config.evaluation_interval else ()
                 games = (*config.training_games(), *played)
                 models = [config.language_model_of(policy) for policy in config.language_model_policies()]
-                limits = (config.row_limits(), config.text_rollout_options.constrained_decoding)
-                expert = config.supervised_options and config.supervised_options.expert
+                limits = (config.row_limits(), config.run.text_rollouts.constrained_decoding)
+                expert = config.run.supervised_stage and config.run.supervised_stage.expert
                 what = repr((games, models, limits, expert, data_of(config), config.run.policy_mapping_fn))
                 if what in seen:  # A grid over learning rates is looked at once.
                     continue
@@ -153,14 +153,14 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
     from rllib_lmgame.rollouts.seats import ExpertReplies, LanguageModelSeat
     from rllib_lmgame.rollouts.sources import AgentMapper
 
-    config, timeout_s = chats.config, chats.config.text_rollout_options.env_step_timeout_s
+    config, timeout_s = chats.config, chats.config.run.text_rollouts.env_step_timeout_s
     session = await open_session(game, timeout_s)
     if session.program is not None:  # What it asks is for it to say.
         abandon(session)
         return
     agent_mapper = AgentMapper(config)
     call = GameCalls(session.game_id, session.trusted, timeout_s)
-    stage = config.supervised_options
+    stage = config.run.supervised_stage
     taught = stage is not None and stage.data is None and game in config.training_games()
     taught = taught and begins_with_expert(config)
     expert = ExpertReplies(make_scripted_player(stage.expert), random.Random(0)) if taught else None
@@ -179,7 +179,7 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
                 prompt = seat.conversation.prompt(observation, None)
                 if seat.conversation.demonstrations and not chats.first_prompt:
                     chats.first_prompt = chat.tokenizer.decode(prompt.ids)
-                _check_reply(seat, session, observation, prompt, config.text_rollout_options.constrained_decoding)
+                _check_reply(seat, session, observation, prompt, config.run.text_rollouts.constrained_decoding)
                 if expert is not None:
                     await expert.reply(seat, session, observation, prompt, call)
     finally:

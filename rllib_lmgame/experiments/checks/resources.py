@@ -17,13 +17,11 @@ from rllib_lmgame.algorithms.cluster.footprint import (
     engine_numerics,
     engines_beside,
     footprint,
-    free_mib,
     learner_rooms,
-    machine_mib,
 )
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
-from rllib_lmgame.inference.registry import VLLM
+from rllib_lmgame.inference.options import VLLM
 from rllib_lmgame.inference.serving.oom import ENGINE_KEYS, LEARNER_KEYS
 from rllib_lmgame.policies.model.files import local_config, model_directory
 from rllib_lmgame.policies.options import TINY_MODEL
@@ -75,7 +73,7 @@ def asked_by(experiment: CheckedExperiment) -> str:
     found: dict[str, float] = {}
     for config in experiment.configs:
         asks = {key: getattr(config, key, 0) for key in ("num_gpus_per_learner", "num_gpus_per_env_runner")}
-        engines = getattr(getattr(config, "inference_options", None), "num_gpus_per_engine", 0)
+        engines = getattr(config.run.inference, "num_gpus_per_engine", 0)
         found |= {key: value for key, value in {**asks, "inference.num_gpus_per_engine": engines}.items() if value}
     return ", ".join(f"config.{key}: {value:g}" for key, value in found.items())
 
@@ -109,15 +107,11 @@ def cpus_to_declare(checked: Sequence[CheckedExperiment]) -> int:
     return max(os.cpu_count() or 1, wanted)
 
 
-def footprints_here(experiment: CheckedExperiment, machine: float) -> Iterator[Footprint]:
-    """What trials take on this machine of ``machine`` MiB, with the micro-batches that ``auto`` comes to.
-
-    One for each configuration.
-    """
-    trials, free = trials_at_once(experiment, own_node(experiment)), free_mib()
+def footprints_here(experiment: CheckedExperiment) -> Iterator[Footprint]:
+    """What trials take, with the micro-batches that ``auto`` comes to; one for each configuration."""
     for config in experiment.configs:
         own = config.copy(copy_frozen=False)
-        own.learner_rooms = learner_rooms(config, machine, free, trials)
+        own.learner_rooms = learner_rooms(config)
         yield footprint(own)
 
 
@@ -129,7 +123,7 @@ def check_memory(checked: Sequence[CheckedExperiment], machine: float) -> None:
     for experiment in checked:
         if not experiment.algorithm.own:
             continue
-        needed = max(taken.on_host for taken in footprints_here(experiment, machine))
+        needed = max(taken.on_host for taken in footprints_here(experiment))
         if needed > USABLE * machine:
             raise ConfigError(
                 "",
@@ -207,7 +201,7 @@ def check_fits(checked: Sequence[CheckedExperiment]) -> None:
     for experiment in checked:
         if not experiment.algorithm.own:
             continue
-        for config, taken in zip(experiment.configs, footprints_here(experiment, machine_mib()), strict=True):
+        for config, taken in zip(experiment.configs, footprints_here(experiment), strict=True):
             with experiment.spec.source.attached():
                 _check_engines(config, taken)
             for text, size in cards_of(config, taken):
@@ -221,7 +215,7 @@ def check_fits(checked: Sequence[CheckedExperiment]) -> None:
 
 
 def _check_engines(config: Any, taken: Footprint) -> None:
-    options = config.inference_options
+    options = config.run.inference
     engines = [p for p in taken.processes if p.name.startswith("engine")]
     if engines and isinstance(options.engine, VLLM) and config.num_gpus_per_learner and not options.on_gpu:
         raise ConfigError(
@@ -257,7 +251,7 @@ def _keeps_whole_context(config: Any, policy: str) -> bool:
 def _card(
     config: Any, trains: Sequence[Processes], serves: Sequence[Processes], engines: int
 ) -> tuple[str, int | None]:
-    inference, states = config.inference_options, sum(policy.held for policy in trains) / 1024
+    inference, states = config.run.inference, sum(policy.held for policy in trains) / 1024
     # Policies are updated one after the other, so the activations of only one exist at a time.
     learner = states + max((policy.each - policy.held for policy in trains), default=0.0) / 1024
     engine = (max(p.each for p in serves) + _one_context(config)) / 1024 if serves else 0.0
@@ -282,7 +276,7 @@ def _card(
 def _one_context(config: Any) -> float:
     """MiB of keys and values of the longest context of any policy: below that an engine does not start."""
     dtype, _ = engine_numerics(config)
-    split = config.inference_options.tensor_parallel_size
+    split = config.run.inference.tensor_parallel_size
     shapes = {policy: memory.shape_of(config, policy) for policy in config.language_model_policies()}
     return max(
         memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=split)

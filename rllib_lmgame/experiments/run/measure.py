@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rllib_lmgame.base.results import number_at
+from rllib_lmgame.base.schedule import number_at
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, build_config
 from rllib_lmgame.experiments.run.cluster import RunOptions, running_cluster
 from rllib_lmgame.experiments.search.spaces import sample_points
