@@ -197,12 +197,6 @@ def test_numbers_of_evaluations_that_nobody_makes_are_refused():
         assert error_of(kuhn, f"stop={{evaluation/{name}: 0.9}}", measured).path == f"stop.evaluation/{name}"
 
 
-def test_notices_for_what_may_be_a_mistake():
-    checked = check(STOCK, "stop={}", "num_samples=2", "config.lr={grid_search: [1e-3, 1e-4]}")
-    assert checked.num_trials == 4
-    assert any("no `stop`" in n for n in checked.spec.notices)
-
-
 @pytest.mark.parametrize(
     ("algorithm", "config", "ends"),
     [

@@ -89,7 +89,8 @@ def test_handlers_are_put_back_and_an_ignored_signal_stays_ignored():
         signal.signal(signal.SIGHUP, ignored)
 
 
-@pytest.mark.parametrize(("terminal", "first"), [pytest.param(True, True, marks=pytest.mark.slow), (False, False)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("terminal", "first"), [(True, True), (False, False)])
 def test_output_that_nobody_reads_any_more_fails_no_print(terminal, first):
     """The terminal goes with SIGHUP, and `tee` dies of it a moment sooner or later; the run is to be saved still."""
     code = (
