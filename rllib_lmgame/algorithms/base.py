@@ -113,7 +113,6 @@ class LMGameAlgorithm(PPO):
         self._best: float | None = None
         own = self.config.copy(copy_frozen=False)
         own.episode_log_dir = str(self.trial_directory() / "episodes")
-        own.watched_as = None if self._tune_trial is None else self._tune_trial.trial_id
         self.tell(MODELS)
         if not own.model_files:
             check_on_hub(own)

@@ -44,7 +44,6 @@ leave_out_noise()
 
 RUNTIME_FIELDS = (
     *("engine_names", "model_files", "other_games", "episode_log_dir", "learner_rooms", "learner_threads"),
-    "watched_as",
 )
 """Set by the algorithm when it starts; not options."""
 
@@ -77,7 +76,6 @@ class LMGameConfig(PPOConfig):
         self.episode_log_dir: str | None = None
         self.learner_rooms: dict[str, Room] = {}
         self.learner_threads: int | None = None
-        self.watched_as: str | None = None
 
         # Defaults that suit language models; RLlib's own are for small networks and fast environments.
         self.env_runner_cls = TextGameEnvRunner

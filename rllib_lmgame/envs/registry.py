@@ -44,8 +44,6 @@ WITHOUT_REQUIREMENTS = {"browsergym": "--no-deps browsergym-core browsergym-mini
 """Module -> what pip installs it with, where its requirements do not go with ours (it pins Playwright 1.44)."""
 
 TEXT_OF_GYMNASIUM = "rllib_lmgame.envs.games.adapted.gym_games.game:GymTextGame"
-OF_GYMNASIUMS_MAKE = ("max_episode_steps", "disable_env_checker", "render_mode")
-"""Arguments that ``gymnasium.make`` takes for whichever environment."""
 
 INDEX = Path(__file__).with_name("index.json")
 """What the classes of this package's games say, written by ``docs/generate.py``: read here, so that no game is imported
@@ -355,19 +353,6 @@ def check_arguments(factory: Callable[..., Any], env_config: Mapping[str, Any], 
             raise ConfigError(
                 f"env_config.{key}", f"{getattr(factory, '__name__', factory)} has no such argument; {hint}"
             )
-
-
-def check_gymnasium_arguments(env: str, env_config: Mapping[str, Any]) -> None:
-    """As :func:`check_arguments`, of an environment that Gymnasium knows and can import."""
-    entry_point = gymnasium.spec(env).entry_point
-    try:
-        factory = (
-            gymnasium.envs.registration.load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-        )
-    except (ImportError, AttributeError, gymnasium.error.Error):
-        return
-    if factory is not None:
-        check_arguments(factory, env_config, OF_GYMNASIUMS_MAKE)
 
 
 def make(game: str, **env_config: Any) -> Any:

@@ -18,7 +18,7 @@ _EXTRA_KEYS = {
 
 
 def check_stock_config(defaults: Any, values: Mapping[str, Any]) -> None:
-    """Check keys (RLlib's flat ones) of a stock algorithm's configuration, and its environment.
+    """Check keys (RLlib's flat ones) of a stock algorithm's configuration, and that it has an environment.
 
     Raises: ConfigError: keys relative to the configuration.
     """
@@ -30,27 +30,8 @@ def check_stock_config(defaults: Any, values: Mapping[str, Any]) -> None:
             raise ConfigError(key, f"unknown key; {did_you_mean(key, valid, f'{kind.__name__} has no such setting')}")
         if isinstance(known.get(key), bool) and isinstance(value, str):  # YAML 1.2's `no` is text, which is true.
             raise ConfigError(key, f"expected true or false, got {describe(value)} (write true or false)")
-    check_environment(values.get("env"), values.get("env_config"))
-
-
-def check_environment(env: Any, env_config: Any = None) -> None:
-    """Raise :class:`ConfigError` if a stock algorithm's environment is registered nowhere, or not with such options."""
-    import gymnasium
-    from ray.tune.registry import ENV_CREATOR, _global_registry
-
-    from rllib_lmgame.envs.registry import check_gymnasium_arguments
-
-    if env is None:
+    if values.get("env") is None:
         raise ConfigError("env", "missing; name the environment, e.g. `env: CartPole-v1`")
-    is_path = isinstance(env, str) and (":" in env or ("." in env and "/" not in env))
-    if not isinstance(env, str) or is_path or _global_registry.contains(ENV_CREATOR, env) or env == "external":
-        return
-    try:
-        gymnasium.spec(env)
-    except gymnasium.error.Error as error:
-        raise ConfigError("env", first_line(error)) from None
-    if isinstance(env_config, Mapping):
-        check_gymnasium_arguments(env, env_config)
 
 
 def evaluate_stock_checkpoint(
@@ -68,8 +49,6 @@ def evaluate_stock_checkpoint(
 
     Raises: CheckpointError: if the checkpoint cannot be loaded.
     """
-    if env is not None:
-        check_environment(env)
     from ray.rllib.algorithms.algorithm import Algorithm
 
     try:

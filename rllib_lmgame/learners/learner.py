@@ -50,7 +50,6 @@ from rllib_lmgame.policies.model.export import Played
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.episode_log import SAMPLE_BYTES, TOKENS
 from rllib_lmgame.rollouts.records import Trajectory, played_parts, trajectory_of
-from rllib_lmgame.telemetry.progress import STEPS, telling
 
 if TYPE_CHECKING:
     from rllib_lmgame.learners.engines.teacher_client import TeacherClient
@@ -309,9 +308,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             entropy = settings.minibatch_seed(self._weights_seq_no, 0, self.ranks.rank)
             torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
         loop = self._loop(module_id, settings, batch, meter)
-        watched = getattr(self.config, "watched_as", None) if self.ranks.rank == 0 else None
-        with telling(watched, STEPS, module_id, settings.num_epochs * settings.ppo.num_minibatches) as loop.share:
-            loop.run(self._weights_seq_no)
+        loop.run(self._weights_seq_no)
         self.updates[module_id] += 1
         self._update_copies(module_id)
         seconds, version = time.perf_counter() - started, self._weights_seq_no

@@ -48,7 +48,6 @@ from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, TEXT_SPACE, GameConfi
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import ExpertReplies, ReplySource, Seat
 from rllib_lmgame.rollouts.sources import AgentMapper
-from rllib_lmgame.telemetry.progress import GAMES, Share, telling
 
 if TYPE_CHECKING:
     from rllib_lmgame.inference.serving.client import EngineClient
@@ -78,7 +77,6 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         self._clients: dict[str, EngineClient] = {}
         self._games_played: list[frozenset[str]] = []
         self._sampled = 0
-        self._share = Share(0)
 
     def __repr__(self) -> str:
         """Name of the actor in Ray's dashboard and logs."""
@@ -105,8 +103,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         at_once = self.config.num_envs_per_env_runner
         try:
             coroutine = play_many(plans, settings.games, seats, self, options, at_once)
-            with telling(self.config.watched_as, GAMES, str(self.worker_index), len(plans)) as self._share:
-                played = run_to_end(self._with_policies(coroutine))
+            played = run_to_end(self._with_policies(coroutine))
             self._write_log(played.episodes, settings)
             result = self._collect(played, settings.keep)
         except BaseExceptionGroup as group:
@@ -207,7 +204,6 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
 
     def forget(self, plan: EpisodePlan) -> None:
         """Called when an episode is over: engines may drop its prefixes."""
-        self._share.done += 1
         for client in self._clients.values():
             client.forget(plan.episode_id)
 

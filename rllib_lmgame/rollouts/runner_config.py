@@ -30,7 +30,6 @@ class RunnerConfig(Protocol):
         model_files: Policy -> files with its tokenizer.
         engine_names: Policy -> the engines that hold its weights.
         episode_log_dir: ``None`` is the current directory.
-        watched_as: Id of the trial under which progress is shown, if it is.
     """
 
     run: PlayedOptions
@@ -40,7 +39,6 @@ class RunnerConfig(Protocol):
     model_files: Mapping[str, ModelFiles]
     engine_names: Mapping[str, list[str]]
     episode_log_dir: str | None
-    watched_as: str | None
 
     def training_games(self) -> tuple[GameConfig, ...]:
         """The games that are trained on."""

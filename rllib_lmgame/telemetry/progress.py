@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TextIO
 
 from ray.tune import Callback
@@ -22,8 +19,6 @@ WHY_DROPPED = "/dropped"
 """Behind a trial's id: where it says why episodes were dropped."""
 CHOSEN = "/chosen"
 """Likewise, where it says what was left to it to choose."""
-TELL_EVERY_S = 1.0
-"""Between two words on how far a phase is."""
 START = (
     "starting the trial's process",
     "preparing the models",
@@ -32,27 +27,14 @@ START = (
 )
 """Phases of a trial's start, one after the other."""
 STARTING, MODELS, ENGINES, WORKERS = START
-GAMES, STEPS, UP = "games", "steps", "engines"
-"""Counts of a phase: episodes, optimizer steps and engines that are up."""
-
-_SHARES = "/shares/"
 _NAMESPACE = b"rllib_lmgame_phase"
 
 
-@dataclass
-class Share:
-    """How far a phase is: ``done`` ``of`` so many."""
-
-    of: int
-    done: int = 0
-
-
 def tell_phase(trial_id: str, phase: str) -> None:
-    """Say what the trial begins to do, of which nothing is done; nothing happens where no cluster answers."""
+    """Say what the trial begins to do; nothing happens where no cluster answers."""
     from ray.experimental import internal_kv
 
     _asked(internal_kv._internal_kv_put, trial_id, phase.encode(), overwrite=True)
-    _asked(internal_kv._internal_kv_del, trial_id + _SHARES, del_by_prefix=True)
 
 
 def phase_of(trial_id: str) -> str | None:
@@ -61,43 +43,6 @@ def phase_of(trial_id: str) -> str | None:
 
     told = _asked(internal_kv._internal_kv_get, trial_id)
     return None if told is None else told.decode()
-
-
-@contextmanager
-def telling(trial_id: str | None, what: str, who: str, of: int) -> Iterator[Share]:
-    """Meanwhile ``who`` tells every :data:`TELL_EVERY_S` how many of ``what`` are done; what is short tells nothing."""
-    from ray.experimental import internal_kv
-
-    share, end = Share(of), threading.Event()
-    if trial_id is None:
-        yield share
-        return
-
-    def tell() -> None:
-        while not end.wait(TELL_EVERY_S):
-            told = json.dumps([share.done, share.of])
-            _asked(internal_kv._internal_kv_put, f"{trial_id}{_SHARES}{what}/{who}", told.encode(), overwrite=True)
-
-    thread = threading.Thread(target=tell, daemon=True, name="tell-share")
-    thread.start()
-    try:
-        yield share
-    finally:
-        end.set()
-        thread.join(TELL_EVERY_S)  # A control service that does not answer keeps nobody.
-
-
-def shares_of(trial_id: str) -> dict[str, Share]:
-    """How far the trial's phase is, by what is counted."""
-    from ray.experimental import internal_kv
-
-    shares: dict[str, Share] = {}
-    for key in sorted(_asked(internal_kv._internal_kv_list, trial_id + _SHARES) or ()):
-        if (told := _asked(internal_kv._internal_kv_get, key.decode())) is not None:
-            done, of = json.loads(told)
-            share = shares.setdefault(key.decode().rsplit("/", 2)[1], Share(0))
-            share.done, share.of = share.done + done, share.of + of
-    return shares
 
 
 def _asked(ask: Callable[..., Any], key: str, *value: bytes, **options: Any) -> Any:
@@ -158,8 +103,7 @@ class ProgressCallback(Callback):
         if silent and not told and len(silent) == len(trials):  # Nobody has got so far.
             told = {next(iter(silent)): STARTING}
         for name, phase in told.items():
-            counts = [f"{share.done} of {share.of} {what}" for what, share in shares_of(name).items()]
-            self._print(silent[name], f"{now - self._began:5.0f} s  " + "  ".join([phase, *counts]))
+            self._print(silent[name], f"{now - self._began:5.0f} s  {phase}")
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Its processes are up, its first iteration begins."""

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
-import select
 import signal
-import subprocess
-import sys
-import termios
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,35 +67,6 @@ def test_an_interrupted_run_is_saved_leaves_nothing_behind_and_goes_on(
 
 
 @pytest.mark.slow
-def test_a_run_on_a_terminal_has_its_screen_and_leaves_the_terminal_as_it_was(write_file: WriteFile) -> None:
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (50, 120))
-    before = termios.tcgetattr(theirs)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rllib_lmgame.cli", "train", "file", write_file("watched", 3), "--no-ray-ui"],
-        env={**os.environ, "TERM": "xterm-256color"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    )
-    written, deadline = b"", time.monotonic() + PATIENCE_S
-    try:
-        while select.select([ours], [], [], 0.2)[0] or process.poll() is None:
-            assert time.monotonic() < deadline, written.decode(errors="replace")
-            if select.select([ours], [], [], 0)[0]:
-                written += os.read(ours, 65_536)
-        shown = written.decode()
-        assert process.returncode == 0, shown
-        assert termios.tcgetattr(theirs) == before and shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l") >= 0
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        os.close(ours)
-        os.close(theirs)
-    assert re.search("preparing the models|starting the engines|starting env runners", shown)
-    assert re.search(r"engines +[█░]{20} \d+% busy", shown)
-    assert re.search(r"[▁▂▃▄▅▆▇█]{3}  success rate", shown) and "ended: " in shown and "iter    3" in shown
 
 
 @pytest.mark.slow

@@ -125,12 +125,6 @@ def test_a_sum_of_returns_that_never_changes_is_no_default_curve(tmp_path: Path)
     assert plot.read_curves([write_trial(tmp_path / "other", rows)])[1] == "env_runners/episode_return_mean"
 
 
-def test_a_number_beyond_all_floats_is_passed_over(tmp_path: Path) -> None:
-    played = [result(1, 1, 1, 0.1) | {"large": 10**400}, result(2, 1, 2, 0.2)]
-    curve = plot.read_curve(write_trial(tmp_path / "trial", played), SUCCESS)
-    assert curve.values == [0.1, 0.2] and "large" not in curve.last
-
-
 def test_a_restarted_trial_counts_each_iteration_once(tmp_path: Path) -> None:
     played = [result(i, 1, i, 0.1) for i in range(1, 6)] + [result(i, 1, i, 0.2) for i in range(4, 8)]
     curve = plot.read_curve(write_trial(tmp_path / "trial", played), SUCCESS)
@@ -160,13 +154,6 @@ def test_without_a_report_the_newest_checkpoint_has_the_milestones(tmp_path: Pat
         verdicts = json.dumps({"after warm start": levels(number)})
         (trial / f"checkpoint_00000{number}" / "milestones.json").write_text(verdicts, encoding="utf-8")
     assert plot.read_curve(trial, SUCCESS).heldout == {"after warm start": [("lmgame/Sokoban-v0 0", 1.0)]}
-
-
-def test_smoothing_keeps_a_line_and_its_length() -> None:
-    assert plot.smoothed([3.0] * 12) == [3.0] * 12
-    line = [float(i) for i in range(20)]
-    assert plot.smoothed(line, 5)[2:-2] == pytest.approx(line[2:-2])
-    assert plot.smoothed([1.0, 2.0], 9) == [1.5, 1.5]
 
 
 def test_figure_and_tables_are_written(experiment: Path, tmp_path: Path) -> None:

@@ -46,14 +46,6 @@ def stopped():
     INTERRUPTION.signal, INTERRUPTION.misconfigured = None, False
 
 
-def test_without_a_signal_the_scheduler_is_itself(stopped):
-    scheduler = watched(FIFOScheduler)()
-    waiting = Trial("PENDING")
-    assert scheduler.on_trial_result(Controller(), Trial("RUNNING"), {}) == "CONTINUE"
-    assert scheduler.choose_trial_to_run(Controller(waiting)) is waiting
-    assert isinstance(scheduler, FIFOScheduler)
-
-
 @pytest.mark.parametrize("number", SIGNALS)
 def test_after_a_signal_trials_are_saved_and_none_starts(stopped, number, capsys):
     scheduler = watched(FIFOScheduler)()
@@ -74,15 +66,6 @@ def test_the_second_signal_stops_at_once(stopped):
     INTERRUPTION.handle(signal.SIGINT)
     INTERRUPTION.handle(signal.SIGINT)
     assert stopped.is_set()
-
-
-def test_a_schedulers_own_decision_to_stop_stands(stopped):
-    class Stopping(FIFOScheduler):
-        def on_trial_result(self, tune_controller, trial, result):
-            return "STOP"
-
-    INTERRUPTION.handle(signal.SIGTERM)
-    assert watched(Stopping)().on_trial_result(Controller(), Trial("RUNNING"), {}) == "STOP"
 
 
 def test_the_next_run_of_the_same_job_is_not_asked_to_stop(ray_cluster):
@@ -106,7 +89,8 @@ def test_handlers_are_put_back_and_an_ignored_signal_stays_ignored():
         signal.signal(signal.SIGHUP, ignored)
 
 
-@pytest.mark.parametrize(("terminal", "first"), [pytest.param(True, True, marks=pytest.mark.slow), (False, False)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("terminal", "first"), [(True, True), (False, False)])
 def test_output_that_nobody_reads_any_more_fails_no_print(terminal, first):
     """The terminal goes with SIGHUP, and `tee` dies of it a moment sooner or later; the run is to be saved still."""
     code = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 
 import pytest
@@ -18,7 +17,6 @@ from rllib_lmgame.experiments.files.reading import (
     dump_text,
     load_file,
     load_text,
-    parse_value,
 )
 from rllib_lmgame.experiments.spec import parent
 
@@ -135,10 +133,6 @@ def test_what_aliases_expand_to_is_bounded(first):
     assert "each alias counted as what it stands for" in error_of("\n".join(lines)).message
 
 
-def test_escaped_pairs_are_one_character():
-    assert value_of(json.dumps({"a": "\U0001f600"})) == {"a": "\U0001f600"}
-
-
 @pytest.mark.parametrize(
     ("path", "above"), [("a.b[0]", "a.b"), ("a.b", "a"), ("a[0][1]", "a[0]"), ("a", ""), ("a.", ""), ("a[b]c", "a[b]")]
 )
@@ -181,12 +175,6 @@ def test_files_that_cannot_be_read(tmp_path):
             load_file(tmp_path / name)
     with pytest.raises(ConfigError, match="download"):
         load_file("s3://bucket/x.yaml")
-
-
-def test_values_of_the_command_line():
-    assert parse_value("{grid_search: [1, 2e-3]}", "--set x") == {"grid_search": [1, 2e-3]}
-    with pytest.raises(ConfigError, match="--set x"):
-        parse_value("[1,", "--set x")
 
 
 PLAIN = st.recursive(

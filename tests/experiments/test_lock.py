@@ -55,8 +55,3 @@ def test_a_directory_made_for_the_lock_alone_goes_with_it(tmp_path):
                 (directory / file).touch()
             raise RuntimeError
     assert sorted(path.name for path in tmp_path.iterdir()) == ["begun", "there before"]
-
-
-def test_remote_storage_is_left_alone():
-    with locked("s3://bucket/mine"), locked("s3://bucket/mine"):
-        pass

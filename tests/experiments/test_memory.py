@@ -124,19 +124,6 @@ def test_learners_without_zero_sum_gradients_in_a_copy():
     assert "sum of gradients" not in learner_mib(shape, num_learners=1)
 
 
-def test_plain_float32_takes_16_bytes_a_parameter():
-    parts = learner_mib(SHAPE, num_learners=0)
-    assert (parts["weights"] + parts["gradients"] + parts["optimizer"]) * MIB == pytest.approx(
-        16 * trained_parameters(SHAPE)
-    )
-
-
-def test_checkpointing_and_smaller_batches_save_activations():
-    full = learner_mib(SHAPE, microbatch_tokens=8192)["activations"]
-    assert learner_mib(SHAPE, microbatch_tokens=8192, gradient_checkpointing=True)["activations"] < full
-    assert learner_mib(SHAPE, microbatch_tokens=4096, head_chunk_tokens=2048)["activations"] == pytest.approx(full / 2)
-
-
 def test_engine_and_cache():
     assert engine_mib(SHAPE, dtype="bfloat16", tensor_parallel_size=2, kv_cache_mib=10) == {
         "weights": 1e6 / MIB,
@@ -146,14 +133,6 @@ def test_engine_and_cache():
     assert "kv cache" not in engine_mib(SHAPE, kv_cache_mib=None)
     assert kv_token_mib(SHAPE, dtype="float32", tensor_parallel_size=1) * MIB == 2 * 4 * 32 * 4
     assert kv_token_mib(ModelShape(10), dtype="float32", tensor_parallel_size=1) == 0
-
-
-def test_a_value_function_counts():
-    """As many parameters as the modules have: a head of two layers, and a second backbone where it has one of its
-    own.
-    """
-    assert trained_parameters(SHAPE) == SHAPE.parameters + 64 * 64 + 64 + 64 + 1
-    assert trained_parameters(SHAPE, separate_value=True) - trained_parameters(SHAPE) == SHAPE.parameters
 
 
 @pytest.mark.parametrize(

@@ -63,13 +63,6 @@ def test_what_does_not_fit_is_named(called: Any, given: dict[str, Any], key: str
     assert caught.value.path == key
 
 
-def test_annotations_that_name_nothing_are_no_reason_to_refuse() -> None:
-    def function(share: NoSuchType) -> None:  # type: ignore[name-defined]  # noqa: F821
-        """As with an import for type checkers alone."""
-
-    assert check_arguments(function, {"share": "x"}, "it") == {"share": "x"}
-
-
 @pytest.mark.parametrize(
     "registry", [r for r in vars(plugins).values() if isinstance(r, Registry)], ids=lambda r: r.what
 )

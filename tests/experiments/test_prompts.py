@@ -116,19 +116,6 @@ def test_a_model_here_counts_with_its_own_tokenizer_and_one_elsewhere_is_left_al
     check_prompts([check(GAME, SMALL, "config.language_model.model=nobody/has-such-a-model")])
 
 
-def test_points_of_a_search_space_that_differ_elsewhere_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rllib_lmgame.experiments.checks import prompts
-
-    seen: list[object] = []
-
-    async def look(game: object, chats: object) -> None:
-        seen.append(game)
-
-    monkeypatch.setattr(prompts, "_check_game", look)
-    check_prompts([check(GAME, "config.lr={grid_search: [1e-4, 1e-5, 1e-6]}")])
-    assert len(seen) == 1
-
-
 def test_slow_games_are_not_played_for_a_tiny_models_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
     from rllib_lmgame.envs.games.grids.frozen_lake import FrozenLake
     from rllib_lmgame.experiments.checks import prompts

@@ -6,12 +6,9 @@ import fcntl
 import json
 import math
 
-import own_home
-import pytest
-
 from rllib_lmgame.base.lock import LOCK_FILE
 from rllib_lmgame.experiments.results.outcome import TrialSummary, print_ranking
-from rllib_lmgame.experiments.run.resume import place_runs, run_name
+from rllib_lmgame.experiments.run.resume import place_runs
 from rllib_lmgame.experiments.spec import ExperimentSpec, Source, make_spec
 
 
@@ -67,15 +64,6 @@ def test_remote_storage_is_left_as_it_is() -> None:
     assert remote.name == "a" and remote.notices == []
 
 
-@pytest.mark.parametrize(
-    ("runs", "resume", "name"),
-    [(0, False, "a"), (0, True, "a"), (1, False, "a-2"), (3, True, "a-3"), (3, False, "a-4")],
-)
-def test_run_names(runs: int, resume: bool, name: str) -> None:
-    there = {"a", *(f"a-{n}" for n in range(2, runs + 1))} if runs else set()
-    assert run_name("a", there.__contains__, lambda name: False, resume=resume) == name
-
-
 # -- ranking ----------------------------------------------------------------------------------------------------
 
 
@@ -116,13 +104,3 @@ def test_the_metric_of_the_scheduler_or_the_checkpoints_ranks(tmp_path, capsys) 
     assert "best first by training_iteration (max" in capsys.readouterr().out
     print_ranking(spec(tmp_path), trials[:1])
     assert capsys.readouterr().out == ""
-
-
-def test_the_guard_notices_who_looks_there(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(own_home, "USERS_RESULTS", str(tmp_path / "ray_results"))
-    place_runs([spec(tmp_path / "ray_results")], resume=False)
-    ran(tmp_path / "ray_results", "sweep")
-    place_runs([spec(tmp_path / "ray_results")], resume=False)
-    touched = own_home.touched.copy()
-    own_home.touched.clear()
-    assert any(line.startswith("os.mkdir") for line in touched) and any("scandir" in line for line in touched)

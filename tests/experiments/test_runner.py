@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import signal
 import socket
@@ -178,15 +177,6 @@ def test_a_cluster_starts_apart_with_patience_and_leaves_the_handlers(monkeypatc
     assert float(os.environ[ray_cluster.PATIENCE]) == ray_cluster.START_WAIT_S
 
 
-def test_what_the_user_says_of_patience_stands(monkeypatch):
-    from ray._private import services
-
-    monkeypatch.setenv(ray_cluster.PATIENCE, "0")
-    monkeypatch.setattr(services, "get_node", lambda: (_ for _ in ()).throw(RuntimeError("not there")))
-    with ray_cluster.patience(), pytest.raises(RuntimeError, match="not there"):
-        services.get_node()
-
-
 @pytest.mark.parametrize(
     ("limit", "waited", "longer"), [(None, "120", "300"), ("400", "400", "1000"), ("0", "30", "75")]
 )
@@ -203,20 +193,6 @@ def test_a_cluster_that_does_not_start_in_time_is_told_in_a_line(limit, waited, 
     says = rf"^Ray did not start within {waited} s, .*; {ray_cluster.PATIENCE}={longer} waits longer$"
     with pytest.raises(ConfigError, match=says):
         ray_cluster.start_local()
-
-
-def test_who_is_not_connected_gets_a_quiet_ray(no_ray, monkeypatch):
-    started: list[dict] = []
-    monkeypatch.setattr(ray_cluster, "join_existing", lambda **arguments: False)
-    monkeypatch.setattr(ray_cluster, "start_local", lambda **arguments: started.append(arguments))
-    level = logging.getLogger("ray").level
-    assert ray_cluster.be_connected(num_cpus=1000)
-    assert started == [
-        {"include_dashboard": False, "num_cpus": 1000, "log_to_driver": False, "logging_level": logging.ERROR}
-    ]
-    assert logging.getLogger("ray").level == level
-    monkeypatch.setattr(ray, "is_initialized", lambda: True)
-    assert not ray_cluster.be_connected(num_cpus=1) and len(started) == 1
 
 
 def test_an_algorithm_starts_ray_if_nobody_has(no_ray, monkeypatch, tiny_dict):

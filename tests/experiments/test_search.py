@@ -22,24 +22,9 @@ from rllib_lmgame.experiments.search.spaces import (
     grid_size,
     mutated_points,
     sample_points,
-    to_tune,
     tune_mutations,
 )
 from rllib_lmgame.experiments.spec import CheckpointOptions, Source, make_spec
-
-
-def test_spaces_are_found_at_any_depth():
-    config = {
-        "lr": {"grid_search": [1, 2]},
-        "a": {"b": {"c": {"uniform": [0, 1]}}},
-        "l": [{"choice": ["x"]}],
-        "plain": {"grid": [1]},
-    }
-    assert [(n.path, n.kind) for n in find_search_spaces(config)] == [
-        (("lr",), "grid_search"),
-        (("a", "b", "c"), "uniform"),
-        (("l", 0), "choice"),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -135,27 +120,6 @@ def test_without_a_space_there_is_one_point_and_a_copy():
 )
 def test_distributions_are_checked_at_both_ends(space, ends):
     assert [point["k"] for point in sample_points({"k": space})] == ends
-
-
-def test_tune_objects_take_the_place_of_spaces():
-    from ray.tune.search.sample import Categorical, Float, Function, Integer
-
-    found = to_tune(
-        {
-            "a": {"grid_search": [1]},
-            "b": {"x": {"loguniform": [1e-6, 1]}},
-            "c": {"randint": [1, 4]},
-            "d": {"choice": [1, 2]},
-            "e": {"sample_from": "math:floor"},
-            "f": 5,
-        }
-    )
-    assert found["a"] == {"grid_search": [1]}
-    assert isinstance(found["b"]["x"], Float)
-    assert isinstance(found["c"], Integer)
-    assert isinstance(found["d"], Categorical)
-    assert isinstance(found["e"], Function)
-    assert found["f"] == 5
 
 
 # -- schedulers -------------------------------------------------------------------------------------------------

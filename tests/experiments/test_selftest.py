@@ -120,18 +120,6 @@ def test_each_check_costs_only_itself(
     assert "exists" in capsys.readouterr().err
 
 
-def test_json_alone_is_printed_and_chosen_checks_alone_run(
-    fates: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    fates["sdpa"] = (GOOD, "")
-    assert main(["doctor", "--gpu", "--json", "--checks", "push-ipc", "sdpa"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert [(each["check"], each["state"]) for each in report["checks"]] == [
-        ("sdpa", "passed"),
-        ("push-ipc", "skipped"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -58,12 +58,6 @@ def test_nested_stop_criteria_are_joined():
     assert spec.options.stop == {"env_runners/episode_return_mean": 1.0}
 
 
-def test_checkpoint_config_of_the_file_is_kept():
-    (spec,) = specs_of(BASE + "  checkpoint_config: {checkpoint_frequency: 7}")
-    assert spec.checkpoint.checkpoint_frequency == 7
-    assert spec.checkpoint.checkpoint_at_end
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -81,10 +75,6 @@ def test_what_is_missing_or_stands_twice_is_told(text, words):
 @pytest.mark.parametrize("name", ["a/b", "''", "..", "n" * 201, "é" * 101, '"a\\0b"', '"a\\e[31mb"', '"a\\nb"'])
 def test_a_name_must_be_a_directory_name(name):
     assert "directory" in error_of(f"{name}: {{run: PPO}}").message
-
-
-def test_a_name_may_be_long():
-    assert specs_of(f"{'n' * 200}: {{run: PPO}}")[0].name == "n" * 200
 
 
 # -- overrides --------------------------------------------------------------------------------------------------
@@ -115,12 +105,6 @@ def test_overrides_replace_whole_values_and_can_be_null():
     assert spec.config["lr"] == 5
     assert spec.config["seed"] is None
     assert spec.source.locate("config.lr.grid_search") == "--set config.lr=5"
-
-
-def test_overrides_leave_the_file_as_it_was():
-    experiments, source = load_text(BASE + "  config: {a: {b: 1}}", "x.yaml")
-    apply_overrides(experiments, source, ["config.a.b=2"])
-    assert experiments["a"]["config"] == {"a": {"b": 1}}
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from rllib_lmgame.algorithms.base import COUNTED
 from rllib_lmgame.config.algorithms import PPO
-from rllib_lmgame.telemetry.metrics import LEARNER_NAMES, flatten, with_columns
-
-
-def test_flatten() -> None:
-    assert list(flatten({"a": 1, "b": {"c": 2.0, "d": {"e": 3}}})) == [
-        (("a",), 1),
-        (("b", "c"), 2.0),
-        (("b", "d", "e"), 3),
-    ]
+from rllib_lmgame.telemetry.metrics import LEARNER_NAMES, with_columns
 
 
 def test_a_result_of_the_warm_start_has_the_columns_of_those_after_it() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import threading
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,16 +22,11 @@ from rllib_lmgame.experiments.spec import Source, make_spec
 from rllib_lmgame.telemetry import advice, progress
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.progress import (
-    GAMES,
-    STEPS,
     WHY_DROPPED,
     ProgressCallback,
-    Share,
     phase_of,
     progress_line,
-    shares_of,
     tell_phase,
-    telling,
 )
 from rllib_lmgame.telemetry.trial_names import settings_name
 
@@ -147,20 +141,9 @@ def test_a_trial_that_ends_of_its_own_has_the_time_left_until_then(clock: Clock)
     assert [line.partition("ETA ")[2] for line in stream.getvalue().splitlines()] == ["", "0:10", "0:00"]
 
 
-def test_a_line_names_what_an_iteration_took() -> None:
-    timers = {"rollout_s": 2.0, "update_s": 1.0, "weight_sync_s": 0.1}
-    line = progress_line({"training_iteration": 3, "phase": 1, "rl_iteration": 2, "timers": timers})
-    assert "play 2.00s update 1.00s sync 0.10s" in line
-
-
 def test_a_line_leaves_out_what_is_not_known() -> None:
     result = {"training_iteration": 3, "time_this_iter_s": 1.25, "env_runners": {"episode_return_mean": float("nan")}}
     assert progress_line(result) == "iter    3  1.2s"
-
-
-def test_a_line_says_how_often_the_chosen_one_is_preferred() -> None:
-    learners = {"player": {"reward_accuracy": 0.75}}
-    assert progress_line({"training_iteration": 3, "learners": learners}).endswith("  accuracy 0.750")
 
 
 def test_self_play_shows_who_won_in_place_of_success() -> None:
@@ -248,8 +231,6 @@ def test_what_a_trial_does_is_told_every_ten_seconds_until_its_first_result(
     phases |= {"a": "starting the engines", "b": "preparing the models"}  # The third waits for its turn.
     assert wait(9.0) == []
     assert wait(1.5) == ["[a]    26 s  starting the engines", "[b]    26 s  preparing the models"]
-    monkeypatch.setattr(progress, "shares_of", lambda name: {"games": Share(64, 5)} if name == "a" else {})
-    assert wait(10.0) == ["[a]    36 s  starting the engines  5 of 64 games", "[b]    36 s  preparing the models"]
     callback.on_trial_result(0, trials, trials[0], {"training_iteration": 1})
     trials[1].status = "ERROR"
     assert wait(60.0) == []
@@ -276,16 +257,6 @@ def test_dropped_episodes_are_told_with_the_reason(monkeypatch: pytest.MonkeyPat
     ]
 
 
-def test_what_helps_is_named_with_its_keys_and_its_page() -> None:
-    """Replies that cannot be read, groups that earned the same, and a gap that bfloat16 does not explain."""
-    equal = {"player": {"advantage_min": 0.0, "advantage_max": 0.0, "logprob_diff": 0.35}, "__all_modules__": {"x": 1}}
-    lines = printed({"env_runners": {"format_error_rate": 0.9}, "learners": equal})
-    keys = ("language_model.reply_prefill", "text_rollouts.group_size", "differ by up to 0.35")
-    assert len(lines) == 3 and all(key in line for key, line in zip(keys, lines, strict=True))
-    assert all("docs/troubleshooting.md" in line and line.startswith("note: ") for line in lines)
-    assert not printed({"learners": {"player": {"logprob_diff": 0.01}}})
-
-
 @pytest.mark.parametrize(
     ("config", "advised"),
     [
@@ -304,12 +275,6 @@ def test_what_a_run_has_is_not_advised(config: dict[str, Any], advised: set[str]
     assert ("warm_start" in stream.getvalue()) == ("warm_start" in advised)
 
 
-def test_a_run_that_learns_is_left_alone() -> None:
-    learns = {"player": {"advantage_min": -1.0, "advantage_max": 0.0}, "__all_modules__": {"num_steps": 1}}
-    assert printed({"env_runners": {"format_error_rate": 0.2}, "learners": learns}) == []
-    assert printed({"env_runners": {"format_error_rate": float("nan")}, "learners": {"player": {}}}) == []
-
-
 @pytest.mark.parametrize("error", [RpcError("failed to connect to all addresses"), OSError("broken pipe")])
 def test_a_control_service_that_does_not_answer_ends_nothing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
@@ -319,55 +284,10 @@ def test_a_control_service_that_does_not_answer_ends_nothing(error: Exception, m
         raise error
 
     monkeypatch.setattr(internal_kv, "_internal_kv_initialized", lambda: True)
-    for what in ("put", "get", "del", "list"):
+    for what in ("put", "get"):
         monkeypatch.setattr(internal_kv, f"_internal_kv_{what}", fail)
-    monkeypatch.setattr(progress, "TELL_EVERY_S", 0.01)
     tell_phase("a", "playing")
-    assert phase_of("a") is None and shares_of("a") == {}
-    with telling("a", GAMES, "0", 3):
-        while len(asked) < 6:
-            time.sleep(0.01)
-    assert asked[:6] == [b"a", b"a/shares/", b"a", b"a/shares/", b"a/shares/games/0", b"a/shares/games/0"]
-
-
-def test_how_far_a_phase_is_is_told_by_all_who_work_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until the next phase; what is over before it is time tells nothing."""
-    kept: dict[bytes, bytes] = {}
-
-    def put(key: bytes, value: bytes, **_: Any) -> None:
-        kept[key] = value
-
-    def forget(prefix: bytes, **_: Any) -> None:
-        for key in [key for key in kept if key.startswith(prefix)]:
-            del kept[key]
-
-    def tell(trial: str, what: str, who: str, done: int) -> None:
-        with telling(trial, what, who, 8) as share:
-            share.done = done
-            while f"{trial}/shares/{what}/{who}".encode() not in kept:
-                time.sleep(0.01)
-
-    monkeypatch.setattr(internal_kv, "_internal_kv_initialized", lambda: True)
-    monkeypatch.setattr(internal_kv, "_internal_kv_put", put)
-    monkeypatch.setattr(internal_kv, "_internal_kv_get", lambda key, **_: kept.get(key))
-    monkeypatch.setattr(internal_kv, "_internal_kv_del", forget)
-    monkeypatch.setattr(internal_kv, "_internal_kv_list", lambda prefix, **_: [k for k in kept if k.startswith(prefix)])
-    monkeypatch.setattr(progress, "TELL_EVERY_S", 60.0)
-    with telling("a", GAMES, "1", 8):
-        pass
-    assert not kept
-    monkeypatch.setattr(progress, "TELL_EVERY_S", 0.05)
-    tell("a", GAMES, "1", 3)
-    tell("a", GAMES, "2", 4)
-    tell("a", STEPS, "player", 1)
-    tell("a_2", GAMES, "1", 7)
-    assert shares_of("a") == {GAMES: Share(16, 7), STEPS: Share(8, 1)}
-    tell_phase("a", "updating")
-    assert phase_of("a") == "updating" and shares_of("a") == {} and shares_of("a_2") == {GAMES: Share(8, 7)}
-    kept.clear()
-    with telling(None, GAMES, "1", 8) as share:
-        time.sleep(0.2)
-    assert share.of == 8 and not kept, "nobody watches"
+    assert phase_of("a") is None and asked == [b"a", b"a"]
 
 
 def test_phases_and_reasons_are_said_of_trials(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,6 @@ from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.rollouts.plans import EpisodePlan, deal_with_spares, split_plans, stable_seed, with_spares
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import RolloutError
-from rllib_lmgame.telemetry.progress import UP, telling
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
@@ -152,9 +151,8 @@ def start_engines(
                 bundle_indices=None if bundles is None else [next(bundles) for _ in range(engines.count)],
                 wait=False,
             )
-        with telling(config.watched_as, UP, "driver", sum(engines.count for engines in sets)) as up:
-            for engines in sets:
-                groups[engines.key].wait_until_ready(up)
+        for engines in sets:
+            groups[engines.key].wait_until_ready()
     except BaseException:
         for group in groups.values():
             group.shutdown()

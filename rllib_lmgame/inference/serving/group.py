@@ -28,7 +28,6 @@ from rllib_lmgame.inference.weights import (
     push_shared,
     share,
 )
-from rllib_lmgame.telemetry.progress import Share
 
 logger = logging.getLogger(__name__)
 
@@ -133,15 +132,15 @@ class EngineGroup:
             raise
         return group
 
-    def wait_until_ready(self, up: Share | None = None) -> None:
-        """Return when every engine serves; each is ``done`` in ``up`` then.
+    def wait_until_ready(self) -> None:
+        """Return when every engine serves.
 
         Raises: TimeoutError: after ``start_timeout_s``, naming who is missing.
         """
         began = time.monotonic()
         starts = dict(self._starts)
         alive = {name: handle.alive.remote() for name, handle in self._handles.items()}
-        late = self._wait(list(starts.values()), f"{', '.join(starts)} to start", up=up)
+        late = self._wait(list(starts.values()), f"{', '.join(starts)} to start")
         if late:
             waits = [f"{name} ({self._why_late(alive[name])})" for name, call in starts.items() if call in late]
             raise TimeoutError(
@@ -275,17 +274,12 @@ class EngineGroup:
             return f": {error.cause}"
         return ""
 
-    def _wait(
-        self, calls: list[Any], waiting_for: str, timeout_s: float | None = None, up: Share | None = None
-    ) -> list[Any]:
+    def _wait(self, calls: list[Any], waiting_for: str, timeout_s: float | None = None) -> list[Any]:
         """Wait for calls; returns those late (by default ``start_timeout_s``). Raises: InterruptedWaitError."""
         deadline = time.monotonic() + (self._options.start_timeout_s if timeout_s is None else timeout_s)
-        before = 0 if up is None else up.done
         while True:
             left = max(0.0, deadline - time.monotonic())
-            done, late = ray.wait(calls, num_returns=len(calls), timeout=min(1.0, left))
-            if up is not None:
-                up.done = before + len(done)
+            _, late = ray.wait(calls, num_returns=len(calls), timeout=min(1.0, left))
             if not late or not left or self._stopped.is_set():
                 return late
             self._stop_request.check(waiting_for)

@@ -44,7 +44,6 @@ from rllib_lmgame.learners.options import MOST_TOKENS, WARMUP_STEPS_AFTER_SUPERV
 from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.policies.model.attention import Layout
 from rllib_lmgame.policies.model.heads import num_chunks
-from rllib_lmgame.telemetry.progress import Share
 
 _SEED_STRIDE = 1_000_003
 _FOLLOWING = {
@@ -324,7 +323,7 @@ class StepCounts:
 class UpdateLoop:
     """One update of one policy. All learners run it, those without rows too.
 
-    ``lr`` is the schedule's rate; ``steps`` are the policy's, counted on; ``share`` counts those of this update.
+    ``lr`` is the schedule's rate; ``steps`` are the policy's, counted on.
     """
 
     update: ModuleUpdate
@@ -334,7 +333,6 @@ class UpdateLoop:
     lr: float
     steps: StepCounts
     device: torch.device
-    share: Share | None = None
 
     def run(self, version: int) -> None:
         """Change the weights, which are of this version.
@@ -372,8 +370,6 @@ class UpdateLoop:
             for number, minibatch in enumerate(minibatches):
                 self.update.meter.first_minibatch = epoch == number == 0
                 self._step(minibatch, one_pass)
-                if self.share is not None:
-                    self.share.done += 1
 
     @torch.no_grad()
     def measured_loss(self) -> float:
