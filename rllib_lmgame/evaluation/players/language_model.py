@@ -321,7 +321,7 @@ def options_of_policy(config: LMGameConfig, policy: str) -> ModelOptions:
     }
     return ModelOptions(
         config.language_model_of(policy),
-        config.inference_options,
+        config.inference_options.model_copy(update={"num_engines": 1}),
         config.text_rollout_options,
         own,
         config.player_options[policy].language_model,
