@@ -162,8 +162,8 @@ def games_of_run(config: LMGameConfig, split: str, env_config: Mapping[str, Any]
     games = config.evaluated_games()
     if not games:
         raise ConfigError("--games", "the checkpoint was trained on files alone; name a game (`rllib games list`)")
-    games = [game.model_copy(update={"env_config": {**game.env_config, **env_config}}) for game in games]
-    return on_split(games, split, override=True)
+    over = [game.model_copy(update={"env_config": {**game.env_config, **env_config}}) for game in games]
+    return on_split(over, split, override=True)
 
 
 def evaluate_as_in_training(checkpoint: str | Path) -> dict[str, Any]:
