@@ -137,7 +137,7 @@ def _write(args: argparse.Namespace, settings: PlayerSettings, episodes: Iterabl
 
 
 def _numbers(summaries: Sequence[EpisodeSummary]) -> str:
-    from rllib_lmgame.rollouts.metrics import episode_metrics
+    from rllib_lmgame.rollouts.episodes import episode_metrics
 
     numbers, played = episode_metrics(summaries), len(summaries)
     success = f"success {numbers['success_rate']:.3f}, " if "success_rate" in numbers else ""

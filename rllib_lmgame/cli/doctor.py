@@ -21,8 +21,8 @@ LOG_LINES = 8
 
 
 @options.command(
-    "Check versions, processor, GPUs, vLLM's build, sandbox, Ray, disks, programs, data sets and models. Returns 1 if "
-    "a problem keeps runs from starting.",
+    "Check versions, processor, GPUs, vLLM's build, sandbox, Ray and disks. Returns 1 if a problem keeps runs from "
+    "starting.",
     JSON,
     Option("--gpu", "train, push weights and compare numbers on the GPUs of this machine; returns 1 if a check fails"),
     Section(
@@ -58,8 +58,7 @@ def _test_gpus(args: argparse.Namespace) -> int:
     """Run the checks of the GPUs, and print each result as soon as it is there."""
     from rllib_lmgame.base.new_files import new_file, writing
     from rllib_lmgame.experiments.checks.machine import findings
-    from rllib_lmgame.experiments.selftest.checks import Here, named
-    from rllib_lmgame.experiments.selftest.running import FAILED, outcomes
+    from rllib_lmgame.experiments.selftest.running import FAILED, Here, named, outcomes
     from rllib_lmgame.policies.model.files import check_model
 
     checks = named(args.checks or ())

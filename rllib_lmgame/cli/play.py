@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, did_you_mean
-from rllib_lmgame.base.limits import CALL_LIMIT_S
 from rllib_lmgame.base.plugin import find_in_current_directory
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.base.text import printable
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.options import Option, env_config, env_config_of, seed
@@ -83,7 +83,7 @@ def _play(args: argparse.Namespace) -> int:
     if args.checkpoint is not None:
         config = _config_of(args.checkpoint, settings)
         games = (_game_of(config, None if args.game is None else games[0].env, own_options),)
-        limit_s, shown = config.text_rollout_options.env_step_timeout_s, f" {games[0].env_config}"
+        limit_s, shown = config.run.text_rollouts.env_step_timeout_s, f" {games[0].env_config}"
     (game,) = games
     found_beside(game)
     session = make_session(game.env, game.env_config)

@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.limits import CALL_LIMIT_S
 from rllib_lmgame.base.new_files import out_path
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.cli.options import TRUST, Option, mapping, seconds
 
 if TYPE_CHECKING:

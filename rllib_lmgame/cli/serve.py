@@ -14,7 +14,7 @@ from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import check_free, in_address, is_loopback, listen
-from rllib_lmgame.base.limits import CALL_LIMIT_S
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.game_list import FORM, listed, named_games
 from rllib_lmgame.cli.options import HOST, PORT, OneOf, Option, Section, env_config, env_config_of, seconds, whole
@@ -52,7 +52,6 @@ LONGEST_TOKEN = 4096
         Option("--max-sessions N", "clients at once", whole(), 256),
         Option("--session-timeout S", "seconds after which a client that says nothing has left", seconds(DAY_S), 600.0),
         Option("--call-limit S", "seconds that a game may take for one of its steps", seconds(DAY_S), CALL_LIMIT_S),
-        Option("--tasks N", "levels that a split is said to have", whole(), 512),
     ),
     Section(
         "with --policy",
@@ -82,7 +81,7 @@ async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> Non
     from rllib_lmgame.servers.openenv import openenv_app
     from rllib_lmgame.servers.sessions import SessionPool, open_games
 
-    served = await open_games(games, args.seats, args.tasks)
+    served = await open_games(games, args.seats)
     pool = SessionPool(served, args.max_sessions, args.session_timeout, args.call_limit)
     began = False
 

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     Option("--no-browser", "only print the address"),
 )
 def command(args: argparse.Namespace) -> int:
-    from rllib_lmgame.viewer.library import Library
-    from rllib_lmgame.viewer.places import sources_of
+    from rllib_lmgame.viewer.library import Library, sources_of
 
     check_port(args.port)
     library = Library(sources_of(args.words))
@@ -63,8 +62,8 @@ def _read(library: Library) -> None:
 
 def _export(library: Library, paths: list[str], title: str, wanted: str) -> int:
     from rllib_lmgame.viewer.curves import Curves
+    from rllib_lmgame.viewer.library import trials_of
     from rllib_lmgame.viewer.page import exported
-    from rllib_lmgame.viewer.places import trials_of
 
     out = out_path(wanted)
     with new_file(out) as file:
@@ -98,7 +97,7 @@ def _serve(library: Library, title: str, args: argparse.Namespace) -> int:
 
     from rllib_lmgame.servers.viewer import Viewer
     from rllib_lmgame.viewer.curves import Curves
-    from rllib_lmgame.viewer.places import sources_of, trials_of
+    from rllib_lmgame.viewer.library import sources_of, trials_of
 
     curves = Curves([])
 

@@ -17,10 +17,15 @@ from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.normalised import score_in
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.episodes import over_levels, success_by_seed
+from rllib_lmgame.rollouts.episodes import (
+    episode_metrics,
+    over_levels,
+    returns_by_seat,
+    success_by_seed,
+    unread_replies,
+)
 from rllib_lmgame.rollouts.game_calls import opened
 from rllib_lmgame.rollouts.item_order import evaluated_levels
-from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat, unread_replies
 from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.rollouts.sources import AgentMapper
@@ -88,7 +93,7 @@ def engines_for(config: LMGameConfig, log_dir: str | None) -> Iterator[LoadedPol
     """Engines on the models of ``config``, which names their files; without a Ray cluster one is joined or started."""
     import ray
 
-    from rllib_lmgame.algorithms.cluster.engines import each_group, start_engines
+    from rllib_lmgame.algorithms.cluster.workers import each_group, start_engines
 
     config.episode_log_dir = log_dir
     with ExitStack() as stack:
@@ -131,7 +136,7 @@ def evaluate_checkpoint(
         trust: Also take what could run code from a checkpoint (:mod:`.saved_config`).
 
     Returns:
-        Metrics of :func:`~rllib_lmgame.rollouts.metrics.episode_metrics`, ``temperature`` and ``successes`` (by seed).
+        Metrics of :func:`~rllib_lmgame.rollouts.episodes.episode_metrics`, ``temperature`` and ``successes`` (by seed).
         ``evaluated`` has per game its name, configuration, split, ``temperature``, numbers, different ``levels``, and
         returns. ``success_interval`` is over levels of the kind played, missing for one. ``success_each_level_once``
         counts each level once, where greedy play repeats levels with the same end. ``unreadable`` shows some replies,
@@ -162,8 +167,8 @@ def games_of_run(config: LMGameConfig, split: str, env_config: Mapping[str, Any]
     games = config.evaluated_games()
     if not games:
         raise ConfigError("--games", "the checkpoint was trained on files alone; name a game (`rllib games list`)")
-    over = [game.model_copy(update={"env_config": {**game.env_config, **env_config}}) for game in games]
-    return on_split(over, split, override=True)
+    changed = [game.model_copy(update={"env_config": {**game.env_config, **env_config}}) for game in games]
+    return on_split(changed, split, override=True)
 
 
 def evaluate_as_in_training(checkpoint: str | Path) -> dict[str, Any]:
@@ -185,7 +190,7 @@ def measure(
     temperature = policies.config.run.evaluation_config.sampling if temperature is None else temperature
     result = policies.play(games, num_episodes, temperature=temperature, players=players)
     numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
-    used = policies.config.inference_options.temperature if temperature is None else temperature
+    used = policies.config.run.inference.temperature if temperature is None else temperature
     rows = []
     for number, game in enumerate(games):
         own = [summary for summary in result.summaries if summary.game == number]

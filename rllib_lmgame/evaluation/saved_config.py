@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.admission import check_overrides
 from rllib_lmgame.algorithms.checkpoints.manifest import hf_directory, read_json, verify_manifest
 from rllib_lmgame.algorithms.checkpoints.unpickling import TRUST_FLAG
 from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN, LMGameConfig
 from rllib_lmgame.algorithms.trust import check_config
+from rllib_lmgame.algorithms.validation import check_overrides
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.plugin import find_in_current_directory

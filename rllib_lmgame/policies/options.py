@@ -8,8 +8,7 @@ from typing import Annotated, Any
 from pydantic import create_model, model_validator
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import Group, Holds, Scheduled, build, declared, describe, option
-from rllib_lmgame.base.placeholders import check_placeholders
+from rllib_lmgame.base.group import Group, Holds, Scheduled, build, check_placeholders, declared, describe, option
 from rllib_lmgame.base.registry import REPLY_FORMATS
 from rllib_lmgame.base.schedule import is_meant_as_schedule
 from rllib_lmgame.base.storage import with_absolute_paths

@@ -119,7 +119,7 @@ def test_no_game_is_opened_for_an_unknown_player(monkeypatch: pytest.MonkeyPatch
     assert not opened
 
 
-@pytest.mark.parametrize("form", ["messages", "sharegpt", "agentgym", "prompt_completion"])
+@pytest.mark.parametrize("form", ["messages", "agentgym", "prompt_completion"])
 def test_conversations_that_supervised_learning_reads(form: str, tmp_path: Path) -> None:
     assert collect(tmp_path / "x.jsonl", "--format", form, "--successes-only", game="lmgame/FrozenLake-v0") == 0
     found = logged(tmp_path / "x.jsonl").training

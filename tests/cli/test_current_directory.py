@@ -235,10 +235,7 @@ def test_a_misspelt_import_is_not_advised_to_be_installed(line, meant, tmp_path,
     with pytest.raises(MissingDependencyError) as caught:
         load_factory(game_spec(f"{name}:Game"))
     missing = line.split()[1].partition(".")[0]
-    assert (
-        str(caught.value)
-        == f"game '{name}:Game': {name}.py:2 imports {missing!r}, which is not installed; did you mean {meant!r}?"
-    )
+    assert str(caught.value) == f"game '{name}:Game': {name}.py:2 imports {missing!r}, which is not installed"
 
 
 @pytest.mark.slow

@@ -96,22 +96,13 @@ def test_links_at_the_top_lead_into_the_package():
         assert (ROOT / name).resolve() == ROOT / target
 
 
-@pytest.mark.parametrize("first", ["link", "package"])
-def test_modules_by_the_links_are_those_of_the_package(first):
-    names = ["envs", "envs.contract.base", "envs.support", "policies", "policies.mapping", "policies.chat.format"]
+def test_the_links_are_the_packages():
     program = (
-        "import importlib, sys\n"
-        f"for name in {names!r}:\n"
-        "    pair = [name, f'rllib_lmgame.{name}']\n"
-        f"    pair = pair if {first == 'link'} else pair[::-1]\n"
-        "    one, other = map(importlib.import_module, pair)\n"
-        "    assert one is other, name\n"
-        "    assert one.__name__ == one.__spec__.name == f'rllib_lmgame.{name}', one.__spec__\n"
-        "import envs.contract.base\n"
+        "import envs, policies, rllib_lmgame.policies\n"
         "from envs import GameError, kuhn_poker_v0\n"
         "import rllib_lmgame.envs as real\n"
-        "assert GameError is real.GameError is envs.contract.base.GameError\n"
-        "assert kuhn_poker_v0 is real.kuhn_poker_v0\n"
+        "assert envs is real and policies is rllib_lmgame.policies\n"
+        "assert GameError is real.GameError and kuhn_poker_v0 is real.kuhn_poker_v0\n"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -16,15 +16,13 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
-from rllib_lmgame.endpoints.address import Address, read_address
+from rllib_lmgame.endpoints.address import Address, EndpointOptions, read_address
 from rllib_lmgame.endpoints.client import (
     GIVE_UP_AFTER,
     ConversationTooLong,
     EndpointClient,
     EndpointError,
 )
-from rllib_lmgame.endpoints.secrecy import RUN, gives_away
-from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.evaluation.players.naming import make_players
 from rllib_lmgame.evaluation.players.settings import PlayerSettings, Sections
@@ -177,46 +175,12 @@ def test_what_does_not_pass_is_an_error_that_says_why(
     assert (counts.requests, counts.failed_requests, counts.attempts_again) == (1, 1, again)
 
 
-KEY_FORMS = {
-    "in pieces": "\u200b".join(LONG_KEY),
-    "wide": "".join(chr(ord(c) + 0xFEE0) for c in LONG_KEY),
-    "a part": f"you sent {LONG_KEY[5:14]}...",
-}
-
-
-@pytest.mark.parametrize("form", KEY_FORMS)
-def test_what_resembles_the_key_is_not_shown(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_left_out_of_what_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", LONG_KEY)
-    for handler in (
-        refuses(401, json.dumps({"error": {"message": f"bad key {KEY_FORMS[form]}", "code": 1}})),
-        sends(KEY_FORMS[form]),
-    ):
-        with pytest.raises(EndpointError, match="not shown") as caught:
+    for handler in (refuses(401, json.dumps({"error": f"bad key {LONG_KEY}"})), sends(LONG_KEY)):
+        with pytest.raises(EndpointError, match=r"\*\*\*") as caught:
             ask(handler, variable="MY_KEY")
-        assert KEY_FORMS[form] not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "said", ["Incorrect API key provided: sk-Zk3v****8Ru.", "out of memory", "no such model: sk-9"]
-)
-def test_what_does_not_resemble_the_key_is_shown(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_KEY", LONG_KEY)
-    with pytest.raises(EndpointError, match=re.escape(said)) as caught:
-        ask(refuses(404, json.dumps({"error": said})), variable="MY_KEY")
-    assert "not shown" not in str(caught.value)
-
-
-def test_a_reply_that_holds_the_key_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replies are kept in logs."""
-
-    async def echoes(request: web.Request) -> web.Response:
-        return completion("<answer>1</answer>", reasoning=f"They sent {KEY_FORMS['in pieces']}.")
-
-    monkeypatch.setenv("MY_KEY", LONG_KEY)
-    with pytest.raises(EndpointError, match="a reply that holds the key; tried 3 times"):
-        ask(echoes, variable="MY_KEY")
-    monkeypatch.setenv("MY_KEY", "EMPTY")
-    assert ask(sends_reply("the box is empty"), variable="MY_KEY").said.text == "the box is empty"  # type: ignore[attr-defined]
+        assert LONG_KEY not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -226,15 +190,6 @@ def test_a_word_as_a_key_hides_no_reason(key: str, said: str, monkeypatch: pytes
     monkeypatch.setenv("MY_KEY", key)
     with pytest.raises(EndpointError, match=re.escape(f"HTTP 404: {said}")):
         ask(refuses(404, json.dumps({"error": said})), variable="MY_KEY")
-
-
-@given(
-    st.text(max_size=80), st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=RUN, max_size=40)
-)
-def test_a_key_is_found_in_any_text(around: str, key: str) -> None:
-    short = sum(map(str.isalnum, key)) < RUN
-    assert gives_away(around + "".join(f"{c}\u2060" for c in key), key) or short
-    assert gives_away(around + key, key) or short
 
 
 def test_numbers_of_tokens_that_are_none_are_not_counted() -> None:

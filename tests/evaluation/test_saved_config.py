@@ -105,7 +105,6 @@ def test_a_strangers_checkpoint_runs_no_program(
         ({"policy_mapping_fn": "os:system"}, "config.policy_mapping_fn"),
         ({"callbacks_class": "os:system"}, "config.callbacks_class"),
         ({"model_files": {"player": "/x"}}, "config.model_files"),
-        ({"player_options": {"player": "x"}}, "config.player_options"),
     ],
 )
 def test_what_could_run_code_or_read_files_is_not_taken_of_a_stranger(make_config, changes, key: str) -> None:
@@ -269,7 +268,7 @@ json_values = st.recursive(
 @given(values=st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), json_values, max_size=5))
 @example({"algorithm_config_overrides_per_module": None})
 @example({"algorithm_config_overrides_per_module": {"player": {"token_ppo": 5}}})
-@example({"token_ppo_options": None})
+@example({"token_ppo": None})
 def test_no_configuration_ends_in_a_stack_trace(tmp_path: Path, values) -> None:
     """It is read, or refused with a message."""
     (tmp_path / CONFIG_FILE).write_text(json.dumps(values))

@@ -95,11 +95,11 @@ class PoliciesOfRun:
         connect: Connect,
     ) -> None:
         asked = config.run.evaluation_config.sampling if temperature is None else temperature
-        used = config.inference_options.temperature if asked is None else asked
+        used = config.run.inference.temperature if asked is None else asked
         self.name, self.temperature = name, used
-        self.options, self.at_once = config.text_rollout_options, config.num_envs_per_env_runner
+        self.options, self.at_once = config.run.text_rollouts, config.num_envs_per_env_runner
         for taken in opponents:
-            if taken in config.player_options:
+            if taken in config.run.policies:
                 raise ConfigError(
                     "--against", f"a policy of {name} is called {taken!r} too; write NAME={opponents[taken].source}"
                 )
@@ -144,7 +144,7 @@ class PoliciesOfRun:
 
     def identity(self) -> dict[str, Any]:
         policies = self.config.language_model_policies()
-        inference = self.config.inference_options
+        inference = self.config.run.inference
         return {
             **self._weights,
             "temperature": self.temperature,

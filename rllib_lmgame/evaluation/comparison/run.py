@@ -18,7 +18,7 @@ from typing import Any
 
 from rllib_lmgame.algorithms.games import found_beside
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.limits import CALL_LIMIT_S
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.evaluation.comparison.files import KEY, EvaluationDirectory, Place
 from rllib_lmgame.evaluation.comparison.models import EvaluatedModel
 from rllib_lmgame.evaluation.recorded import RecordedGames

@@ -16,7 +16,7 @@ from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.messages import MessageConversation
-from rllib_lmgame.policies.chat.replies import reply_format
+from rllib_lmgame.policies.chat.reply_formats import reply_format
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.players import Player, sampled_in

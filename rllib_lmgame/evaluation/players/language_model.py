@@ -135,7 +135,7 @@ class LocalModel(LanguageModel):
 
     async def __aenter__(self) -> Self:
         from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
-        from rllib_lmgame.policies.model.adapters import merged_checkpoint
+        from rllib_lmgame.policies.model.network import merged_checkpoint
 
         model = self.options.language_model
         inference = with_threads(self.options.inference, self.directory, self.settings.models)
@@ -240,7 +240,7 @@ def checkpoint_player(name: str, source: str, directory: str, policy: str | None
     trained = config.trained_policies()
     mapping = config.agent_to_module_mapping()
     if policy is None and len(trained) > 1 and settings.games and isinstance(mapping, SeatMapping | RoleMapping):
-        own = {each: policy_player(name, source, checkpoint, config, each, settings) for each in config.player_options}
+        own = {each: policy_player(name, source, checkpoint, config, each, settings) for each in config.run.policies}
         return PoliciesOfSeats(name, source, own, mapping)
     if policy is None and len(trained) > 1:
         several = f"{source} holds several trained policies ({', '.join(trained)}); write {source}:{trained[0]}"
@@ -289,17 +289,17 @@ def policy_player(
     name: str, source: str, checkpoint: Path, config: LMGameConfig, policy: str, settings: PlayerSettings
 ) -> Player:
     """As :func:`checkpoint_player`, of an open checkpoint."""
-    if policy not in config.player_options:
+    if policy not in config.run.policies:
         members = members_of(checkpoint)
         if policy in members:
-            if members[policy] not in config.player_options:
+            if members[policy] not in config.run.policies:
                 problem = f"{policy!r} is a snapshot of {members[policy]!r}, which is no policy of the checkpoint"
                 raise CheckpointError(f"{checkpoint / DIRECTORY / LIST_FILE}: {problem}")
             return _member_player(name, source, checkpoint, config, policy, members[policy], settings)
-        known = [*config.player_options, *members]
+        known = [*config.run.policies, *members]
         hint = did_you_mean(policy, known, f"known: {', '.join(known)}")
         raise ConfigError(settings.flag, f"{policy!r} is no policy or league member of the checkpoint; {hint}")
-    player = config.player_options[policy].player
+    player = config.run.policies[policy].player
     if player != LANGUAGE_MODEL:
         return Scripted(name, player, limit_s=settings.time_limit_s)
     config.other_games = settings.games
@@ -321,10 +321,10 @@ def options_of_policy(config: LMGameConfig, policy: str) -> ModelOptions:
     }
     return ModelOptions(
         config.language_model_of(policy),
-        config.inference_options.model_copy(update={"num_engines": 1}),
-        config.text_rollout_options,
+        config.run.inference.model_copy(update={"num_engines": 1}),
+        config.run.text_rollouts,
         own,
-        config.player_options[policy].language_model,
+        config.run.policies[policy].language_model,
     )
 
 

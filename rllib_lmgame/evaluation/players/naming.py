@@ -25,8 +25,7 @@ from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import is_writable
 from rllib_lmgame.endpoints.address import ENDPOINT
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
-from rllib_lmgame.policies.model.gguf_files import is_gguf
-from rllib_lmgame.policies.model.pretrained import check_name
+from rllib_lmgame.policies.model.gguf_files import check_name, is_gguf
 from rllib_lmgame.policies.scripted import FORMS, HUGGING_FACE, SCRIPTED_PLAYERS, make_scripted_player
 from rllib_lmgame.rollouts.players import Player, Scripted
 

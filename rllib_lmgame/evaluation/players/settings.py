@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rllib_lmgame.base.group import Group, option
-from rllib_lmgame.base.limits import CALL_LIMIT_S
-from rllib_lmgame.endpoints.settings import EndpointOptions
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
+from rllib_lmgame.endpoints.address import EndpointOptions
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.rollouts.game_options import GameConfig
-from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.rollouts.options import GameConfig, TextRolloutOptions
 
 
 class Sections(Group):

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import NO_PAGES, is_page, sent_token
 from rllib_lmgame.evaluation.players.engines import with_threads
-from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
 from rllib_lmgame.policies.model.files import tokenizer_source
+from rllib_lmgame.policies.model.heads import VALUES_FILE
 
 if TYPE_CHECKING:
     from rllib_lmgame.evaluation.players.language_model import LocalModel

@@ -1,16 +1,26 @@
-"""Returns against those of the group: trajectories of one game, one seed and one role.
+"""Estimators without a value function: returns against those of the group, and others.
 
-All tokens of a trajectory have its advantage. Returns are not discounted. A trajectory without action tokens is left
-out; one that is alone in its group has advantage 0.
+A group is the trajectories of one game, one seed and one role. Where groups are compared,
+all tokens of a trajectory have its advantage, returns are not discounted, a trajectory without action tokens is left
+out, and one that is alone in its group has advantage 0.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rllib_lmgame.base.group import option, tag
+from rllib_lmgame.base.errors import CheckpointError
+from rllib_lmgame.base.group import Scheduled, option, tag
+from rllib_lmgame.base.json_files import number_of
 from rllib_lmgame.base.plugin import LazyModule
-from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, Estimator, discounted_sums
+from rllib_lmgame.learners.advantages.base import (
+    AdvantageInputs,
+    Estimator,
+    discounted_sums,
+    next_values,
+    normalize,
+    rewards_to_go,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,9 +105,6 @@ class MaxRL(GroupRelative):
         return np.where(positive, (returns - means) / np.where(positive, means, 1.0), 0.0)
 
 
-EPISODES, STEPS = AVERAGES = ("episodes", "steps")
-
-
 class GiGPO(Estimator):
     """``A_episode + w A_step``: ``grpo``'s, and the return from a turn on (``gamma`` per turn) against that of the
     group's turns before which the player saw the same text (GiGPO, arXiv 2505.10978).
@@ -108,12 +115,6 @@ class GiGPO(Estimator):
 
     type: str = tag("gigpo", "Its name.")
     step_weight: float = option(1.0, "`w`.", ge=0)
-    average: str = option(
-        EPISODES,
-        "What the mean and deviation of `A_episode` are over: `episodes` (the paper's eq. 3), or `steps` (its code's "
-        "default): an episode counts as often as it has turns.",
-        choices=AVERAGES,
-    )
     divide_by_std: bool = option(True, "Whether `F` is the deviation; else 1.")
     std_epsilon: float = option(1e-6, "Added to the deviation.", gt=0)
 
@@ -127,8 +128,6 @@ class GiGPO(Estimator):
 
     def _of_episodes(self, inputs: AdvantageInputs) -> np.ndarray:
         trajectory = _trajectories(inputs)
-        if self.average == STEPS:
-            return self._compared(inputs.returns[trajectory], inputs.groups[trajectory])
         played = np.unique(trajectory)
         advantages = np.zeros(len(inputs.groups))
         advantages[played] = self._compared(inputs.returns[played], inputs.groups[played])
@@ -175,3 +174,109 @@ def _sums(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 def _counts(groups: np.ndarray) -> np.ndarray:
     return np.bincount(groups)[groups]
+
+
+class Reinforce(Estimator):
+    """``G_t = r_t + gamma G_{t+1}``, nothing after a cut and without a baseline (Williams 1992)."""
+
+    type: str = tag("reinforce", "Its name.")
+
+    needs_critic = False
+    own_scale = True
+
+    def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
+        return rewards_to_go(inputs).astype(np.float32)
+
+
+class ReinforcePP(Estimator):
+    """``(G_t - mean) / std`` over all action tokens of all learners (REINFORCE++, arXiv 2501.03262).
+
+    The paper's return counts a KL penalty on each token; here it does where the rewards of the update do.
+    """
+
+    type: str = tag("reinforce_pp", "Its name.")
+
+    needs_critic = False
+    own_scale = True
+
+    def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
+        """Advantages, float32 ``[A]``; 0 where all returns are equal, else of unit deviation whatever their size."""
+        return normalize(rewards_to_go(inputs), "batch", inputs)
+
+
+Baselines = dict[tuple[str, str], float]
+"""By game and role, in scaled rewards."""
+
+
+class RoleBaseline(Estimator):
+    """``G_t`` less a running mean of the returns of game and role: RAE of SPIRAL (arXiv 2506.24119), by batches.
+
+    The mean is exponential, over batches, of scaled returns. It takes in a batch before it is used on it, and begins as
+    the mean of the first one. So it is the same on all learners, and a role that is good for the player (moving first,
+    say) makes no reply look good. SPIRAL takes in one episode after the other, and its ``G`` is the return of the whole
+    episode: the same with a reward at the end alone and ``gamma: 1``.
+    """
+
+    type: str = tag("rae", "Its name.")
+    baseline_decay: Scheduled[float] = option(
+        0.95, "With every batch `baseline = decay * baseline + (1 - decay) * the batch's mean return`.", ge=0, le=1
+    )
+
+    needs_critic = False
+    keeps_baseline = True
+
+    def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
+        baselines = remembered_baselines(inputs)
+        returns = rewards_to_go(inputs)
+        names = [(game, role) for game in inputs.game_names for role in inputs.role_names]
+        seats = inputs.games * len(inputs.role_names) + inputs.roles
+        played = np.diff(inputs.offsets) > 0
+        firsts = returns[inputs.offsets[:-1][played]]
+        counts, sums = inputs.all_reduce(
+            np.stack([np.bincount(seats[played], weights=w, minlength=len(names)) for w in (None, firsts)])
+        )
+        for place in np.flatnonzero(counts).tolist():
+            name, mean = names[place], float(sums[place] / counts[place])
+            before = baselines.get(name, mean)
+            baselines[name] = self.baseline_decay * before + (1.0 - self.baseline_decay) * mean
+        inputs.memory["baselines"] = [[*name, value] for name, value in sorted(baselines.items())]
+        of_names = np.array([baselines.get(name, 0.0) for name in names])
+        return (returns - inputs.per_token(of_names[seats])).astype(np.float32)
+
+
+def remembered_baselines(inputs: AdvantageInputs) -> Baselines:
+    """What was kept. Raises: CheckpointError: it is none."""
+    try:
+        return {
+            (str(game), str(role)): number_of(value, f"the baseline of {role} in {game}")
+            for game, role, value in inputs.memory.get("baselines", ())
+        }
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"what token_ppo.advantage_estimator remembers cannot be restored, the checkpoint is damaged: {error}"
+        ) from error
+
+
+class Vine(Estimator):
+    """``A_u = R_u + gamma V_{u+1} - V_u`` of turn ``u``, ``gamma`` per turn (VinePPO, arXiv 2410.01679).
+
+    ``V`` is the mean return of rollouts from the state before the turn, by the policy that played it. After the last
+    turn it is 0, also where the trajectory was cut short: rollouts from earlier states end there too.
+    """
+
+    type: str = tag("vine", "Its name.")
+    rollouts: int = option(9, "Rollouts from each state; the paper's number.", ge=1)
+
+    needs_critic = False
+
+    @property
+    def state_rollouts(self) -> int:  # type: ignore[override]
+        return self.rollouts
+
+    def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
+        """Advantages, float32 ``[A]``. Raises: ValueError: Nobody has played from the states."""
+        if inputs.turn_values is None or np.isnan(inputs.turn_values).any():
+            raise ValueError("advantage estimator `vine` needs values of states, but no rollouts from them were played")
+        values, ranges = inputs.turn_values.astype(np.float64), inputs.turn_ranges
+        following = next_values(values, np.zeros(len(ranges) - 1), ranges)
+        return inputs.turn_per_token(inputs.turn_rewards + inputs.gamma * following - values).astype(np.float32)

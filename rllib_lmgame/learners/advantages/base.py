@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rllib_lmgame.base.group import Group, tag
+from rllib_lmgame.base.group import Group, option, tag
 from rllib_lmgame.base.plugin import LazyModule, import_path
 from rllib_lmgame.learners.options import GROUP
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from rllib_lmgame.learners.data.batching import TokenBatch
-    from rllib_lmgame.learners.process_group import ProcessGroup
+    from rllib_lmgame.learners.process import ProcessGroup
 else:
     np = LazyModule("numpy")
 
@@ -34,10 +34,7 @@ class AdvantageInputs:
     calls with ``A = U = N = 0``.
 
     A group is the trajectories of one game, one seed and one role. An estimator that ``needs_groups`` gets whole
-    groups. Their size may differ from ``group_size``: failed episodes are missing, or replaced in a group of their own,
-    and an episode may have several seats of one role. The estimator decides what a group of one gets.
-
-    More fields may be added; none is taken away.
+    groups, whose size may differ from ``group_size``: episodes may have failed, or have several seats of one role.
 
     Attributes:
         rewards: float64 ``[A]``; scaled, a turn's reward on its last token. With ``kl: reward`` every token has one.
@@ -47,8 +44,7 @@ class AdvantageInputs:
         offsets: int64 ``[N + 1]``; tokens of trajectory ``n`` are ``[offsets[n], offsets[n + 1])``. Some have none.
         turn_offsets: int64 ``[U + 1]``; the same for turns. Turns without an action token are left out.
         turn_observations: int64 ``[U]``; key of the text the player saw before the turn, equal for equal texts.
-        turn_values: float32 ``[U]``; scaled mean return of rollouts from before the turn. ``None`` or NaN
-            unless the estimator asks for them (``state_rollouts``).
+        turn_values: float32 ``[U]``; scaled mean return of rollouts from before the turn, for ``state_rollouts``.
         groups: int64 ``[N]``; equal for trajectories of one group, counted from 0 on this learner.
         roles, games: int64 ``[N]``; index into ``role_names`` and ``game_names``.
         role_names, game_names: Of all learners, so that indices mean the same everywhere.
@@ -56,10 +52,7 @@ class AdvantageInputs:
         old_logprobs, rollout_logprobs: float32 ``[A]``; of the learner before the update, and of the sampler.
         ref_logprobs: float32 ``[A]``; of the reference model, with ``token_ppo.kl`` or where the estimator asks for it.
         gamma, lam: Discount and lambda of GAE, per action token or per turn, as the estimator takes them.
-        reward_scale: What the game's own rewards were multiplied by; it may change on resume.
-        reward_scales: The same of games that have one of their own, by name.
-        memory: Of the estimator, which may change it: JSON, the same on all learners. Later updates and checkpoints
-            have it.
+        memory: What the estimator keeps for later updates and checkpoints: JSON, the same on all learners.
         all_reduce: Sum over all learners; all must call it alike, also those without tokens.
     """
 
@@ -82,8 +75,6 @@ class AdvantageInputs:
     turn_values: np.ndarray | None = None
     gamma: float = 1.0
     lam: float = 1.0
-    reward_scale: float = 1.0
-    reward_scales: Mapping[str, float] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
     all_reduce: AllReduce = alone
 
@@ -91,10 +82,6 @@ class AdvantageInputs:
     def returns(self) -> np.ndarray:
         """Sum of the rewards of each trajectory, float64 ``[N]``; not discounted, without ``bootstrap``."""
         return _sums(self.rewards, self.offsets)
-
-    def scale_in(self, game: str) -> float:
-        """What the rewards of a game were multiplied by."""
-        return self.reward_scales.get(game, self.reward_scale)
 
     @property
     def turn_ranges(self) -> np.ndarray:
@@ -121,13 +108,10 @@ def advantage_inputs(
     lam: float,
     ranks: ProcessGroup,
     with_reference: bool = False,
-    reward_scale: float = 1.0,
-    reward_scales: Mapping[str, float] | None = None,
     memory: dict[str, Any] | None = None,
 ) -> AdvantageInputs:
-    """Inputs of a batch whose ``values``, ``old_logprobs`` and ``bootstrap_values`` are filled. All learners must call.
-
-    ``batch`` has the rows of one policy; ``with_reference``: its ``ref_logprobs`` is filled too.
+    """Inputs of a batch of one policy with ``values``, ``old_logprobs`` and ``bootstrap_values``. All learners must
+    call.
     """
     role_names, roles = _over_all(batch.roles, batch.role, ranks)
     game_names, games = _over_all(batch.games, batch.game, ranks)
@@ -151,8 +135,6 @@ def advantage_inputs(
         ref_logprobs=_read_only(batch.ref_logprobs) if with_reference else None,
         gamma=gamma,
         lam=lam,
-        reward_scale=reward_scale,
-        reward_scales=reward_scales or {},
         memory={} if memory is None else memory,
         all_reduce=ranks.sum,
     )
@@ -186,11 +168,9 @@ def normalize(advantages: np.ndarray, mode: str, inputs: AdvantageInputs, *, flo
     """Centred and scaled advantages, float32 ``[A]``; all learners must call.
 
     Args:
-        mode: ``batch`` (zero mean and unit deviation over all tokens), ``group``, ``game`` or ``role`` (the same within
-            each of them; groups are whole on one learner), ``center_role`` (zero mean within each role, not scaled),
-            ``none``.
-        floor: Least divisor, below which a deviation is the value function's and not the game's; at least
-            :data:`ROUNDING` times the mean.
+        mode: ``batch`` (mean 0 and deviation 1 over all tokens), ``group``, ``game``, ``role`` (within each of them),
+            ``center_role`` (mean 0 within each role, not scaled) or ``none``.
+        floor: Least divisor; at least :data:`ROUNDING` times the mean.
     """
     values = np.asarray(advantages, np.float64)
     if mode == "none":
@@ -217,19 +197,10 @@ def normalize(advantages: np.ndarray, mode: str, inputs: AdvantageInputs, *, flo
 
 
 def token_gae(inputs: AdvantageInputs) -> np.ndarray:
-    """Generalised advantage estimates, float32 ``[A]``: ``A_t = r_t + gamma V_{t+1} - V_t + gamma lam A_{t+1}``.
-
-    ``V`` after the last token is ``bootstrap`` (Schulman et al. 2016, eq. 16).
-    """
-    return gae_with(inputs, inputs.lam).astype(np.float32)
-
-
-def gae_with(inputs: AdvantageInputs, lam: float | np.ndarray) -> np.ndarray:
-    """Generalised advantage estimates, float64 ``[A]``; ``lam`` is a number, or one for each token."""
-    deltas = (
-        inputs.rewards + inputs.gamma * next_values(inputs.values, inputs.bootstrap, inputs.offsets) - inputs.values
-    )
-    return discounted_sums(deltas, inputs.gamma * lam, inputs.offsets)
+    """Generalised advantage estimates, float32 ``[A]`` (Schulman et al. 2016, eq. 16), ``bootstrap`` at the end."""
+    following = next_values(inputs.values, inputs.bootstrap, inputs.offsets)
+    deltas = inputs.rewards + inputs.gamma * following - inputs.values
+    return discounted_sums(deltas, inputs.gamma * inputs.lam, inputs.offsets).astype(np.float32)
 
 
 def monte_carlo_returns(inputs: AdvantageInputs) -> np.ndarray:
@@ -252,11 +223,10 @@ def next_values(values: np.ndarray, bootstrap: np.ndarray, offsets: np.ndarray) 
     return following
 
 
-def discounted_sums(terms: np.ndarray, factor: float | np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """``S_t = terms_t + factor S_{t+1}`` in each trajectory (or part), float64 ``[A]``; ``factor`` may differ by ``t``.
+def discounted_sums(terms: np.ndarray, factor: float, offsets: np.ndarray) -> np.ndarray:
+    """``S_t = terms_t + factor S_{t+1}`` in each trajectory (or part), float64 ``[A]``.
 
-    A scan by doubling: after the pass with step ``k`` each entry holds the sum over the next ``2k`` terms. It costs ``A
-    log2(longest trajectory)``, and no division can overflow.
+    A scan by doubling: after the pass with step ``k`` each entry holds the sum over the next ``2k`` terms.
     """
     sums = np.array(terms, np.float64)
     weights = np.full(len(sums), factor, np.float64)
@@ -316,3 +286,76 @@ class FunctionEstimator(Estimator):
 
     def __call__(self, inputs: AdvantageInputs, /) -> np.ndarray:
         return import_path(self.type, "token_ppo.advantage_estimator")(inputs)  # type: ignore[no-any-return]
+
+
+class GAE(Estimator):
+    """``A_t = r_t + gamma V_{t+1} - V_t + gamma lambda A_{t+1}``, from token to token (arXiv 1506.02438)."""
+
+    type: str = tag("gae", "Its name.")
+
+    def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
+        return token_gae(inputs)
+
+
+class TurnGAE(Estimator):
+    """The same from turn to turn: one action is a whole reply, its state what the player saw before it; ``gamma`` and
+    ``lambda`` count turns (arXiv 1506.02438).
+
+    ``delta_u = R_u + gamma V_{u+1} - V_u`` with the rewards ``R_u`` of turn ``u`` and the value ``V_u`` at its first
+    token. Every token of a turn has the turn's advantage. ``V`` after the last turn is ``bootstrap``.
+    """
+
+    type: str = tag("turn_gae", "Its name.")
+
+    def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
+        return inputs.turn_per_token(_turn_advantages(inputs, inputs.lam)).astype(np.float32)
+
+    def value_targets(self, inputs: AdvantageInputs, *, monte_carlo: bool) -> np.ndarray:
+        """Lambda return of the turn at each of its tokens, float32 ``[A]``; with ``monte_carlo`` lambda is 1."""
+        of_turns = _turn_advantages(inputs, 1.0 if monte_carlo else inputs.lam) + _first_values(inputs)
+        return inputs.turn_per_token(of_turns).astype(np.float32)
+
+
+def _first_values(inputs: AdvantageInputs) -> np.ndarray:
+    return inputs.values[inputs.turn_offsets[:-1]].astype(np.float64)
+
+
+def _turn_advantages(inputs: AdvantageInputs, lam: float) -> np.ndarray:
+    values, ranges = _first_values(inputs), inputs.turn_ranges
+    deltas = inputs.turn_rewards + inputs.gamma * next_values(values, inputs.bootstrap, ranges) - values
+    return discounted_sums(deltas, inputs.gamma * lam, ranges)
+
+
+class BilevelGAE(Estimator):
+    """At the last token of a turn GAE from turn end to turn end; before it GAE inside the turn, from token to token
+    (RAGEN, arXiv 2504.20073; VAGEN, arXiv 2510.16907).
+
+    At the last token of turn ``u``, ``A_u = delta_u + gamma_turn lambda_turn A_{u+1}`` with ``delta_u = r_u +
+    gamma_turn (p_{u+1} + V_{u+1}) - V_u``: reward and value at that token, and the sum ``p`` of the rewards before it,
+    which only a KL penalty in the rewards makes. ``V`` after the last turn is ``bootstrap``.
+    """
+
+    type: str = tag("bilevel_gae", "Its name.")
+    turn_gamma: float | None = option(None, "Discount per turn; null takes `gamma`, which then is both.", ge=0, le=1)
+    turn_lambda: float | None = option(None, "Lambda per turn; null takes `lambda`.", ge=0, le=1)
+
+    def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
+        turn_lambda = inputs.lam if self.turn_lambda is None else self.turn_lambda
+        return self._advantages(inputs, inputs.lam, turn_lambda).astype(np.float32)
+
+    def value_targets(self, inputs: AdvantageInputs, *, monte_carlo: bool) -> np.ndarray:
+        """Advantages plus values, float32 ``[A]``; with ``monte_carlo`` both lambdas are 1."""
+        if monte_carlo:
+            return (self._advantages(inputs, 1.0, 1.0) + inputs.values).astype(np.float32)
+        return self(inputs) + inputs.values
+
+    def _advantages(self, inputs: AdvantageInputs, lam: float, turn_lambda: float) -> np.ndarray:
+        turn_gamma = inputs.gamma if self.turn_gamma is None else self.turn_gamma
+        values, ends, ranges = inputs.values.astype(np.float64), inputs.turn_offsets[1:] - 1, inputs.turn_ranges
+        last = inputs.rewards[ends]
+        following = next_values(inputs.turn_rewards - last + values[ends], inputs.bootstrap, ranges)
+        of_turns = discounted_sums(last + turn_gamma * following - values[ends], turn_gamma * turn_lambda, ranges)
+        inside = next_values(values, np.zeros(len(ends)), inputs.turn_offsets)
+        deltas = inputs.rewards + inputs.gamma * inside - values
+        deltas[ends] = of_turns
+        return discounted_sums(deltas, inputs.gamma * lam, inputs.turn_offsets)
