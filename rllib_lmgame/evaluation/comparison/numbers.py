@@ -29,7 +29,8 @@ def rows(evaluation: Evaluation, results: Results, baseline: str | None = None) 
     * ``success_gain`` and ``return_gain``: mean difference to the baseline on the same levels, lower and upper
       bound (of a single level the mean alone).
     """
-    found, samples = [], evaluation.samples
+    found: list[dict[str, Any]] = []
+    samples = evaluation.samples
     for name, game in evaluation.games.items():
         for model in evaluation.models:
             own = results.of(model.name, name)
