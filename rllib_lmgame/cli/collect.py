@@ -62,10 +62,7 @@ def command(args: argparse.Namespace) -> int:
     find_in_current_directory([args.game, args.player, own_options])
     game = GameConfig(env=game_spec(args.game).game_id, env_config=own_options)
     if args.split is not None:
-        (game,) = on_split([game], args.split, override=False)
-        if (named := game.env_config.get("split")) != args.split:
-            why = f"env_config says {named}" if named else f"{game.env} has no splits"
-            raise ConfigError("--split", f"is {args.split}, but {why}")
+        (game,) = on_split([game], args.split, override=True)
     found_beside(game)
     settings = player_settings(args, (game,), args.parallel, "--player")
     source = "solver" if args.player == EXPERT else args.player

@@ -18,9 +18,6 @@ from rllib_lmgame.cli.options import OneOf, Option
 if TYPE_CHECKING:
     from rllib_lmgame.viewer.library import Library, Source
 
-LARGE_PAGE = 100_000_000
-"""Bytes above which an exported page is warned of."""
-
 
 @options.command(
     "Look at episodes turn by turn: a page for the browser of this machine, which follows a run while it trains. "
@@ -76,10 +73,7 @@ def _export(library: Library, paths: list[str], title: str, wanted: str) -> int:
         head = {"title": title, **library.about(), "unfinished": library.unfinished, "curves": curves.figures()}
         with writing(out), file.open("w", encoding="utf-8") as target:
             target.writelines(exported(library, head))
-    size = out.stat().st_size
-    print(f"{out}: {len(library.rows)} episodes, {size_text(size)}")
-    if size > LARGE_PAGE:
-        print("warning: browsers open so large a page slowly, or not at all; name fewer files", file=sys.stderr)
+    print(f"{out}: {len(library.rows)} episodes, {size_text(out.stat().st_size)}")
     return 0
 
 

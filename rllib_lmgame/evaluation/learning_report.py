@@ -15,9 +15,8 @@ from rllib_lmgame.envs.registry import made_up_levels
 from rllib_lmgame.evaluation.evaluate import loaded_policies
 from rllib_lmgame.measures.statistics import notes_on_levels, paired_by_level, rate_over_levels
 from rllib_lmgame.rollouts.episode_log import episode_text, read_log
-from rllib_lmgame.rollouts.episodes import episode_metrics, seed_and_level, success_by_seed
+from rllib_lmgame.rollouts.episodes import seed_and_level, success_by_seed
 from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.telemetry.metrics import OUTCOME_RATES, win_draw_loss
 
 
 def learning_report(
@@ -44,35 +43,19 @@ def _report_trial(directory: Path, checkpoint: Path, episodes: int, split: str) 
     milestones: dict[str, dict[str, float]] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     with loaded_policies(checkpoint, log_dir=str(directory / "episodes"), trust=True) as policies:
         games = policies.config.games_for_evaluation(split)
-        temperatures = {"after training": None, "after training, greedy": 0.0}
-        played = {
-            name: policies.play(games, episodes, temperature=temperature).summaries
-            for name, temperature in temperatures.items()
-        }
+        for name, temperature in {"after training": None, "after training, greedy": 0.0}.items():
+            milestones[name] = success_by_seed(policies.play(games, episodes, temperature=temperature).summaries)
         policies.play(games, 1, log="report")
     made_up = made_up_levels(games)
-    milestones |= {name: success_by_seed(summaries) for name, summaries in played.items()}
-    outcomes = {name: _outcomes(summaries) for name, summaries in played.items()}
-    content = {
-        "episodes": episodes,
-        "split": split,
-        "made_up_levels": made_up,
-        "successes": milestones,
-        "outcomes": outcomes,
-    }
+    content = {"episodes": episodes, "split": split, "made_up_levels": made_up, "successes": milestones}
     (directory / REPORT_FILE).write_text(json.dumps(content), encoding="utf-8")
     print()
     for line in made_up:
         print(f"note: {line}")
-    print("\n\n".join(table for table in (success_table(milestones, split), outcome_table(outcomes)) if table))
+    print(success_table(milestones, split))
     print()
     print("One held-out episode, replayed:")
     print(episode_text(read_log(directory / "episodes" / "report-0.jsonl")[-1]))
-
-
-def _outcomes(summaries: Sequence[Any]) -> dict[str, Any]:
-    numbers = episode_metrics(summaries)
-    return {name: numbers[name] for name in OUTCOME_RATES if name in numbers}
 
 
 def success_table(milestones: Mapping[str, Mapping[str, float]], split: str) -> str:
@@ -101,13 +84,4 @@ def success_table(milestones: Mapping[str, Mapping[str, float]], split: str) -> 
         lines.append(line.rstrip())
         lines += [f"  {note}" for note in notes_on_levels(rate.levels, rate.settled if greedy else None)]
         before = results
-    return "\n".join(lines) if len(lines) > 1 else ""
-
-
-def outcome_table(outcomes: Mapping[str, Mapping[str, Any]]) -> str:
-    """Win, draw and loss by policy and role, in games against others; empty if there are none."""
-    lines = [f"{'Against others':<28}{'policy':<14}{'role':<14}{'win':>7}{'draw':>7}{'loss':>7}"]
-    for name, rates in outcomes.items():
-        for policy, role, shares in win_draw_loss(rates):
-            lines.append(f"{name:<28}{policy:<14}{role:<14}" + "".join(f"{share:>7.3f}" for share in shares))
     return "\n".join(lines) if len(lines) > 1 else ""

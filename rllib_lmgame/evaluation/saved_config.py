@@ -119,7 +119,8 @@ def _with_saved_models(values: Mapping[str, Any]) -> dict[str, Any]:
     """Where the trained policies' models and tokenizers came from is left out: they stand in ``hf/``."""
     saved = {"model": TINY_MODEL, "tokenizer": None}
     result = copy.deepcopy(dict(values))
-    entries, others = result.get("policies"), []
+    entries: Any = result.get("policies")
+    others: list[Any] = []
     for name, entry in [*entries.items()] if isinstance(entries, dict) else []:
         entry = entries[name] = {} if entry is None else entry
         if not isinstance(entry, dict) or entry.get("player", LANGUAGE_MODEL) != LANGUAGE_MODEL:

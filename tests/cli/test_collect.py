@@ -175,7 +175,6 @@ def test_an_endpoint_that_is_not_there_writes_nothing(tmp_path: Path, capsys) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--split", "test", "--env-config", "{split: train}"], "--split: is test, but env_config says train"),
         (["--parallel", "0"], "--parallel: must be at least 1"),
         (["--player", "openai:x"], "openai:x"),
         (["--config", "{language_model: {reply_fromat: react}}"], "did you mean 'reply_format'"),

@@ -13,7 +13,7 @@ from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.registry import REPORTS
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, evaluate_checkpoint
-from rllib_lmgame.evaluation.learning_report import episode_text, outcome_table, success_table
+from rllib_lmgame.evaluation.learning_report import episode_text, success_table
 from rllib_lmgame.experiments.results.outcome import load_report
 from rllib_lmgame.policies.model.export import save_tokenizer
 from rllib_lmgame.policies.options import LanguageModelOptions
@@ -109,13 +109,8 @@ def test_levels_are_counted_and_not_seeds() -> None:
     assert alone.split() == ["after", "4", "1", "0.750", "-"] and said.strip().startswith("one level was played")
 
 
-def test_play_without_success_has_a_table_of_its_own() -> None:
+def test_play_without_success_has_no_table() -> None:
     assert success_table({"before": {}, "after": {}}, "test") == ""
-    assert outcome_table({"after": {}}) == ""
-    rates = {
-        name: {"p": {"first": value}} for name, value in (("win_rate", 0.5), ("draw_rate", 0.3), ("loss_rate", 0.2))
-    }
-    assert outcome_table({"after": rates}).splitlines()[1].split() == ["after", "p", "first", "0.500", "0.300", "0.200"]
 
 
 @pytest.mark.parametrize("name", [*REPORTS, *REPORTS.own.values()])

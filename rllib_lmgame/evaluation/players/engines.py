@@ -47,14 +47,14 @@ def with_threads(options: InferenceOptions, directory: str, models: int) -> Infe
 
 
 class VLLMReplies:
-    """One vLLM engine of a player, as an actor of Ray's, which is started if nobody has.
+    """The vLLM engines of a player, as actors of Ray's, which is started if nobody has.
 
-    It reserves no CPU: more models may play than there are cores, and none would wait for another.
+    They reserve no CPU: more models may play than there are cores, and none would wait for another.
     """
 
     def __init__(self, directory: str, options: InferenceOptions, **more: Any) -> None:
         self._directory = directory
-        self._options = options.model_copy(update={"num_engines": 1, "num_cpus_per_engine": 0})
+        self._options = options.model_copy(update={"num_cpus_per_engine": 0})
         self._more = more
         self._group: Any = None
         self._client: Any = None
@@ -76,7 +76,7 @@ class VLLMReplies:
         return reply
 
     async def shutdown(self) -> None:
-        """End the actor; doing it again changes nothing."""
+        """End the actors; doing it again changes nothing."""
         if self._client is not None:
             self._client.close()
         if self._group is not None:

@@ -320,7 +320,7 @@ def options_of_policy(config: LMGameConfig, policy: str) -> ModelOptions:
     }
     return ModelOptions(
         config.language_model_of(policy),
-        config.run.inference,
+        config.run.inference.model_copy(update={"num_engines": 1}),
         config.run.text_rollouts,
         own,
         config.run.policies[policy].language_model,
