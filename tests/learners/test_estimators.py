@@ -373,16 +373,6 @@ def test_states_that_nobody_has_played_on_from_are_an_error() -> None:
         ESTIMATORS.read("vine")(advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=ProcessGroup()))
 
 
-def test_what_estimators_say_of_themselves() -> None:
-    made = {name: ESTIMATORS.read(name) for name in ESTIMATORS}
-    grouped = {"grpo", "dr_grpo", "rloo", "max_rl", "gigpo"}
-    assert {name for name, each in made.items() if each.needs_groups} == grouped
-    assert {name for name, each in made.items() if each.own_scale} == grouped | {"reinforce", "reinforce_pp"}
-    assert {name for name, each in made.items() if each.needs_critic} == {"gae", "turn_gae", "bilevel_gae"}
-    assert {name: each.state_rollouts for name, each in made.items() if each.state_rollouts} == {"vine": 9}
-    assert ESTIMATORS.read({"type": "vine", "rollouts": 2}).state_rollouts == 2
-
-
 def batch(seed: int) -> list[Play]:
     """Trajectories of both roles in both games, some without a token, some cut short."""
     return [play for number in range(8) for play in plays(8 * seed + number)]
