@@ -28,7 +28,7 @@ from report import Row, command, medians, show  # noqa: E402
 from rllib_lmgame.envs.registry import make_session  # noqa: E402
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec  # noqa: E402
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation  # noqa: E402
-from rllib_lmgame.rollouts.game_options import GameConfig  # noqa: E402
+from rllib_lmgame.rollouts.options import GameConfig  # noqa: E402
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, stable_seed  # noqa: E402
 from rllib_lmgame.rollouts.records import PlaySettings  # noqa: E402
 

@@ -26,7 +26,7 @@ def logged(path: str | Path) -> SFTDataset:
 
 def sessions(path: str | Path) -> list[RecordedSession]:
     """Those episodes as games."""
-    return [session for _, session in logged(path).training]  # type: ignore[misc]
+    return logged(path).training  # type: ignore[return-value]
 
 
 def part_of(trajectory: Trajectory) -> SingleAgentEpisode:

@@ -11,8 +11,8 @@ from ray.tune import register_trainable
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.config import algorithms as registry
 from rllib_lmgame.config.algorithms import LEFT_OUT
+from rllib_lmgame.datasets.options import DPOOptions
 from rllib_lmgame.datasets.pairs import Candidate, choose_pairs, has_choice, parted, side_of
-from rllib_lmgame.datasets.preference_options import DPOOptions
 from rllib_lmgame.datasets.preferences import PreferenceDataset
 from rllib_lmgame.learners.objectives import PreferenceObjective
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, played_parts
@@ -26,14 +26,13 @@ class LMGameDPOConfig(LMGamePPOConfig):
     """Configuration of :class:`LMGameDPO`: PPO's without a value function, and eight games on each level."""
 
     entry = registry.DPO
-    dpo_options: DPOOptions
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or LMGameDPO)
         self.text_rollouts(group_size=8)
 
     def dpo(self, **options: Any) -> Self:
-        """What is compared, and how: :class:`~rllib_lmgame.datasets.preference_options.DPOOptions`."""
+        """What is compared, and how: :class:`~rllib_lmgame.datasets.options.DPOOptions`."""
         return self.set_section("dpo", options)
 
 
@@ -47,7 +46,7 @@ class LMGameDPO(LMGamePPO):
     config_class = LMGameDPOConfig
 
     def setup(self, config: LMGameDPOConfig) -> None:
-        own = self.config.dpo_options
+        own = self.config.run.dpo
         self._data = None if own.data is None else PreferenceDataset(own, self.config.row_limits())
         self._last_iteration = None if self._data is None else own.last_iteration(len(self._data))
         super().setup(config)
@@ -55,7 +54,7 @@ class LMGameDPO(LMGamePPO):
     @property
     def options(self) -> DPOOptions:
         """The section as it is in this iteration."""
-        options: DPOOptions = self.at_present().section("dpo")
+        options: DPOOptions = self.at_present().dpo
         return options
 
     def play_batch(self) -> PlayResult:

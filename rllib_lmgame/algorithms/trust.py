@@ -18,7 +18,7 @@ from rllib_lmgame.base.schedule import is_meant_as_schedule, is_schedule
 from rllib_lmgame.base.trust import Gate, is_name, is_number
 from rllib_lmgame.config.algorithms import OWN
 from rllib_lmgame.config.rllib import FIELDS, OtherOptions
-from rllib_lmgame.rollouts.game_options import GameConfig
+from rllib_lmgame.rollouts.options import GameConfig
 
 SECTIONS: Mapping[str, type] = {name: group for entry in OWN.values() for name, group in entry.groups.items()}
 """Sections of the configurations of this package's algorithms -> their option groups."""

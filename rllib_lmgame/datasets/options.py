@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated, Any
 
-from rllib_lmgame.base.group import Group, given, option
+from rllib_lmgame.base.group import Group, Scheduled, given, option
+from rllib_lmgame.base.registry import PREFERENCE_LOSSES
 from rllib_lmgame.base.trust import is_data_set, is_name, is_number
 
 
@@ -22,14 +24,14 @@ class StopOptions(Group):
 MESSAGES = ("agentgym", "sharegpt", "messages", "prompt_completion")
 """Forms in which conversations are lists of messages."""
 
-WRITTEN = (*MESSAGES, "lmrl")
-"""Forms in which ``rllib collect`` writes conversations down, beside the episode log's."""
+WRITTEN = ("messages", "agentgym", "prompt_completion")
+"""Forms in which ``rllib collect`` writes conversations, beside the episode log's."""
 
-CONVERSATIONS = (*WRITTEN, "textarena")
+CONVERSATIONS = (*MESSAGES, "lmrl")
 """Forms in which they are read."""
 
 OF_DATA = (
-    *("format", "on_overlong", "successes_only", "min_return", "top_share", "one_per_level", "weight_by"),
+    *("format", "on_overlong", "successes_only", "min_return", "top_share", "one_per_level"),
     *("validation_share", "epochs", "shuffle_seed"),
 )
 """Options of a supervised stage that are about what is read of its ``data``."""
@@ -61,9 +63,9 @@ class SupervisedOptions(Group):
     )
     on_overlong: str = option(
         "drop",
-        "What becomes of a conversation that is longer than a row may be: `drop`, `cut_left` (its beginning is not "
-        "seen), or `error`, before anything starts.",
-        choices=("drop", "cut_left", "error"),
+        "What becomes of a conversation that is longer than a row may be: `drop`, or `cut_left` (its beginning is not "
+        "seen).",
+        choices=("drop", "cut_left"),
     )
     successes_only: bool = option(False, "Learn from those alone that were a success.")
     min_return: float | dict[str, float] | None = option(
@@ -79,11 +81,6 @@ class SupervisedOptions(Group):
         None,
         "One conversation of each level: the `first`, or the `best`, of the highest return.",
         choices=("first", "best"),
-    )
-    weight_by: str = option(
-        "none",
-        "What the loss of a conversation counts: `return`, by its return over their mean.",
-        choices=("none", "return"),
     )
     validation_share: float = option(
         0.0, "Share of the data that is held out; its loss is `validation_loss`.", ge=0, lt=1
@@ -119,3 +116,60 @@ class SupervisedOptions(Group):
             return self.max_steps
         steps = max(1, math.ceil(self.epochs * conversations / self.episodes_per_step - 1e-9))
         return min(steps, self.max_steps) if "max_steps" in given(self) else steps
+
+
+class DPOOptions(Group):
+    """The ``dpo`` section: what is compared, and how."""
+
+    loss: Annotated[Any, PREFERENCE_LOSSES] = option(
+        "sigmoid",
+        "[What is made of a pair](algorithms.md#lmgamedpo): `sigmoid` (DPO), `ipo`, `hinge` (SLiC), `simpo` (means "
+        "over tokens, no reference). `kto` takes trajectories one by one, good or bad.",
+    )
+    beta: Scheduled[float] = option(0.1, "How much a difference to the reference counts.", gt=0)
+    sft_weight: Scheduled[float] = option(
+        0.0, "Weight of the chosen trajectory's own mean cross-entropy beside it (RPO).", ge=0
+    )
+    data: str | list[str] | None = option(
+        None,
+        "Files to learn from: [pairs, conversations or a log](algorithms.md#lmgamedpo), named as in "
+        "`warm_start.data`; null: groups of episodes that are played now.",
+        path=True,
+        stranger=is_data_set,
+    )
+    rejected: str | list[str] | None = option(
+        None,
+        "Files of worse conversations: those of `data` are compared with those of the same level here.",
+        path=True,
+        stranger=is_data_set,
+    )
+    format: str = option(
+        "auto",
+        "How conversations of `data` are written down, as `warm_start.format`.",
+        choices=("auto", "log", *MESSAGES),
+    )
+    shuffle_seed: int | None = option(0, "Seed of the order, another one in each pass; null: as in the files.", ge=0)
+    epochs: float | None = option(None, "Passes over the data, then the run is done; null: without end.", gt=0)
+    pairs_per_iteration: int = option(
+        64, "Pairs (with `kto`: trajectories) of the files in an iteration.", ge=1, le=100_000
+    )
+    reward_gap: Scheduled[float] = option(
+        0.1, "Least difference of the returns of a pair, in points of the game.", gt=0
+    )
+    chosen_min: float | None = option(
+        None,
+        "Least return of what is chosen; null: any. With `kto` it parts good from bad; null: the mean of the level's "
+        "episodes does.",
+        stranger=is_number,
+    )
+    pairs_per_level: str = option(
+        "one",
+        "Of a level: the best and the worst trajectory are `one` pair, or `all` that differ enough are.",
+        choices=("one", "all"),
+    )
+
+    def last_iteration(self, records: int) -> int | None:
+        """Iterations until so many records were passed over ``epochs`` times; ``None``: without end."""
+        if self.epochs is None:
+            return None
+        return max(1, math.ceil(self.epochs * records / self.pairs_per_iteration - 1e-9))

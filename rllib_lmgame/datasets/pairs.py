@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rllib_lmgame.datasets.preference_options import DPOOptions
+from rllib_lmgame.datasets.options import DPOOptions
 from rllib_lmgame.rollouts.episodes import module_of_agent
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, TURN, turns_of
 

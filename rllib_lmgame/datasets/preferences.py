@@ -11,14 +11,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import shown
+from rllib_lmgame.datasets.options import DPOOptions
 from rllib_lmgame.datasets.pairs import Candidate, choose_pairs, has_choice, parted, side_of
-from rllib_lmgame.datasets.preference_options import DPOOptions
 from rllib_lmgame.datasets.readers.chat import ChatExample, read_pair
-from rllib_lmgame.datasets.replay import ReplayRunner, replay
+from rllib_lmgame.datasets.replay import replay
 from rllib_lmgame.datasets.sft import (
     Conversation,
     ConversationDataset,
@@ -33,6 +31,8 @@ from rllib_lmgame.rollouts.records import played_parts
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
+    from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+
 ENOUGH = 64
 """If none of so many pairs can be used, the run ends, even if there are more."""
 
@@ -44,10 +44,6 @@ class Side(NamedTuple):
     chosen: bool
     agent: str | None = None
 
-    @property
-    def where(self) -> str:
-        return self.source.where if isinstance(self.source, ChatExample) else self.source[0]
-
 
 class PreferenceDataset(ConversationDataset):
     """The pairs of ``options.data``, shuffled; with ``kto`` its good and bad trajectories.
@@ -58,7 +54,7 @@ class PreferenceDataset(ConversationDataset):
     """
 
     def __init__(self, options: DPOOptions, limits: Mapping[str, int]) -> None:
-        super().__init__(options.on_overlong, options.shuffle_seed, limits)
+        super().__init__(options.shuffle_seed, limits)
         self._pairs = options.loss.pairs
         self.units = list(_units(options))
 
@@ -71,13 +67,12 @@ class PreferenceDataset(ConversationDataset):
         found = [side.source for unit in self.units for side in unit]
         return list({id(source): source for source in found}.values())
 
-    def episodes(self, start: int, count: int, runner: ReplayRunner) -> list[MultiAgentEpisode]:
+    def episodes(self, start: int, count: int, runner: TextGameEnvRunner) -> list[MultiAgentEpisode]:
         """The sides of ``count`` pairs from position ``start`` on, in pass after pass, as episodes.
 
         A pair is left out and counted if a side is too long, cannot be written, or is in no trained seat.
 
-        Raises: ConfigError: all pairs so far (:data:`ENOUGH`, or all there are) are left out, or one is too long for
-            ``on_overlong: error``.
+        Raises: ConfigError: all pairs so far (:data:`ENOUGH`, or all there are) are left out.
         """
         places = self.places(start, count, len(self.units))
         sides = [side for place in places for side in self.units[place]]
@@ -85,19 +80,16 @@ class PreferenceDataset(ConversationDataset):
         episodes: list[MultiAgentEpisode] = []
         why = ""
         for position, place in enumerate(places, start):
-            made, problem, seen = [], "", []
+            made, problem = [], ""
             for side in self.units[place]:
                 name = f"pair-{place}-{'chosen' if side.chosen else 'rejected'}"
                 turns, wrong = next(written) if isinstance(side.source, ChatExample) else ({}, None)
-                seen.append(_ids(turns))
                 if wrong is not None:
-                    problem = f"{side.where}: {wrong}"
+                    problem = f"{side.source.where}: {wrong}"
                 elif not problem:
                     found = self._side(side, turns, f"pair@{position}" if self._pairs else "", name, runner)
                     made += found
-                    problem = "" if found else f"{side.where}: {side.agent} is in no seat whose policy learns"
-            if not problem and len(seen) == 2 and seen[0] and seen[0] == seen[1]:
-                problem = f"{self.units[place][0].where}: chosen and rejected are the same tokens"
+                    problem = "" if found else f"{side.source.where}: {side.agent} is in no seat whose policy learns"
             if problem:
                 why = problem
                 self.leave_out(why)
@@ -110,25 +102,17 @@ class PreferenceDataset(ConversationDataset):
         return episodes
 
     def _side(
-        self, side: Side, turns: dict[str, list[LearntTurn]], group: str, name: str, runner: ReplayRunner
+        self, side: Side, turns: dict[str, list[LearntTurn]], group: str, name: str, runner: TextGameEnvRunner
     ) -> list[MultiAgentEpisode]:
         if isinstance(side.source, ChatExample):
-            episode = episode_of(side.source, turns, 1.0, name)
+            episode = episode_of(side.source, turns, name)
         else:
-            episode = replay(side.source[1], runner, name)
+            episode = replay(side.source, runner, name)
         return [
             side_of(part, group, name, side.chosen)
             for part in played_parts(episode, self.limits)
             if side.agent in (None, part.agent_id) and has_choice(part)
         ]
-
-
-def _ids(turns: Mapping[str, Sequence[LearntTurn]]) -> list[Any]:
-    """The trained tokens of a conversation, for comparison."""
-    return [
-        (policy, [(np.asarray(turn.prompt_ids).tolist(), np.asarray(turn.reply_ids).tolist()) for turn in some])
-        for policy, some in turns.items()
-    ]
 
 
 def _units(options: DPOOptions) -> Iterator[tuple[Side, ...]]:
@@ -196,7 +180,7 @@ def _candidates(sources: Sequence[Conversation], unknown: float | None = None) -
                 raise ConfigError("data", f"{facts.where}: is no pair, and says no return (`reward` or `return`)")
             found.append(Candidate((facts.game, facts.level, ""), value, (source, None)))
         else:
-            for agent, value in source[1].returns.items():
+            for agent, value in source.returns.items():
                 found.append(Candidate((facts.game, facts.level, agent), value, (source, agent)))
     return found
 
@@ -217,6 +201,6 @@ def _check_beginnings(chosen: Conversation, rejected: Conversation) -> None:
 
 def _beginning(source: Conversation) -> Any:
     if not isinstance(source, ChatExample):
-        return source[1].instructions, source[1].beginning
+        return source.instructions, source.beginning
     first = source.transcript.learnt[0]
     return [(said.role, said.text.strip()) for said in source.transcript.messages[:first]]

@@ -7,7 +7,7 @@ import operator
 import random
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.adapters import MAX_REWARD
@@ -21,34 +21,20 @@ from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan
 from rllib_lmgame.rollouts.play import play_episode
 from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, take_seats
-from rllib_lmgame.rollouts.seats import ExpertReplies, LanguageModelSeat
+from rllib_lmgame.rollouts.seats import ExpertReplies
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
-    from rllib_lmgame.policies.chat.format import ChatFormat
-    from rllib_lmgame.rollouts.records import GameConfig
-    from rllib_lmgame.rollouts.sources import AgentMapper
-
-
-class ReplayRunner(Protocol):
-    """The part of an env runner that replaying needs."""
-
-    agent_mapper: AgentMapper
-
-    def entry(self, game_id: str, name: str | None) -> GameConfig | None:
-        """The training game of this name, or else of this id; ``None`` if there is none."""
-
-    def chat(
-        self, module_id: str, changes: Mapping[str, Any] | None = None, game: GameConfig | None = None
-    ) -> ChatFormat:
-        """Chat format of a language-model policy in a game."""
+    from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 
 
 def recorded_session(record: Mapping[str, Any], where: str) -> RecordedSession:
     """The episode of one record. Raises: ConfigError: it is malformed; names ``where``."""
     try:
-        return RecordedSession(record)
+        session = RecordedSession(record)
+        session.where = where
+        return session
     except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError("data", f"{where}: not an episode record ({type(error).__name__}: {error})") from None
 
@@ -61,6 +47,8 @@ class RecordedSession(GameSession):
     """
 
     trusted = True
+    where = ""
+    """File and line of the record."""
 
     def __init__(self, record: Mapping[str, Any]) -> None:
         self.game_id = str(record["game"])
@@ -184,10 +172,8 @@ def _texts(values: Mapping[str, Any], agents: tuple[str, ...]) -> dict[str, str]
     return dict(values)
 
 
-def replay(session: RecordedSession, runner: ReplayRunner, episode_id: str, weight: float = 1.0) -> MultiAgentEpisode:
+def replay(session: RecordedSession, runner: TextGameEnvRunner, episode_id: str) -> MultiAgentEpisode:
     """Replay a recorded episode with the runner's policies, chat format and budgets, as an RLlib episode.
-
-    ``weight`` is that of its replies in the supervised loss.
 
     Raises: ConfigError: the first prompt does not fit, or a seat is mapped to no policy.
     """
@@ -204,11 +190,7 @@ def replay(session: RecordedSession, runner: ReplayRunner, episode_id: str, weig
         return LanguageModel(name, None, chat, lambda *_: ExpertReplies(SolverPlayer(), random.Random(0)), options)
 
     seats = partial(take_seats, player_of=player_of)
-    played = run_to_end(play_episode(session, plan, seats, 0.0, game))
-    for seat in played.seats.values():
-        for turn in seat.turns if isinstance(seat, LanguageModelSeat) else ():
-            turn.weight = weight
-    return to_multi_agent_episode(played)
+    return to_multi_agent_episode(run_to_end(play_episode(session, plan, seats, 0.0, game)))
 
 
 def plan_of(session: RecordedSession, episode_id: str) -> EpisodePlan:

@@ -1,4 +1,4 @@
-"""Selects the conversations that are trained on, their weights, and those that are held out."""
+"""Selects the conversations that are trained on, and those that are held out."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
-
-import numpy as np
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.datasets.options import SupervisedOptions
@@ -28,10 +26,9 @@ class Facts(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """Indices of conversations: those that are trained on, with weights, and those held out."""
+    """Indices of conversations: those that are trained on, and those held out."""
 
     training: list[int]
-    weights: list[float]
     validation: list[int]
 
 
@@ -63,7 +60,7 @@ def choose(facts: Sequence[Facts], options: SupervisedOptions) -> Chosen:
     validation = [place for place in kept if place in held_out]
     if options.validation_share and not (training and validation):
         raise ConfigError("validation_share", f"of {len(kept)} conversations leaves none to hold out, or to learn from")
-    return Chosen(training, _weights(facts, training, options.weight_by), validation)
+    return Chosen(training, validation)
 
 
 def _succeeded(facts: Facts) -> bool:
@@ -126,15 +123,3 @@ def _held_out(facts: Sequence[Facts], kept: Sequence[int], share: float) -> set[
             break
         found.update(levels[name])
     return found
-
-
-def _weights(facts: Sequence[Facts], training: Sequence[int], by: str) -> list[float]:
-    if by == "none":
-        return [1.0] * len(training)
-    returns = np.array([_return_of(facts[place], "weight_by") for place in training])
-    if len(returns) and (returns.min() < 0 or not returns.max() > 0):
-        worst = facts[training[int(returns.argmin())]]
-        raise ConfigError(
-            "weight_by", f"needs returns of at least 0, some above; that of {worst.where} is {returns.min():g}"
-        )
-    return [float(weight) for weight in returns / returns.mean()] if len(returns) else []

@@ -15,7 +15,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.datasets.files import Numbered, files_of, records_of
 from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.datasets.readers.chat import AUTO, LOG, ChatExample, form_of, read_record
-from rllib_lmgame.datasets.replay import RecordedSession, ReplayRunner, recorded_session, replay
+from rllib_lmgame.datasets.replay import RecordedSession, recorded_session, replay
 from rllib_lmgame.datasets.selection import Facts, choose
 from rllib_lmgame.policies.chat.chat_datasets import LearntTurn, TranscriptWriter
 from rllib_lmgame.policies.chat.format import ChatFormat
@@ -26,10 +26,12 @@ from rllib_lmgame.rollouts.records import Trajectory, Turn
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
+    from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+
 logger = logging.getLogger(__name__)
 
-MOST_KINDS, AT_ONCE = 64, 256
-"""Kinds of conversations that are checked before a run, and batch size of writing."""
+MOST_KINDS = 64
+"""Kinds of conversations that are checked before a run."""
 MOST_KEPT = 2_000
 """Replayed episodes of logs that are kept for later passes."""
 ChatOf = Callable[[str], ChatFormat]
@@ -45,10 +47,10 @@ class ConversationDataset:
     long so far, or that a chat template cannot write; a resumed run sets it.
     """
 
-    def __init__(self, on_overlong: str, shuffle_seed: int | None, limits: Mapping[str, int]) -> None:
+    def __init__(self, shuffle_seed: int | None, limits: Mapping[str, int], drops_overlong: bool = True) -> None:
         self.limits = dict(limits)
         self.passed_over = 0
-        self._on_overlong, self._shuffle_seed = on_overlong, shuffle_seed
+        self._drops_overlong, self._shuffle_seed = drops_overlong, shuffle_seed
         self._told = False
         self._writers: dict[str, TranscriptWriter] = {}
 
@@ -58,18 +60,15 @@ class ConversationDataset:
         raise NotImplementedError
 
     def check(self, chat_of: ChatOf) -> None:
-        """Write one conversation of each kind, or all with ``on_overlong: error``.
+        """Write one conversation of each kind.
 
-        Raises: ConfigError: names file and line of one that the chat template cannot write, or that is too long.
+        Raises: ConfigError: names file and line of one that the chat template cannot write.
         """
         everything = [each for each in self.conversations if isinstance(each, ChatExample)]
-        if self._on_overlong != "error":
-            everything = list({each.transcript.kind: each for each in reversed(everything)}.values())[:MOST_KINDS]
-        for start in range(0, len(everything), AT_ONCE):
-            some = everything[start : start + AT_ONCE]
-            for source, (_, problem) in zip(some, self.written(some, chat_of), strict=True):
-                if isinstance(problem, TemplateError):
-                    raise ConfigError("data", f"{source.where}: the chat template cannot write it: {problem}")
+        some = list({each.transcript.kind: each for each in reversed(everything)}.values())[:MOST_KINDS]
+        for source, (_, problem) in zip(some, self.written(some, chat_of), strict=True):
+            if isinstance(problem, TemplateError):
+                raise ConfigError("data", f"{source.where}: the chat template cannot write it: {problem}")
 
     def places(self, start: int, count: int, size: int) -> list[int]:
         """Indices below ``size`` of ``count`` positions from ``start`` on, in pass after pass."""
@@ -92,7 +91,7 @@ class ConversationDataset:
         """For each conversation the turns of each policy, and the error if it is left out."""
         transcripts = [source.transcript for source in sources]
         per_policy = {policy: self._writer(policy, chat_of).write(transcripts) for policy in self.limits}
-        for number, source in enumerate(sources):
+        for number in range(len(sources)):
             turns: dict[str, list[LearntTurn]] = {}
             problem: Exception | None = None
             for policy, written in per_policy.items():
@@ -101,11 +100,8 @@ class ConversationDataset:
                     problem = found
                     continue
                 turns[policy] = found
-                if self._on_overlong != "cut_left" and (tokens := longest_row(found)) > self.limits[policy]:
-                    said = f"it makes {tokens} tokens of a row, which may have {self.limits[policy]}"
-                    if self._on_overlong == "error":
-                        raise ConfigError("on_overlong", f"{source.where}: {said}")
-                    problem = ValueError(said)
+                if self._drops_overlong and (tokens := longest_row(found)) > self.limits[policy]:
+                    problem = ValueError(f"it makes {tokens} tokens of a row, which may have {self.limits[policy]}")
             yield turns, problem
 
     def _writer(self, policy: str, chat_of: ChatOf) -> TranscriptWriter:
@@ -121,24 +117,22 @@ class SFTDataset(ConversationDataset):
     """
 
     def __init__(self, options: SupervisedOptions, limits: Mapping[str, int]) -> None:
-        super().__init__(options.on_overlong, options.shuffle_seed, limits)
+        super().__init__(options.shuffle_seed, limits, options.on_overlong == "drop")
         everything = list(read_all(options.data or [], options.format))
         chosen = choose([facts_of(each) for each in everything], options)
         self.training = [everything[place] for place in chosen.training]
-        self.weights = chosen.weights
         self.validation = [everything[place] for place in chosen.validation]
         self._held_out: list[MultiAgentEpisode] | None = None
         self._replayed: dict[str, MultiAgentEpisode] = {}
 
-    def episodes(self, start: int, count: int, runner: ReplayRunner) -> list[MultiAgentEpisode]:
+    def episodes(self, start: int, count: int, runner: TextGameEnvRunner) -> list[MultiAgentEpisode]:
         """``count`` conversations from position ``start`` on, in pass after pass, as episodes.
 
-        Raises: ConfigError: all are left out, or one is too long for ``on_overlong: error``.
+        Raises: ConfigError: all are left out.
         """
         places = self.places(start, count, len(self.training))
         names = [f"sft-{at}" for at in range(start, start + count)]
-        weights = [self.weights[place] for place in places]
-        made = self._made([self.training[place] for place in places], weights, names, runner)
+        made = self._made([self.training[place] for place in places], names, runner)
         self.passed_over += count - len(made)
         return made
 
@@ -147,11 +141,11 @@ class SFTDataset(ConversationDataset):
         """:attr:`passed_over`, and held-out conversations that are dropped for the same reasons."""
         return self.passed_over + (0 if self._held_out is None else len(self.validation) - len(self._held_out))
 
-    def held_out(self, runner: ReplayRunner) -> list[MultiAgentEpisode]:
+    def held_out(self, runner: TextGameEnvRunner) -> list[MultiAgentEpisode]:
         """The held-out conversations, made once. Raises: as :meth:`episodes`."""
         if self._held_out is None:
             names = [f"held-out-{at}" for at in range(len(self.validation))]
-            self._held_out = self._made(self.validation, [1.0] * len(names), names, runner)
+            self._held_out = self._made(self.validation, names, runner)
         return self._held_out
 
     def check_rewarded(self) -> None:
@@ -159,7 +153,7 @@ class SFTDataset(ConversationDataset):
         rewarded = False
         for each in self.training:
             if not isinstance(each, ChatExample):
-                rewarded |= any(each[1].returns.values())
+                rewarded |= any(each.returns.values())
                 continue
             if each.rewards is None:
                 raise ConfigError(
@@ -176,17 +170,17 @@ class SFTDataset(ConversationDataset):
         return [*self.training, *self.validation]
 
     def _made(
-        self, sources: Sequence[Conversation], weights: Sequence[float], names: Sequence[str], runner: ReplayRunner
+        self, sources: Sequence[Conversation], names: Sequence[str], runner: TextGameEnvRunner
     ) -> list[MultiAgentEpisode]:
         written = self.written([each for each in sources if isinstance(each, ChatExample)], runner.chat)
         episodes, why = [], ""
-        for source, weight, name in zip(sources, weights, names, strict=True):
+        for source, name in zip(sources, names, strict=True):
             if not isinstance(source, ChatExample):
-                episodes.append(self._played_again(*source, weight, name, runner))
+                episodes.append(self._played_again(source, name, runner))
                 continue
             turns, problem = next(written)
             if problem is None:
-                episodes.append(episode_of(source, turns, weight, name))
+                episodes.append(episode_of(source, turns, name))
                 continue
             why = f"{source.where}: {problem}"
             self.leave_out(why)
@@ -194,22 +188,20 @@ class SFTDataset(ConversationDataset):
             raise ConfigError("data", f"all {len(names)} conversations are left out; {why}")
         return episodes
 
-    def _played_again(
-        self, where: str, session: RecordedSession, weight: float, name: str, runner: ReplayRunner
-    ) -> MultiAgentEpisode:
+    def _played_again(self, session: RecordedSession, name: str, runner: TextGameEnvRunner) -> MultiAgentEpisode:
         """A logged episode; the first :data:`MOST_KEPT` are replayed once and only renamed in later passes."""
-        if where in self._replayed:
-            again = copy.copy(self._replayed[where])
+        if session.where in self._replayed:
+            again = copy.copy(self._replayed[session.where])
             again.id_ = name
             return again
-        episode = replay(session, runner, name, weight)
+        episode = replay(session, runner, name)
         if len(self._replayed) < MOST_KEPT:
-            self._replayed[where] = episode
+            self._replayed[session.where] = episode
         return episode
 
 
-Conversation = ChatExample | tuple[str, RecordedSession]
-"""A conversation of a file, or the place and episode of a log."""
+Conversation = ChatExample | RecordedSession
+"""A conversation of a file, or an episode of a log."""
 
 
 def read_all(data: str | Sequence[str], form: str) -> Iterator[Conversation]:
@@ -241,7 +233,7 @@ def read_conversation(where: str, record: Mapping[str, Any], form: str) -> Conve
             form = form_of(record)
         except ValueError as error:
             raise ConfigError("data", f"{where}: {error}") from None
-    return (where, recorded_session(record, where)) if form == LOG else read_record(record, form, where)
+    return recorded_session(record, where) if form == LOG else read_record(record, form, where)
 
 
 def texts_of(conversations: Iterable[Conversation], most: int) -> list[str]:
@@ -255,8 +247,7 @@ def facts_of(source: Conversation) -> Facts:
         said = "\n".join(said.text for said in source.transcript.messages).encode()
         digest = hashlib.blake2b(said, digest_size=16).hexdigest()
         return Facts(source.where, source.game, source.level, source.episode_return, digest, source.success)
-    where, session = source
-    return Facts(where, session.game_id, session.level_name, session.mean_return, success=session.success)
+    return Facts(source.where, source.game_id, source.level_name, source.mean_return, success=source.success)
 
 
 def longest_row(turns: Sequence[LearntTurn]) -> int:
@@ -268,7 +259,7 @@ def longest_row(turns: Sequence[LearntTurn]) -> int:
     return longest
 
 
-def episode_of(source: ChatExample, turns: dict[str, list[LearntTurn]], weight: float, name: str) -> MultiAgentEpisode:
+def episode_of(source: ChatExample, turns: dict[str, list[LearntTurn]], name: str) -> MultiAgentEpisode:
     """A conversation as an episode with one player per policy; all learn the same."""
     messages = source.transcript.messages
     replies = [messages[place].text for place in source.transcript.learnt]
@@ -283,7 +274,7 @@ def episode_of(source: ChatExample, turns: dict[str, list[LearntTurn]], weight: 
                     rollout_logprobs=np.zeros(len(turn.reply_ids), np.float32),
                     reward=reward,
                     new_row=turn.new_row,
-                    weight=weight * turn.weight,
+                    weight=turn.weight,
                     observed=turn.observed,
                 )
                 for turn, reward in zip(some, rewards, strict=True)

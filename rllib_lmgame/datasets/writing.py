@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.envs.contract.session import Observation
-from rllib_lmgame.policies.chat.chat_datasets import ASSISTANT, SYSTEM, USER
+from rllib_lmgame.policies.chat.chat_datasets import ASSISTANT, SYSTEM
 from rllib_lmgame.policies.chat.messages import MessageConversation
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.episodes import level_in
 
 Message = dict[str, Any]
-_SHAREGPT = {SYSTEM: SYSTEM, USER: "human", ASSISTANT: "gpt"}
 
 
 def conversations(record: Mapping[str, Any], form: str, options: LanguageModelOptions) -> Iterator[dict[str, Any]]:
@@ -38,8 +37,7 @@ def conversations(record: Mapping[str, Any], form: str, options: LanguageModelOp
 
 
 def _said(record: Mapping[str, Any], seat: Mapping[str, Any], options: LanguageModelOptions) -> Iterator[list[Message]]:
-    agent, messages, learnt = seat["agent_id"], list[Message](), list[tuple[bool, float]]()
-    earned = iter(_earned(record, agent))
+    agent, messages, learnt = seat["agent_id"], list[Message](), list[bool]()
     talk = MessageConversation(options, record["instructions"], game=record["game"], role=seat["role"])
     for step in record["steps"]:
         if agent not in step["actions"]:
@@ -48,7 +46,7 @@ def _said(record: Mapping[str, Any], seat: Mapping[str, Any], options: LanguageM
         action = step["actions"][agent]
         reply = talk.reply_format.write(step["thoughts"].get(agent), action)
         talk.reply(reply)
-        learnt.append((bool(action.strip()), next(earned)))
+        learnt.append(bool(action.strip()))
         messages = [*messages, {"role": ASSISTANT, "content": reply}]
         if options.history != "keep":
             yield _marked(messages, learnt[-1:])
@@ -56,42 +54,18 @@ def _said(record: Mapping[str, Any], seat: Mapping[str, Any], options: LanguageM
         yield _marked(messages, learnt)
 
 
-def _earned(record: Mapping[str, Any], agent: str) -> list[float]:
-    """Reward of each reply of a seat, until the next."""
-    earned = list[float]()
-    for step in record["steps"]:
-        if agent in step["actions"]:
-            earned.append(0.0)
-        if earned:
-            earned[-1] += step["rewards"].get(agent, 0.0)
-    return earned
-
-
-def _marked(messages: Sequence[Message], learnt: Sequence[tuple[bool, float]]) -> list[Message]:
-    """Messages with ``learnt`` and ``earned`` of the last replies; earlier ones (demonstrations) are not trained on."""
+def _marked(messages: Sequence[Message], learnt: Sequence[bool]) -> list[Message]:
+    """Messages with ``learnt`` of the last replies; earlier ones (demonstrations) are not trained on."""
     shown = [message["role"] == ASSISTANT for message in messages].count(True)
-    marks = iter([*[(False, 0.0)] * (shown - len(learnt)), *learnt])
-    return [
-        {**each, **dict(zip(("learnt", "earned"), next(marks), strict=True))} if each["role"] == ASSISTANT else each
-        for each in messages
-    ]
+    marks = iter([*[False] * (shown - len(learnt)), *learnt])
+    return [{**each, "learnt": next(marks)} if each["role"] == ASSISTANT else each for each in messages]
 
 
 def _messages(messages: list[Message], record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    yield {"messages": [_plain(message, {"weight": 0}) for message in messages]}
-
-
-def _plain(message: Message, unlearnt: Mapping[str, Any]) -> Message:
-    mark = unlearnt if message["role"] == ASSISTANT and not message["learnt"] else {}
-    return {"role": message["role"], "content": message["content"], **mark}
-
-
-def _sharegpt(messages: list[Message], record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    said = [(_SHAREGPT[message["role"]], message) for message in messages]
     yield {
-        "conversations": [
-            {"from": who, "value": each["content"], **({} if each.get("learnt", True) else {"loss": False})}
-            for who, each in said
+        "messages": [
+            {"role": each["role"], "content": each["content"], **({} if each.get("learnt", True) else {"weight": 0})}
+            for each in messages
         ]
     }
 
@@ -116,20 +90,8 @@ def _prompt_and_completion(messages: list[Message], record: Mapping[str, Any]) -
             yield {"prompt": plain[:place], "completion": plain[place : place + 1]}
 
 
-def _lmrl(messages: list[Message], record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """LMRL-Gym reads texts end to end, so texts that are no actions end a line."""
-    said = [(each["content"], each.get("learnt", False)) for each in messages]
-    yield {
-        "sequence": [[text if is_action else f"{text}\n", is_action] for text, is_action in said],
-        "reward": [each.get("earned", 0.0) for each in messages[1:]],
-        "done": record["terminated"],
-    }
-
-
 FORMS: Mapping[str, Callable[[list[Message], Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
     "messages": _messages,
-    "sharegpt": _sharegpt,
     "agentgym": _agentgym,
     "prompt_completion": _prompt_and_completion,
-    "lmrl": _lmrl,
 }

@@ -15,8 +15,7 @@ from rllib_lmgame.envs.registry import made_up_levels
 from rllib_lmgame.evaluation.evaluate import loaded_policies
 from rllib_lmgame.measures.statistics import notes_on_levels, paired_by_level, rate_over_levels
 from rllib_lmgame.rollouts.episode_log import episode_text, read_log
-from rllib_lmgame.rollouts.episodes import seed_and_level, success_by_seed
-from rllib_lmgame.rollouts.metrics import episode_metrics
+from rllib_lmgame.rollouts.episodes import episode_metrics, seed_and_level, success_by_seed
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.telemetry.metrics import OUTCOME_RATES, win_draw_loss
 

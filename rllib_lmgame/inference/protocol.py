@@ -80,8 +80,6 @@ class Generation:
         stop_reason: ``EOS`` (a stop token or text), ``MAX_TOKENS``, or ``ENGINE_ERROR`` with a message in ``error``.
         policy_version: Version of the weights that sampled every token.
         allowed: What each token was chosen among, if there were choices. Who asked fills it in, not the engine.
-        choice_logprobs: float32 ``[sum(allowed.counts)]``, if there were choices: of all that each token was chosen
-            among, by :meth:`ChoiceCursor.allowed`; NaN of those that the engine does not give.
     """
 
     request_id: str
@@ -91,7 +89,6 @@ class Generation:
     policy_version: int = 0
     error: str | None = None
     allowed: AllowedTokens | None = None
-    choice_logprobs: np.ndarray | None = None
 
 
 @dataclass
@@ -148,8 +145,8 @@ class DeviceEngine(InferenceEngine, Protocol):
     """What an engine also needs for weights over devices (``weight_transport``) or ``sleep_during_update``."""
 
     async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Run an operation of the backend: ``sleep``, ``wake_up``, ``worker_call`` (its first argument names a
-        weight-transfer operation of vLLM's workers), or ``weight_digests`` (per worker a digest of each parameter).
+        """Run an operation of the backend: ``sleep``, ``wake_up``, or ``worker_call`` (its first argument names a
+        weight-transfer operation of vLLM's workers).
         """
 
     def accept_version(self, version: int) -> None:
@@ -289,27 +286,18 @@ def encode_generations(generations: Sequence[Generation]) -> Packed:
         bytes(_REASON_INDEX[g.stop_reason] for g in generations),
         [g.policy_version for g in generations],
         {i: g.error for i, g in enumerate(generations) if g.error is not None},
-        {i: g.choice_logprobs.tobytes() for i, g in enumerate(generations) if g.choice_logprobs is not None},
     )
 
 
 def decode_generations(packed: Packed) -> list[Generation]:
     """Undo :func:`encode_generations`. The arrays of one message share memory."""
-    request_ids, lengths, ids, logprobs, reasons, versions, errors, among = packed
+    request_ids, lengths, ids, logprobs, reasons, versions, errors = packed
     all_ids, all_logprobs = np.frombuffer(ids, np.int32), np.frombuffer(logprobs, np.float32)
     generations, start = [], 0
     for i, (request_id, length) in enumerate(zip(request_ids, lengths, strict=True)):
         part, start = slice(start, start + length), start + length
         reason = _REASONS[reasons[i]]
         generations.append(
-            Generation(
-                request_id,
-                all_ids[part],
-                all_logprobs[part],
-                reason,
-                versions[i],
-                errors.get(i),
-                choice_logprobs=np.frombuffer(among[i], np.float32) if i in among else None,
-            )
+            Generation(request_id, all_ids[part], all_logprobs[part], reason, versions[i], errors.get(i))
         )
     return generations

@@ -16,7 +16,6 @@ import tempfile
 import threading
 import time
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineDeadError, WeightUpdateError
 from rllib_lmgame.policies.model.files import ADAPTER_FILES
 
@@ -125,7 +124,7 @@ class AdapterBundle:
 
         Raises: ConfigError: they do not belong together.
         """
-        from rllib_lmgame.policies.model.adapters import merged_checkpoint
+        from rllib_lmgame.policies.model.network import merged_checkpoint
 
         assert self.base is not None
         base = str(self.base.model.directory())
@@ -187,29 +186,23 @@ def tensors_of(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     }
 
 
-def misfit(state: Mapping[str, Any], expected: Mapping[str, tuple[int, ...]], tied_head: bool) -> str | None:
-    """Why ``state`` does not fit ``expected`` parameters (name to shape), or ``None``; a tied head may be left out."""
-    optional = {name for name in {*state, *expected} if tied_head and name.endswith("lm_head.weight")}
-    missing = sorted(set(expected) - set(state) - optional)
-    unknown = sorted(set(state) - set(expected) - optional)
-    if missing:
-        return f"{len(missing)} weights are missing, e.g. {missing[0]}"
-    if unknown:
-        return f"{len(unknown)} weights are unknown to the model, e.g. {unknown[0]}"
-    for name, tensor in state.items():
-        shape = tuple(tensor.shape)
-        if name in expected and shape != tuple(expected[name]):
-            return f"{name} has shape {shape}, the model's is {tuple(expected[name])}"
-    return None
-
-
 def check_weights(state: Mapping[str, torch.Tensor], expected: Mapping[str, tuple[int, ...]], tied_head: bool) -> None:
-    """Raises: ValueError: not the ``expected`` weights (if any are), see :func:`misfit`, or NaN or infinity in one."""
-    problem = misfit(state, expected, tied_head) if expected else None
-    if problem is None and (name := not_finite(state)):
-        problem = f"{name} holds NaN or infinity"
-    if problem is not None:
-        raise ValueError(problem)
+    """Check ``state`` against the ``expected`` parameters, if any (name to shape); a tied head may be left out.
+
+    Raises: ValueError: naming a weight that is missing, unknown or of another shape, or holds NaN or infinity.
+    """
+    optional = {name for name in {*state, *expected} if tied_head and name.endswith("lm_head.weight")}
+    for problem, names in (
+        ("are missing", set(expected) - set(state) - optional),
+        ("are unknown to the model", set(state) - set(expected) - optional if expected else ()),
+    ):
+        if names:
+            raise ValueError(f"{len(names)} weights {problem}, e.g. {min(names)}")
+    for name, tensor in state.items():
+        if name in expected and tuple(tensor.shape) != tuple(expected[name]):
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}, the model's is {tuple(expected[name])}")
+    if (broken := not_finite(state)) is not None:
+        raise ValueError(f"{broken} holds NaN or infinity")
 
 
 def not_finite(state: Mapping[str, torch.Tensor]) -> str | None:
@@ -258,41 +251,28 @@ class PushResult:
     lost: tuple[str, ...] = ()
 
 
-class WeightTransport(ABC):
-    """Brings a state to engines. ``engines`` maps names to actor handles."""
+def push_shared(
+    engines: Mapping[str, Any],
+    shared: SharedBundle,
+    version: int,
+    timeout_s: float,
+    adapter: str | None = None,
+    more: bool = False,
+) -> PushResult:
+    """Send weights through Ray to all ``engines`` (name to actor handle) at once.
 
-    name: str
+    ``adapter``: which one of the engines is replaced; ``more``: others follow at once.
 
-    @abstractmethod
-    def push(self, engines: Mapping[str, Any], state: State, version: int, timeout_s: float) -> PushResult:
-        """Send ``state`` as ``version`` to all engines at once.
-
-        Raises: WeightUpdateError: naming an engine that did not take it; TimeoutError: naming those without an answer.
-        """
-
-
-class ObjectStoreTransport(WeightTransport):
-    """Through Ray. ``adapter``: which one of the engines is replaced; ``more``: others follow at once."""
-
-    name = "object_store"
-
-    def __init__(self, adapter: str | None = None, more: bool = False) -> None:
-        self._adapter, self._more = adapter, more
-
-    def push(self, engines: Mapping[str, Any], state: State, version: int, timeout_s: float) -> PushResult:
-        began = time.perf_counter()
-        shared = share(state, version)
-        rest = () if self._adapter is None else (self._adapter, self._more)
-        calls = {
-            name: engine.update_weights.remote(shared.reference, version, *rest) for name, engine in engines.items()
-        }
-        answers, lost = gather(calls, timeout_s, f"take weights version {version}")
-        wrong = [name for name, checksum in answers.items() if checksum != shared.checksum]
-        if wrong:
-            raise WeightUpdateError(
-                f"{', '.join(wrong)} loaded other weights than were sent (checksum {shared.checksum})"
-            )
-        return PushResult(time.perf_counter() - began, shared.num_bytes, shared.checksum, tuple(lost))
+    Raises: WeightUpdateError: naming an engine that did not take them; TimeoutError: naming those without an answer.
+    """
+    began = time.perf_counter()
+    rest = () if adapter is None else (adapter, more)
+    calls = {name: engine.update_weights.remote(shared.reference, version, *rest) for name, engine in engines.items()}
+    answers, lost = gather(calls, timeout_s, f"take weights version {version}")
+    wrong = [name for name, checksum in answers.items() if checksum != shared.checksum]
+    if wrong:
+        raise WeightUpdateError(f"{', '.join(wrong)} loaded other weights than were sent (checksum {shared.checksum})")
+    return PushResult(time.perf_counter() - began, shared.num_bytes, shared.checksum, tuple(lost))
 
 
 def share(state: State, version: int) -> SharedBundle:
@@ -302,8 +282,9 @@ def share(state: State, version: int) -> SharedBundle:
     return SharedBundle.put(state if isinstance(state, WeightBundle | AdapterBundle) else pack_state(state, version))
 
 
-class DeviceTransport(WeightTransport):
-    """GPU to GPU, by vLLM's trainer-side engine. Untested: written against vLLM 0.32 without a GPU at hand.
+class DevicePush:
+    """Sends tensors from GPU to GPU by vLLM's trainer-side engine: ``nccl`` broadcasts, ``ipc`` passes handles between
+    processes on one GPU. Untested: written against vLLM 0.32 without a GPU at hand. It can be pickled until it is used.
 
     Push from the process that holds the tensors (the learner; with several, from rank 0 after gathering).
 
@@ -311,22 +292,24 @@ class DeviceTransport(WeightTransport):
     2. A push ends: with an error if an engine fails or the time is over. What waits for a process that died cannot be
        called back; it stays behind in a thread.
     3. Engines that took part in a push that failed start again, and refuse to serve until the next one.
-    4. Several engines serve the weights only if all hold the same. They are not compared with the sender's.
+    4. Weights are not compared with the sender's.
     """
 
-    def __init__(self, tensor_parallel_size: int = 1) -> None:
-        self._tensor_parallel = tensor_parallel_size
+    def __init__(self, names: Sequence[str], options: InferenceOptions) -> None:
+        self.names, self.options = list(names), options
         self._members: dict[str, str] = {}
         self._trainer: Any = None
 
-    def push(self, engines: Mapping[str, Any], state: State, version: int, timeout_s: float) -> PushResult:
-        if isinstance(state, WeightBundle | AdapterBundle | SharedBundle):
-            raise ConfigError(
-                "inference.weight_transport",
-                f"{self.name} moves tensors between GPUs; push the learner's tensors, not a packed copy",
-            )
-        began = time.perf_counter()
-        client = _SyncClient(engines, version, self._tensor_parallel, timeout_s)
+    def __call__(self, state: Mapping[str, Any], version: int) -> PushResult:
+        """Send ``state`` (Hugging Face named tensors on this process's device) as ``version`` to all engines.
+
+        Raises: WeightUpdateError: an engine failed; TimeoutError: the time is over.
+        """
+        import ray
+
+        began, timeout_s = time.perf_counter(), self.options.start_timeout_s
+        engines = {name: ray.get_actor(name) for name in self.names}
+        client = _SyncClient(engines, version, self.options.tensor_parallel_size, timeout_s)
         members = client.incarnations()
         trainer, self._trainer = self._trainer if members == self._members else None, None
         device = next(iter(state.values())).device
@@ -354,44 +337,17 @@ class DeviceTransport(WeightTransport):
         trainer.source.state = {}
         return trainer
 
-    @abstractmethod
     def _connect(self, client: _SyncClient, source: _StateSource) -> Any:
         """vLLM's trainer-side engine, connected to all workers."""
+        if self.options.weight_transport == "ipc":
+            from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo, IPCTrainerWeightTransferEngine
 
-
-class NCCLTransport(DeviceTransport):
-    """Broadcast over NCCL. Untested on this project's machines, which have no GPU."""
-
-    name = "nccl"
-
-    def _connect(self, client: _SyncClient, source: _StateSource) -> Any:
+            return IPCTrainerWeightTransferEngine.trainer_init(IPCTrainerInitInfo(rank=0), client=client, source=source)
         from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo, NCCLTrainerWeightTransferEngine
 
         address, port = _free_address()
         info = NCCLTrainerInitInfo(master_address=address, master_port=port, world_size=1 + client.num_workers, rank=0)
         return NCCLTrainerWeightTransferEngine.trainer_init(info, client=client, source=source)
-
-
-class IPCTransport(DeviceTransport):
-    """CUDA IPC handles between processes on one GPU. Untested on this project's machines, which have no GPU."""
-
-    name = "ipc"
-
-    def _connect(self, client: _SyncClient, source: _StateSource) -> Any:
-        from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo, IPCTrainerWeightTransferEngine
-
-        return IPCTrainerWeightTransferEngine.trainer_init(IPCTrainerInitInfo(rank=0), client=client, source=source)
-
-
-TRANSPORTS: dict[str, type[WeightTransport]] = {t.name: t for t in (ObjectStoreTransport, NCCLTransport, IPCTransport)}
-
-
-def make_transport(name: str, tensor_parallel_size: int = 1) -> WeightTransport:
-    """The transport called ``name``. Raises: ConfigError: for an unknown name."""
-    if name not in TRANSPORTS:
-        raise ConfigError("inference.weight_transport", f"{name!r} is not one of {', '.join(TRANSPORTS)}")
-    cls = TRANSPORTS[name]
-    return cls(tensor_parallel_size) if issubclass(cls, DeviceTransport) else cls()
 
 
 def gather(calls: Mapping[str, Any], timeout_s: float, doing: str) -> tuple[dict[str, Any], list[str]]:
@@ -450,13 +406,8 @@ class _SyncClient:
         self._all("device_call", [("update_weights", {"update_info": update_info})] * len(self._engines))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """Finish on every worker and, if all engines hold the same weights, serve them."""
-        several = len(self._engines) > 1
-        digests = self._run({n: e.finish_device_update.remote(several) for n, e in self._engines.items()})
-        if len({repr(found) for found in digests.values()}) > 1:
-            names = ", ".join(self._engines)
-            self._fail(WeightUpdateError(f"engines {names} hold different weights after version {self._version}"))
-        self._run({n: e.end_device_update.remote(self._version) for n, e in self._engines.items()})
+        """Finish on every worker, and serve the new weights."""
+        self._run({n: e.finish_device_update.remote(self._version) for n, e in self._engines.items()})
 
     def _all(self, method: str, arguments: Sequence[tuple[str, dict[str, Any]]]) -> None:
         calls = zip(self._engines.items(), arguments, strict=True)

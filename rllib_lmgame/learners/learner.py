@@ -45,12 +45,11 @@ from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_ob
 from rllib_lmgame.learners.objectives.base import LearnerSettings, StepCounts, UpdateLoop
 from rllib_lmgame.learners.options import COEFF_RANGE, WeightUse, learner_threads
 from rllib_lmgame.learners.process import ProcessGroup, give_back_memory, keep_freed_memory
-from rllib_lmgame.policies.model.card import Played
+from rllib_lmgame.policies.model.export import Played
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
-from rllib_lmgame.rollouts.episode_log import TOKENS
-from rllib_lmgame.rollouts.episode_sample import SAMPLE_BYTES
+from rllib_lmgame.rollouts.episode_log import SAMPLE_BYTES, TOKENS
 from rllib_lmgame.rollouts.records import Trajectory, played_parts, trajectory_of
-from rllib_lmgame.telemetry.phases import STEPS, telling
+from rllib_lmgame.telemetry.progress import STEPS, telling
 
 if TYPE_CHECKING:
     from rllib_lmgame.learners.engines.teacher_client import TeacherClient
@@ -226,7 +225,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             for module_id in self.engines:
                 self.module[module_id].version = self._weights_seq_no
             self.after_gradient_based_update(timesteps=timesteps)
-        if self.config.inference_options.sleep_during_update and self._device.type == "cuda":
+        if self.config.run.inference.sleep_during_update and self._device.type == "cuda":
             torch.cuda.empty_cache()  # For engines that wake up.
         give_back_memory()
         return self.metrics.reduce()
@@ -316,7 +315,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         seconds, version = time.perf_counter() - started, self._weights_seq_no
         if len(batch.shown):
             path = Path(getattr(self.config, "episode_log_dir", None) or ".") / f"learner-{self.ranks.rank}{TOKENS}"
-            sampled = self.config.text_rollout_options.episode_log == "sample"
+            sampled = self.config.run.text_rollouts.episode_log == "sample"
             write_tokens(path, batch, trajectories, version, SAMPLE_BYTES // self.ranks.world if sampled else None)
         values = update_metrics(meter, batch, self.ranks, version=version, tokens=action_tokens, seconds=seconds)
         self.metrics.log_dict(values, key=module_id, window=1)
@@ -499,8 +498,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """What the policies are trained on, for model cards; ``None`` in a configuration that knows no games, or
         without any.
         """
-        config, sampling = self.config, self.config.inference_options
-        games = getattr(config, "training_games", tuple)()
+        config, sampling = self.config, self.config.run.inference
+        games: tuple[Any, ...] = getattr(config, "training_games", tuple)()
         if not games:
             return None
         return Played(
@@ -508,7 +507,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,
-            constrained_decoding=config.text_rollout_options.constrained_decoding,
+            constrained_decoding=config.run.text_rollouts.constrained_decoding,
         )
 
 

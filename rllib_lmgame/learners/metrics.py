@@ -19,8 +19,7 @@ import torch
 
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.process import ProcessGroup
-from rllib_lmgame.rollouts.episode_log import ALWAYS_THERE, TOKEN_COLUMNS, EpisodeLog
-from rllib_lmgame.rollouts.episode_sample import thin
+from rllib_lmgame.rollouts.episode_log import ALWAYS_THERE, TOKEN_COLUMNS, EpisodeLog, thin
 from rllib_lmgame.rollouts.records import Trajectory
 
 logger = logging.getLogger(__name__)

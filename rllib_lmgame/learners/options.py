@@ -345,7 +345,7 @@ def critic_difference(origin: str, policy: str, *, there: bool) -> str:
 
 def learner_threads(config: Any) -> int | None:
     """CPU threads of each learner; ``None`` leaves them. Once started, ``config.learner_threads`` is ``auto``."""
-    asked, reserved = config.token_ppo_options.num_threads, config.num_cpus_per_learner
+    asked, reserved = config.run.token_ppo.num_threads, config.num_cpus_per_learner
     if isinstance(asked, int):
         return asked
     found = getattr(config, "learner_threads", None) if asked == AUTO else None

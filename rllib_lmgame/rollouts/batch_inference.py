@@ -41,8 +41,8 @@ class Answer:
     """The model's replies at one decision.
 
     Attributes:
-        odds: Probability of each legal action, given that the reply is legal. For free text: 1 for the sampled one.
-        illegal: Probability of all other replies. For free text: 1 if the reply cannot be read, else 0.
+        odds: Probability of each legal action, given that the reply is legal.
+        illegal: Probability of all other replies.
         counts: Number of samples of each legal action, if there were samples.
     """
 
@@ -92,41 +92,6 @@ async def ask_for_samples(
 
     Raises: NotAnswered: the engine failed; NoRoom: decisions do not fit the context.
     """
-    drawn = await _drawn(decisions, chat, generate, samples, temperature, seed, numbers)
-    answers = []
-    for decision, replies in zip(decisions, drawn, strict=True):
-        counts = dict.fromkeys(decision.legal_actions, 0)
-        for action in (_legal(said, decision) for said in replies):
-            if action is not None:
-                counts[action] += 1
-        answers.append(sampled_answer(counts, samples))
-    return answers
-
-
-async def ask_for_words(
-    decisions: Sequence[InformationSet],
-    chat: ChatFormat,
-    generate: Generate,
-    *,
-    temperature: float = 1.0,
-    seed: int = 0,
-    numbers: Sequence[int] | None = None,
-) -> list[Answer]:
-    """One sampled reply to each decision without legal actions; see :func:`ask_for_samples`."""
-    drawn = await _drawn(decisions, chat, generate, 1, temperature, seed, numbers)
-    return [Answer({said or "": 1.0}, float(said is None)) for (said,) in drawn]
-
-
-async def _drawn(
-    decisions: Sequence[InformationSet],
-    chat: ChatFormat,
-    generate: Generate,
-    samples: int,
-    temperature: float,
-    seed: int,
-    numbers: Sequence[int] | None,
-) -> list[list[str | None]]:
-    """The answers in ``samples`` replies to each decision; ``None`` for one that cannot be read."""
     places = range(len(decisions)) if numbers is None else numbers
     requests = []
     for decision, number, prompt in zip(decisions, places, prompts_of(decisions, chat), strict=True):
@@ -135,7 +100,15 @@ async def _drawn(
             sampling = SamplingSpec(prompt.max_tokens, temperature, seed=own, **chat.ends)
             requests.append(GenerationRequest(f"sample-{number}-{n}", prompt.ids, sampling))
     generations = iter(await asyncio.gather(*(generate(request) for request in requests)))
-    return [[_said(next(generations), decision, chat) for _ in range(samples)] for decision in decisions]
+    answers = []
+    for decision in decisions:
+        counts = dict.fromkeys(decision.legal_actions, 0)
+        for _ in range(samples):
+            action = _legal(_said(next(generations), decision, chat), decision)
+            if action is not None:
+                counts[action] += 1
+        answers.append(sampled_answer(counts, samples))
+    return answers
 
 
 def sampled_answer(counts: Mapping[str, int], samples: int) -> Answer:

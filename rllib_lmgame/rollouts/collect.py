@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rllib_lmgame.base.limits import CALL_LIMIT_S
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.game_calls import opened, run_to_end
-from rllib_lmgame.rollouts.game_options import GameConfig
 from rllib_lmgame.rollouts.item_order import ItemOrder
+from rllib_lmgame.rollouts.options import GameConfig
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.play import GameInPlay, PlayedEpisode, play_episode
 from rllib_lmgame.rollouts.players import Scripted, take_seats

@@ -15,14 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import gymnasium as gym
+from ray.rllib.callbacks.callbacks import RLlibCallback
+from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.env import INPUT_ENV_SINGLE_SPACES, INPUT_ENV_SPACES
+from ray.rllib.env.env_context import EnvContext
 from ray.rllib.env.env_runner import EnvRunner
+from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.rllib.utils import force_list
 from ray.rllib.utils.checkpoints import Checkpointable
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
-from rllib_lmgame.base.limits import CALL_LIMIT_S
+from rllib_lmgame.base.plugin import asking
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
@@ -31,33 +37,26 @@ from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, LIMITS, LanguageModelOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.engine_judge import AS_ASKED, EngineAnswers
-from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
-from rllib_lmgame.rollouts.episode_sample import SAMPLE_BYTES, chosen, thin
-from rllib_lmgame.rollouts.episodes import summarize
+from rllib_lmgame.rollouts.episode_log import SAMPLE_BYTES, EpisodeLog, chosen, episode_record, thin
+from rllib_lmgame.rollouts.episodes import module_of_agent, summarize, to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import abandon, close_games, run_to_end
-from rllib_lmgame.rollouts.game_options import shares_of
-from rllib_lmgame.rollouts.hooks import Hooks
-from rllib_lmgame.rollouts.options import EPISODES_OF_SAMPLE
+from rllib_lmgame.rollouts.options import EPISODES_OF_SAMPLE, shares_of
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.play import GameInPlay, PlayedEpisode, PlayedPlans, Sessions, first_error, play_many
 from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies, sampled_in, take_seats
-from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig, PlayResult, PlaySettings
+from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, TEXT_SPACE, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import ExpertReplies, ReplySource, Seat
 from rllib_lmgame.rollouts.sources import AgentMapper
-from rllib_lmgame.telemetry.phases import GAMES, Share, telling
+from rllib_lmgame.telemetry.progress import GAMES, Share, telling
 
 if TYPE_CHECKING:
-    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
-
     from rllib_lmgame.inference.serving.client import EngineClient
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MOST_SHOWN = 4000
-"""Characters of a game in play that are shown."""
 _SETS_OF_GAMES = 4
 """Sets of games that are kept between episodes: of training, of evaluations, and those before a change."""
 
@@ -71,7 +70,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         )
         self.module = MultiRLModuleSpec(
             rl_module_specs={
-                module_id: config.module_spec(module_id, inference_only=True) for module_id in config.player_options
+                module_id: config.module_spec(module_id, inference_only=True) for module_id in config.run.policies
             }
         ).build()
         self._hooks = Hooks(self)
@@ -80,7 +79,6 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         self._games_played: list[frozenset[str]] = []
         self._sampled = 0
         self._share = Share(0)
-        self._watched: GameInPlay | None = None
 
     def __repr__(self) -> str:
         """Name of the actor in Ray's dashboard and logs."""
@@ -95,7 +93,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         every episode is returned as ``error``: if it were raised, RLlib would restart the runner and hide the cause.
         """
         start = time.perf_counter()
-        options = settings.rollouts or self.config.text_rollout_options
+        options = settings.rollouts or self.config.run.text_rollouts
 
         @cache
         def player(number: int, assignment: AgentAssignment) -> Player:
@@ -108,7 +106,6 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         try:
             coroutine = play_many(plans, settings.games, seats, self, options, at_once)
             with telling(self.config.watched_as, GAMES, str(self.worker_index), len(plans)) as self._share:
-                self._share.game = self._in_play
                 played = run_to_end(self._with_policies(coroutine))
             self._write_log(played.episodes, settings)
             result = self._collect(played, settings.keep)
@@ -129,7 +126,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         The default is this runner's share of ``episodes_per_iteration``; ``num_timesteps`` is ignored.
         """
         config = self.config
-        share = config.text_rollout_options.episodes_per_iteration // max(1, config.num_env_runners)
+        share = config.run.text_rollouts.episodes_per_iteration // max(1, config.num_env_runners)
         count = num_episodes or max(1, share)
         self._sampled += 1
         games = config.training_games()
@@ -172,7 +169,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
 
         ``changes`` are options that a schedule has changed; own options of the policy or game take precedence.
         """
-        own = self.config.player_options[module_id].language_model
+        own = self.config.run.policies[module_id].language_model
         asked = {} if game is None else game.asked(own)
         limits = {key: value for key, value in (changes or {}).items() if key not in own}
         limits |= {key: value for key, value in asked.items() if key in LIMITS}
@@ -205,14 +202,12 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
             if names is None:
                 there = ", ".join([*self.config.engine_names, *(members or {})]) or "none"
                 raise ConfigError("config.policies", f"no engine holds the weights {weights!r}; engines hold {there}")
-            self._clients[key] = EngineClient(names, request_timeout_s=self.config.inference_options.request_timeout_s)
+            self._clients[key] = EngineClient(names, request_timeout_s=self.config.run.inference.request_timeout_s)
         return self._clients[key]
 
     def forget(self, plan: EpisodePlan) -> None:
         """Called when an episode is over: engines may drop its prefixes."""
         self._share.done += 1
-        if self._watched is not None and self._watched.plan.episode_id == plan.episode_id:
-            self._watched = None
         for client in self._clients.values():
             client.forget(plan.episode_id)
 
@@ -226,14 +221,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         self._hooks.ended(episode, session)
 
     def watch(self, game: GameInPlay) -> None:
-        """Call callbacks, and show one game until its end, then another one."""
         self._hooks.went_on(game)
-        if self._watched is None:
-            self._watched = game
-
-    def _in_play(self) -> str:
-        game = self._watched
-        return "" if game is None else game.text[:MOST_SHOWN]
 
     @cached_property
     def agent_mapper(self) -> AgentMapper:
@@ -245,7 +233,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         if assignment.player != LANGUAGE_MODEL:
             return Scripted(name, assignment.player)
         chat = self.chat(name, settings.language_model, game)
-        options = settings.rollouts or self.config.text_rollout_options
+        options = settings.rollouts or self.config.run.text_rollouts
         if game.format_penalty is not None:
             options = options.model_copy(update={"format_penalty": game.format_penalty})
         replies = partial(self._replies, settings, game, assignment)
@@ -257,22 +245,20 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
     ) -> ReplySource:
         if settings.expert is not None:
             return ExpertReplies(make_scripted_player(settings.expert), random.Random(seed))
-        inference, temperature = sampled_in(
-            game, settings.inference or self.config.inference_options, settings.temperature
-        )
+        inference, temperature = sampled_in(game, settings.inference or self.config.run.inference, settings.temperature)
         return engine_replies(
             partial(self.client(assignment.weights, settings.members).generate, key=plan.episode_id),
             inference,
-            settings.rollouts or self.config.text_rollout_options,
+            settings.rollouts or self.config.run.text_rollouts,
             temperature=temperature,
             seeded=settings.seeded,
         )
 
     def _with_policies(self, played: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """``played``, during which games may ask the policies."""
-        players = self.config.player_options.items()
+        players = self.config.run.policies.items()
         models = tuple(policy for policy, options in players if options.player == LANGUAGE_MODEL)
-        limit_s = self.config.inference_options.request_timeout_s
+        limit_s = self.config.run.inference.request_timeout_s
 
         async def asking() -> T:
             loop = asyncio.get_running_loop()
@@ -318,7 +304,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         return {
             INPUT_ENV_SPACES: space,
             INPUT_ENV_SINGLE_SPACES: space,
-            **dict.fromkeys(self.config.player_options, space),
+            **dict.fromkeys(self.config.run.policies, space),
         }
 
     def get_metrics(self) -> dict[str, Any]:
@@ -341,3 +327,139 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         for client in self._clients.values():
             client.close()
         self._clients.clear()
+
+
+EPISODE_HOOKS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
+HOOKS = ("on_environment_created", *EPISODE_HOOKS, "on_sample_end")
+"""Callbacks of an env runner."""
+
+
+class Hooks:
+    """Calls the callbacks of an env runner; hooks that are not overridden cost nothing."""
+
+    def __init__(self, runner: EnvRunner) -> None:
+        config: Any = runner.config
+        self._runner = runner
+        self._objects = [made() for made in force_list(config.callbacks_class)]
+        self._functions = {hook: getattr(config, f"callbacks_{hook}") for hook in HOOKS}
+        self._heard = {hook for hook in HOOKS if self._functions[hook] or any(map(_overrides(hook), self._objects))}
+        self._in_play: dict[str, _Shown] = {}
+
+    def hears(self, *hooks: str) -> bool:
+        """Whether one of ``hooks`` is overridden."""
+        return not self._heard.isdisjoint(hooks)
+
+    def opened(self, game: GameConfig, session: GameSession) -> None:
+        """Called when a game was made."""
+        runner: Any = self._runner
+        context = EnvContext(
+            dict(game.env_config), worker_index=runner.worker_index, num_workers=runner.num_workers, remote=False
+        )
+        self._call("on_environment_created", env=_env_of(session), env_context=context)
+
+    def created(self, plan: EpisodePlan, session: GameSession) -> None:
+        """Called before an episode's reset."""
+        if self.hears(*EPISODE_HOOKS):
+            shown = self._in_play[plan.episode_id] = _Shown(plan)
+            self._tell("on_episode_created", shown, session)
+
+    def went_on(self, game: GameInPlay) -> None:
+        """Called after a reset or step."""
+        shown = self._in_play.get(game.plan.episode_id)
+        if shown is not None:
+            shown.go_on(game)
+            self._tell("on_episode_step" if game.steps else "on_episode_start", shown, game.session)
+
+    def ended(self, played: PlayedEpisode, session: GameSession) -> None:
+        """Called when an episode was played to its end."""
+        shown = self._in_play.get(played.plan.episode_id)
+        if shown is not None:
+            shown.episode = to_multi_agent_episode(played, shown.episode)
+            if len(played.steps) > shown.steps:  # Else it was broken off before a step that was not taken.
+                self._tell("on_episode_step", shown, session)
+            self._tell("on_episode_end", shown, session)
+
+    def episode_of(self, played: PlayedEpisode) -> MultiAgentEpisode:
+        """RLlib's episode, the same object that callbacks have seen."""
+        shown = self._in_play.get(played.plan.episode_id)
+        if shown is None:
+            return to_multi_agent_episode(played)
+        for part in shown.episode.agent_episodes.values():
+            if CUSTOM_DATA_KEY in part.custom_data:
+                part.custom_data[CUSTOM_DATA_KEY].logged = played.logged
+        return shown.episode
+
+    def sampled(self, episodes: list[MultiAgentEpisode]) -> list[dict[str, Any]]:
+        """Called with played episodes; returns what callbacks logged, for ``MetricsLogger.aggregate`` on the driver."""
+        self._call("on_sample_end", samples=episodes)
+        return [self._runner.metrics.reduce()] if self._heard else []
+
+    def forget_all(self) -> None:
+        """Forget all episodes."""
+        self._in_play.clear()
+
+    def _tell(self, hook: str, shown: _Shown, session: GameSession) -> None:
+        self._call(
+            hook, episode=shown.episode, env=_env_of(session), env_index=shown.index, rl_module=self._runner.module
+        )
+
+    def _call(self, hook: str, **given: Any) -> None:
+        if hook in self._heard:
+            with asking(hook, "config.callbacks"):
+                make_callback(
+                    hook,
+                    self._objects,
+                    self._functions[hook],
+                    kwargs={"env_runner": self._runner, "metrics_logger": self._runner.metrics, **given},
+                )
+
+
+class _Shown:
+    """The episode of a game in play."""
+
+    def __init__(self, plan: EpisodePlan) -> None:
+        modules = {agent: assignment.module_id for agent, assignment in plan.assignments.items()}
+        self.index = plan.index
+        self.steps = 0
+        self.episode = MultiAgentEpisode(
+            id_=plan.episode_id, agent_module_ids=modules, agent_to_module_mapping_fn=module_of_agent
+        )
+        self._waiting: set[str] = set()
+        """Agents that have acted and have not seen an observation since."""
+
+    def go_on(self, game: GameInPlay) -> None:
+        episode, ends = self.episode, game.ends
+        seen = {agent: view.text for agent, view in game.views.items() if agent not in ends}
+        if not game.steps:
+            episode.add_env_reset(observations=seen)
+            return
+        step, self.steps = game.steps[-1], len(game.steps)
+        over = {agent: end.terminated for agent, end in ends.items() if end.step == len(game.steps)}
+        seen |= {agent: game.final[agent].text for agent in over}
+        self._waiting |= step.actions.keys()
+        seen = {agent: text for agent, text in seen.items() if self._waits(agent)}
+        self._waiting -= seen.keys()
+        episode.add_env_step(
+            observations=seen,
+            actions=step.actions,
+            rewards=self._of_those_in_play(dict.fromkeys(step.actions, 0.0) | step.rewards),
+            infos={agent: step.infos.get(agent, {}) for agent in seen},
+            terminateds={agent: terminated for agent, terminated in over.items() if agent in seen},
+            truncateds={agent: not terminated for agent, terminated in over.items() if agent in seen},
+        )
+
+    def _waits(self, agent: str) -> bool:
+        return agent in self._waiting or agent not in self.episode.agent_episodes
+
+    def _of_those_in_play(self, rewards: dict[str, float]) -> dict[str, float]:
+        """Rewards without those of agents that are out of the game, which RLlib refuses."""
+        out = {agent for agent, part in self.episode.agent_episodes.items() if part.is_done}
+        return {agent: reward for agent, reward in rewards.items() if agent not in out}
+
+
+def _overrides(hook: str) -> Any:
+    return lambda found: getattr(type(found), hook, None) is not getattr(RLlibCallback, hook)
+
+
+def _env_of(session: GameSession) -> Any:
+    return getattr(session, "env", session)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
-import math
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.json_files import parse
 from rllib_lmgame.rollouts.episodes import own_return, summarize
+from rllib_lmgame.rollouts.options import EPISODES_OF_SAMPLE
+from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.play import GameStep, PlayedEpisode
 from rllib_lmgame.rollouts.records import SeatSummary, Turn
 from rllib_lmgame.rollouts.seats import LanguageModelSeat
 
-MOST_MOVES = 64
-"""Moves of a turn whose probabilities are written."""
 TOKENS = ".tokens"
 """Ending of files with token data of updates (``learners/metrics.py``)."""
 TOKEN_COLUMNS = ("old_logprobs", "advantages", "entropies", "values", "ref_logprobs", "importance_weights")
@@ -41,8 +40,7 @@ def episode_record(played: PlayedEpisode) -> dict[str, Any]:
     or ``truncated``, ``stop_reason``, ``ended_at``: steps until then) and its result (``success``, ``outcome``).
     ``final_prompt_ids`` (only where the learner bootstraps) shows its last state. Nine digits keep a float32 exactly.
     With constrained decoding, ``allowed_counts`` has the number of possible ids for each response id (1: forced, loss
-    mask 0), and ``allowed_ids`` lists them end to end. ``moves`` are the probabilities of the legal moves, that of the
-    played one first (:func:`move_odds`).
+    mask 0), and ``allowed_ids`` lists them end to end.
 
     A prompt that begins a row omits its first ``shared_prefix`` ids, which are those of the row before (mostly the
     rules); :func:`whole_prompts` restores them. ``prompt`` is the text of ``prompt_ids``. Legal actions follow from
@@ -110,7 +108,6 @@ def _trajectory_record(played: PlayedEpisode, numbers: SeatSummary) -> dict[str,
                 "policy_version": turn.policy_version,
                 "stop_reason": turn.stop_reason,
                 **_allowed_record(turn),
-                **_moves_record(turn, seat.chat.choice_ids),
             }
             for turn, prompt in zip(seat.turns, written, strict=False)
         ]
@@ -152,38 +149,6 @@ def whole_prompts(trajectory: Mapping[str, Any]) -> list[list[int]]:
 def _allowed_record(turn: Turn) -> dict[str, list[int]]:
     allowed = turn.allowed
     return {} if allowed is None else {"allowed_counts": allowed.counts.tolist(), "allowed_ids": allowed.ids.tolist()}
-
-
-def _moves_record(turn: Turn, spelled: Callable[[str], tuple[int, ...] | None]) -> dict[str, Any]:
-    replies = {move: ids for move in turn.moves if (ids := spelled(move)) is not None}
-    odds = move_odds(turn, replies)[:MOST_MOVES]
-    return {"moves": [[moves, float(f"{chance:.4g}")] for moves, chance in odds]} if odds else {}
-
-
-def move_odds(turn: Turn, replies: Mapping[str, Sequence[int]]) -> list[tuple[list[str], float]]:
-    """Legal moves with their probabilities under constrained decoding: the played one, then the likeliest first.
-
-    ``replies`` are the tokens of each move. Moves that leave the reply at the same token are one group, since only the
-    probability of this token is known. Moves without a probability of the engine are omitted.
-    """
-    allowed, logprobs = turn.allowed, turn.choice_logprobs
-    if allowed is None or logprobs is None or len(logprobs) != len(allowed.ids):
-        return []
-    ends = np.cumsum(allowed.counts)[:-1]
-    parts = zip(np.split(allowed.ids, ends), np.split(logprobs.astype(np.float64), ends), strict=True)
-    known = [dict(zip(ids.tolist(), values.tolist(), strict=True)) for ids, values in parts]
-    reply = turn.response_ids.tolist()
-    before = [0.0, *itertools.accumulate(there.get(token, 0.0) for there, token in zip(known, reply, strict=True))]
-    played = (len(reply), -1)
-    groups: dict[tuple[int, int], list[str]] = {played: []}
-    for move, ids in replies.items():
-        at = next((k for k, (a, b) in enumerate(zip(ids, reply, strict=False)) if a != b), None)
-        groups.setdefault(played if at is None else (at, ids[at]), []).append(move)
-    odds = {key: before[key[0]] + (known[key[0]].get(key[1], math.nan) if key != played else 0.0) for key in groups}
-    told = [(moves, math.exp(odds[key])) for key, moves in groups.items() if moves and not math.isnan(odds[key])]
-    return [each for each in told if each[0] is groups[played]] + sorted(
-        (each for each in told if each[0] is not groups[played]), key=lambda each: -each[1]
-    )
 
 
 class EpisodeLog:
@@ -260,3 +225,90 @@ def episode_text(record: Mapping[str, Any]) -> str:
 def _result_of(seat: Mapping[str, Any]) -> str:
     verdict = seat["outcome"] or {True: "success", False: "no success", None: ""}[seat["success"]]
     return f"{verdict}, return {seat['return']:+.2f}".removeprefix(", ")
+
+
+SAMPLE_BYTES = 500_000_000
+"""Most bytes of a trial's sample of episodes, and of the token data of its updates."""
+_OF_ITERATION = re.compile(rb'\{"episode_id": "[a-z0-9-]*?(\d+)-\d+(?:\+\d+)?"')
+
+
+def log_of_training(episode_log: str) -> dict[str, Any]:
+    """``text_rollouts.episode_log`` as fields of :class:`~rllib_lmgame.rollouts.records.PlaySettings`."""
+    return {
+        "log": None if episode_log == "off" else "train",
+        "log_most": EPISODES_OF_SAMPLE if episode_log == "sample" else None,
+    }
+
+
+def chosen(played: Sequence[PlayedEpisode], most: int) -> list[PlayedEpisode]:
+    """At most ``most`` episodes, in their order: the same number of each game, the best and the worst in turn.
+
+    Ties are broken at random, by id.
+    """
+    games: dict[str, list[int]] = {}
+    for place, one in enumerate(played):
+        games.setdefault(one.called, []).append(place)
+    summaries = [summarize(one) for one in played]
+    keys = [(s.success or 0.0, own_return(s), stable_seed(s.episode_id)) for s in summaries]
+    ranked = [_by_turns(sorted(places, key=lambda place: keys[place])) for _, places in sorted(games.items())]
+    order = [place for place in chain.from_iterable(zip_longest(*ranked)) if place is not None]
+    return [played[place] for place in sorted(order[:most])]
+
+
+def _by_turns(ranked: Sequence[int]) -> list[int]:
+    """The last, the first, the last but one, the second, ..."""
+    half = -(-len(ranked) // 2)
+    pairs = zip_longest(ranked[::-1][:half], ranked[: len(ranked) - half])
+    return [place for place in chain.from_iterable(pairs) if place is not None]
+
+
+def thin(path: Path, most: int) -> None:
+    """Remove whole iterations from a log of more than ``most`` bytes, until it has half of them.
+
+    Every second iteration stays, or every fourth, ..., and the last, so that logs of several runners keep the same
+    ones. A file that cannot be rewritten stays as it is.
+    """
+    with suppress(OSError):
+        if path.stat().st_size <= most:
+            return
+        sizes: dict[int, int] = {}
+        with path.open("rb") as file:
+            for line in file:
+                sizes[_iteration(line)] = sizes.get(_iteration(line), 0) + len(line)
+        last, every = max(sizes), 2
+        while sum(size for each, size in sizes.items() if each % every == 0) > most // 2 and every <= last:
+            every *= 2
+        _keep(path, lambda iteration: iteration == last or iteration % every == 0)
+
+
+def end_before(directory: str | None, iteration: int) -> None:
+    """Remove ``iteration`` and later ones, which are played again, from the logs of training.
+
+    A file that cannot be rewritten stays as it is.
+    """
+    endings = [] if directory is None else ["train-*.jsonl", f"*{TOKENS}"]
+    for path in (path for ending in endings for path in Path(str(directory)).glob(ending)):
+        with suppress(OSError):
+            with path.open("rb") as file:
+                again = any(_iteration(line) >= iteration for line in file)
+            if again:
+                _keep(path, lambda each: each < iteration)
+
+
+def _keep(path: Path, wanted: Callable[[int], bool]) -> None:
+    """Keep the records of some iterations in a file, in one step. Raises: OSError: it stays as it is."""
+    new = path.with_name(f".{path.name}.new")
+    try:
+        with path.open("rb") as file, new.open("wb") as kept:
+            kept.writelines(line for line in file if wanted(_iteration(line)))
+        os.replace(new, path)
+    except OSError:
+        with suppress(OSError):
+            new.unlink()
+        raise
+
+
+def _iteration(line: bytes) -> int:
+    """The iteration of a record; -1 for other lines."""
+    found = _OF_ITERATION.match(line)
+    return -1 if found is None else int(found[1])

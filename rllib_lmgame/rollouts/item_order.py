@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from rllib_lmgame.envs.registry import game_spec, load_factory
 from rllib_lmgame.envs.support.item_order import PLACES, seed_of_place
-from rllib_lmgame.rollouts.game_options import GameConfig
+from rllib_lmgame.rollouts.options import GameConfig
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation, stable_seed, with_samples
 
 

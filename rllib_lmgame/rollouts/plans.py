@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rllib_lmgame.policies.options import LANGUAGE_MODEL
-from rllib_lmgame.rollouts.data_selection import spare_groups
+from rllib_lmgame.rollouts.options import spare_groups
 
 if TYPE_CHECKING:
     import numpy as np

@@ -33,8 +33,8 @@ from rllib_lmgame.policies.demonstrations import KEY
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, Race, stable_seed
+from rllib_lmgame.rollouts.players import restart_mismatch
 from rllib_lmgame.rollouts.records import Failure, GameConfig, TurnNumbers
-from rllib_lmgame.rollouts.restarts import restart_mismatch
 from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat, OutOfTokens, Seat
 
 logger = logging.getLogger(__name__)
@@ -313,14 +313,6 @@ class GameInPlay:
         self.infos: dict[str, dict[str, Any]] = {}
         self._in_game = list(seats)
         self._broken_off: StopReason | None = None
-
-    @property
-    def text(self) -> str:
-        """The last step and the present observations."""
-        steps, lines = self.steps[-1:], [self.session.game_id]
-        for agent, action in steps[0].actions.items() if steps else ():
-            lines.append(f"{agent}> {action!r}   reward {steps[0].rewards.get(agent, 0.0):+.1f}")
-        return "\n".join([*lines, *(view.text for view in list(self.views.values()))])
 
     async def advance(self) -> None:
         self.views = await self._step(self.views)

@@ -1,4 +1,20 @@
-"""Players that take seats, in training, measures, tournaments and the terminal."""
+"""Players that take seats, in training, measures, tournaments and the terminal.
+
+Guarantees for agent programs, whose messages are the prompts (:class:`ProgramSeat`; each has a test):
+
+1. Each completion that the program received is a turn, with the ids and log-probabilities of the engine. A prompt that
+   continues the last reply stays in its row, any other begins one.
+2. A completion that the program did not wait for (a time-out) is no turn, as if it had not been sampled.
+3. A request without a possible reply, for example one longer than the context, is answered with an error. It is no
+   turn, and the program continues.
+
+Guarantees for an episode that continues from a state of another one, whose turns are replayed first (games are pure
+functions of seed and replies; each has a test):
+
+4. No engine is asked before the state is reached.
+5. From there each player continues as in any episode: with its own draws and the limits that are left.
+6. If a game or scripted player differs from the record, the episode fails (``restart_mismatch``), naming it.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +26,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
+import numpy as np
+
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import in_words
-from rllib_lmgame.envs.contract.session import GameSession, Observation
+from rllib_lmgame.endpoints.completions import RequestError
+from rllib_lmgame.envs.contract.session import AskingProgram, GameSession, Observation
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.policies.chat.format import ChatFormat
+from rllib_lmgame.inference.protocol import Generation, StopReason
+from rllib_lmgame.policies.chat.api_conversations import APIConversation
+from rllib_lmgame.policies.chat.format import ChatFormat, Prompt
 from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, ScriptedPlayer, make_scripted_player
 from rllib_lmgame.rollouts.game_calls import RaisedError, catching, in_daemon_thread
-from rllib_lmgame.rollouts.game_options import GameConfig
-from rllib_lmgame.rollouts.options import TextRolloutOptions
-from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, stable_seed
-from rllib_lmgame.rollouts.program_seats import ProgramSeat
-from rllib_lmgame.rollouts.restarts import RecordedPlayer, RecordedReplies
+from rllib_lmgame.rollouts.options import GameConfig, TextRolloutOptions
+from rllib_lmgame.rollouts.plans import AgentAssignment, Beginning, EpisodePlan, stable_seed
+from rllib_lmgame.rollouts.records import observation_key
 from rllib_lmgame.rollouts.seats import (
     EngineReplies,
     EpisodeFailed,
@@ -33,6 +52,101 @@ from rllib_lmgame.rollouts.seats import (
     Seat,
     scripted_move,
 )
+
+
+@dataclass
+class ProgramSeat(LanguageModelSeat):
+    """A seat whose observations are the requests of ``program``."""
+
+    program: AskingProgram = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        self.chat = self.chat.for_program()
+        super().__post_init__()
+        self._requested = APIConversation(self.chat)
+
+    async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str | None:
+        while (request := self.program.request) is not None:
+            try:
+                prompt = self._requested.prompt(request)
+            except RequestError as refusal:
+                await call("refuse", self.program.refuse, refusal)
+                continue
+            response_ids = await self._replied(session, observation, prompt, call)
+            if await call("deliver", self.program.deliver, self._requested.read(response_ids)):
+                return self._requested.reply(response_ids).action
+            self.turns.pop()
+        return None
+
+    def out_of_tokens(self, session: GameSession, prompt: Prompt, needed: int) -> Exception:
+        request = self.program.request
+        if not self.turns and request is not None and prompt.max_tokens == request.max_tokens:
+            return ConfigError(
+                "config.env",
+                f"a reply of {session.game_id} has {needed} tokens or more; max_tokens of the program's request is "
+                f"{request.max_tokens}",
+            )
+        return super().out_of_tokens(session, prompt, needed)
+
+    def _last_prompt(self, observation: Observation) -> Prompt:
+        return self._requested.final_prompt()
+
+
+@dataclass
+class RecordedReplies:
+    source: ReplySource
+    beginning: Beginning
+
+    async def reply(
+        self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt, call: GameCall
+    ) -> Generation:
+        turn = len(seat.turns)
+        _check_seen(self.beginning, session, seat.agent_id, turn, observation)
+        if turn >= self.beginning.played(seat.agent_id):
+            return await self.source.reply(seat, session, observation, prompt, call)
+        ids = self.beginning.recording.replies[seat.agent_id][turn]
+        return Generation("", ids, np.zeros(len(ids), np.float32), StopReason.EOS, 0)
+
+
+class RecordedPlayer:
+    """A scripted player that must act as recorded, with the same draws (``seed``), and continues with other draws."""
+
+    def __init__(self, player: ScriptedPlayer, beginning: Beginning, seed: int) -> None:
+        self._player = player
+        self._beginning = beginning
+        self._draws = random.Random(seed)
+        self._turn = 0
+
+    def think(self, session: GameSession, agent_id: str) -> str | None:
+        think = getattr(self._player, "think", None)
+        return think(session, agent_id) if think else None
+
+    def act(self, session: GameSession, agent_id: str, observation: Observation, rng: random.Random) -> str:
+        turn, self._turn = self._turn, self._turn + 1
+        _check_seen(self._beginning, session, agent_id, turn, observation)
+        if turn >= self._beginning.played(agent_id):
+            return self._player.act(session, agent_id, observation, rng)
+        action = self._player.act(session, agent_id, observation, self._draws)
+        if action != self._beginning.recording.actions[agent_id][turn]:
+            raise restart_mismatch(
+                f"the player {type(self._player).__name__} of {session.game_id} makes another move", turn
+            )
+        return action
+
+
+def _check_seen(beginning: Beginning, session: GameSession, agent: str, turn: int, observation: Observation) -> None:
+    wanted = beginning.seen(agent, turn)
+    if wanted is not None and observation_key(observation.text) != wanted:
+        raise restart_mismatch(f"{session.game_id} shows {agent} another text", turn)
+
+
+def restart_mismatch(what: str, turn: int) -> EpisodeFailed:
+    """The failure of an episode whose replay differs from the record."""
+    return EpisodeFailed(
+        StopReason.RESTART_MISMATCH,
+        f"{what} before turn {turn + 1} when it is played again from its seed and replies; it is no pure function of "
+        "them, so that its states have no values that can be played for",
+    )
 
 
 class Player(ABC):

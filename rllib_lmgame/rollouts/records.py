@@ -16,7 +16,7 @@ import numpy as np
 
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import AllowedTokens
-from rllib_lmgame.rollouts.game_options import GameConfig as GameConfig
+from rllib_lmgame.rollouts.options import GameConfig as GameConfig
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignments, EpisodePlan
 
@@ -195,8 +195,6 @@ class Turn:
         observation: :func:`observation_key` of the text the player saw; 0 if unknown.
         value: Value of the state before the turn, unscaled, from rollouts that began there; NaN without rollouts.
         weight: Weight of the reply's tokens in the supervised loss; above 0.
-        moves: With constrained decoding, the legal moves; used on the env runner only.
-        choice_logprobs: Log-probabilities of the ids in ``allowed``, if the engine gives them; likewise.
         observed: bool over ``prompt_ids``: text of the game since the last reply. ``None``: not needed.
     """
 
@@ -211,8 +209,6 @@ class Turn:
     observation: int = 0
     value: float = math.nan
     weight: float = 1.0
-    moves: tuple[str, ...] = ()
-    choice_logprobs: np.ndarray | None = None
     observed: np.ndarray | None = None
 
     @property
@@ -256,11 +252,10 @@ class Trajectory:
 
 
 def store(trajectory: Trajectory, part: SingleAgentEpisode) -> None:
-    """Put a trajectory into RLlib's episode of its player, without the legal moves."""
+    """Put a trajectory into RLlib's episode of its player."""
     from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
-    turns = [replace(turn, moves=(), choice_logprobs=None) if turn.moves else turn for turn in trajectory.turns]
-    part.extra_model_outputs[TURN] = InfiniteLookbackBuffer(turns)
+    part.extra_model_outputs[TURN] = InfiniteLookbackBuffer([*trajectory.turns])
     part.custom_data[CUSTOM_DATA_KEY] = replace(trajectory, turns=[])
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.inference.protocol import (
-    Choices,
     Generation,
     GenerationRequest,
     SamplingSpec,
@@ -125,10 +124,9 @@ def scripted_move(
     think = getattr(player, "think", None)
     thought = think(session, agent_id) if think else None
     action = player.act(session, agent_id, observation, rng)
-    if not isinstance(action, str):
-        raise EpisodeFailed(StopReason.ENV_ERROR, f"{type(player).__name__} played {action!r}, which is not text")
-    if not isinstance(thought, str | None):
-        raise EpisodeFailed(StopReason.ENV_ERROR, f"{type(player).__name__} thought {thought!r}, which is not text")
+    if not (isinstance(action, str) and isinstance(thought, str | None)):
+        said = f"{type(player).__name__} played {action!r} and thought {thought!r}; both must be text"
+        raise EpisodeFailed(StopReason.ENV_ERROR, said)
     return action, thought
 
 
@@ -185,14 +183,13 @@ class EngineReplies:
         problem = _generation_problem(generation)
         if problem is not None:
             raise EpisodeFailed(StopReason.ENGINE_ERROR, problem)
-        return generation if choices is None else _with_allowed(generation, choices)
-
-
-def _with_allowed(generation: Generation, choices: Choices) -> Generation:
-    try:
-        return replace(generation, allowed=allowed_tokens(choices, tuple(np.asarray(generation.response_ids).tolist())))
-    except ValueError as error:
-        raise EpisodeFailed(StopReason.ENGINE_ERROR, str(error)) from None
+        if choices is None:
+            return generation
+        try:
+            allowed = allowed_tokens(choices, tuple(np.asarray(generation.response_ids).tolist()))
+        except ValueError as error:
+            raise EpisodeFailed(StopReason.ENGINE_ERROR, str(error)) from None
+        return replace(generation, allowed=allowed)
 
 
 def _generation_problem(generation: Generation) -> str | None:
@@ -280,8 +277,6 @@ class LanguageModelSeat(Seat):
                 new_row=prompt.new_row,
                 stop_reason=generation.stop_reason.value,
                 allowed=generation.allowed,
-                moves=() if generation.allowed is None else tuple(self.moves(session, observation, prompt)),
-                choice_logprobs=generation.choice_logprobs,
                 observed=prompt.observed,
             )
         )

@@ -7,8 +7,7 @@ Guarantees (each has a test):
    blame. An episode that continues from a state of another one is then dropped instead.
 3. Episodes lost with their env runner have failed (``env_runner_lost``), as have those with a reply of weights older
    than ``oldest_version`` (``stale``).
-4. If nothing finishes for several rounds, an error says why. A game is not tried again if all its episodes (at least
-   :data:`MANY_HANGS`) took too long.
+4. If nothing finishes for several rounds, an error says why.
 5. Episodes are returned in the order of their plans.
 6. With spare plans (:mod:`~rllib_lmgame.rollouts.plans`) the first whole groups to finish are returned, for each game
    as many as are not spare; fewer only if replacements kept failing. Of the others only the ids are returned.
@@ -98,7 +97,7 @@ class AgentMapper:
     def assignment(self, policy: str) -> AgentAssignment:
         if policy in self.guests:
             return self.guests[policy]
-        player = self.players.get(policy, self.config.player_options[policy].player)
+        player = self.players.get(policy, self.config.run.policies[policy].player)
         return AgentAssignment(policy, player, trained=policy in self._trained)
 
     def _policy(self, plan: EpisodePlan, roles: Roles, agent: str) -> str:
@@ -111,8 +110,8 @@ class AgentMapper:
             raise
         except Exception as error:
             raise ConfigError(KEY, f"raised {type(error).__name__} for {agent!r}: {error}") from error
-        if not isinstance(policy, str) or policy not in {*self.config.player_options, *self.guests}:
-            known = ", ".join(self.config.player_options)
+        if not isinstance(policy, str) or policy not in {*self.config.run.policies, *self.guests}:
+            known = ", ".join(self.config.run.policies)
             raise ConfigError(KEY, f"maps {agent!r} to {policy!r}, which is not a policy; policies: {known}")
         return policy
 
@@ -120,7 +119,7 @@ class AgentMapper:
         """The seats of a game, or what it raised; a game that could not be built is tried again next time."""
         if game.key not in self._roles:
             try:
-                self._roles[game.key] = run_to_end(_roles_of(game, self.config.text_rollout_options.env_step_timeout_s))
+                self._roles[game.key] = run_to_end(_roles_of(game, self.config.run.text_rollouts.env_step_timeout_s))
             except EpisodeFailed as failure:
                 return failure
         return self._roles[game.key]
@@ -143,9 +142,6 @@ STALE = "stale"
 
 LEVEL_TO_BLAME = (StopReason.ENV_ERROR.value, StopReason.TIMEOUT.value)
 """Reasons of failures that another level may not have."""
-
-MANY_HANGS = 8
-"""If all of so many episodes of a game take too long, no level is to blame."""
 
 
 class RolloutError(RuntimeError):
@@ -175,7 +171,6 @@ def play_all(
     """
     start = time.perf_counter()
     result, race, pending = PlayResult(), Race(plans), list(plans)
-    finished: set[int] = set()  # Games of which an episode was.
     empty_rounds, again = 0, False
     while pending:
         if again:
@@ -190,19 +185,14 @@ def play_all(
             race.leave(episode_id)
         for summary in played.summaries:
             race.finish(summary.episode_id)
-        finished |= {summary.game for summary in played.summaries}
-        hanging = _hanging(played.failures) - finished
-        pending = [
-            plan
-            for plan in replacements(played.failures, max_failed_rounds)
-            if race.wants(plan.episode_id) and plan.game not in hanging
-        ]
+        again_played = replacements(played.failures, max_failed_rounds)
+        pending = [plan for plan in again_played if race.wants(plan.episode_id)]
         again = True
         empty_rounds = 0 if played.summaries else empty_rounds + 1
-        if empty_rounds >= max_failed_rounds or not (finished or pending):
+        result.extend(played)
+        if empty_rounds >= max_failed_rounds or not (result.summaries or pending):
             reasons = sorted({failure.message for failure in played.failures})
             raise RolloutError(f"no episode was finished in {empty_rounds} rounds: {'; '.join(reasons[:3])}")
-        result.extend(played)
     names = [summary.episode_id for summary in result.summaries]
     result.aborted += [name for name in names if not race.wants(name)]
     # By the plans, so that the batch does not depend on which runner was faster.
@@ -243,14 +233,6 @@ def replacements(failures: Sequence[Failure], limit: int) -> list[EpisodePlan]:
     again = [failure for failure in failures if failure.plan.attempt < limit and not _final(failure)]
     again.sort(key=lambda failure: failure.plan.index)
     return [failure.plan.replacement(new_level=failure.reason in LEVEL_TO_BLAME) for failure in again]
-
-
-def _hanging(failures: Sequence[Failure]) -> set[int]:
-    """Games in which many episodes failed, all because they took too long."""
-    reasons: dict[int, list[str]] = {}
-    for failure in failures:
-        reasons.setdefault(failure.plan.game, []).append(failure.reason)
-    return {game for game, why in reasons.items() if len(why) >= MANY_HANGS and {*why} == {StopReason.TIMEOUT.value}}
 
 
 def _final(failure: Failure) -> bool:

@@ -128,7 +128,7 @@ RLLIB_EVALUATION = (
     "num_env_runners_dropped_lifetime",
 )
 """Metrics of RLlib below ``evaluation`` that are not about episodes."""
-LEAGUE_NAMES = ("size", "mean_win_rate", "win_rate", "rating", "exploiters", "swaps", "prepare_s")
+LEAGUE_NAMES = ("size", "mean_win_rate", "win_rate", "rating", "swaps", "prepare_s")
 """First parts of what is reported below ``league``."""
 
 ASYNC_ROLLOUT_NAMES = ("idle_engine_s", "idle_learner_s", "played_again")

@@ -46,8 +46,6 @@ def told(episode: Mapping[str, Any]) -> Iterator[str]:
                 yield from _lines(f"{agent} replies: {said}")
                 if said.strip() != action.strip():
                     yield from _lines(f"{agent} plays: {action or '(nothing could be read)'}")
-                if place < len(own) and own[place]["moves"]:
-                    yield from _lines("legal moves: " + ", ".join(f"{m} {_number(p)}" for m, p in own[place]["moves"]))
         rewards = [f"{agent} {_number(reward)}" for agent, reward in step.get("got", {}).items() if reward]
         if rewards:
             yield from _lines("rewards: " + ", ".join(rewards))

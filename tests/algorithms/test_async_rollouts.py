@@ -15,9 +15,8 @@ import pytest
 
 from rllib_lmgame.algorithms.async_rollouts import AsyncRollouts
 from rllib_lmgame.algorithms.league import LeaguePlay
-from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
+from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig, Selected
 from rllib_lmgame.algorithms.scheduled import schedules_of
-from rllib_lmgame.algorithms.selection import Selected
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.records import PlayResult
 from rllib_lmgame.rollouts.sources import RolloutError
@@ -147,7 +146,7 @@ def test_nothing_is_played_ahead_of_what_its_schedules_are_not_known_for(loop: A
     run = loop(3, inference={"temperature": {"by": by, "points": [[0, 1.0], [1000, 0.5]]}})
     for number in range(3):
         assert run.iterate() == number
-        assert len(run._ahead._ahead.begun) == ahead and not run._ahead.numbers()["played_again"]
+        assert len(run._ahead.begun) == ahead and not run._ahead.numbers()["played_again"]
 
 
 def test_a_league_plays_one_iteration_ahead_and_none_behind_a_snapshot(loop: Any) -> None:
@@ -159,7 +158,7 @@ def test_a_league_plays_one_iteration_ahead_and_none_behind_a_snapshot(loop: Any
     ahead = []
     for number in range(7):
         assert run.iterate() == number
-        ahead.append(len(run._ahead._ahead.begun))
+        ahead.append(len(run._ahead.begun))
     assert ahead == [1, 1, 0, 1, 1, 0, 1] and prepared == [1, 2, 4, 5, 7]
 
 

@@ -12,8 +12,9 @@ from episode_parts import episode_of, part_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
-from rllib_lmgame.algorithms.selection import (
+from rllib_lmgame.algorithms.ppo import (
+    LMGamePPO,
+    LMGamePPOConfig,
     group_spreads,
     kept_groups,
     normalize_rewards,
@@ -22,8 +23,8 @@ from rllib_lmgame.algorithms.selection import (
     punish_overlong,
 )
 from rllib_lmgame.envs.support.item_order import item_of_seed
-from rllib_lmgame.rollouts.data_selection import DataSelectionOptions, NormalizeRewardsOptions, OverlongOptions
 from rllib_lmgame.rollouts.item_order import ItemOrder, passes
+from rllib_lmgame.rollouts.options import DataSelectionOptions, NormalizeRewardsOptions, OverlongOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, Trajectory, Turn
 

@@ -66,7 +66,6 @@ league.matchmaking | {env: lmgame/TicTacToe-v0, league: {matchmaking: pfsp_hrad}
 league.forgotten.share | {env: lmgame/TicTacToe-v0, league: {self_play_share: 0.6, forgotten: {share: 0.6}}}
 league.snapshot_every | {env: lmgame/TicTacToe-v0, league: {snapshot_every: null}}
 league.averaged_snapshots | {env: lmgame/TicTacToe-v0, league: {averaged_snapshots: true}}
-league.exploiters.b.of | {env: lmgame/TicTacToe-v0, policies: [a, b], league: {exploiters: {b: {of: b}}}}
 league.opponent_engines | {env: lmgame/TicTacToe-v0, policies: [a, b], league: {}}
 league.max_members | {env: lmgame/TicTacToe-v0, policies: [a, b], league: {opponent_engines: 2, max_members: 1}}
 policies.a-1 | {env: lmgame/TicTacToe-v0, policies: [a, a-1], league: {opponent_engines: 2}}

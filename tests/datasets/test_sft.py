@@ -138,19 +138,6 @@ def test_what_cannot_be_learnt_is_named(record: dict[str, Any], said: str) -> No
     assert caught.value.message.startswith("file, line 3: ") and said in caught.value.message
 
 
-TRACE = {
-    "env_name": "Nim-v0",
-    "player_id": 1,
-    "rewards": '{"0": -1, "1": 1}',
-    "observations": json.dumps(
-        {
-            "10:01": {"observation": '[[-1, "You are player 1."], [0, "[take 1]"]]', "action": "[take 2]"},
-            "10:02": {"observation": [[1, "[take 2]"], [0, "[take 3]"], [-1, "One is left."]], "action": ""},
-            "10:03": {"observation": "It is still your turn.", "action": "[take 1]"},
-        }
-    ),
-    "game_id": 7,
-}
 STATE = {"state": "The goal is up.", "action": "move up\n", "reward": -1, "done": False}
 CAR = {
     "buyer_info": {"budget": 30_000},
@@ -197,27 +184,9 @@ CAR = {
             -0.5,
             False,
         ),
-        (
-            TRACE,
-            [
-                "You are player 1.\n[Player 0] [take 1]",
-                "[take 2]",
-                "[Player 0] [take 3]\nOne is left.\nIt is still your turn.",
-                "[take 1]",
-            ],
-            1,
-            True,
-        ),
-        ({"observation": "[GAME] Go.", "answer": "[a]"}, ["[GAME] Go.", "[a]"], None, None),
-        (
-            {"observation": "[[ ]", "reasoning": "hm ", "answer": "[a]"},
-            ["[[ ]", "<think>\nhm\n</think>\n\n[a]"],
-            None,
-            None,
-        ),
     ],
 )
-def test_what_lmrl_gym_and_textarena_keep(
+def test_what_lmrl_gym_keeps(
     record: dict[str, Any], said: list[str], reached: float | None, success: bool | None
 ) -> None:
     read = read_record(record, "auto", "x")
@@ -225,25 +194,7 @@ def test_what_lmrl_gym_and_textarena_keep(
     assert [each.text for each in messages] == said
     assert [(each.role, each.weight) for each in messages] == [("user", 0), ("assistant", 1)] * (len(said) // 2)
     assert read.episode_return == (None if reached is None else pytest.approx(reached)) and read.success is success
-    assert (read.game, read.level) == (("Nim-v0", "7") if record is TRACE else ("", "dog" if "word" in record else ""))
-
-
-def test_an_observation_that_repeats_the_game_tells_what_is_new() -> None:
-    told = [[-1, "Rules."], [0, "[a]"], [1, "[b]"], [0, "[c]"]]
-    turns = [{"observation": told[:2], "action": "[b]"}, {"observation": told, "action": "[d]"}]
-    read = read_record({"player_id": 1, "observations": turns}, "textarena", "x")
-    assert [each.text for each in read.transcript.messages] == [
-        "Rules.\n[Player 0] [a]",
-        "[b]",
-        "[Player 0] [c]",
-        "[d]",
-    ]
-
-
-def test_an_observation_that_is_the_same_again_is_told_again() -> None:
-    turns = [{"observation": "Your turn.", "action": "[b]"}, {"observation": "Your turn.", "action": "[d]"}]
-    read = read_record({"player_id": 1, "observations": turns}, "auto", "x")
-    assert [each.text for each in read.transcript.messages] == ["Your turn.", "[b]", "Your turn.", "[d]"]
+    assert read.level == ("dog" if "word" in record else "")
 
 
 @pytest.mark.parametrize(
@@ -263,13 +214,7 @@ def test_an_observation_that_is_the_same_again_is_told_again() -> None:
         (CAR | {"lines": [{"role": "Dealer", "text": "x"}]}, "auto", "not what a Seller or a Buyer says"),
         (CAR | {"output": {"car_bought": True, "msrp": "x", "buy_price": 1}}, "auto", "msrp is 'x', not a finite"),
         (CAR | {"output": 3}, "auto", "output and buyer_info must be mappings"),
-        (TRACE | {"observations": "{"}, "auto", "observations is no JSON"),
-        (TRACE | {"observations": "{}"}, "auto", "observations must be a list of turns"),
-        (TRACE | {"observations": [{"action": "x"}]}, "auto", "turn 1 is {'action': 'x'}, not an observation with"),
-        (TRACE | {"rewards": {"1": "x"}}, "auto", "the reward of player 1 is 'x'"),
-        ({"observation": [[0]], "answer": "x"}, "auto", "observation holds [0], not [sender, text]"),
         ({"messages": MESSAGES}, "lmrl", "it has none of LMRL-Gym's columns (sequence; text_history; in_text and"),
-        ({"messages": MESSAGES}, "textarena", "it has no observation with its answer; it has messages"),
     ],
 )
 def test_what_of_them_cannot_be_learnt_is_named(record: dict[str, Any], form: str, said: str) -> None:
@@ -279,7 +224,7 @@ def test_what_of_them_cannot_be_learnt_is_named(record: dict[str, Any], form: st
 
 
 def test_settings_name_the_forms_that_are_read_and_written() -> None:
-    assert set(CONVERSATIONS) == set(readers.FORMS) and set(WRITTEN) == set(FORMS)
+    assert set(CONVERSATIONS) == set(readers.FORMS) and tuple(FORMS) == WRITTEN
 
 
 def test_a_form_that_is_named_is_the_only_one() -> None:
@@ -439,12 +384,6 @@ def test_equal_returns_keep_the_order_of_the_files() -> None:
     assert chosen(facts, top_share=0.5) == [0, 1] and chosen(facts, one_per_level="best") == [0]
 
 
-def test_weights_are_returns_over_their_mean() -> None:
-    found = choose(FACTS, SupervisedOptions(weight_by="return", min_return=2.0))
-    assert found.weights == pytest.approx([n / 4.5 for n in range(2, 8)])
-    assert choose(FACTS, SupervisedOptions()).weights == [1.0] * 8
-
-
 def test_whole_levels_are_held_out_the_same_whatever_else_is_chosen() -> None:
     facts = [Facts(str(n), "", str(n // 2), float(n)) for n in range(40)]
     found = choose(facts, SupervisedOptions(validation_share=0.25))
@@ -465,11 +404,6 @@ def test_whole_levels_are_held_out_the_same_whatever_else_is_chosen() -> None:
             [Facts("line 7", "", "", 1.0)],
             {"one_per_level": "first"},
             "one_per_level: needs levels, but line 7 says none",
-        ),
-        (
-            [Facts("line 7", "", "", -1.0)],
-            {"weight_by": "return"},
-            "needs returns of at least 0.* line 7 is -1",
         ),
         (FACTS[:3], {"successes_only": True}, "successes_only: leaves none of 3 conversations"),
         (FACTS, {"successes_only": True, "min_return": 9}, "leaves none of 5 conversations; their best return is 7"),
@@ -543,9 +477,9 @@ def test_logged_episodes_are_replayed_once_as_far_as_there_is_room(
     runner = make_runner("lmgame/FrozenLake-v0")
     replayed: list[str] = []
 
-    def counted(session: Any, table: Any, name: str, weight: float) -> Any:
+    def counted(session: Any, table: Any, name: str) -> Any:
         replayed.append(name)
-        return replay(session, table, name, weight)
+        return replay(session, table, name)
 
     monkeypatch.setattr(sft, "replay", counted)
     passes = [data.episodes(start, 6, runner) for start in (0, 6)]
@@ -560,7 +494,7 @@ def test_logged_episodes_are_replayed_once_as_far_as_there_is_room(
 
 def test_rows_learn_the_replies_alone_with_their_weights(source, make_runner: MakeRunner) -> None:
     runner = make_runner()
-    data = source(numbered(3), shuffle_seed=None, weight_by="return")
+    data = source(numbered(3), shuffle_seed=None)
     chat, trajectories = runner.chat("player"), []
     for episode in data.episodes(1, 2, runner):
         episode.validate()
@@ -574,19 +508,17 @@ def test_rows_learn_the_replies_alone_with_their_weights(source, make_runner: Ma
         assert [chat.decode(reply) for reply in replies] == [f"{number}", f"{number}"]
         assert all(reply[-1] == chat.end_id for reply in replies)
         for turn, own in enumerate((0.5, 1.0)):
-            assert [next(weights) for _ in replies[turn]] == pytest.approx([own * number / 1.0] * len(replies[turn]))
+            assert [next(weights) for _ in replies[turn]] == [own] * len(replies[turn])
     size = batch.size_of(batch.microbatches(1000))
     assert size.weighed == size.tokens == batch.num_actions
 
 
-def test_long_conversations_are_dropped_and_counted_or_cut_or_an_error(source, make_runner: MakeRunner) -> None:
+def test_long_conversations_are_dropped_and_counted_or_cut(source, make_runner: MakeRunner) -> None:
     runner, rows = make_runner(), numbered(4)
     rows[2]["messages"][0]["content"] = "say it " * 200
     dropped = source(rows, 200, shuffle_seed=None)
     assert said_in(dropped.episodes(0, 4, runner)) == ["0", "1", "3"] and dropped.left_out == 1
     assert len(source(rows, 200, shuffle_seed=None, on_overlong="cut_left").episodes(0, 4, runner)) == 4
-    with pytest.raises(ConfigError, match=r"^on_overlong: .*x\.json, entry 3: it makes \d+ tokens of a row, which may"):
-        source(rows, 200, on_overlong="error").check(runner.chat)
     with pytest.raises(ConfigError, match=r"all 1 conversations are left out; .*x\.json"):
         source(rows[2:3], 200).episodes(0, 1, runner)
 

@@ -15,7 +15,7 @@ from rllib_lmgame.cli.main import main
 from rllib_lmgame.downloads.fetch import fetch
 from rllib_lmgame.envs.registry import made_up_levels
 from rllib_lmgame.evaluation import learning_report as report
-from rllib_lmgame.rollouts.game_options import GameConfig
+from rllib_lmgame.rollouts.options import GameConfig
 
 RUN = {
     "tiny": {

@@ -17,8 +17,8 @@ from rllib_lmgame.envs.games.web.webshop import shelf
 from rllib_lmgame.envs.games.web.webshop.game import WebShop, sessions_of
 from rllib_lmgame.envs.games.web.webshop.generated import generated_catalogue
 from rllib_lmgame.envs.games.web.webshop.shelf import FOLDER, Shelf, catalogue_of
-from rllib_lmgame.rollouts.game_options import GameConfig
 from rllib_lmgame.rollouts.item_order import evaluated_levels
+from rllib_lmgame.rollouts.options import GameConfig
 
 COUNT = 1700
 

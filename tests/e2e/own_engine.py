@@ -8,8 +8,7 @@ from typing import Any
 
 from rllib_lmgame.base.group import REQUIRED, option
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
-from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.inference.registry import Transformers
+from rllib_lmgame.inference.options import InferenceOptions, Transformers
 
 
 class Counting(Transformers):

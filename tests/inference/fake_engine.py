@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from rllib_lmgame.inference.engines.core import Core
-from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.engines.threaded import Core, ThreadedEngine
+from rllib_lmgame.inference.options import Engine, InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, SamplingSpec, StopReason
-from rllib_lmgame.inference.registry import Engine
 from rllib_lmgame.policies.model.files import ADAPTER_FILES
 
 BAD = 13
@@ -88,11 +86,6 @@ class FakeCore(Core):
             if self.updating is (method == "start_weight_update"):
                 raise RuntimeError(f"{method}: an update is{'' if self.updating else ' not'} active")
             self.updating = not self.updating
-
-    def weight_digests(self) -> list[dict[str, str]]:
-        with (self.directory / "digests").open("a") as digests:
-            digests.write("x")
-        return [{"w": str(self.seed if (self.directory / "differ").exists() else 0)}]
 
     def wait_for(self, event: Any) -> None:
         event.wait(20.0)

@@ -92,7 +92,7 @@ def test_an_engine_that_refuses_gets_no_games_until_it_serves_again(tmp_path) ->
         first = await wave(client, "first")
         later = [g for i in range(9) for g in await wave(client, f"later{i}")]
         await handles[0].actor.update_weights(BUNDLE, 5)
-        while not client._router.is_up(0):
+        while not client._router.up[0]:
             await asyncio.sleep(0.01)
         before = (await handles[0].actor.stats()).requests
         assert errors(await wave(client, "back")) == []
@@ -122,7 +122,7 @@ def test_an_engine_that_came_back_without_weights_gets_no_games(tmp_path) -> Non
             await asyncio.sleep(0.02)
             assert errors(await wave(client, "other")) == []
         await handles[0].actor.confirm_weights(0)
-        while not client._router.is_up(0):
+        while not client._router.up[0]:
             await asyncio.sleep(0.01)
         before = (await handles[0].actor.stats()).requests
         await wave(client, "back")
@@ -256,13 +256,13 @@ def test_affinity_liveness_and_balance(num_engines: int, events: list) -> None:
                 assert flying.count(engine) == min(flying.count(e) for e in range(num_engines) if up[e])
             if value is not None:
                 home[value] = engine
-            router.started(engine)
+            router.in_flight[engine] += 1
             flying.append(engine)
         elif kind == "finish" and flying:
-            router.finished(flying.pop(value % len(flying)))
+            router.in_flight[flying.pop(value % len(flying))] -= 1
         elif kind == "mark":
             engine, alive = value[0] % num_engines, value[1]
-            router.mark(engine, alive)
+            router.up[engine] = alive
             up[engine] = alive
         elif kind == "forget":
             router.forget(value)

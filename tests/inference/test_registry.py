@@ -25,8 +25,7 @@ from rllib_lmgame.inference.engines.vllm_engine import (
     _engine_args,
     _unused_by_transformers,
 )
-from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.inference.registry import Engine
+from rllib_lmgame.inference.options import Engine, InferenceOptions
 from rllib_lmgame.inference.serving.actor import EngineSpec, make_engine
 
 
@@ -58,7 +57,7 @@ MINE, KNOWN = f"{__name__}:Plain", f"{__name__}:Known"
 
 def test_nothing_is_loaded_to_look_an_engine_up() -> None:
     heavy = {"torch", "ray", "vllm", "transformers"}
-    code = f"import sys, rllib_lmgame.inference.registry; print({heavy} & set(sys.modules))"
+    code = f"import sys, rllib_lmgame.inference.options; print({heavy} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ))
     assert ran.stdout.strip() == "set()"
 

@@ -13,7 +13,7 @@ from fake_engine import BAD, kill, request
 from inference_reference import ask
 
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.telemetry.phases import Share
+from rllib_lmgame.telemetry.progress import Share
 
 WEIGHTS = {"w": np.ones(3, np.float32)}
 
@@ -130,34 +130,6 @@ def test_no_engine_is_made_after_the_end(make_group: Any, tmp_path) -> None:
     group.shutdown()
     wait([healing], 300)
     assert healing.done() and group._handles[group.names[0]] is handle
-
-
-@pytest.mark.slow
-def test_an_engine_killed_twice_for_want_of_memory_stays_down(make_group: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rllib_lmgame.inference.serving.group import EngineOOMError
-
-    group = make_group()
-    deaths: list[str] = []
-    monkeypatch.setattr(
-        "rllib_lmgame.inference.serving.group.oom_line",
-        lambda text: f"out of memory ({group.names[0]}, death {len(deaths)})",
-    )
-    for _ in range(2):
-        deaths.append("")
-        kill(group, group.names[0])
-        wait_until(lambda: bool(ray_wait(group)))
-        if len(deaths) == 1:
-            assert group.restart_dead() == group.names
-            assert ask(group.names, [request("again")])[0].stop_reason is StopReason.MAX_TOKENS
-    with pytest.raises(EngineOOMError, match="death 2"):
-        group.restart_dead()
-
-
-def ray_wait(group: Any) -> list[Any]:
-    """Whether the end of the first engine is known."""
-    import ray
-
-    return ray.wait([group._vigils[group.names[0]]], timeout=0)[0]
 
 
 @pytest.mark.slow

@@ -16,10 +16,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.weights import unpack_state
-from rllib_lmgame.policies.model import packing_support
-from rllib_lmgame.policies.model.batch_layout import Layout
-from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, load_checkpoint_tensors, parts_of
-from rllib_lmgame.policies.model.packing_support import UnfitModelError, packing_of
+from rllib_lmgame.policies.model import loading
+from rllib_lmgame.policies.model.attention import Layout
+from rllib_lmgame.policies.model.loading import UnfitModelError, packing_of
+from rllib_lmgame.policies.model.network import CheckpointTensors, load_checkpoint_tensors, parts_of
 
 VOCABULARY = 64
 LENGTHS = (7, 7, 12)
@@ -166,7 +166,7 @@ def test_rows_that_share_more_than_a_pass_go_one_by_one(
 
     with monkeypatch.context() as patch:
         patch.setattr(torch.nn.Embedding, "forward", mixing)
-        patch.setattr(packing_support, "_FOUND", {})
+        patch.setattr(loading, "_FOUND", {})
         module = make_module(directory)
     assert module.layout is Layout.ALONE
     for row, logprobs in zip(rows, expected(directory, rows)[0], strict=True):
@@ -193,7 +193,7 @@ def test_a_model_that_is_not_causal_is_refused(make_architecture: Any, make_modu
 
 
 def test_trying_an_architecture_leaves_random_numbers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing_support, "_FOUND", {})
+    monkeypatch.setattr(loading, "_FOUND", {})
     torch.manual_seed(0)
     first = torch.rand(3)
     torch.manual_seed(0)

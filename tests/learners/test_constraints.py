@@ -14,7 +14,7 @@ from learning import step_gradients, update
 
 from rllib_lmgame.inference.protocol import allowed_tokens
 from rllib_lmgame.policies.model.attention import PackedRows
-from rllib_lmgame.policies.model.lm_head import Allowed, token_logprobs
+from rllib_lmgame.policies.model.heads import Allowed, token_logprobs
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 STOP = 1

@@ -18,7 +18,7 @@ from learning import difference, marked, one_prompt_each, same, update, zero
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-from rllib_lmgame.algorithms.cluster.learner_calls import measured_losses
+from rllib_lmgame.algorithms.cluster.workers import measured_losses
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.deepspeed_engine import (

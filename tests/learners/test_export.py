@@ -18,7 +18,7 @@ from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.learners.engines.torch_engine import save_tensors
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.chat.template import PLAIN_CHAT_TEMPLATE, TINY_CHAT_TEMPLATE
-from rllib_lmgame.policies.model.card import Played, front_matter, model_card
+from rllib_lmgame.policies.model.export import Played, front_matter, model_card
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.policies.options import LanguageModelOptions

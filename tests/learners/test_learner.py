@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,8 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import CheckpointError
-from rllib_lmgame.base.group import build, with_changes
+from rllib_lmgame.base.group import build
 from rllib_lmgame.datasets.pairs import alone
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.torch_engine import (
     PARTS,
@@ -135,7 +133,7 @@ def test_log_probabilities_of_the_sampler_are_compared_at_the_sampling_temperatu
     make_learner: Any, make_episodes: Any
 ) -> None:
     learner = make_learner()
-    learner.config.inference_options = InferenceOptions(temperature=0.5)
+    learner.config.run = learner.config.run.with_values({"inference": {"temperature": 0.5}})
     learner._settings.clear()
     episodes = make_episodes(6)
     module = learner.module["player"]
@@ -405,14 +403,12 @@ def test_what_a_module_has_of_its_own_comes_before_a_schedule(make_config: Any, 
         "lambda_": 0.7,
         "kl_coeff": 0.1,
         "entropy_coeff": 0.5,
-        "token_ppo_options": with_changes(config.token_ppo_options, {"policy_loss.clip_high": 0.9}),
+        "run": config.run.with_values({"token_ppo": {"policy_loss": {"clip_high": 0.9}}}),
     }
     config.multi_agent(algorithm_config_overrides_per_module={"other": own})
-    keys = {
-        "player": frozenset(),
-        "other": frozenset({"lr", "lambda", "token_ppo.kl.coef", "entropy_coeff", "token_ppo.policy_loss.clip_high"}),
-    }
-    config.run = SimpleNamespace(own_keys=keys.__getitem__, games=())
+    written = {"lr": 0.004, "lambda": 0.7, "entropy_coeff": 0.5}
+    written["token_ppo"] = {"kl": {"coef": 0.1}, "policy_loss": {"clip_high": 0.9}}
+    config.run = config.run.with_values({"algorithm_config_overrides_per_module": {"other": written}})
     learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
     learner.build()
     scheduled = {"lr": 0.0025, "lambda": 0.25, "token_ppo.kl.coef": 0.75, "entropy_coeff": 0.125, "gamma": 0.5}

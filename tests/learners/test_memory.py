@@ -35,8 +35,7 @@ from rllib_lmgame.learners.microbatch import (
     layer_of,
 )
 from rllib_lmgame.policies.model.attention import PACKED, PackedRows, register
-from rllib_lmgame.policies.model.chunked_logprobs import chosen_and_entropy
-from rllib_lmgame.policies.model.packing_support import backbone_of
+from rllib_lmgame.policies.model.heads import backbone_of, chosen_and_entropy
 from rllib_lmgame.policies.options import LoraOptions
 
 MEASURE = Path(__file__).with_name("measure_memory.py")
@@ -124,7 +123,7 @@ def test_an_update_takes_what_is_estimated_and_gives_it_back(cases):
 @pytest.mark.parametrize("entropy_gradient", [False, True])
 def test_the_lean_softmax_is_the_softmax(monkeypatch, entropy_gradient):
     """Values and gradients against PyTorch's own operations, over several blocks."""
-    monkeypatch.setattr("rllib_lmgame.policies.model.chunked_logprobs.BLOCK_BYTES", 4 * 11 * 3)
+    monkeypatch.setattr("rllib_lmgame.policies.model.heads.BLOCK_BYTES", 4 * 11 * 3)
     logits = (torch.randn(8, 11, dtype=torch.float64) * 5).requires_grad_()
     targets = torch.randint(11, (8,))
     weights = torch.randn(2, 8, dtype=torch.float64)

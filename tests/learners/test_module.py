@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.policies.model.attention import PACKED_EAGER, PackedRows, current_rows, resolve_implementation
-from rllib_lmgame.policies.model.lm_head import num_chunks, token_logprobs
+from rllib_lmgame.policies.model.heads import num_chunks, token_logprobs
 
 VOCABULARY = 64
 LENGTHS = (5, 9, 9, 9, 14, 22, 22)

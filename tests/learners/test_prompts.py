@@ -25,14 +25,14 @@ from test_batching import Row, batch_of, make_row, read_of
 from rllib_lmgame.learners.data import rows as prompts
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.objectives.base import UpdateLoop
-from rllib_lmgame.policies.model import attention, network, packing_support, prefix_tree_attention
+from rllib_lmgame.policies.model import attention, loading, network, prefix_tree_attention
 from rllib_lmgame.policies.model.attention import (
+    Layout,
     PackedRows,
     packed_attention,
     packed_flash_attention,
     packed_varlen_attention,
 )
-from rllib_lmgame.policies.model.batch_layout import Layout
 
 VOCABULARY = 64
 READ = ("logprobs", "entropy", "values", "bootstrap_values")
@@ -364,7 +364,7 @@ def test_what_does_not_fit_shares_nothing(make_model: Any, make_module: Any, mon
     """A layer that looks at where a pack's tokens stand does not know whom a row continues."""
     monkeypatch.setattr(prefix_tree_attention, "merged_attention", lambda q, k, v, parts, scaling: torch.zeros_like(q))
     monkeypatch.setattr(attention, "merged_attention", prefix_tree_attention.merged_attention)
-    monkeypatch.setattr(packing_support, "_FOUND", {})
+    monkeypatch.setattr(loading, "_FOUND", {})
     said: list[str] = []
     monkeypatch.setattr(network.logger, "warning", lambda text, *words: said.append(text % words))
     module = make_module(make_model())

@@ -14,11 +14,9 @@ from episode_parts import rows_of
 from learning import row_logprobs, update
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import PPOObjective
-from rllib_lmgame.learners.options import TeacherOptions
 from rllib_lmgame.policies.model.files import other_vocabulary
 from rllib_lmgame.rollouts.records import trajectory_of
 
@@ -33,7 +31,7 @@ def teacher_dir(make_model: Any) -> str:
 
 def with_teacher(make_learner: Any, teacher: str, ppo: dict[str, Any] | None = None, **options: Any) -> Any:
     learner = make_learner(critic=False, token_ppo=PLAIN | (ppo or {}), entropy_coeff=0.0, lr=3e-3)
-    learner.config.teacher_options = build(TeacherOptions, {"model": teacher, **options})
+    learner.config.run = learner.config.run.with_values({"teacher": {"model": teacher, **options}})
     learner._settings.clear()
     return learner
 
@@ -64,7 +62,7 @@ def test_the_advantage_is_the_reverse_divergence_of_each_token(
     if game:
         monkeypatch.undo()
         plain = with_teacher(make_learner, teacher_dir)
-        plain.config.teacher_options = None
+        plain.config.run = plain.config.run.with_values({"teacher": None})
         plain._settings.clear()
         monkeypatch.setattr(PPOObjective, "prepare", prepared)
         batch = found["batch"]

@@ -17,18 +17,15 @@ from learning import update
 from transformers import AutoModelForCausalLM
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import build
 from rllib_lmgame.base.http_server import listen
-from rllib_lmgame.endpoints.address import Address
+from rllib_lmgame.endpoints.address import Address, EndpointOptions
 from rllib_lmgame.endpoints.client import EndpointError
 from rllib_lmgame.endpoints.scoring import Scored, ScoringClient
-from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.support.loop_thread import submitted
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines import teacher_client
 from rllib_lmgame.learners.engines.teacher_client import TeacherClient
 from rllib_lmgame.learners.objectives import PPOObjective
-from rllib_lmgame.learners.options import TeacherOptions
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.options import LanguageModelOptions
 
@@ -70,7 +67,7 @@ def asked(tiny_model_dir: str) -> Iterator[str]:
 
 def learner_of(make_learner: Callable[..., Any], teacher: str, ppo: Mapping[str, Any] = {}) -> Any:
     learner = make_learner(critic=False, token_ppo={**PLAIN, **ppo}, entropy_coeff=0.0, lr=3e-3)
-    learner.config.teacher_options = build(TeacherOptions, {"model": teacher})
+    learner.config.run = learner.config.run.with_values({"teacher": {"model": teacher}})
     learner._settings.clear()
     return learner
 

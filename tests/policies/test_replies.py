@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.inference.engines.core import choices_error
+from rllib_lmgame.inference.engines.threaded import choices_error
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, allowed_tokens
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.reply_formats import Tags

@@ -16,7 +16,6 @@ from engine_replies import logprobs_by
 from session_play import play_games
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.endpoints.completions import RequestError
 from rllib_lmgame.envs.checking import checker
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agent_program import programs, trail
@@ -256,25 +255,6 @@ def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) 
         assert are_gone([*map(int, into.read_text().split())])
         with pytest.raises(GameError, match="it was ended"):
             step.result()
-
-
-def test_a_program_that_goes_on_to_ask_what_is_refused_is_ended() -> None:
-    session = make_session("agent:agent_programs:insists", {"max_turns": 2})
-    session.reset(0)
-    for _ in range(2):
-        session.program.refuse(RequestError("too long"))
-    with pytest.raises(GameError, match="refused: too long, 3 times in a row"):
-        session.program.refuse(RequestError("too long"))
-    session.close()
-
-
-def test_numbers_and_flags_of_numpy_are_what_a_program_may_return() -> None:
-    session = make_session("agent:agent_programs:returns_numpy", {})
-    session.reset(0)
-    result = session.step({"player": "Up"})
-    assert result.rewards == {"player": 0.5} and result.infos["player"]["success"] is True
-    assert result.infos["player"]["measures"] == {"moves": 3.0}
-    session.close()
 
 
 def test_a_program_that_asks_for_too_much_is_cut_short(played: Callable[..., Any]) -> None:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import math
-import pickle
 import random
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 from episode_parts import logged
 from session_play import play_games
 
-from rllib_lmgame.inference.protocol import AllowedTokens, Generation, StopReason, allowed_tokens
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.episode_log import move_odds, read_log
-from rllib_lmgame.rollouts.records import Turn, trajectory_of
+from rllib_lmgame.rollouts.episode_log import read_log
+from rllib_lmgame.rollouts.records import trajectory_of
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 
@@ -56,73 +52,6 @@ def test_each_token_carries_what_it_was_chosen_among(make_runner: MakeRunner) ->
                     assert sorted(turn.allowed.ids[start:end].tolist()) == sorted(expected)
                 asked += 1
     assert asked == len(requests)
-
-
-def test_equal_choices_are_sent_once(make_runner: MakeRunner) -> None:
-    """In 64 random games, whose later positions are all different, they are less than a twelfth of the message."""
-    episodes, _ = played(make_runner, count=64)
-    with_them = len(pickle.dumps(episodes, protocol=5))
-    restored = turns_of(pickle.loads(pickle.dumps(episodes, protocol=5)))
-    assert [turn.allowed.ids.tolist() for turn in restored] == [
-        turn.allowed.ids.tolist() for turn in turns_of(episodes)
-    ]
-    for episode in episodes:
-        for part in episode.agent_episodes.values():
-            for turn in part.extra_model_outputs["turn"].data:
-                turn.allowed = None
-    assert with_them - len(pickle.dumps(episodes, protocol=5)) < 0.08 * with_them
-
-
-def test_the_log_has_the_probabilities_of_all_legal_moves(make_runner: MakeRunner, tmp_path) -> None:
-    chance, nodes = random.Random(0), {}
-
-    def answer(request) -> Generation:
-        reply = chance.choice(request.choices)
-        allowed = allowed_tokens(request.choices, reply)
-        among, logprobs = [], []
-        for at, ids in enumerate(np.split(allowed.ids, np.cumsum(allowed.counts)[:-1])):
-            odds = np.array([nodes.setdefault((*reply[:at], token), chance.random()) for token in ids.tolist()])
-            among.append(np.log(odds / odds.sum()))
-            logprobs.append(among[-1][ids.tolist().index(reply[at])])
-        values = np.concatenate(among).astype(np.float32)
-        ids, chosen = np.array(reply, np.int32), np.array(logprobs, np.float32)
-        return Generation(request.request_id, ids, chosen, StopReason.EOS, 0, choice_logprobs=values)
-
-    runner = make_runner("lmgame/TicTacToe-v0", answer, rollouts={"constrained_decoding": True})
-    runner.config.episode_log_dir = str(tmp_path)
-    assert not play_games(runner, 4, log="x").failures
-    sizes = set()
-    for record in read_log(tmp_path / "x-0.jsonl"):
-        for seat in record["trajectories"]:
-            for turn in seat["turns"]:
-                moves = {move: probability for names, probability in turn["moves"] for move in names}
-                assert sum(probability for _, probability in turn["moves"]) == pytest.approx(1, abs=0.01)
-                (played, *_), probability = turn["moves"][0]
-                assert list(runner.chat("player").choice_ids(played)) == turn["response_ids"]
-                assert probability == pytest.approx(math.exp(sum(turn["rollout_logprobs"])), rel=1e-3)
-                sizes.add(len(moves))
-    assert sizes >= {9, 8, 7, 6, 5}
-
-
-def test_moves_that_go_another_way_together_are_told_together() -> None:
-    """Three moves: one leaves the reply at its first token, two at the second; the fourth is the reply."""
-    counts, ids = np.array([2, 3, 1], np.int32), np.array([1, 9, 2, 3, 4, 7], np.int32)
-    logprobs = np.log(np.array([0.75, 0.25, 0.5, 0.4, 0.1, 1.0], np.float32))
-    turn = Turn(
-        ids[:0],
-        np.array([1, 2, 7], np.int32),
-        logprobs[:3],
-        allowed=AllowedTokens(counts, ids),
-        choice_logprobs=logprobs,
-    )
-    replies = {"far": (9, 7), "b": (1, 3, 5, 7), "c": (1, 3, 6, 7), "played": (1, 2, 7), "d": (1, 4, 7)}
-    told = move_odds(turn, replies)
-    assert [moves for moves, _ in told] == [["played"], ["b", "c"], ["far"], ["d"]]
-    assert [chance for _, chance in told] == pytest.approx([0.375, 0.3, 0.25, 0.075])
-    turn.choice_logprobs = np.where(ids == 9, np.nan, logprobs)
-    assert [moves for moves, _ in move_odds(turn, replies)] == [["played"], ["b", "c"], ["d"]]
-    turn.choice_logprobs = logprobs[:5]
-    assert move_odds(turn, replies) == []
 
 
 def test_a_reply_outside_the_choices_drops_its_episode(make_runner: MakeRunner) -> None:

@@ -89,7 +89,7 @@ def test_no_method_is_a_coroutine() -> None:
 def test_a_configuration_has_all_that_a_runner_needs() -> None:
     """To the type checker RLlib's configuration, and what derives from it, has any attribute."""
     needed = {*RunnerConfig.__annotations__, *(name for name in vars(RunnerConfig) if not name.startswith("_"))}
-    assert {"player_options", "agent_to_module_mapping"} <= needed
+    assert {"run", "agent_to_module_mapping"} <= needed
     assert not [name for name in needed if not hasattr(LMGamePPOConfig(), name)]
 
 
@@ -184,22 +184,6 @@ def test_stop_closes_everything(make_runner: MakeRunner) -> None:
     play(runner, 2)
     runner.stop()
     assert client.closed and not runner._sessions and not runner._clients
-
-
-def test_who_watches_is_told_of_one_game_in_play_and_how_many_are_over(make_runner) -> None:
-    """From its begin to its end, then of another one."""
-    told: list[tuple[str, int]] = []
-
-    def answer(request: object) -> str:
-        told.append((runner._in_play(), runner._share.done))
-        return "5"
-
-    runner = make_runner("lmgame/TicTacToe-v0", answer, num_envs_per_env_runner=1)
-    play(runner, 3)
-    texts, counts = zip(*told, strict=True)
-    assert all(text.startswith("lmgame/TicTacToe-v0\n") for text in texts) and sorted(set(counts)) == [0, 1, 2]
-    assert any("X> '5'   reward" in text or "O> '5'   reward" in text for text in texts)
-    assert runner._share.done == runner._share.of == 3 and runner._in_play() == ""
 
 
 # -- episode log -----------------------------------------------------------------------------------------------------
@@ -326,23 +310,6 @@ def test_odd_infos_become_plain_data() -> None:
     }
     assert info["set"] == "{1}" and "('a', 1)" in info
     assert pickle.loads(pickle.dumps(info)) == info
-
-
-def test_numbers_that_json_cannot_hold_become_texts(tmp_path) -> None:
-    numbers = {"nan": float("nan"), "array": np.array([1.5, -np.inf]), "huge": 10**5000, 10**5000: [10**4299, True]}
-    info = plain_info(numbers)
-    assert info["nan"] == "nan" and info["array"] == [1.5, "-inf"] and int(info["huge"], 16) == 10**5000
-    assert info[hex(10**5000)] == [10**4299, True]
-    long = {"one": np.longdouble("0.5"), "many": np.array([0.5, "inf"], np.longdouble), "two": np.clongdouble(1)}
-    assert plain_info(long) == {"one": 0.5, "many": [0.5, "inf"], "two": str(np.clongdouble(1))}
-    log = EpisodeLog(tmp_path / "log.jsonl")
-    log.write([info])
-    assert json.loads(log.path.read_text(), parse_constant=pytest.fail) == info
-
-
-def test_a_games_own_numbers_become_floats() -> None:
-    measures = plain_info({"measures": {"rate": np.float32(0.5), "won": True, "count": np.int64(3)}})["measures"]
-    assert measures == {"rate": 0.5, "won": 1.0, "count": 3.0} and {type(n) for n in measures.values()} == {float}
 
 
 @pytest.mark.parametrize(

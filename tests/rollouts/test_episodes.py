@@ -16,6 +16,7 @@ from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.format import Prompt
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import (
+    episode_metrics,
     level_name,
     seed_and_level,
     success_by_seed,
@@ -23,7 +24,6 @@ from rllib_lmgame.rollouts.episodes import (
     to_multi_agent_episode,
     trajectory_of_seat,
 )
-from rllib_lmgame.rollouts.metrics import episode_metrics
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan
 from rllib_lmgame.rollouts.play import GameStep, PlayedEpisode, SeatEnd
 from rllib_lmgame.rollouts.players import ScriptedSeat
@@ -291,30 +291,6 @@ def test_players_of_a_common_goal_win_together() -> None:
     assert summary.success == 1.0 and [seat.outcome for seat in summary.seats] == [None] * 3
 
 
-@pytest.mark.parametrize("seats", [("X",), ("O",)])
-def test_a_random_learner_against_a_solver(make_runner: MakeRunner, seats: tuple[str, ...]) -> None:
-    """Every decided game is the solver's: the learner's success is 0, and its return minus the share of games it
-    lost.
-    """
-    mapping = {agent: "player" if agent in seats else "opponent" for agent in ("X", "O")}
-    policies = {"player": {}, "opponent": {"player": "solver"}}
-    runner = make_runner("lmgame/TicTacToe-v0", players={"policies": policies, "policy_mapping_fn": mapping})
-    summaries = play_games(runner, 300, players={"player": "random"}, keep="nothing").summaries
-    numbers = episode_metrics(summaries)
-    (role,) = numbers["win_rate"]["player"]
-    assert role == ("first" if seats == ("X",) else "second")
-    assert (
-        numbers["success_rate"]
-        == numbers["win_rate"]["player"][role]
-        == numbers["loss_rate"]["opponent"]["second" if role == "first" else "first"]
-        == 0
-    )
-    lost = numbers["loss_rate"]["player"][role]
-    assert lost == -numbers["module_episode_returns_mean"]["player"]
-    assert lost == pytest.approx(1 - numbers["draw_rate"]["player"][role])
-    assert 0.65 < lost < 0.85 if role == "first" else lost > 0.95
-
-
 def test_self_play_has_no_success_but_win_draw_and_loss_by_role(make_runner: MakeRunner) -> None:
     runner = make_runner("lmgame/TicTacToe-v0")
     numbers = episode_metrics(play_games(runner, 200, players={"player": "random"}, keep="nothing").summaries)
@@ -337,18 +313,3 @@ def test_the_turn_limit_is_the_end_unless_it_is_to_bootstrap(make_runner: MakeRu
             trajectory = trajectory_of(episode.agent_episodes["player"])
             assert trajectory.terminated is not bootstrap
             assert (trajectory.final_prompt_ids is not None) is bootstrap
-
-
-@pytest.mark.parametrize("game", ["lmgame/Sokoban-v0", "lmgame/TicTacToe-v0", "lmgame/KuhnPoker-v0"])
-def test_real_games(make_runner: MakeRunner, game: str) -> None:
-    runner = make_runner(game, rollouts={"bootstrap_turn_limit": True})
-    result = play_games(runner, 8, expert="random")
-    assert result.error is None and not result.failures
-    for episode, summary in zip(result.episodes, result.summaries, strict=True):
-        episode.validate()
-        assert episode.get_return() == pytest.approx(sum(seat.episode_return for seat in summary.seats))
-        assert {a: len(e) for a, e in episode.agent_episodes.items()} == {
-            seat.agent_id: seat.turns for seat in summary.seats if seat.turns
-        }
-        for single in episode.agent_episodes.values():
-            assert trajectory_of(single).terminated == summary.terminated

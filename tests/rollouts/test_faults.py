@@ -19,7 +19,7 @@ from rllib_lmgame.base.step_timer import waiting
 from rllib_lmgame.envs import make_session, registry
 from rllib_lmgame.envs.contract.base import text_space
 from rllib_lmgame.envs.contract.session import Observation, StepResult
-from rllib_lmgame.inference.protocol import Generation, StopReason
+from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts import env_runner, game_calls
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
@@ -279,18 +279,6 @@ def test_a_game_that_hangs_while_it_is_imported_made_or_closed_is_named(tmp_path
     assert "BadGame did not close within 0 s and is left behind" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("fault", "own", "where"),
-    [("exit", False, "constructor"), ("exit", True, "every reset"), ("cancel", True, "constructor")],
-)
-def test_a_game_that_ends_its_process_is_named_by_the_dry_run(monkeypatch, fault: str, own: bool, where: str) -> None:
-    """The tokenizer of a tiny model asks it for its texts."""
-    known = {"bad": SimpleNamespace(entry_point=f"{__name__}:BadGame")} if own else {}
-    monkeypatch.setattr(registry, "own_games", lambda: known)
-    with pytest.raises(ConfigError, match="BadGame"):
-        models._texts_of(GameConfig(env=f"{__name__}:BadGame", env_config={"fault": fault, "where": where}), 60.0)
-
-
 def test_an_episode_that_takes_too_long(make_runner: MakeRunner, limits: dict[Any, asyncio.Timeout]) -> None:
     async def answer(request: Any) -> str:
         if request.request_id.startswith("t-1-1/"):
@@ -302,38 +290,6 @@ def test_an_episode_that_takes_too_long(make_runner: MakeRunner, limits: dict[An
     assert [(failure.plan.index, failure.reason) for failure in result.failures] == [(1, "timeout")]
     assert "episode_timeout_s=600" in result.failures[0].message
     assert len(result.summaries) == 2
-
-
-def test_an_engine_failure_costs_the_episodes_that_waited_for_it_and_no_game(make_runner, monkeypatch) -> None:
-    made: list[Any] = []
-    monkeypatch.setattr(game_calls, "make_session", lambda *args: made.append(make_session(*args)) or made[-1])  # type: ignore[func-returns-value]
-
-    def answer(request: Any) -> Any:
-        if request.request_id.startswith("t-1-0/"):
-            return Generation(request.request_id, [], [], StopReason.ENGINE_ERROR, -1, "engine 0 died")  # type: ignore[arg-type]
-        return "Up"
-
-    result = run(make_runner(answer=answer, num_envs_per_env_runner=1), 4)
-    assert [(failure.reason, failure.message) for failure in result.failures] == [("engine_error", "engine 0 died")]
-    assert len(made) == 2  # One was looked at for its seats; the other is sound and is used again.
-
-
-@pytest.mark.parametrize("fault", ["raise", "nan", "hang"])
-def test_a_failed_game_is_closed_and_not_used_again(
-    make_runner: MakeRunner, limits: Any, monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
-    runner = bad(make_runner, fault, num_envs_per_env_runner=1)
-    made: list[Any] = []
-    monkeypatch.setattr(game_calls, "make_session", lambda *args: made.append(make_session(*args)) or made[-1])  # type: ignore[func-returns-value]
-    result = run(runner, 1 + max(set(range(EPISODES)) - set(odd())))  # The last one is sound.
-    for thread in threading.enumerate():
-        if thread.name == "game-close":
-            thread.join(10)
-    (free,) = (session for pool in runner._sessions.values() for session in pool)
-    assert [session.env.closed for session in made] == [session is not free for session in made]
-    assert result.failures and len(made) == 2 + len(result.failures)  # One was looked at for its seats.
-    runner.stop()
-    assert free.env.closed  # type: ignore[attr-defined]
 
 
 def test_players_that_talk_nonsense(make_runner: MakeRunner) -> None:
@@ -371,16 +327,6 @@ def test_scripted_players_move_where_a_loop_is_running() -> None:
         return list(collect_episodes("lmgame/TicTacToe-v0", player="random", episodes=2))
 
     assert [played.stop_reason for played in asyncio.run(in_a_cell())] == [StopReason.GAME_OVER] * 2
-
-
-def test_a_timeout_of_the_games_own_is_not_called_a_hang() -> None:
-    def own() -> None:
-        raise TimeoutError("database")
-
-    for trusted in (True, False):
-        with pytest.raises(EpisodeFailed, match="TimeoutError: database") as failure:
-            asyncio.run(GameCalls("g", trusted, LIMIT_S)("step", own))
-        assert failure.value.reason is StopReason.ENV_ERROR
 
 
 @pytest.mark.parametrize("loop_ends", [False, True])
@@ -583,37 +529,6 @@ def test_a_wait_that_ends_is_not_the_games_fault() -> None:
         session.step({"player": "x"})
 
 
-class ShakyJudge:
-    """A judge of debates that fails, or hangs, over some topics."""
-
-    fault = ""
-
-    def decide(self, topic: Any, speeches: Any) -> float:
-        if len(topic.statement) % 2:
-            if self.fault == "hang":
-                CALL.expire()
-                HANG.wait()
-            raise ConnectionError("no answer")
-        return 1.0
-
-
-@pytest.mark.parametrize(("fault", "reason"), [("raise", "env_error"), ("hang", "timeout")])
-def test_a_judge_that_fails_or_is_slow_costs_its_own_episodes(make_runner, limits, monkeypatch, fault, reason) -> None:
-    monkeypatch.setattr(ShakyJudge, "fault", fault)
-    runner = make_runner(
-        "lmgame/Debate-v0",
-        lambda request: "Hello there",
-        env_config={"judge": f"{__name__}:ShakyJudge", "speeches": 1},
-        rollouts={"env_step_timeout_s": LIMIT_S},
-    )
-    result = run(runner)
-    assert result.error is None and 0 < len(result.failures) < EPISODES
-    assert {failure.reason for failure in result.failures} == {reason}
-    assert len(result.summaries) == len(result.episodes) == EPISODES - len(result.failures)
-    if fault == "raise":
-        assert "the judge ShakyJudge raised ConnectionError: no answer" in result.failures[0].message
-
-
 @pytest.mark.parametrize(
     ("fault", "where", "says"),
     [
@@ -627,10 +542,3 @@ def test_a_game_that_gives_a_tiny_models_tokenizer_no_texts_is_named(limits, fau
     rollouts = {"text_rollouts": {"env_step_timeout_s": LIMIT_S}}
     with pytest.raises(ConfigError, match=says):
         models.initial_model(LMGamePPOConfig().update_from_dict(game | rollouts), "player")
-
-
-def test_a_game_that_hangs_now_and_then_gives_a_tiny_models_tokenizer_its_other_texts(limits) -> None:
-    texts = models._texts_of(
-        GameConfig(env=f"{__name__}:BadGame", env_config={"fault": "hang", "where": "step"}), LIMIT_S
-    )
-    assert set(texts) == {"Play.", "go", "Up", "done"}

@@ -61,9 +61,8 @@ class Watcher(RLlibCallback):
         ("lmgame/TicTacToe-v0", {}, {}),
         ("lmgame/TicTacToe-v0", {}, {"max_tokens_per_episode": 40}),
         ("lmgame/KuhnPoker-v0", {"players": 3}, {}),
-        ("lmgame/LeducPoker-v0", {}, {}),
         ("lmgame/IteratedPrisonersDilemma-v0", {}, {}),
-        ("lmgame/Werewolf-v0", {}, {"context_length": 4096}),
+        pytest.param("lmgame/Werewolf-v0", {}, {"context_length": 4096}, marks=pytest.mark.slow),
     ],
 )
 def test_episodes_grow_step_by_step_into_those_that_are_learnt_from(
@@ -116,7 +115,7 @@ def test_an_error_of_a_callback_is_its_own_and_no_games(make_runner: MakeRunner,
 def test_who_overrides_nothing_pays_nothing(make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[Any] = []
     monkeypatch.setattr(
-        "rllib_lmgame.rollouts.hooks.to_multi_agent_episode",
+        "rllib_lmgame.rollouts.env_runner.to_multi_agent_episode",
         lambda *given: built.append(given) or to_multi_agent_episode(*given),
     )
     runner = make_runner(callbacks_class=[RLlibCallback])

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs.support.item_order import PLACES, item_of_seed, permuted, seed_of_place
-from rllib_lmgame.rollouts.game_options import GameConfig
 from rllib_lmgame.rollouts.item_order import ItemOrder
+from rllib_lmgame.rollouts.options import GameConfig
 from rllib_lmgame.rollouts.plans import plan_episodes, plan_evaluation
 
 LIST = GameConfig(env="agentgym:textcraft", env_config={"url": "http://127.0.0.1:9", "ids": "0-99"})

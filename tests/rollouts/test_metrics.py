@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.rollouts.episodes import EpisodeSummary, SeatSummary, over_samples
-from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat
+from rllib_lmgame.rollouts.episodes import EpisodeSummary, SeatSummary, episode_metrics, over_samples, returns_by_seat
 from rllib_lmgame.rollouts.plans import plan_evaluation, with_samples
 
 

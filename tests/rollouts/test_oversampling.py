@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms.ppo import LMGamePPO
-from rllib_lmgame.rollouts.data_selection import spare_groups
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import read_log
 from rllib_lmgame.rollouts.item_order import ItemOrder
+from rllib_lmgame.rollouts.options import spare_groups
 from rllib_lmgame.rollouts.plans import EpisodePlan, Race, deal_with_spares, plan_episodes, with_spares
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import AgentMapper
@@ -151,24 +151,6 @@ def test_a_game_that_never_ends_is_left_behind(make_runner, tmp_path) -> None:
     assert sorted(logged) == sorted(summary.episode_id for summary in result.summaries)
 
 
-def test_what_has_not_begun_is_not_begun(make_runner: MakeRunner) -> None:
-    runner = make_runner(num_envs_per_env_runner=2)
-    result = run(runner, plans_of(3, 1, 2.0))
-    client = runner.client("player")
-    assert len(result.summaries) == 3 == len(result.aborted)
-    assert len(set(client.keys)) <= 4
-
-
-@pytest.mark.parametrize("game", ["TicTacToe", "KuhnPoker", "IteratedPrisonersDilemma"])
-def test_games_of_several_players_are_left_behind_alike(make_runner: MakeRunner, game: str) -> None:
-    """In turns, and at once: then each of the players was asked."""
-    answer = Slow("t-1-0", "t-1-2")
-    result = run(make_runner(f"lmgame/{game}-v0", answer=answer), plans_of(2, 1, 2.0))
-    assert [summary.index for summary in result.summaries] == [1, 3]
-    assert result.aborted == ["t-1-0", "t-1-2"] and set(answer.given_up) == set(result.aborted)
-    assert len(answer.given_up) == (4 if game.startswith("Iterated") else 2)
-
-
 def test_every_game_has_its_number_of_groups(make_runner: MakeRunner) -> None:
     """Of one no spare group ever ends, of the other all do."""
     answer = Slow()
@@ -191,17 +173,6 @@ def test_a_game_is_used_again_unless_a_call_may_be_under_way_in_it(make_runner, 
         session.trusted = trusted
     run(runner, plans_of(1, 1, 2.0))
     assert len(pool) == kept
-
-
-def test_a_failure_uses_up_what_is_spare(make_runner: MakeRunner) -> None:
-    async def answer(request):
-        if request.request_id.startswith("t-1-1/"):
-            raise RuntimeError("the engine was killed")
-        return "Up"
-
-    result = run(make_runner(answer=answer), plans_of(2, 1, 1.5))
-    assert [summary.index for summary in result.summaries] == [0, 2] and not result.aborted
-    assert [failure.plan.index for failure in result.failures] == [1]
 
 
 def test_an_iteration_is_what_finished_first(make_runner: MakeRunner) -> None:

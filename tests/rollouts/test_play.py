@@ -16,8 +16,7 @@ from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopR
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import episode_record
-from rllib_lmgame.rollouts.episodes import summarize, trajectory_of_seat
-from rllib_lmgame.rollouts.metrics import episode_metrics, unread_replies
+from rllib_lmgame.rollouts.episodes import episode_metrics, summarize, trajectory_of_seat, unread_replies
 from rllib_lmgame.rollouts.records import TEXT_SPACE
 from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat
 

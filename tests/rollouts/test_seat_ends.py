@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from episode_parts import sessions
 from pettingzoo import ParallelEnv
@@ -15,13 +13,11 @@ from pettingzoo.utils.conversions import parallel_to_aec
 from session_play import play
 
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.envs.checking.checker import TypedText, _endings
+from rllib_lmgame.envs.checking.checker import TypedText
 from rllib_lmgame.envs.contract.adapters import AECSession, ParallelSession
 from rllib_lmgame.envs.contract.base import read_word, text_space
 from rllib_lmgame.envs.contract.turns import TextAECGame
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.learners.advantages import monte_carlo_returns, token_gae
-from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode, trajectory_of_seat
@@ -144,20 +140,6 @@ class Undead(Elimination):
         pass
 
 
-class Revenant(Elimination):
-    """b, once out, is back after a round."""
-
-    def step(self, action: str | None) -> None:
-        super().step(action)
-        if "b" not in self.agents and self.spoken == 6:
-            self.out = []
-            self.agents.insert(1, "b")
-            for values in (self.terminations, self.truncations):
-                values["b"] = False
-            self.rewards["b"] = self._cumulative_rewards["b"] = 0.0
-            self.agent_selection = "b"
-
-
 class Absentminded(Elimination):
     """It asks who has left."""
 
@@ -165,14 +147,6 @@ class Absentminded(Elimination):
         super().step(action)
         if "b" not in self.agents:
             self.agent_selection = "b"
-
-
-class Stranger(Elimination):
-    """Somebody joins in."""
-
-    def step(self, action: str | None) -> None:
-        super().step(action)
-        self.rewards["d"] = 1.0
 
 
 def saying(words: dict[str, str]):
@@ -189,13 +163,6 @@ SESSIONS = {
 
 def test_the_base_class_lets_players_out_as_pettingzoo_wants_it() -> None:
     api_test(TypedText(Elimination()), num_cycles=100)
-
-
-def test_the_checker_finds_the_verdicts_of_those_who_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = SESSIONS["parallel"]()
-    assert _endings("knockout", {}, session) == []
-    monkeypatch.setattr(Knockout, "verdict", None)
-    assert "has no success" in _endings("knockout", {}, session)[0]
 
 
 @pytest.mark.parametrize("kind", SESSIONS)
@@ -285,43 +252,13 @@ def test_a_player_who_is_out_from_the_start_is_asked_nothing(make_runner, tmp_pa
     ("game", "said"),
     [
         (Undead, "still among the agents"),
-        (Revenant, "b is to act, but its game was over before"),
         (Absentminded, "agent_selection is 'b', who is not among the agents any more"),
-        (Stranger, "'d' is none of possible_agents"),
     ],
 )
 def test_a_game_that_breaks_pettingzoos_rules_of_leaving_is_named(game, said, make_runner) -> None:
     """And does not go on for ever."""
     with pytest.raises(EpisodeFailed, match=f"faulty: .*{said}"):
         play(make_runner(answer=saying({"b/0": "out"})), AECSession("faulty", game()))
-
-
-def test_returns_where_one_seat_leaves_early(make_runner: MakeRunner) -> None:
-    """Against sums by hand: b's end is worth nothing more, what follows for a and c is worth the value of their last
-    state.
-    """
-    played = play(make_runner(answer=saying({"b/1": "out"})), SESSIONS["parallel"]())
-    trajectories = [trajectory_of_seat(played, seat) for seat in played.seats.values()]  # type: ignore[arg-type]
-    batch = TokenBatch.from_trajectories(trajectories, max_row_tokens=4096)
-    assert batch.needs_bootstrap.tolist() == [True, False, True]
-    rng = np.random.default_rng(0)
-    values, ends = rng.normal(size=batch.num_actions), np.where(batch.needs_bootstrap, [7.0, 99.0, -3.0], 0.0)
-    gamma, lam, offsets = 0.99, 0.9, batch.trajectory_offsets
-    inputs = SimpleNamespace(
-        rewards=batch.rewards, values=values, bootstrap=ends, offsets=offsets, gamma=gamma, lam=lam
-    )
-    returns, advantages = monte_carlo_returns(inputs), token_gae(inputs)
-    for n, value in enumerate((7.0, 0.0, -3.0)):
-        rewards = [
-            float(r) for turn in trajectories[n].turns for r in [*[0.0] * (len(turn.response_ids) - 1), turn.reward]
-        ]
-        v = [*values[offsets[n] : offsets[n + 1]], value]
-        expected, advantage = value, 0.0
-        for t in reversed(range(len(rewards))):
-            expected = rewards[t] + gamma * expected
-            advantage = rewards[t] + gamma * v[t + 1] - v[t] + gamma * lam * advantage
-            assert returns[offsets[n] + t] == pytest.approx(expected, abs=1e-4)
-            assert advantages[offsets[n] + t] == pytest.approx(advantage, abs=1e-4)
 
 
 # -- players who can write no more -----------------------------------------------------------------------------------
@@ -396,17 +333,6 @@ def test_a_game_may_pass_for_who_can_write_no_more(make_runner: MakeRunner) -> N
         "player_1": SeatEnd(True, StopReason.GAME_OVER, 3),
     }
     assert played.stop_reason is StopReason.GAME_OVER
-
-
-def test_an_episode_without_a_model_that_can_write_is_cut_short(make_runner: MakeRunner) -> None:
-    """All run out at once, in a game that says nothing of it."""
-    long = long_reply(make_runner(), "stay")
-    played = play(
-        make_runner(answer=lambda request: long, model={"max_tokens_per_episode": len(long)}), SESSIONS["parallel"]()
-    )
-    assert len(played.steps) == 1 and played.stop_reason is StopReason.TOKEN_BUDGET
-    assert set(played.ends.values()) == {SeatEnd(False, StopReason.TOKEN_BUDGET, 1)}
-    assert [seat.success for seat in summarize(played).seats] == [None] * 3
 
 
 def test_who_was_ahead_when_the_tokens_ran_out_has_not_won(make_runner: MakeRunner) -> None:

@@ -27,9 +27,9 @@ from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.options import TALK, LanguageModelOptions
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import read_log
-from rllib_lmgame.rollouts.game_options import GameConfig, read_games
+from rllib_lmgame.rollouts.episodes import episode_metrics
 from rllib_lmgame.rollouts.item_order import evaluated_levels
-from rllib_lmgame.rollouts.metrics import episode_metrics
+from rllib_lmgame.rollouts.options import GameConfig, read_games
 from rllib_lmgame.rollouts.plans import plan_episodes, plan_evaluation
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlaySettings
 from rllib_lmgame.rollouts.sources import AgentMapper
@@ -86,14 +86,6 @@ def test_a_policys_own_goes_before_a_games_and_that_before_everybodys(shared, ga
     assert again.training_games() == config.training_games(), "a checkpoint keeps them"
 
 
-def test_entries_without_these_keys_are_written_as_before() -> None:
-    games = read_games(["lmgame/Maze-v0", {"env": "lmgame/Sokoban-v0", "weight": 2}], "config.games")
-    assert [game.as_mapping() for game in games] == [
-        {"env": "lmgame/Maze-v0", "env_config": {}, "weight": 1.0},
-        {"env": "lmgame/Sokoban-v0", "env_config": {}, "weight": 2.0},
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "path", "words"),
     [
@@ -103,7 +95,6 @@ def test_entries_without_these_keys_are_written_as_before() -> None:
         ("games: [{env: A, name: '7'}]", "games[0].name", "not digits alone"),
         ("games: [{env: A, name: a.b}]", "games[0].name", "letters, digits, - and _"),
         ("games: [{env: A, name: a/b}]", "games[0].name", "letters, digits, - and _"),
-        ("games: [{env: A, episodes: 4, weight: 2}]", "games[0].weight", "stands beside `episodes`"),
         ("games: [{env: A, episodes: 0}]", "games[0].episodes", "equal to 1"),
         ("games: [{env: A, language_model: {model: b}}]", "games[0].language_model.model", "language_model.model"),
         ("games: [{env: A, language_model: {thinks: off}}]", "games[0].language_model.thinks", "did you mean 'think'"),
@@ -120,7 +111,6 @@ def test_entries_without_these_keys_are_written_as_before() -> None:
             "games[0].language_model.history",
             "must be",
         ),
-        ("evaluation_config: {games: [{env: A, group_size: 2}]}", "evaluation_config.games[0].group_size", "no effect"),
         (
             "evaluation_config: {games: [{env: A, name: x}, {env: A, name: x}]}",
             "evaluation_config.games[1].name",
@@ -177,13 +167,6 @@ MAZE = "env: lmgame/Maze-v0"
 def test_what_cannot_work_is_refused_before_ray_starts(text: str, path: str, words: str) -> None:
     error = refused(text)
     assert error.path == f"config.{path}" and words in error.message
-
-
-def test_everybodys_tag_may_stand_beside_a_game_without_tags() -> None:
-    config_of(
-        f"{{language_model: {{answer_tag: move}}, games: [{{{MAZE}}}, {{env: lmgame/GSM8K-v0, "
-        "language_model: {reply_format: boxed}}]}"
-    ).validate()
 
 
 @given(
@@ -345,7 +328,7 @@ def test_a_checkpoint_alone_plays_at_the_temperature_of_its_evaluation(monkeypat
     monkeypatch.setattr(evaluate, "engines_for", lambda *_: nullcontext())
     monkeypatch.setattr(evaluate, "measure", lambda _, games, *__: played.extend(games) or {})
     evaluate.evaluate_checkpoint("somewhere")
-    played += evaluate.games_of_run(config, "test", {}, evaluation_games=False)
+    played += evaluate.games_of_run(config, "test", {})
     assert [game.temperature for game in played] == [None, None]
 
 

@@ -20,8 +20,7 @@ from rllib_lmgame.rollouts.episodes import own_return, summarize
 from rllib_lmgame.telemetry.trial_names import directory_names
 from rllib_lmgame.viewer.curves import Curves
 from rllib_lmgame.viewer.forms import episode_of
-from rllib_lmgame.viewer.library import Library
-from rllib_lmgame.viewer.places import sources_of
+from rllib_lmgame.viewer.library import Library, sources_of
 from rllib_lmgame.viewer.terminal import told
 
 HELLO, REPLY = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
@@ -228,9 +227,6 @@ def test_tokens_of_a_reply_are_told_apart(records):
     assert episode_of(record)["seats"][0]["turns"][0]["pieces"] == ["n", "é!", ""]
     turn["text_lengths"] = [1, 1, 0]
     assert episode_of(record)["seats"][0]["turns"][0]["pieces"] == [], "of another version: shown whole"
-    for moves in ([["Up"]], [[["Up"], "much"]], [[["Up"], math.nan]], 7):
-        with pytest.raises((ValueError, TypeError)):
-            episode_of({**record, "trajectories": [{**record["trajectories"][0], "turns": [{**turn, "moves": moves}]}]})
     turn["rollout_logprobs"] = [0.0]
     with pytest.raises(ValueError, match="3 tokens and 1 log-prob"):
         episode_of(record)
@@ -303,14 +299,6 @@ def test_what_cannot_be_shown_is_said(records, tmp_path, capsys):
     empty.touch()
     assert main(["view", str(empty), "--text"]) == 2
     assert "there are no episodes (read: empty.jsonl)" in capsys.readouterr().err
-    for log, words in (
-        ("sample", "; no game was played to its end"),
-        ("off", "; its text_rollouts.episode_log is off"),
-    ):
-        (tmp_path / "params.json").write_text(json.dumps({"text_rollouts": {"episode_log": log}}))
-        (tmp_path / "result.json").write_text("{}\n")
-        assert main(["view", str(tmp_path), "--text"]) == 2
-        assert f"(read: empty.jsonl){words}\n" in capsys.readouterr().err
     EpisodeLog(empty).write(records[:1])
     assert main(["view", str(empty), "--text", "2"]) == 2
     assert "there are 1 episodes, from 1 on; got 2" in capsys.readouterr().err

@@ -89,7 +89,7 @@ def read_record(record: Mapping[str, Any], form: str, where: str) -> ChatExample
         return ChatExample(
             where,
             Transcript(messages, tuple(_tools(record.get("tools"))), apart=parsed.apart),
-            game=parsed.game or _first(record, _GAMES),
+            game=_first(record, _GAMES),
             level=parsed.level or _first(record, _LEVELS),
             episode_return=parsed.episode_return,
             success=success if isinstance(success, bool) else parsed.success,
@@ -232,7 +232,6 @@ FORMS: Mapping[str, tuple[Callable[[Mapping[str, Any]], bool], Callable[[Mapping
     "messages": (_with("messages"), _parsed(_messages)),
     "prompt_completion": (_with("prompt", "completion"), _parsed(_prompt_and_completion)),
     "lmrl": (lmrl_gym.is_lmrl, lmrl_gym.lmrl),
-    "textarena": (lmrl_gym.is_textarena, lmrl_gym.textarena),
 }
 """Format -> test of a record, tried in this order, and reader."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rllib_lmgame.base.text import is_writable, shown
@@ -36,11 +36,6 @@ def number_of(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e30:
         raise ValueError(f"{name} is {shown(value)}, not a finite number")
     return float(value)
-
-
-def sum_of(values: Iterable[Any], name: str) -> float:
-    """The sum of numbers."""
-    return sum(number_of(value, name) for value in values)
 
 
 def unpacked(value: Any, name: str) -> Any:

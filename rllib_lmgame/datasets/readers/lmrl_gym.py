@@ -1,4 +1,4 @@
-"""Readers of the formats of LMRL-Gym and TextArena.
+"""Readers of the formats of LMRL-Gym.
 
 Texts of the game become messages of the user, actions replies of the assistant. The game's last text is dropped, since
 no reply follows it.
@@ -6,12 +6,11 @@ no reply follows it.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rllib_lmgame.base.text import shown
-from rllib_lmgame.datasets.readers.fields import list_of, number_of, sum_of, text_of, unpacked
+from rllib_lmgame.datasets.readers.fields import list_of, number_of, text_of
 from rllib_lmgame.envs.games.words.car_dealer.market import sale_value
 from rllib_lmgame.policies.chat.chat_datasets import ASSISTANT, USER, Message
 
@@ -22,7 +21,7 @@ STEPS = "steps"
 
 
 class Parsed(NamedTuple):
-    """The conversation in a record, with return, success, game and level if the record has them.
+    """The conversation in a record, with return, success and level if the record has them.
 
     ``rewards`` are those of the trained replies, if known. ``whole``: the record is not one step of an episode.
     ``ended``: it was not truncated. ``apart``: a reply sees only the message directly before it.
@@ -31,7 +30,6 @@ class Parsed(NamedTuple):
     messages: Sequence[Message]
     episode_return: float | None = None
     success: bool | None = None
-    game: str = ""
     level: str = ""
     rewards: tuple[float, ...] | None = None
     whole: bool = True
@@ -133,7 +131,7 @@ def _sum(record: Mapping[str, Any], key: str) -> float | None:
         return number_of(record["return"], "its return")
     if record.get(key) is None:
         return None
-    return sum_of(list_of(record, key, "numbers"), f"a {key.removesuffix('s')}")
+    return sum(number_of(value, f"a {key.removesuffix('s')}") for value in list_of(record, key, "numbers"))
 
 
 def _by_reply(said: Sequence[tuple[str, bool]], rewards: Any) -> tuple[float, ...] | None:
@@ -156,11 +154,11 @@ def _by_reply(said: Sequence[tuple[str, bool]], rewards: Any) -> tuple[float, ..
     return (found[0] + early, *found[1:]) if found else None
 
 
-def _joined(said: Iterable[tuple[str, bool]], between: str = "") -> list[Message]:
+def _joined(said: Iterable[tuple[str, bool]]) -> list[Message]:
     """Messages from texts and whether they are actions; consecutive texts of one kind are one message."""
     messages: list[Message] = []
     for words, is_action in said:
-        before = messages.pop().text + between if messages and messages[-1].learnt == is_action else ""
+        before = messages.pop().text if messages and messages[-1].learnt == is_action else ""
         messages.append(Message(ASSISTANT if is_action else USER, before + words, float(is_action)))
     for message in messages:
         if message.learnt and not message.text.strip():
@@ -192,69 +190,3 @@ def lmrl(record: Mapping[str, Any]) -> Parsed:
             return read(record)
     known = "; ".join(" and ".join(keys) for keys in _LMRL)
     raise ValueError(f"it has none of LMRL-Gym's columns ({known}); it has {', '.join(map(str, record)) or 'none'}")
-
-
-def is_textarena(record: Mapping[str, Any]) -> bool:
-    """Whether a record has the columns of TextArena's traces or of one reply."""
-    return "observations" in record or ("observation" in record and ("answer" in record or "action" in record))
-
-
-def textarena(record: Mapping[str, Any]) -> Parsed:
-    """One player's part of a game (``observations``, in order, each with its ``action``), or one reply
-    (``observation``, ``answer`` or ``action``, perhaps ``reasoning``).
-
-    Raises: ValueError: it is neither, with what is wrong.
-    """
-    if "observations" in record:
-        return _trace(record)
-    if not is_textarena(record):
-        raise ValueError(f"it has no observation with its answer; it has {', '.join(map(str, record)) or 'none'}")
-    key = "answer" if "answer" in record else "action"
-    reply, reasoning = text_of(record[key], key), record.get("reasoning")
-    if reasoning:
-        reply = f"<think>\n{text_of(reasoning, 'reasoning').strip()}\n</think>\n\n{reply}"
-    shown_first = _new(_spoken(record["observation"], "observation"), [], None)
-    return Parsed(_joined([(shown_first, False), (reply, True)]), game=str(record.get("env_id") or ""))
-
-
-def _trace(record: Mapping[str, Any]) -> Parsed:
-    player = str(record.get("player_id", ""))
-    before, said = list[tuple[str, str]](), list[tuple[str, bool]]()
-    turns = unpacked(record["observations"], "observations")
-    turns = list(turns.values()) if isinstance(turns, Mapping) else turns
-    for place, turn in enumerate(list_of({"observations": turns}, "observations", "turns"), 1):
-        if not isinstance(turn, Mapping) or "observation" not in turn or "action" not in turn:
-            raise ValueError(f"turn {place} is {shown(turn)}, not an observation with its action")
-        spoken = _spoken(turn["observation"], f"turn {place}: observation")
-        said.append((_new(spoken, before, player), False))
-        before, reply = spoken, text_of(turn["action"], f"turn {place}: action")
-        if reply.strip():  # Else nothing was said in time.
-            said.append((reply, True))
-    rewards = unpacked(record.get("rewards"), "rewards")
-    own = rewards.get(player) if isinstance(rewards, Mapping) else rewards
-    reached = None if own is None else number_of(own, f"the reward of player {player}")
-    game, level = (str(record.get(key) or "") for key in ("env_name", "game_id"))
-    return Parsed(_joined(said, "\n"), reached, None if reached is None else reached > 0, game, level)
-
-
-def _spoken(observation: Any, name: str) -> list[tuple[str, str]]:
-    """Pairs of sender and text; the game sends a plain text."""
-    if isinstance(observation, str) and observation.lstrip().startswith("[["):
-        with contextlib.suppress(ValueError):  # A board may begin so too.
-            observation = unpacked(observation, name)
-    if isinstance(observation, str):
-        return [("-1", text_of(observation, name))]
-    found = []
-    for each in list_of({name: observation}, name):
-        if not isinstance(each, list) or len(each) < 2:
-            raise ValueError(f"{name} holds {shown(each)}, not [sender, text]")
-        found.append((str(each[0]), text_of(each[1], name)))
-    return found
-
-
-def _new(spoken: list[tuple[str, str]], before: list[tuple[str, str]], player: str | None) -> str:
-    """The new part of an observation that may repeat the game so far, without the player's own texts."""
-    fresh = (spoken[len(before) :] if spoken[: len(before)] == before else []) or spoken
-    return "\n".join(
-        words if sender == "-1" else f"[Player {sender}] {words}" for sender, words in fresh if sender != player
-    )

@@ -17,20 +17,143 @@ import numpy as np
 import torch
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.inference.engines.core import Core
-from rllib_lmgame.inference.engines.sampling import draw, processed_logprobs
-from rllib_lmgame.inference.engines.slot_cache import SlotCache
-from rllib_lmgame.inference.engines.threaded import ThreadedEngine
+from rllib_lmgame.inference.engines.threaded import Core, ThreadedEngine
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.inference.protocol import ChoiceCursor, EngineStats, Generation, GenerationRequest, StopReason
+from rllib_lmgame.inference.protocol import (
+    ChoiceCursor,
+    EngineStats,
+    Generation,
+    GenerationRequest,
+    SamplingSpec,
+    StopReason,
+)
 from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
-from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
-from rllib_lmgame.policies.model.action_values import PlayedValues, load_values, split_values
-from rllib_lmgame.policies.model.checkpoint_names import load_checkpoint_tensors, parts_of
-from rllib_lmgame.policies.model.lm_head import logit_transform
-from rllib_lmgame.policies.model.loading import IncompleteModelError, whole_model
-from rllib_lmgame.policies.model.packing_support import backbone_of
-from rllib_lmgame.policies.model.positions import fix_rope
+from rllib_lmgame.policies.model.heads import (
+    VALUES_FILE,
+    PlayedValues,
+    backbone_of,
+    load_values,
+    logit_transform,
+    split_values,
+)
+from rllib_lmgame.policies.model.loading import IncompleteModelError, fix_rope, whole_model
+from rllib_lmgame.policies.model.network import load_checkpoint_tensors, parts_of
+
+
+class SlotCache:
+    """Rows of a batch read and write their own slots at their own positions; nothing is padded on the left.
+
+    It is a Hugging Face model's ``past_key_values``, whose layers call :meth:`update`. Before each forward pass
+    :meth:`aim` says which slots the rows are and where their tokens go. Buffers grow as needed.
+    """
+
+    is_compileable = False
+
+    def __init__(self) -> None:
+        self._keys: dict[int, torch.Tensor] = {}
+        self._values: dict[int, torch.Tensor] = {}
+        self._slots = torch.zeros(0, dtype=torch.long)
+        self._positions = torch.zeros(0, 0, dtype=torch.long)
+        self._length = 0
+
+    def aim(self, slots: torch.Tensor, positions: torch.Tensor, length: int) -> None:
+        """Choose slots ``[rows]`` and positions ``[rows, queries]``; ``length`` positions of each slot are read."""
+        self._slots, self._positions, self._length = slots, positions, length
+
+    def update(
+        self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Store ``[rows, heads, queries, width]``; returns the slots' content ``[rows, heads, length, width]``."""
+        return self._put(self._keys, layer_idx, key), self._put(self._values, layer_idx, value)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Positions read; models ask for it only where they are given no positions."""
+        return self._length
+
+    def clear(self) -> None:
+        self._keys.clear()
+        self._values.clear()
+
+    def _put(self, buffers: dict[int, torch.Tensor], layer: int, new: torch.Tensor) -> torch.Tensor:
+        buffer = self._grown(buffers.get(layer), new)
+        buffers[layer] = buffer
+        buffer[self._slots[:, None], self._positions] = new.transpose(1, 2)
+        return buffer[self._slots, : self._length].transpose(1, 2)
+
+    def _grown(self, buffer: torch.Tensor | None, new: torch.Tensor) -> torch.Tensor:
+        slots = int(self._slots.max()) + 1
+        length = max(self._length, int(self._positions.max()) + 1)
+        _, heads, _, width = new.shape
+        if buffer is None:
+            return new.new_zeros(slots, length, heads, width)
+        if slots <= buffer.shape[0] and length <= buffer.shape[1]:
+            return buffer
+        grown = new.new_zeros(_room(slots, buffer.shape[0]), _room(length, buffer.shape[1]), heads, width)
+        grown[: buffer.shape[0], : buffer.shape[1]] = buffer
+        return grown
+
+
+def _room(needed: int, have: int) -> int:
+    return have if needed <= have else max(needed, have + have // 2)
+
+
+def processed_logprobs(
+    logits: torch.Tensor, specs: Sequence[SamplingSpec], allowed: Sequence[list[int] | None]
+) -> torch.Tensor:
+    """Log-probabilities after constraint, temperature, top-k and top-p, in that order.
+
+    Args:
+        logits: float ``[rows, vocabulary]``; not changed.
+        specs: One per row. Temperature 0 gives the numbers of temperature 1 without top-k and top-p.
+        allowed: Token ids a row may take, or ``None`` for all.
+
+    Returns: float32 ``[rows, vocabulary]``, ``-inf`` where a token cannot be drawn.
+    """
+    logits = logits.float()
+    if any(ids is not None for ids in allowed):
+        logits = torch.stack([_only(row, ids) for row, ids in zip(logits, allowed, strict=True)])
+    temperatures = torch.tensor([s.temperature or 1.0 for s in specs], device=logits.device)
+    logits = logits / temperatures[:, None]
+    for row, spec in enumerate(specs):
+        if spec.temperature > 0 and (spec.top_k or spec.top_p < 1):
+            logits[row] = _truncate(logits[row], spec)
+    return logits.log_softmax(-1)
+
+
+def draw(
+    logprobs: torch.Tensor,
+    specs: Sequence[SamplingSpec],
+    generators: Sequence[torch.Generator | None],
+    shared: torch.Generator,
+) -> torch.Tensor:
+    """One token per row, int64 ``[rows]``; a row with a generator of its own does not depend on the others."""
+    noise = torch.empty_like(logprobs).exponential_(generator=shared)
+    for row, generator in enumerate(generators):
+        if generator is not None:
+            noise[row].exponential_(generator=generator)
+    drawn = (logprobs - noise.log()).argmax(-1)  # exponential races: P(token wins) is its probability
+    greedy = torch.tensor([s.temperature == 0 for s in specs], device=logprobs.device)
+    return torch.where(greedy, logprobs.argmax(-1), drawn)
+
+
+def _only(row: torch.Tensor, ids: list[int] | None) -> torch.Tensor:
+    if ids is None:
+        return row
+    masked = torch.full_like(row, float("-inf"))
+    masked[ids] = row[ids]
+    return masked
+
+
+def _truncate(row: torch.Tensor, spec: SamplingSpec) -> torch.Tensor:
+    """``row`` with ``-inf`` outside its k most likely tokens and outside its nucleus (smallest set reaching top_p)."""
+    values, order = row.sort(descending=True)
+    keep = torch.ones_like(values, dtype=torch.bool)
+    if spec.top_k:
+        keep &= values >= values[min(spec.top_k, len(values)) - 1]
+    probabilities = torch.where(keep, values, -torch.inf).softmax(-1)
+    keep &= probabilities.cumsum(-1) - probabilities < spec.top_p
+    return torch.full_like(row, float("-inf")).index_copy(0, order[keep], values[keep])
+
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 PREFILL_TOKENS = 4096
@@ -45,8 +168,6 @@ class Running:
     logprobs: list[float] = field(default_factory=list)
     generator: Any = None
     cursor: ChoiceCursor | None = None
-    among: list[float] = field(default_factory=list)
-    """Log-probabilities of all that the tokens were chosen among."""
 
     @property
     def last_position(self) -> int:
@@ -277,11 +398,6 @@ class TransformersCore(Core):
         logprobs = processed_logprobs(logits, specs, allowed)
         tokens = draw(logprobs, specs, [r.generator for r in rows], self._generator)
         chosen = logprobs.gather(1, tokens[:, None])[:, 0].tolist()
-        places = [(place, token) for place, ids in enumerate(allowed) for token in ids or ()]
-        if places:
-            at, among = self._tensor(places).T
-            for (place, _), logprob in zip(places, logprobs[at, among].tolist(), strict=True):
-                rows[place].among.append(logprob)
         finished = []
         for row, token, logprob in zip(rows, tokens.tolist(), chosen, strict=True):
             row.ids.append(token)
@@ -290,8 +406,7 @@ class TransformersCore(Core):
             if reason is not None:
                 self._release(row)
                 ids, numbers = np.array(row.ids, np.int32), np.array(row.logprobs, np.float32)
-                among = None if row.cursor is None else np.array(row.among, np.float32)
-                finished.append(Generation(row.request.request_id, ids, numbers, reason, choice_logprobs=among))
+                finished.append(Generation(row.request.request_id, ids, numbers, reason))
         return finished
 
     def _ended(self, row: Running) -> StopReason | None:

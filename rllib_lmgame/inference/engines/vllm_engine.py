@@ -1,6 +1,6 @@
 """vLLM as an engine: its core runs in this process, stepped by the thread of :class:`ThreadedEngine`.
 
-A core process of its own is slower for small models (``benchmarks/engine.py``). With ``tensor_parallel_size`` above 1
+A core process of its own is slower for small models. With ``tensor_parallel_size`` above 1
 vLLM starts its own workers, which end with this process.
 
 A seed gives the same tokens whatever else is in the batch and in the prefix cache. On CPU in float32 with one thread
@@ -13,10 +13,9 @@ from __future__ import annotations
 import copy
 import json
 import logging
-import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
@@ -27,11 +26,9 @@ import numpy as np
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.text import first_line
-from rllib_lmgame.inference.engines.core import Core, tied_embeddings
-from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.engines.threaded import Core, ThreadedEngine, tied_embeddings
+from rllib_lmgame.inference.options import INSTALL_VLLM, VLLM, InferenceOptions
 from rllib_lmgame.inference.protocol import (
-    ChoiceCursor,
     EngineDeadError,
     EngineStats,
     Generation,
@@ -39,11 +36,9 @@ from rllib_lmgame.inference.protocol import (
     SamplingSpec,
     StopReason,
 )
-from rllib_lmgame.inference.registry import INSTALL_VLLM, VLLM
 from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
-from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
-from rllib_lmgame.policies.model.action_values import PlayedValues, has_backbone, load_values, split_values
 from rllib_lmgame.policies.model.files import ADAPTER_FILES, weight_files
+from rllib_lmgame.policies.model.heads import VALUES_FILE, PlayedValues, has_backbone, load_values, split_values
 
 logger = logging.getLogger(__name__)
 
@@ -56,9 +51,6 @@ CPU_STEP_TOKENS = 4096
 
 GPU_STEP_TOKENS = 8192
 """The same on a GPU, where vLLM by itself takes 2,048."""
-
-LIKELIEST = 32
-"""Most log-probabilities that vLLM returns of the tokens that one was chosen among."""
 
 NOT_WEIGHTS = (".inv_freq", ".masked_bias")
 """Suffixes of buffers that old checkpoints contain in addition to weights."""
@@ -91,7 +83,6 @@ class VLLMCore(Core):
         self._running: dict[str, tuple[list[int], list[float]]] = {}
         self._by_text: dict[str, SamplingSpec] = {}
         self._scored: dict[str, tuple[int, ...]] = {}
-        self._choosing: dict[str, tuple[ChoiceCursor, list[float]]] = {}
         self._computed = 0
         self._valued = False
         self._params = lru_cache(maxsize=4096)(_sampling_params)
@@ -120,9 +111,7 @@ class VLLMCore(Core):
         else:
             params = self._params(replace(request.sampling, seed=None, stop_strings=(), reasoning=()))
             if request.sampling.seed is not None or request.choices is not None:
-                params = _personal(params, request, min(LIKELIEST, self.vocab_size))
-            if request.choices is not None:
-                self._choosing[request.request_id] = (ChoiceCursor(request.choices), [])
+                params = _personal(params, request)
         ids = [*request.prompt_ids, *(request.scored or ())]
         adapter, salt = self._adapters.get(request.adapter), str(self.loads.get(request.adapter, 0))
         self._client.add_request(
@@ -137,7 +126,6 @@ class VLLMCore(Core):
         for request_id in known:
             self._scored.pop(request_id, None)
             self._by_text.pop(request_id, None)
-            self._choosing.pop(request_id, None)
         self._client.abort_requests(known)
 
     def has_work(self) -> bool:
@@ -158,11 +146,9 @@ class VLLMCore(Core):
                     logprobs.extend(output.new_prompt_logprobs_tensors.logprobs[-len(scored) :, 0].tolist())
                     ids.extend(scored)
             elif output.new_token_ids:
-                by_text, choosing = self._by_text.get(output.request_id), self._choosing.get(output.request_id)
+                by_text = self._by_text.get(output.request_id)
                 sampled = output.new_logprobs.logprobs[:, 0].tolist()
-                for place, (token, logprob) in enumerate(zip(output.new_token_ids, sampled, strict=True)):
-                    if choosing is not None:
-                        choosing[1].extend(_among(choosing[0].allowed(ids), output.new_logprobs, place))
+                for token, logprob in zip(output.new_token_ids, sampled, strict=True):
                     ids.append(token)
                     logprobs.append(logprob)
                     if by_text is not None and self.stops(by_text, ids):  # What stands behind it is dropped.
@@ -173,8 +159,7 @@ class VLLMCore(Core):
                 self._by_text.pop(output.request_id, None)
                 was_scored = self._scored.pop(output.request_id, None) is not None
                 reason = "stop" if was_scored or output.request_id in ended else str(output.finish_reason)
-                _, among = self._choosing.pop(output.request_id, (None, None))
-                finished.append(_finished(output.request_id, ids, logprobs, reason, among))
+                finished.append(_finished(output.request_id, ids, logprobs, reason))
         if ended:
             self._client.abort_requests(ended)
         return finished
@@ -256,9 +241,6 @@ class VLLMCore(Core):
         """Call ``method`` on every vLLM worker: its weight-transfer operations."""
         return self._client.collective_rpc(transfer_in_worker, args=(method, kwargs))
 
-    def weight_digests(self) -> list[dict[str, str]]:
-        return self._client.collective_rpc(digests_of_worker)
-
 
 class VLLMEngine(ThreadedEngine):
     core_class = VLLMCore
@@ -280,38 +262,6 @@ def transfer_in_worker(worker: Any, method: str, arguments: Mapping[str, Any]) -
     """Call one of a vLLM worker's weight-transfer operations, which also reload its model."""
     with _copies_loaded(worker.model_runner.get_model()):
         return getattr(worker, method)(**arguments)
-
-
-DIGEST_ENTRIES = 1 << 24
-"""Entries of a tensor that :func:`digest_of` adds up at once: 128 MiB of int64."""
-
-
-def digests_of_worker(worker: Any) -> dict[str, str]:
-    """Digest of each parameter of one vLLM worker's model, by :func:`digest_of`."""
-    from vllm.model_executor.model_loader.weight_checksum import _weights
-
-    return {name: digest_of(tensor) for name, tensor in _weights(worker.model_runner.get_model())}
-
-
-def digest_of(tensor: Any) -> str:
-    """Shape, dtype and two sums of a tensor's bits, computed where the tensor is; "" of an empty one.
-
-    The second sum counts each entry by its place, so that entries which changed places are noticed. Sums of integers
-    are the same in any order.
-    """
-    import torch
-
-    if not tensor.numel():
-        return ""
-    bits = tensor.detach().contiguous().reshape(-1)
-    bits = bits.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[bits.element_size()])
-    sums = torch.zeros(2, dtype=torch.int64, device=bits.device)
-    for begin in range(0, len(bits), DIGEST_ENTRIES):
-        part = bits[begin : begin + DIGEST_ENTRIES].long()
-        place = torch.arange(begin + 1, begin + 1 + len(part), device=bits.device)
-        sums += torch.stack((part.sum(), (part * (place * 2 + 1)).sum()))
-    plain, placed = sums.tolist()
-    return f"{tuple(tensor.shape)} {tensor.dtype} {plain:x} {placed:x}"
 
 
 def values_into_worker(worker: Any, source: Mapping[str, Any] | str) -> None:
@@ -517,7 +467,7 @@ def _sampling_params(spec: SamplingSpec) -> Any:
     )
 
 
-def _personal(params: Any, request: GenerationRequest, likeliest: int) -> Any:
+def _personal(params: Any, request: GenerationRequest) -> Any:
     """A copy of shared sampling parameters with the request's own seed and choices."""
     own = copy.copy(params)
     if request.sampling.seed is not None and request.sampling.temperature > 0:
@@ -526,31 +476,13 @@ def _personal(params: Any, request: GenerationRequest, likeliest: int) -> Any:
         from rllib_lmgame.inference.engines.vllm_choices import EXTRA_ARG
 
         own.extra_args = {EXTRA_ARG: request.choices}
-        own.logprobs = min(len(request.choices), likeliest)
     return own
-
-
-def _among(allowed: list[int], known: Any, place: int) -> Iterator[float]:
-    """Log-probabilities of the ids that a token was chosen among, out of vLLM's; NaN of those that it left out."""
-    if len(allowed) == 1:
-        yield 0.0
-        return
-    found = dict(zip(known.logprob_token_ids[place].tolist(), known.logprobs[place].tolist(), strict=True))
-    yield from (found.get(token, math.nan) for token in allowed)
 
 
 _STOP_REASONS = {"stop": StopReason.EOS, "length": StopReason.MAX_TOKENS}
 
 
-def _finished(
-    request_id: str, ids: list[int], logprobs: list[float], reason: str, among: list[float] | None
-) -> Generation:
+def _finished(request_id: str, ids: list[int], logprobs: list[float], reason: str) -> Generation:
     if reason not in _STOP_REASONS:
         raise EngineDeadError(f"vLLM ended request {request_id!r} with {reason!r}")
-    return Generation(
-        request_id,
-        np.array(ids, np.int32),
-        np.array(logprobs, np.float32),
-        _STOP_REASONS[reason],
-        choice_logprobs=None if among is None else np.array(among, np.float32),
-    )
+    return Generation(request_id, np.array(ids, np.int32), np.array(logprobs, np.float32), _STOP_REASONS[reason])

@@ -6,9 +6,9 @@ Guarantees, beside those of :mod:`rllib_lmgame.inference.engines.threaded`:
 2. What a client sent is answered, or the client can learn that it is lost (:meth:`EngineActor.missing`).
 3. An actor that Ray started again holds the weights it was created with. Requests wait until the right weights are
    pushed, or until it is told that the first ones are right.
-4. Weights that came with another checksum than the sender's are never sampled from, nor are those over devices where
-   engines hold different ones. A failed update over devices ends the engine's process. After any other that failed,
-   requests are refused until one succeeds, of an adapter one of the same.
+4. Weights that came with another checksum than the sender's are never sampled from. A failed update over devices ends
+   the engine's process. After any other that failed, requests are refused until one succeeds, of an adapter one of the
+   same.
 5. When the engine breaks, or cannot load in a process that Ray started again, its process ends soon after the last
    replies, and Ray starts it anew.
 """
@@ -142,10 +142,6 @@ class EngineActor:
     async def alive(self) -> int:
         """Process id; answers as soon as the process is up, long before the model is."""
         return os.getpid()
-
-    async def vigil(self) -> None:
-        """Never returns; waiting for it reports how this process ended."""
-        await asyncio.Event().wait()
 
     async def start(self) -> dict[str, Any]:
         """Load the model; returns :meth:`status` when the first request can be served."""
@@ -301,7 +297,7 @@ class EngineActor:
                 self._serving.set()
 
     async def begin_device_update(self, version: int) -> None:
-        """Pause for weights that arrive on the device (NCCL, IPC); requests wait until :meth:`end_device_update`."""
+        """Pause for weights that arrive on the device (NCCL, IPC); requests wait for :meth:`finish_device_update`."""
         await self.start()
         await self._updates.acquire()
         self._begin_update(version)
@@ -312,13 +308,10 @@ class EngineActor:
         await self.start()
         await self._engine.call("worker_call", method, **kwargs)
 
-    async def finish_device_update(self, digests: bool) -> list[dict[str, str]]:
-        """All weights have arrived; returns each worker's digests if ``digests``."""
+    async def finish_device_update(self, version: int) -> None:
+        """All weights have arrived: serve them."""
         await self._engine.call("worker_call", "finish_weight_update")
         await self._engine.reset_prefix_cache()
-        return await self._engine.call("weight_digests") if digests else []
-
-    async def end_device_update(self, version: int) -> None:
         self._engine.accept_version(version)
         self._accept()
         await self._engine.resume()
@@ -335,10 +328,6 @@ class EngineActor:
     async def resume(self) -> None:
         await self.start()
         await self._engine.resume()
-
-    async def version(self) -> int:
-        await self.start()
-        return await self._engine.version()
 
     async def sleep(self) -> None:
         """Wait for running requests and give device memory back (GPU only)."""

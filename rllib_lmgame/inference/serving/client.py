@@ -35,14 +35,12 @@ class AffinityRouter:
     1. A key stays on its engine as long as that engine is up; no request goes to one that is down while another is up.
     2. A new key goes to the engine with the fewest requests in flight, then with the fewest keys.
 
-    Of ``max_keys`` the one not used for longest is forgotten first.
+    Of ``max_keys`` the one not used for longest is forgotten first. The client keeps ``up`` and ``in_flight`` true.
     """
 
     def __init__(self, num_engines: int, max_keys: int = 16_384) -> None:
-        if num_engines < 1:
-            raise ValueError("at least one engine is needed")
-        self._up = [True] * num_engines
-        self._in_flight = [0] * num_engines
+        self.up = [True] * num_engines
+        self.in_flight = [0] * num_engines
         self._num_keys = [0] * num_engines
         self._engine_of: OrderedDict[str, int] = OrderedDict()
         self._max_keys = max_keys
@@ -50,32 +48,20 @@ class AffinityRouter:
     def route(self, key: str | None) -> int | None:
         """Engine for a request of ``key`` (``None``: of no game in particular); ``None`` if every engine is down."""
         if key is not None and (engine := self._engine_of.get(key)) is not None:
-            if self._up[engine]:
+            if self.up[engine]:
                 self._engine_of.move_to_end(key)
                 return engine
             self.forget(key)
-        candidates = [e for e, up in enumerate(self._up) if up]
+        candidates = [e for e, up in enumerate(self.up) if up]
         if not candidates:
             return None
-        engine = min(candidates, key=lambda e: (self._in_flight[e], self._num_keys[e], e))
+        engine = min(candidates, key=lambda e: (self.in_flight[e], self._num_keys[e], e))
         if key is not None:
             self._engine_of[key] = engine
             self._num_keys[engine] += 1
             if len(self._engine_of) > self._max_keys:
                 self.forget(next(iter(self._engine_of)))
         return engine
-
-    def started(self, engine: int) -> None:
-        self._in_flight[engine] += 1
-
-    def finished(self, engine: int) -> None:
-        self._in_flight[engine] -= 1
-
-    def mark(self, engine: int, up: bool) -> None:
-        self._up[engine] = up
-
-    def is_up(self, engine: int) -> bool:
-        return self._up[engine]
 
     def forget(self, key: str) -> None:
         engine = self._engine_of.pop(key, None)
@@ -160,7 +146,7 @@ class EngineClient:
         if not link.outbox:
             self._loop.call_soon(self._send, link)
         link.outbox.append(request)
-        self._router.started(link.index)
+        self._router.in_flight[link.index] += 1
         try:
             return await waiting.answer
         except asyncio.CancelledError:
@@ -168,7 +154,7 @@ class EngineClient:
                 _ignore_failure(link.handle, "abort", self._id, [request.request_id])
             raise
         finally:
-            self._router.finished(link.index)
+            self._router.in_flight[link.index] -= 1
 
     def forget(self, key: str) -> None:
         self._router.forget(key)
@@ -223,7 +209,7 @@ class EngineClient:
         return None
 
     def _mark(self, link: Link, up: bool) -> None:
-        self._router.mark(link.index, up)
+        self._router.up[link.index] = up
         if up:
             self._some_up.set()
         elif self._router.route(None) is None:
@@ -307,7 +293,7 @@ class EngineClient:
             link.incarnation = incarnation
             self._check_timeouts(link)
         link.task = None
-        if not self._router.is_up(link.index):
+        if not self._router.up[link.index]:
             link.task = self._loop.create_task(self._reconnect(link))
 
     async def _check_missing(self, link: Link, older_than_s: float) -> None:

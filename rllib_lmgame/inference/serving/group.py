@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import ray
@@ -19,18 +19,16 @@ from rllib_lmgame.inference.protocol import EngineDeadError, EngineStats
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
 from rllib_lmgame.inference.serving.client import address
 from rllib_lmgame.inference.serving.interruption import StopRequest
-from rllib_lmgame.inference.serving.oom import oom_line
 from rllib_lmgame.inference.weights import (
-    ObjectStoreTransport,
+    DevicePush,
     PushResult,
     SharedBundle,
     State,
-    WeightTransport,
     gather,
-    make_transport,
+    push_shared,
     share,
 )
-from rllib_lmgame.telemetry.phases import Share
+from rllib_lmgame.telemetry.progress import Share
 
 logger = logging.getLogger(__name__)
 
@@ -60,13 +58,6 @@ ANSWER_S = 30.0
 
 RETRY_S = 1.0
 
-OOM_DEATHS = 2
-"""An engine that was killed this often because memory ran out is not restarted."""
-
-
-class EngineOOMError(RuntimeError):
-    """Ray killed an engine again and again since the node's memory ran out; the message says what to lower."""
-
 
 class EngineGroup:
     """The engine actors of one language model, by ``names``. Make one with :meth:`create`.
@@ -84,8 +75,6 @@ class EngineGroup:
         self._options = specs[0].options
         self._handles: dict[str, Any] = {}
         self._starts: dict[str, Any] = {}
-        self._vigils: dict[str, Any] = {}
-        self._oom_deaths: dict[str, set[str]] = {name: set() for name in self.names}
         self._watch_interval_s = watch_interval_s
         self._last: dict[str | None, tuple[SharedBundle, int]] = {}
         self._device_version: int | None = None
@@ -161,38 +150,30 @@ class EngineGroup:
             )
         _, lost = gather(starts, ANSWER_S, "start")
         if lost:
-            for name in lost:
-                self._note_death(name)
             raise EngineDeadError(f"{', '.join(lost)} died while starting; Ray's logs of these actors say why")
         self._watch()
 
-    def push(
-        self, state: State, version: int, transport: WeightTransport | None = None, *, adapter: str | None = None
-    ) -> PushResult:
+    def push(self, state: State, version: int, *, adapter: str | None = None) -> PushResult:
         """Give every engine the weights ``state`` as ``version``; one that dies meanwhile is started again with them.
 
         ``adapter``: which one of engines that have several; ``state`` is then an adapter's bundle.
 
         Raises: WeightUpdateError: An engine refused the weights; TimeoutError: naming the engines that did not answer.
         """
-        transport = transport or ObjectStoreTransport(adapter)
         began = time.perf_counter()
         with self._lock:
-            if isinstance(transport, ObjectStoreTransport):
-                state = share(state, version)
-                self._last[adapter], self._device_version = (state, version), None
-            else:
-                self.note_device_push(version)
-            result = transport.push(self._handles, state, version, self._options.start_timeout_s)
+            shared = share(state, version)
+            self._last[adapter], self._device_version = (shared, version), None
+            result = push_shared(self._handles, shared, version, self._options.start_timeout_s, adapter)
             if result.lost:
                 what = f"weights version {version}" + ("" if adapter is None else f" of {adapter}")
                 logger.warning("%s died while %s were pushed", ", ".join(result.lost), what)
                 self.restart_dead()
             return dataclasses.replace(result, seconds=time.perf_counter() - began)
 
-    def learner_push(self) -> LearnerPush:
+    def learner_push(self) -> DevicePush:
         """For ``weight_transport: nccl`` and ``ipc``: what a learner calls with its own tensors."""
-        return LearnerPush(list(self.names), self._options)
+        return DevicePush(self.names, self._options)
 
     def note_device_push(self, version: int) -> None:
         """The learners pushed ``version`` themselves: an engine that restarts must wait for their next push."""
@@ -244,14 +225,12 @@ class EngineGroup:
         actor = ray.remote(EngineActor).options(**self._actor_options[name])
         self._handles[name] = actor.remote(self._specs[name], restarted)
         self._starts[name] = self._handles[name].start.remote()
-        self._vigils[name] = self._handles[name].vigil.remote()
 
     def _revive(self, name: str) -> bool:
         """Whether the engine had died or broken; if so it is well again when this returns."""
         deadline = time.monotonic() + self._options.start_timeout_s
         revived, why = False, ""
         while True:
-            self._note_death(name)
             status = self._status(name)
             well = status is not None and status["error"] is None and status["ready"] and not status["needs_weights"]
             if well or self._stopped.is_set():
@@ -266,26 +245,6 @@ class EngineGroup:
                 ray.kill(self._handles[name], no_restart=False)
             else:
                 self._give_last_weights(name)
-
-    def _note_death(self, name: str) -> None:
-        """Check whether and how an engine died. Raises: EngineOOMError: repeatedly because memory ran out."""
-        died, _ = ray.wait([self._vigils[name]], timeout=0)
-        if died:
-            self._vigils[name] = self._handles[name].vigil.remote()
-            try:
-                ray.get(died[0])
-            except ray.exceptions.RayError as error:
-                self._note_error(name, error)
-
-    def _note_error(self, name: str, error: Exception) -> None:
-        line = oom_line(str(error))
-        if line is None or line in self._oom_deaths[name]:  # of one death several calls may tell
-            return
-        self._oom_deaths[name].add(line)
-        if len(self._oom_deaths[name]) >= OOM_DEATHS:
-            ray.kill(self._handles[name], no_restart=True)
-            raise EngineOOMError(f"{name}: {line}")
-        logger.warning("%s: %s; it is started once more", name, line)
 
     def _status(self, name: str) -> dict[str, Any] | None:
         """An engine's own account of itself; ``None`` if it gives none."""
@@ -304,8 +263,7 @@ class EngineGroup:
             ray.get(start, timeout=0)
         except ray.exceptions.ActorUnavailableError:
             self._stopped.wait(0.2)
-        except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as error:
-            self._note_error(name, error)
+        except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):
             self._stopped.wait(0.2)
             if _is_gone(self._handles[name]) and not self._stopped.is_set():
                 # The name is free a moment after the actor is gone.
@@ -337,8 +295,8 @@ class EngineGroup:
             if self._last:
                 *_, final = self._last
                 for adapter, (shared, version) in self._last.items():
-                    transport = ObjectStoreTransport(adapter, more=adapter != final)
-                    transport.push({name: self._handles[name]}, shared, version, self._options.start_timeout_s)
+                    engine, limit = {name: self._handles[name]}, self._options.start_timeout_s
+                    push_shared(engine, shared, version, limit, adapter, more=adapter != final)
             elif self._device_version is not None:
                 again = f"started again after weights version {self._device_version}"
                 reason = f"{again}; waiting for the learners' next push"
@@ -388,22 +346,6 @@ class AdapterOf:
 
     def make_room(self) -> None:
         """Nothing: an adapter is small, and an engine that starts again needs it."""
-
-
-@dataclasses.dataclass
-class LearnerPush:
-    """Sends tensors from a learner to the engines over ``inference.weight_transport``; it can be pickled."""
-
-    names: list[str]
-    options: InferenceOptions
-    _transport: WeightTransport | None = dataclasses.field(default=None, repr=False)
-
-    def __call__(self, state: Mapping[str, Any], version: int) -> PushResult:
-        """Send ``state`` (Hugging Face named tensors on this process's device) as ``version``."""
-        if self._transport is None:
-            self._transport = make_transport(self.options.weight_transport, self.options.tensor_parallel_size)
-        engines = {name: ray.get_actor(name) for name in self.names}
-        return self._transport.push(engines, state, version, self.options.start_timeout_s)
 
 
 def _actor_options(

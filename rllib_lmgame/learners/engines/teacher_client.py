@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.endpoints.address import read_address
+from rllib_lmgame.endpoints.address import EndpointOptions, read_address
 from rllib_lmgame.endpoints.client import EndpointError
 from rllib_lmgame.endpoints.scoring import ScoringClient
-from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.support.loop_thread import waited_for
 from rllib_lmgame.learners.options import TEACHER
 

@@ -42,9 +42,9 @@ from rllib_lmgame.learners.engines.torch_engine import (
 from rllib_lmgame.learners.metrics import WITHOUT_GRADIENT, UpdateMeter
 from rllib_lmgame.learners.options import MOST_TOKENS, WARMUP_STEPS_AFTER_SUPERVISION, TeacherOptions, TokenPPOOptions
 from rllib_lmgame.learners.process import ProcessGroup
-from rllib_lmgame.policies.model.batch_layout import Layout
-from rllib_lmgame.policies.model.lm_head import num_chunks
-from rllib_lmgame.telemetry.phases import Share
+from rllib_lmgame.policies.model.attention import Layout
+from rllib_lmgame.policies.model.heads import num_chunks
+from rllib_lmgame.telemetry.progress import Share
 
 _SEED_STRIDE = 1_000_003
 _FOLLOWING = {
@@ -83,8 +83,8 @@ class LearnerSettings:
 
     @classmethod
     def from_config(cls, config: Any) -> LearnerSettings:
-        ppo, inference = config.token_ppo_options, config.inference_options
-        default_steps = 0 if config.supervised_options is None else WARMUP_STEPS_AFTER_SUPERVISION
+        ppo, inference = config.run.token_ppo, config.run.inference
+        default_steps = 0 if config.run.supervised_stage is None else WARMUP_STEPS_AFTER_SUPERVISION
         return cls(
             ppo=ppo,
             gamma=float(config.gamma),
@@ -92,12 +92,12 @@ class LearnerSettings:
             vf_loss_coeff=float(config.vf_loss_coeff),
             lr_warmup_steps=default_steps if ppo.lr_warmup_steps is None else ppo.lr_warmup_steps,
             temperature=learning_temperature(inference.temperature),
-            reward_scale=config.text_rollout_options.reward_scale,
+            reward_scale=config.run.text_rollouts.reward_scale,
             grad_clip=None if config.grad_clip is None else float(config.grad_clip),
             num_epochs=int(config.num_epochs),
             seed=int(config.seed or 0),
-            deepspeed=None if config.deepspeed_config is None else dict(config.deepspeed_config),
-            teacher=getattr(config, "teacher_options", None),
+            deepspeed=None if config.run.deepspeed is None else dict(config.run.deepspeed),
+            teacher=config.run.teacher,
             microbatch_tokens=ppo.microbatch or MOST_TOKENS,
         )
 

@@ -1,39 +1,38 @@
-"""Whether a configuration may run: all rules are asked in order, then files and games."""
+"""Whether a configuration may run: all rules are asked in order, then files and games; and what its plug-ins say."""
 
 from __future__ import annotations
 
-import itertools
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts, below_config, state_rollouts
 from rllib_lmgame.algorithms.games import (
     check_contest,
     check_games_known,
-    check_replayable,
     check_seats,
     games_blamed_first,
     games_of,
 )
 from rllib_lmgame.algorithms.measuring.measures import check_measures
-from rllib_lmgame.algorithms.scheduled import game_variants, in_lockstep, kind_of, occurring, whole_keys
+from rllib_lmgame.algorithms.scheduled import game_variants, kind_of, occurring, whole_keys
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
-from rllib_lmgame.base.group import describe, leaves
-from rllib_lmgame.base.registry import MEASURES
+from rllib_lmgame.base.group import describe
+from rllib_lmgame.base.plugin import asking
+from rllib_lmgame.base.registry import ENGINES, ESTIMATORS, MEASURES, OBJECTIVES
 from rllib_lmgame.base.schedule import check_numbers, game_of, place_of
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.config import rules
-from rllib_lmgame.config.algorithms import OWN
+from rllib_lmgame.config.algorithms import OWN, PREFERENCES, TOKEN_PPO, WITHOUT_VALUES
 from rllib_lmgame.config.rllib import INSTEAD, SCHEDULED_KEYS
 from rllib_lmgame.config.rules import Broken, Rules
 from rllib_lmgame.config.run import OVERRIDES, RunConfig
 from rllib_lmgame.endpoints.address import read_address
-from rllib_lmgame.learners.options import TEACHER, TeacherOptions
+from rllib_lmgame.inference.options import Engine
+from rllib_lmgame.learners.options import GROUP, TEACHER, TeacherOptions
 from rllib_lmgame.policies.chat.format import ChatFormat
-from rllib_lmgame.policies.chat.replies import reply_format
+from rllib_lmgame.policies.chat.reply_formats import reply_format
 from rllib_lmgame.policies.model.files import (
     TOKENIZER_FILES,
     check_model,
@@ -46,7 +45,7 @@ from rllib_lmgame.policies.model.files import (
     tokenizer_source,
     vocabulary_problem,
 )
-from rllib_lmgame.policies.model.positions import context_problem
+from rllib_lmgame.policies.model.loading import context_problem
 from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
@@ -58,12 +57,147 @@ _OF_ONE = (
 )
 """What an update reads, beside the options of ``token_ppo``: it can be one policy's own."""
 
-_PLAYED = ("text_rollouts.", "data_selection.")
 
-_SINCE_RESTORE = ("iterations_since_restore", "time_since_restore")
+# -- what plug-ins say ------------------------------------------------------------------------------------------------
 
-_MANY = 4096
-"""Combinations that are looked at where a look costs microseconds."""
+
+class RunFacts:
+    """Facts of a whole run; ``rllib`` is its configuration, for RLlib's keys that no group declares."""
+
+    def __init__(self, config: Any) -> None:
+        self.rllib = config
+
+    @cached_property
+    def compares(self) -> str | None:
+        """Which option compares the episodes of a group, if one does."""
+        if self.rllib.entry.learned_by == PREFERENCES:
+            own = self.rllib.run.dpo
+            return f"dpo.loss `{own.loss.type}`" if own.data is None else None
+        if self.rllib.entry.learned_by != TOKEN_PPO:
+            return None
+        found = (PolicyFacts(self.rllib, policy).compares for policy in self.rllib.trained_policies())
+        return next((option for option in found if option), None)
+
+    @cached_property
+    def plays_on(self) -> bool:
+        """Whether an estimator wants rollouts from states."""
+        return bool(state_rollouts(self.rllib))
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The engine; one that is brought along must have what it is asked for."""
+        options = self.rllib.run.inference
+        engine: Engine = options.engine
+        if engine.type not in ENGINES:  # This package's own need not be installed here.
+            engine.engine_class("config.inference.engine")
+            asks = {"weight_transport": options.over_devices, "sleep_during_update": options.sleep_during_update}
+            for option in (option for option, asked in asks.items() if asked):
+                engine.check_on_devices(f"config.inference.{option}")
+        return engine
+
+
+class PolicyFacts:
+    """Facts of the update of one learning policy.
+
+    Attributes:
+        own: Dotted keys of its own options, from RLlib's overrides per module.
+    """
+
+    def __init__(self, config: Any, policy: str) -> None:
+        self._config = config
+        self._of_module = config.get_config_for_module(policy)
+        self.own = config.run.own_keys(policy)
+
+    @property
+    def keeps_reference(self) -> bool:
+        """Whether learners compare with a reference model: the KL penalty, the estimator, or the loss of pairs."""
+        if self._config.entry.learned_by == PREFERENCES:
+            return bool(self._config.run.dpo.loss.asks_reference)
+        return bool(self._of_module.use_kl_loss or self.estimator.needs_reference)
+
+    @property
+    def half_precision(self) -> bool:
+        """Whether DeepSpeed casts the weights and keeps float32 copies."""
+        from rllib_lmgame.learners.engines.deepspeed_engine import half_dtype
+
+        return half_dtype(self._config.run.deepspeed) is not None
+
+    @property
+    def hidden_last_layer(self) -> bool:
+        """Whether DeepSpeed keeps a private float32 copy of the value head: half precision without ZeRO."""
+        stage = ((self._config.run.deepspeed or {}).get("zero_optimization") or {}).get("stage", 0)
+        return stage == 0 and self.half_precision
+
+    @property
+    def one_norm_each(self) -> bool:
+        """Whether parts of a model can have bounds of their own on their gradients."""
+        from rllib_lmgame.learners.engines.deepspeed_engine import optimizer_is_guarded
+
+        return optimizer_is_guarded(self._config.run.deepspeed)
+
+    @property
+    def estimator(self) -> Any:
+        """The :class:`~rllib_lmgame.learners.advantages.Estimator`."""
+        return self._of_module.run.token_ppo.advantage_estimator
+
+    @property
+    def estimator_name(self) -> str:
+        """Of the advantage estimator."""
+        return str(self.estimator.type)
+
+    @cached_property
+    def objective(self) -> Any:
+        """A new object of the objective."""
+        from rllib_lmgame.learners.objectives import resolve_objective
+
+        return resolve_objective(self._of_module.run.token_ppo.objective)
+
+    @cached_property
+    def needs_critic(self) -> bool:
+        """Whether the update asks a value function, as the objective or else the estimator says."""
+        return self._config.entry.learned_by not in WITHOUT_VALUES and self._objective_says("needs_critic")
+
+    @property
+    def compares(self) -> str | None:
+        """The option that compares the episodes of a group: the estimator, else normalisation or the objective."""
+        options = self._of_module.run.token_ppo
+        if not self._objective_says("needs_groups"):
+            return None
+        if self.estimator.needs_groups:
+            return f"token_ppo.advantage_estimator `{self.estimator_name}`"
+        if options.normalize_advantages == GROUP:
+            return f"token_ppo.normalize_advantages `{GROUP}`"
+        return f"token_ppo.objective `{options.objective}`"
+
+    def _objective_says(self, question: str) -> bool:
+        from rllib_lmgame.learners.objectives.base import LearnerSettings
+
+        with below_config(), asking(f"asking `{self._of_module.run.token_ppo.objective}`", OBJECTIVES.key):
+            return bool(getattr(self.objective, question)(LearnerSettings.from_config(self._of_module)))
+
+    @property
+    def without_critic(self) -> str:
+        """Estimators that need none."""
+        return ", ".join(name for name in ESTIMATORS if not ESTIMATORS[name].needs_critic)
+
+
+def state_rollouts(config: Any) -> dict[str, int]:
+    """Policies that learn whose estimators want rollouts from every state -> how many."""
+    with below_config():
+        found = {policy: PolicyFacts(config, policy).estimator.state_rollouts for policy in config.trained_policies()}
+    return {policy: count for policy, count in found.items() if count}
+
+
+@contextmanager
+def below_config() -> Iterator[None]:
+    """What a plug-in refuses stands below ``config``."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"config.{error.path.removeprefix('config.')}", error.message) from None
+
+
+# -- rules ------------------------------------------------------------------------------------------------------------
 
 
 def admit(config: Any) -> None:
@@ -79,13 +213,12 @@ def admit(config: Any) -> None:
     _check_updates(config, s)
     refuse(rules.asked_teacher, s, run)
     check_teacher(config, {})
-    if not any(key.startswith(_PLAYED) for key in s.schedules):  # Else each of their values is looked at.
-        refuse(rules.play, s, run)
-        refuse(rules.selection, s, run)
+    refuse(rules.play, s, run)
+    refuse(rules.selection, s, run)
     refuse(rules.async_rollouts, s, run)
     with games_blamed_first(config):
         check_seats(config)
-        if s.league_options is not None:
+        if s.league is not None:
             refuse(rules.league, s, run)
             check_contest(config)
     check_schedules(config)
@@ -94,32 +227,32 @@ def admit(config: Any) -> None:
         games = config.games_for_evaluation()
         with games_blamed_first(config):
             check_measures(s.evaluation_config.measures, games, MEASURES.key, averaged=s.averages)
+    if run.plays_on:
+        _check_states(config)
 
 
-def check_states(config: Any) -> None:
+def _check_states(config: Any) -> None:
     """Check what estimators need that play on from the middle of games. Raises: ConfigError: names the key."""
     for policy in state_rollouts(config):
-        refuse(rules.states, config.run.policy(policy), PolicyFacts(config, policy))
+        refuse(rules.states, config.run.policy(policy), f := PolicyFacts(config, policy))
     with games_blamed_first(config):
-        check_replayable(config)
-
-
-# -- rules ------------------------------------------------------------------------------------------------------------
+        for game in config.training_games():
+            with opened(game.env, game.env_config) as session:
+                if session.replayable:
+                    continue
+            raise ConfigError(
+                "config.token_ppo.advantage_estimator",
+                f"`{f.estimator_name}` plays on from the middle of games, and {game.env} with these options does not "
+                "say that it can be replayed exactly (`replayable`)",
+            )
 
 
 def refuse(asked: Rules, s: RunConfig, f: Any) -> None:
-    """Raise :class:`ConfigError` for the first rule that is broken."""
-    with _of_policy(s, f):
-        for key, message, beside in asked(s, f):
-            raise ConfigError(s.place(key, *beside), message)
-
-
-@contextmanager
-def _of_policy(s: RunConfig, f: Any) -> Iterator[None]:
-    """A :class:`ConfigError` raised inside stands below ``config``, and names a policy's own options if it has any."""
+    """Raise :class:`ConfigError` for the first rule that is broken; it names a policy's own options if it has any."""
     try:
         with below_config():
-            yield
+            for key, message, beside in asked(s, f):
+                raise ConfigError(s.place(key, *beside), message)
     except ConfigError as error:
         own = f.own if isinstance(f, PolicyFacts) else ()
         key = error.path.removeprefix("config.")
@@ -133,18 +266,11 @@ def _check_updates(config: Any, s: RunConfig) -> None:
     """How every policy is updated."""
     from rllib_lmgame.learners.engines.deepspeed_engine import check_deepspeed
 
-    trained = {name: (s.policy(name), PolicyFacts(config, name)) for name in s.trained_policies()}
     with below_config():
-        check_deepspeed(config.deepspeed_config, config.grad_clip)
-    for of_policy, f in trained.values():
-        refuse(rules.numerics, of_policy, f)
-    for of_policy, f in trained.values():
-        known = {f"token_ppo.{name}" for name in leaves(type(of_policy.ppo))}
-        begins = of_policy.at({key: options.first for key, options in of_policy.schedules.items() if key in known})
-        with _of_policy(of_policy, f):
-            for key, message, beside in rules.update(begins, f):
-                if not of_policy.follows(key):  # Else the schedule is refused.
-                    raise ConfigError(of_policy.place(key, *beside), message)
+        check_deepspeed(config.run.deepspeed, config.grad_clip)
+    for rule in (rules.numerics, rules.update):
+        for policy in s.trained_policies():
+            refuse(rule, s.policy(policy), PolicyFacts(config, policy))
 
 
 # -- RLlib's own keys -------------------------------------------------------------------------------------------------
@@ -178,12 +304,9 @@ def check_overrides(config: Any) -> None:
             problem = ConfigError(path, str(error).strip().split("\n")[0])
         for key in sorted(config.run.own_keys(policy)) if config.entry in OWN.values() else ():
             within = key.startswith(("token_ppo.", "learner_config_dict.")) and key != "token_ppo.num_threads"
-            if key in _OF_ONE or within:
-                continue
-            if key in INSTEAD:
-                raise ConfigError(f"{path}.{key}", f"unknown key; {INSTEAD[key]}")
-            where = f"policies.{policy}.{key}" if key == "language_model" else key
-            raise ConfigError(f"{path}.{key}", f"cannot be a policy's own; set config.{where}")
+            if key not in _OF_ONE and not within:
+                where = f"policies.{policy}.{key}" if key == "language_model" else key
+                raise ConfigError(f"{path}.{key}", INSTEAD.get(key, f"cannot be a policy's own; set config.{where}"))
         if problem is not None:
             raise problem
 
@@ -207,9 +330,8 @@ def _check_players(config: Any, s: RunConfig) -> None:
         if options.player != LANGUAGE_MODEL:
             make_scripted_player(options.player, f"config.policies.{name}.player")
             if options.trained:
-                raise ConfigError(
-                    f"config.policies.{name}.trained", f"the scripted player {options.player!r} cannot be trained"
-                )
+                say = f"the scripted player {options.player!r} cannot be trained"
+                raise ConfigError(f"config.policies.{name}.trained", say)
     config.agent_to_module_mapping()
 
 
@@ -231,24 +353,25 @@ def _check_language_model(s: RunConfig, *, trained: bool) -> None:
         refuse(rules.replies, s, reply_format)
     except ConfigError as error:
         raise ConfigError(key(error.path.rpartition(".")[2]), error.message) from error
-    loaded_here = trained or s.inf.engine.type == "transformers"
-    if s.lm.model == TINY_MODEL:
-        most = check_shape(s.lm.tiny, key("tiny")).max_position_embeddings
-        if s.lm.context_length > most:
-            raise ConfigError(
-                key("context_length", "tiny"),
-                f"{s.lm.context_length} is more than the {most} positions of the model "
-                "(max_position_embeddings of the tiny model)",
-            )
+    loaded_here = trained or s.inference.engine.type == "transformers"
+    if s.language_model.model == TINY_MODEL:
+        most = check_shape(s.language_model.tiny, key("tiny")).max_position_embeddings
+        if s.language_model.context_length > most:
+            say = f"{s.language_model.context_length} is more than max_position_embeddings={most} of the tiny model"
+            raise ConfigError(key("context_length", "tiny"), say)
     else:
-        _check_files(s.lm, key, loaded_here)
+        _check_files(s.language_model, key, loaded_here)
     refuse(rules.lengths, s, None)
-    if trained and s.lm.lora is not None:
-        _check_lora(s.lm, key, served=s.inf.adapters)
-    config = local_config(model_directory(s.lm.model)) if trained and s.lm.model != TINY_MODEL else None
+    if trained and s.language_model.lora is not None:
+        _check_lora(s.language_model, key, served=s.inference.adapters)
+    config = (
+        local_config(model_directory(s.language_model.model))
+        if trained and s.language_model.model != TINY_MODEL
+        else None
+    )
     if config is None:
         return
-    from rllib_lmgame.policies.model.packing_support import UnfitModelError, packing_of
+    from rllib_lmgame.policies.model.loading import UnfitModelError, packing_of
 
     try:
         packing_of(config)
@@ -261,11 +384,10 @@ def _check_lora(options: LanguageModelOptions, key: Callable[..., str], *, serve
     from rllib_lmgame.policies.model.adapters import check_lora, served_rank
 
     assert options.lora is not None
-    directory = None if options.model == TINY_MODEL else expanded(model_directory(options.model))
-    if directory is None:
+    if options.model == TINY_MODEL:
         config: Any = tiny_config(check_shape(options.tiny, key("tiny")))
     else:
-        config = local_config(str(directory))
+        config = local_config(str(expanded(model_directory(options.model))))
     try:
         if served:
             served_rank(options.lora)
@@ -274,8 +396,8 @@ def _check_lora(options: LanguageModelOptions, key: Callable[..., str], *, serve
         raise ConfigError(key(error.path.removeprefix("language_model.")), error.message) from error
 
 
-_FIT: set[tuple[Any, ...]] = set()
-"""Options and files that were found to go together in this process: a tokenizer takes long to load."""
+_FIT: set[str] = set()
+"""Options whose files were found to go together in this process: a tokenizer takes long to load."""
 
 
 def _check_files(options: LanguageModelOptions, key: Callable[..., str], loaded_here: bool) -> None:
@@ -285,15 +407,9 @@ def _check_files(options: LanguageModelOptions, key: Callable[..., str], loaded_
     problem = read_config(directory)[1] if loaded_here and not options.trust_remote_code else None
     if problem is not None:
         raise ConfigError(key("model"), f"the config.json of {directory} cannot be read: {problem}")
-    places = {str(directory), str(tokenizer_source(options, directory)), str(options.chat_template)}
-    there = [
-        Path(place) for place in places if os.path.exists(place)
-    ]  # Unlike Path's: False for a template's long text.
-    files = (file for place in there for file in (place, *place.glob("*")) if file.exists())
-    state = (repr(options), *sorted((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files))
-    if state not in _FIT:
+    if repr(options) not in _FIT:
         _check_tokenizer(options, key)
-        _FIT.add(state)
+        _FIT.add(repr(options))
 
 
 def _check_tokenizer(options: LanguageModelOptions, key: Callable[..., str]) -> None:
@@ -325,17 +441,17 @@ def check_on_hub(config: Any) -> None:
     Else engines would be waited for that cannot start. Raises: ConfigError: naming what is not there.
     """
     for own in map(config.run.policy, config.language_model_policies()):
-        if own.lm.model != TINY_MODEL:
-            fetched(own.lm.model, own.place("language_model.model"))
-        if own.lm.tokenizer:
-            _fetched_tokenizer(own, own.lm.model)
+        if own.language_model.model != TINY_MODEL:
+            fetched(own.language_model.model, own.place("language_model.model"))
+        if own.language_model.tokenizer:
+            _fetched_tokenizer(own, own.language_model.model)
 
 
 def _fetched_tokenizer(own: RunConfig, model: str) -> str:
     """Where the tokenizer of a policy lies, whose model is ``model``, once it is fetched. Raises: ConfigError."""
-    if not own.lm.tokenizer:
+    if not own.language_model.tokenizer:
         return fetched(model, own.place("language_model.model"))
-    return fetched(own.lm.tokenizer, own.place("language_model.tokenizer"), TOKENIZER_FILES)
+    return fetched(own.language_model.tokenizer, own.place("language_model.tokenizer"), TOKENIZER_FILES)
 
 
 def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) -> None:
@@ -345,25 +461,19 @@ def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) 
     tokenizer are fetched first, and a teacher behind an endpoint is asked. Raises: ConfigError: naming a token that
     differs; such a teacher is not there.
     """
-    teacher = config.teacher_options
+    teacher = config.run.teacher
     if teacher is None:
         return
     other = _vocabulary_of(teacher, fetch)
     for policy in config.trained_policies():
         learner = config.run.policy(policy)
-        if policy not in made and learner.lm.model == TINY_MODEL:
+        if policy not in made and learner.language_model.model == TINY_MODEL:
             continue  # It is made later.
-        model = made.get(policy) or model_directory(learner.lm.model)
-        tokenizer = _fetched_tokenizer(learner, model) if fetch else tokenizer_source(learner.lm, model)
-        problem = other(learner.lm, tokenizer)
-        if problem is None:
-            continue
-        cure = ""
-        if learner.lm.model == TINY_MODEL:  # Its directory is one of this package, and its tokenizer may be any.
-            problem = problem.replace(model, TINY_MODEL)
-            theirs = "" if teacher.is_asked else model_directory(teacher.model, TEACHER)
-            cure = theirs and f"; with language_model.tokenizer: {theirs} it has the teacher's"
-        raise ConfigError(TEACHER, f"the teacher of {policy} must have the same vocabulary: {problem}{cure}")
+        model = made.get(policy) or model_directory(learner.language_model.model)
+        tokenizer = _fetched_tokenizer(learner, model) if fetch else tokenizer_source(learner.language_model, model)
+        if (problem := other(learner.language_model, tokenizer)) is not None:
+            cure = "; set language_model.tokenizer to the teacher's" * (learner.language_model.model == TINY_MODEL)
+            raise ConfigError(TEACHER, f"the teacher of {policy} must have the same vocabulary: {problem}{cure}")
 
 
 def _vocabulary_of(teacher: TeacherOptions, fetch: bool) -> Callable[[LanguageModelOptions, str], str | None]:
@@ -391,94 +501,50 @@ def check_schedules(config: Any) -> None:
     if not s.schedules:
         return
     if not config.follows_schedules:
-        raise ConfigError(place_of(next(iter(s.schedules))), f"has no effect: {config.entry.name} follows no schedules")
-    policies = {name: (s.policy(name), PolicyFacts(config, name)) for name in s.trained_policies()}
+        raise ConfigError(place_of(next(iter(s.schedules))), f"{config.entry.name} follows no schedules")
     for key, options in s.schedules.items():
-        _check_followed(options.by, f"{place_of(key)}.by", config)
         check_numbers(options, *kind_of(key, config), place_of(key))
-    for policy, f in policies.values():
-        for broken in rules.scheduled(policy, f):
+    policies = {name: (s.policy(name), PolicyFacts(config, name)) for name in s.language_model_policies()}
+    for name in s.trained_policies():
+        for broken in rules.scheduled(*policies[name]):
             raise ConfigError(place_of(broken.key), broken.message)
-    _check_play(config, s, run)
-    _check_loss(config, policies)
-    _check_lengths(config, s)
-    _check_weights(config)
+    outside = {key: each for key, each in s.schedules.items() if not game_of(key)[1].startswith("env_config.")}
+    for values in occurring(outside, whole_keys(config)):
+        for key, message, beside in _broken_at(values, s, run, policies):
+            raise _at(values, (key, *beside), message)
     with games_blamed_first(config):
         for game, values in game_variants(config):
             try:
                 with opened(game.env, game.env_config):
                     pass
             except ConfigError as error:
-                raise _at(values, "games", error.path, error.message) from error
+                raise _at(values, (error.path,), error.message) from error
 
 
-def _check_followed(metric: str, key: str, config: Any) -> None:
-    """As far as the name tells; metrics that no result has are refused at the first one."""
-    if metric in _SINCE_RESTORE:
-        raise ConfigError(key, f"{metric} begins anew when a run is resumed")
-    if metric.startswith("evaluation/") and not config.evaluation_interval:
-        raise ConfigError(key, f"{metric} is never measured: set config.evaluation_interval")
+def _broken_at(
+    values: Mapping[str, float], s: RunConfig, run: RunFacts, policies: Mapping[str, tuple[RunConfig, PolicyFacts]]
+) -> Iterator[Broken]:
+    """The rules that are broken where schedules have these values; a policy's own options stay as they are."""
+    at = s.at(values)
+    if not any(game.weight > 0 or game.episodes for game in at.games):
+        yield Broken("games.weight", "all games would have a weight of 0 at once")
+    yield from rules.play(at, run)
+    yield from rules.selection(at, run)
+    for name, (policy, f) in policies.items():
+        own = policy.at({key: value for key, value in values.items() if policy.follows(key)})
+        in_games = (own.in_game(game, f"games[{n}]") for n, game in enumerate(own.games) if game.language_model)
+        for each in (own, *in_games):
+            yield from rules.lengths(each, None)
+            if s.is_trained(name):
+                yield from rules.row_lengths(each, None)
+        if s.is_trained(name):
+            yield from rules.update(own, f)
 
 
-def _together(config: Any, *sections: str) -> list[dict[str, float]]:
-    """Values of the schedules of some sections that come together; none where there are no such schedules."""
-    chosen = {key: options for key, options in config.run.schedules.items() if key.partition(".")[0] in sections}
-    return occurring(chosen, whole_keys(config), _MANY) if chosen else []
-
-
-def _check_play(config: Any, s: RunConfig, run: RunFacts) -> None:
-    """How many episodes are played, and what is chosen of them; what is always refused is no schedule's fault."""
-    together = _together(config, *(section.rstrip(".") for section in _PLAYED))
-    found = [next(_played(s.at(values), run), None) for values in together]
-    for values, broken in zip(together, found, strict=True):
-        if broken is None:
-            continue
-        if broken.key not in values and found.count(broken) == len(found):
-            raise ConfigError(f"config.{broken.key}", broken.message)
-        raise _at(values, "text_rollouts", broken.key, broken.message)
-
-
-def _played(s: RunConfig, run: RunFacts) -> Iterator[Broken]:
-    yield from rules.play(s, run)
-    yield from rules.selection(s, run)
-
-
-def _check_loss(config: Any, policies: Mapping[str, tuple[RunConfig, PolicyFacts]]) -> None:
-    for values in _together(config, "token_ppo"):
-        for policy, f in policies.values():
-            followed = {key: value for key, value in values.items() if policy.follows(key)}
-            for broken in rules.update(policy.at(followed), f) if followed else ():
-                raise _at(values, "token_ppo", broken.key, broken.message)
-
-
-def _check_lengths(config: Any, s: RunConfig) -> None:
-    """The lengths of every policy; its own options stay as they are."""
-    games = [None, *(number for number, game in enumerate(s.games) if game.language_model)]
-    policies = {name: s.policy(name) for name in s.language_model_policies()}
-    every = itertools.product(_together(config, "language_model", "games"), policies.items(), games)
-    for values, (name, policy), number in every:
-        at = policy.at({key: value for key, value in values.items() if policy.follows(key)})
-        at = at if number is None else at.in_game(at.games[number], f"games[{number}]")
-        rows = rules.row_lengths(at, None) if s.is_trained(name) else ()
-        for broken, message, beside in (*rules.lengths(at, None), *rows):
-            keys = [named for key in (broken, *beside) for named in (f"games.{number}.{key}", key)]
-            raise ConfigError(place_of(next((key for key in keys if key in values), next(iter(values)))), message)
-
-
-def _check_weights(config: Any) -> None:
-    """Some game must be played: not all weights may be 0 at the same time."""
-    weights = {key: options for key, options in config.run.schedules.items() if game_of(key)[1] == "weight"}
-    moved = {game_of(key)[0] for key in weights}
-    still = (game for n, game in enumerate(config.training_games()) if n not in moved and not game.episodes)
-    if not weights or any(game.weight > 0 for game in still):
-        return
-    if all(any(not any(values.values()) for values in occurring(group)) for group in in_lockstep(weights)):
-        raise ConfigError(place_of(next(iter(weights))), "all games would have a weight of 0 at once")
-
-
-def _at(values: Mapping[str, float], section: str, key: str, message: str) -> ConfigError:
-    """The error for values of schedules at which ``key`` is refused: names its schedule, else the first of them."""
-    keys = [followed for followed in values if followed.endswith(f".{key.rpartition('.')[2]}")]
-    keys += [followed for followed in values if followed.startswith(f"{section}.")]
-    at = ", ".join(f"{followed}={value:g}" for followed, value in values.items())
-    return ConfigError(place_of([*keys, *values][0]), f"at {at}: {key.removeprefix('config.')}: {message}")
+def _at(values: Mapping[str, float], keys: tuple[str, ...], message: str) -> ConfigError:
+    """The error for values of schedules at which ``keys`` are refused: names one of their schedules, or another."""
+    names, sections = ({key.split(".")[n] for key in keys} for n in (-1, 0))
+    called = [key for key in values if key.rpartition(".")[2] in names]
+    beside = [key for key in values if key.partition(".")[0] in sections]
+    at, key = ", ".join(f"{each}={value:g}" for each, value in values.items()), keys[0].removeprefix("config.")
+    return ConfigError(place_of([*called, *beside, *values][0]), f"at {at}: {key}: {message}")

@@ -11,13 +11,12 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import as_mapping, build
 from rllib_lmgame.endpoints.address import read_address
 from rllib_lmgame.endpoints.client import Answer, ConversationTooLong, EndpointClient, EndpointError
-from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.messages import MessageConversation
-from rllib_lmgame.policies.chat.replies import reply_format
+from rllib_lmgame.policies.chat.reply_formats import reply_format
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.players import Player, sampled_in
@@ -30,15 +29,11 @@ class EndpointPlayer(Player):
 
     def __init__(self, name: str, source: str, settings: PlayerSettings) -> None:
         super().__init__(name, source)
-        sections = settings.sections
-        own = build(LanguageModelOptions, sections.get("language_model", {}), "--config.language_model")
-        self.model = with_demonstrations(own, settings.games, settings.seed)
-        self._inference = build(InferenceOptions, sections.get("inference", {}), "--config.inference")
+        own = settings.sections
+        self.model = with_demonstrations(own.language_model, settings.games, settings.seed)
+        self._inference = own.inference
         self._temperature = settings.temperature
-        self.endpoint = build(EndpointOptions, sections.get("endpoint", {}), "--config.endpoint")
-        if sections.get("text_rollouts", {}).get("constrained_decoding"):
-            why = f"player {name!r}: an endpoint cannot be kept to legal moves"
-            raise ConfigError("--config.text_rollouts.constrained_decoding", why)
+        self.endpoint = own.endpoint
         self._check_talk("--config")
         for game in settings.games:
             self.in_game(game)
