@@ -29,7 +29,6 @@ from rllib_lmgame.learners.engines.deepspeed_engine import (
     DeepSpeedEngine,
     deepspeed_config,
     optimizer_is_guarded,
-    wants_activation_checkpointing,
 )
 from rllib_lmgame.learners.engines.reference import Reference, Teacher, WeightAverage
 from rllib_lmgame.learners.engines.torch_engine import (
@@ -45,7 +44,7 @@ from rllib_lmgame.learners.microbatch import found_tokens
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_objective
 from rllib_lmgame.learners.objectives.base import LearnerSettings, StepCounts, UpdateLoop
 from rllib_lmgame.learners.options import COEFF_RANGE, WeightUse, learner_threads
-from rllib_lmgame.learners.process import ProcessGroup, give_back_gpu_memory, give_back_memory, keep_freed_memory
+from rllib_lmgame.learners.process import ProcessGroup, give_back_memory, keep_freed_memory
 from rllib_lmgame.policies.model.export import Played
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.episode_log import SAMPLE_BYTES, TOKENS
@@ -102,8 +101,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         if not isinstance(module, LanguageModelRLModule):
             return
         settings = self.settings(module_id)
-        if wants_activation_checkpointing(settings.deepspeed):
-            module.recompute_activations()
+        if (settings.deepspeed or {}).get("activation_checkpointing"):
+            module.recompute_activations()  # By the model's own gradient checkpointing.
         optimizer = make_optimizer(
             module,
             settings.ppo,
@@ -206,7 +205,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             timesteps: RLlib's counters, for schedules.
             objective: What to minimise in this update, instead of the configured objective.
             scheduled: Options that follow a schedule -> their values from now on, for policies without their own.
-            kwargs: RLlib's; epochs and minibatches come from the configuration.
         """
         self._check_is_built()
         timesteps = dict(timesteps or {})
@@ -226,8 +224,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             for module_id in self.engines:
                 self.module[module_id].version = self._weights_seq_no
             self.after_gradient_based_update(timesteps=timesteps)
-        if self.config.run.inference.sleep_during_update:
-            give_back_gpu_memory(self._device)
+        if self.config.run.inference.sleep_during_update and self._device.type == "cuda":
+            torch.cuda.empty_cache()  # For engines that wake up.
         give_back_memory()
         return self.metrics.reduce()
 

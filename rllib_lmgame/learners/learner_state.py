@@ -135,8 +135,7 @@ class LearnerStateMixin:
     def load_shard(self, directory: str | Path) -> None:
         """Read a checkpoint of :meth:`save_shard`. All learners must be asked.
 
-        Raises: CheckpointError: A file is missing, damaged, or of other policies, or a policy has a value function
-            only there, or only here.
+        Raises: CheckpointError: A file is missing or damaged, or of other policies, or other value functions.
         """
         directory = Path(directory)
         path = directory / STATE_FILE

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -143,32 +142,6 @@ def mark_logged(batch: TokenBatch, trajectories: Sequence[Trajectory]) -> None:
         batch.shown = logged[batch.trajectory]
 
 
-def token_records(batch: TokenBatch, trajectories: Sequence[Trajectory], version: int) -> Iterator[dict[str, Any]]:
-    """Records of the logged trajectories of an update, which is over."""
-    for place, number in enumerate(batch.trajectory_ids.tolist()):
-        trajectory = trajectories[number]
-        if not trajectory.logged:
-            continue
-        tokens = slice(*batch.trajectory_offsets[place : place + 2].tolist())
-        columns = {name: getattr(batch, name)[tokens] for name in TOKEN_COLUMNS}
-        yield {
-            "episode_id": trajectory.episode_id,
-            "agent_id": trajectory.agent_id,
-            "module_id": trajectory.module_id,
-            "version": version,
-            "rollout_sum": round(float(batch.rollout_logprobs[tokens].sum(dtype=np.float64)), 4),
-            **{
-                name: _plain(values)
-                for name, values in columns.items()
-                if name in ALWAYS_THERE or np.isfinite(values).any()
-            },
-        }
-
-
-def _plain(values: np.ndarray) -> list[float | None]:
-    return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values.tolist()]
-
-
 def write_tokens(
     path: Path, batch: TokenBatch, trajectories: Sequence[Trajectory], version: int, most: int | None = None
 ) -> None:
@@ -176,9 +149,24 @@ def write_tokens(
 
     What cannot be written is logged and costs no update.
     """
-    records = list(token_records(batch, trajectories, version))
-    if not records:
-        return
+    records = []
+    for place, number in enumerate(batch.trajectory_ids.tolist()):
+        trajectory = trajectories[number]
+        if not trajectory.logged:
+            continue
+        tokens = slice(*batch.trajectory_offsets[place : place + 2].tolist())
+        columns = {name: getattr(batch, name)[tokens] for name in TOKEN_COLUMNS}
+        record = {
+            "episode_id": trajectory.episode_id,
+            "agent_id": trajectory.agent_id,
+            "module_id": trajectory.module_id,
+            "version": version,
+            "rollout_sum": round(float(batch.rollout_logprobs[tokens].sum(dtype=np.float64)), 4),
+        }
+        for name, values in columns.items():
+            if name in ALWAYS_THERE or np.isfinite(values).any():
+                record[name] = [float(f"{v:.6g}") if math.isfinite(v) else None for v in values.tolist()]
+        records.append(record)
     try:
         EpisodeLog(path).write(records)
     except OSError as error:

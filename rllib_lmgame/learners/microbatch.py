@@ -18,13 +18,9 @@ LEAST_ACTIVATIONS = 2**29
 
 @dataclass(frozen=True)
 class Room:
-    """Where the activations of a learner must fit.
+    """Where the activations of a learner must fit: in part ``used`` of what all else, ``taken`` bytes, leaves.
 
-    Attributes:
-        taken: Bytes that all else takes there.
-        used: Part of what is left that activations may take.
-        memory: Bytes there; ``None``: those of the learner's card.
-        share: Part of a card that engines leave.
+    That is of ``memory`` bytes; ``None``: of the ``share`` of the learner's card that engines leave.
     """
 
     taken: float

@@ -58,9 +58,6 @@ class ProcessGroup:
         dist.all_gather_object(found, part)
         return found
 
-    def union(self, names: Iterable[str]) -> list[str]:
-        return sorted({name for part in self.gathered(list(names)) for name in part})
-
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Replace each gradient by its sum over learners; every learner must have gradients for the same parameters."""
         if self.world == 1:
@@ -133,9 +130,3 @@ class _MallInfo(ctypes.Structure):
 def _c_function(name: str) -> Any:
     """A function of the C library, or ``None`` where it has none of that name."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
-
-
-def give_back_gpu_memory(device: torch.device) -> None:
-    """Let others on the GPU have the memory that PyTorch keeps for its next tensors."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()

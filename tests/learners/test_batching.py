@@ -9,10 +9,10 @@ from typing import Any
 
 import episode_parts
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch, assign_balanced
+from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 
@@ -274,13 +274,3 @@ def test_minibatches_follow_the_random_state_and_nothing_else() -> None:
     assert slots(np.random.default_rng(1)) != slots(np.random.default_rng(2))
     rng = np.random.default_rng(1)
     assert slots(rng) != slots(rng)
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(1, 100), min_size=1, max_size=40), st.integers(1, 8), st.randoms(use_true_random=False))
-def test_bins_differ_by_at_most_the_largest_item(sizes: list[int], bins: int, random) -> None:
-    order = list(range(len(sizes)))
-    random.shuffle(order)
-    loads = np.bincount(assign_balanced(np.array(sizes), bins, np.array(order)), weights=sizes, minlength=bins)
-    assert loads.max() - loads.min() <= max(sizes)
-    assert len(sizes) < bins or loads.min() > 0

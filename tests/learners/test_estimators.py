@@ -331,14 +331,6 @@ def test_whitened_returns_have_unit_deviation_whatever_their_size(scale: float) 
     np.testing.assert_allclose(found, 0.0, atol=1e-6)
 
 
-def test_what_estimators_say_of_themselves() -> None:
-    made = {name: ESTIMATORS.read(name) for name in ESTIMATORS}
-    grouped = {"grpo", "dr_grpo", "rloo", "max_rl", "gigpo"}
-    assert {name for name, each in made.items() if each.needs_groups} == grouped
-    assert {name for name, each in made.items() if each.own_scale} == grouped | {"reinforce", "reinforce_pp"}
-    assert {name for name, each in made.items() if each.needs_critic} == {"gae", "turn_gae", "bilevel_gae"}
-
-
 def batch(seed: int) -> list[Play]:
     """Trajectories of both roles in both games, some without a token, some cut short."""
     return [play for number in range(8) for play in plays(8 * seed + number)]

@@ -136,12 +136,10 @@ def learn(module: LanguageModelRLModule, options: LanguageModelOptions) -> None:
         optimizer.step()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [
-        {"history": "window", "system_prompt": ""},
-        pytest.param({"reply_prefill": "<answer>", "system_prompt": "Go."}, marks=pytest.mark.slow),
-    ],
+    [{"history": "window", "system_prompt": ""}, {"reply_prefill": "<answer>", "system_prompt": "Go."}],
 )
 def test_the_program_of_the_card_plays_with_plain_transformers(
     source: Path, tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any

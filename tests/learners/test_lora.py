@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ pytest.importorskip("peft")
 from learner_weights import hf_state, set_adam_eps
 from learning import difference, in_groups, moved, restored, same, update, weights, zero
 from ray.rllib.core.learner.learner_group import LearnerGroup
-from torch.multiprocessing.reductions import StorageWeakRef
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rllib_lmgame.algorithms.cluster.memory import adapter_parameters, model_shape
@@ -221,14 +219,6 @@ def test_one_learner_with_deepspeed_equals_a_plain_one(
     assert difference(hf_state(again), hf_state(sharded)) < 1e-6
 
 
-def doubled(made: list[StorageWeakRef], alive: list[int], tensor: torch.Tensor) -> torch.Tensor:
-    """In float64; counts which of those that were ``made`` so are still ``alive``."""
-    new = tensor.detach().double()
-    made.append(StorageWeakRef(new.untyped_storage()))
-    alive.append(sum(not storage.expired() for storage in made))
-    return new
-
-
 @pytest.mark.parametrize("stage", [None, 0, 2])
 def test_policies_on_one_base_hold_it_once(
     stage: int | None, make_lora: Any, make_episodes: Any, monkeypatch: pytest.MonkeyPatch
@@ -248,11 +238,8 @@ def test_policies_on_one_base_hold_it_once(
         models = {name: learner.module[name].adapters for name in ("player", "other")}
         held = [{name: p.data_ptr() for name, p in each.frozen()} for each in models.values()]
         assert len(held[0]) > 10 and all((held[0][name] == held[1][name]) == once for name in held[0])
-        for name in models:  # As to another device: all tensors are made anew, one after the other.
-            made: list[StorageWeakRef] = []
-            alive: list[int] = []
-            learner.module[name]._apply(partial(doubled, made, alive))
-            assert max(alive) <= sum(not storage.expired() for storage in made) + 1
+        for name in models:  # As to another device.
+            learner.module[name]._apply(lambda tensor: tensor.detach().double())
         held += [{name: p.data_ptr() for name, p in each.frozen()} for each in models.values()]
         assert all((held[2][name] == held[3][name]) == once and held[2][name] != held[0][name] for name in held[0])
         states.append({name: {n: t.float().clone() for n, t in each.state().items()} for name, each in models.items()})

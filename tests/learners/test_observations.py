@@ -44,7 +44,7 @@ def make_double(make_learner: Any) -> Any:
     return make
 
 
-HOW: dict[str, dict[str, Any]] = {"supervised": {}, "ppo": {}, "grpo": {"critic": False}}
+HOW: dict[str, dict[str, Any]] = {"supervised": {}, "grpo": {"critic": False}}
 
 
 @pytest.mark.parametrize("learners", [pytest.param(1, marks=pytest.mark.slow), 2])

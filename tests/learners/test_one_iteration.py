@@ -17,6 +17,7 @@ assert "ray" not in sys.modules, "the loop needs no Ray"
 
 
 def test_it_plays_learns_and_pushes_without_ray() -> None:
+    """Takes seconds: a process of its own, which is what a reader runs first."""
     done = subprocess.run([sys.executable, "-c", RUN, str(FILE)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     lines = done.stdout.splitlines()

@@ -153,7 +153,7 @@ def _read_only(array: np.ndarray) -> np.ndarray:
 
 def _over_all(names: tuple[str, ...], index: np.ndarray, ranks: ProcessGroup) -> tuple[tuple[str, ...], np.ndarray]:
     """The names of all learners, and ``index`` into ``names`` as one into these."""
-    everyones = tuple(ranks.union(names))
+    everyones = tuple(sorted({name for part in ranks.gathered(names) for name in part}))
     return everyones, np.array([everyones.index(name) for name in names], np.int64)[index]
 
 

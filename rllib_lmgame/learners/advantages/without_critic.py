@@ -203,10 +203,6 @@ class ReinforcePP(Estimator):
         return normalize(rewards_to_go(inputs), "batch", inputs)
 
 
-Baselines = dict[tuple[str, str], float]
-"""By game and role, in scaled rewards."""
-
-
 class RoleBaseline(Estimator):
     """``G_t`` less a running mean of the returns of game and role: RAE of SPIRAL (arXiv 2506.24119), by batches.
 
@@ -225,7 +221,15 @@ class RoleBaseline(Estimator):
     keeps_baseline = True
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
-        baselines = remembered_baselines(inputs)
+        try:
+            baselines = {
+                (str(game), str(role)): number_of(value, f"the baseline of {role} in {game}")
+                for game, role, value in inputs.memory.get("baselines", ())
+            }
+        except (TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"what token_ppo.advantage_estimator remembers cannot be restored, the checkpoint is damaged: {error}"
+            ) from error
         returns = rewards_to_go(inputs)
         names = [(game, role) for game in inputs.game_names for role in inputs.role_names]
         seats = inputs.games * len(inputs.role_names) + inputs.roles
@@ -241,16 +245,3 @@ class RoleBaseline(Estimator):
         inputs.memory["baselines"] = [[*name, value] for name, value in sorted(baselines.items())]
         of_names = np.array([baselines.get(name, 0.0) for name in names])
         return (returns - inputs.per_token(of_names[seats])).astype(np.float32)
-
-
-def remembered_baselines(inputs: AdvantageInputs) -> Baselines:
-    """What was kept. Raises: CheckpointError: it is none."""
-    try:
-        return {
-            (str(game), str(role)): number_of(value, f"the baseline of {role} in {game}")
-            for game, role, value in inputs.memory.get("baselines", ())
-        }
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"what token_ppo.advantage_estimator remembers cannot be restored, the checkpoint is damaged: {error}"
-        ) from error

@@ -74,8 +74,7 @@ class RowLayout:
     Attributes:
         segments: Ids, log-probabilities (``None``: context), policy version, number of the turn, reward on the last
             token, and which of the ids are the game's text that is said here for the first time.
-        rows: Number of segments up to the row's end, number of the trajectory, and whether the value at the last token
-            is its bootstrap value. Segments after the last row's end are the row that is being written.
+        rows: Number of segments up to the row's end, number of the trajectory, whether it ends in a bootstrap value.
         truncated_sequences: Rows that lack the head of the context their replies were sampled with, for want of room.
     """
 

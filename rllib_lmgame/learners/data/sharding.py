@@ -17,16 +17,14 @@ from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, played_parts, turns_o
 
 @dataclass
 class WholeEpisodes(TrainingData):
-    """Complete multi-agent episodes for ``LearnerGroup.update(training_data=...)``.
-
-    RLlib's own sharding cuts episodes at time steps, which would lose context and the tail of advantages. Guarantees:
+    """Complete multi-agent episodes for ``LearnerGroup.update(training_data=...)``, which RLlib would cut. Guarantees:
 
     1. Every episode is in exactly one shard, whole and in its original order. Every shard has an episode.
     2. A group is in one shard, unless there are fewer groups than shards and ``needs_groups`` is false.
     3. The tokens of two shards differ by at most those of the largest group.
 
-    ``modules`` are those that are trained (``None``: all); tokens of others do not count. With ``share_prompts`` what
-    the first prompts of a group have in common counts once.
+    Tokens of other than ``modules`` do not count (``None``: all do). With ``share_prompts`` what the first prompts of a
+    group have in common counts once.
     """
 
     modules: Collection[str] | None = None

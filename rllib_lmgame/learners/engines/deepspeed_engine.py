@@ -117,11 +117,6 @@ def optimizer_is_guarded(user: Mapping[str, Any] | None) -> bool:
     return user is None or ((user.get("zero_optimization") or {}).get("stage", 0) == 0 and half_dtype(user) is None)
 
 
-def wants_activation_checkpointing(user: Mapping[str, Any] | None) -> bool:
-    """Whether the section asks for activations to be recomputed (done by the model's own gradient checkpointing)."""
-    return user is not None and bool(user.get("activation_checkpointing"))
-
-
 def half_dtype(user: Mapping[str, Any] | None) -> torch.dtype | None:
     """Numerics DeepSpeed casts the weights to, ``None`` for float32."""
     dtypes = zip(_HALF, (torch.bfloat16, torch.bfloat16, torch.float16), strict=True)
@@ -212,11 +207,9 @@ class DeepSpeedEngine(TorchEngine):
             yield
 
     def save(self, directory: Path) -> None:
-        """Every learner writes its shards of weights and optimizer.
+        """Every learner writes its shards. Raises: OSError, or OtherLearnerError: those of another cannot be written.
 
         DeepSpeed's learners wait for each other when they have written: an error of one is kept until all are through.
-
-        Raises: OSError: The files cannot be written; OtherLearnerError: those of another learner cannot.
         """
         failures: list[Exception] = []
         with self.ranks.all_or_none():

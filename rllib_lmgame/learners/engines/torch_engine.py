@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 POLICY, VALUE_HEAD, VALUE_BACKBONE = PARTS = ("policy", "value_head", "value_backbone")
 """Parts of a module that may have learning rates of their own."""
-VALUE_PARTS = frozenset((VALUE_HEAD, VALUE_BACKBONE))
 PART = "part"
 """Key of a parameter group: the part it belongs to."""
 
@@ -37,9 +36,8 @@ class GuardedAdamW(torch.optim.AdamW):
         max_value_grad_norm: Bound for the value function's groups; the other is then for the rest. ``None``: one norm.
         guarded: Switched off where DeepSpeed's ZeRO clips and checks.
 
-    Attributes:
-        _global_grad_norm: Norm before clipping at the last step.
-        overflow: Whether the last step was skipped. (Both names are those DeepSpeed's engine looks for.)
+    ``_global_grad_norm`` (before clipping) and ``overflow`` (of the last step) are names that DeepSpeed's engine looks
+    for.
     """
 
     def __init__(
@@ -67,18 +65,16 @@ class GuardedAdamW(torch.optim.AdamW):
         self.overflow = not bool(torch.isfinite(norm))
         if self.overflow:
             return None
-        if self.max_value_grad_norm is not None:
-            self._clip_parts(self.max_value_grad_norm)
-        elif self.max_grad_norm is not None:
-            clip_grads_with_norm_(parameters, self.max_grad_norm, norm)
+        if self.max_value_grad_norm is None:
+            if self.max_grad_norm is not None:
+                clip_grads_with_norm_(parameters, self.max_grad_norm, norm)
+            return super().step(closure)
+        for policy, bound in ((False, self.max_value_grad_norm), (True, self.max_grad_norm)):
+            groups = [group["params"] for group in self.param_groups if (group[PART] == POLICY) == policy]
+            some = [p for group in groups for p in group if p.grad is not None]
+            if bound is not None and some:
+                clip_grads_with_norm_(some, bound, get_total_norm([p.grad for p in some]))
         return super().step(closure)
-
-    def _clip_parts(self, value_bound: float) -> None:
-        for parts, bound in ((VALUE_PARTS, value_bound), (frozenset({POLICY}), self.max_grad_norm)):
-            groups = [group["params"] for group in self.param_groups if group[PART] in parts]
-            parameters = [p for group in groups for p in group if p.grad is not None]
-            if bound is not None and parameters:
-                clip_grads_with_norm_(parameters, bound, get_total_norm([p.grad for p in parameters]))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's; a parameter group stays what it is here."""
@@ -88,33 +84,22 @@ class GuardedAdamW(torch.optim.AdamW):
             group[PART] = part
 
 
-def parameter_groups(module: nn.Module, options: TokenPPOOptions) -> list[dict[str, Any]]:
-    """Groups of the trainable parameters, by part; vectors (norms, biases) have no decay."""
+def make_optimizer(
+    module: nn.Module, options: TokenPPOOptions, *, max_grad_norm: float | None, lr: float, guarded: bool = True
+) -> GuardedAdamW:
+    """Of the trainable parameters, in groups by part; vectors (norms, biases) have no decay."""
     chosen: dict[tuple[str, bool], list[nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
             decays = options.weight_decay > 0 and parameter.ndim >= 2
-            chosen.setdefault((_part(name), decays), []).append(parameter)
+            first = name.partition(".")[0].replace("action_values", VALUE_HEAD)  # Trained also where the policy rests.
+            chosen.setdefault((first if first in PARTS else POLICY, decays), []).append(parameter)
     order = sorted(chosen, key=lambda key: (PARTS.index(key[0]), key[1]))
-    return [
-        {"params": chosen[part, decays], "weight_decay": options.weight_decay if decays else 0.0, PART: part}
-        for part, decays in order
-    ]
-
-
-def _part(name: str) -> str:
-    """That of a parameter; action values are trained as a head, also where the policy rests."""
-    first = name.partition(".")[0]
-    if first == "action_values":
-        return VALUE_HEAD
-    return first if first in PARTS else POLICY
-
-
-def make_optimizer(
-    module: nn.Module, options: TokenPPOOptions, *, max_grad_norm: float | None, lr: float, guarded: bool = True
-) -> GuardedAdamW:
     return GuardedAdamW(
-        parameter_groups(module, options),
+        [
+            {"params": chosen[part, decays], "weight_decay": options.weight_decay if decays else 0.0, PART: part}
+            for part, decays in order
+        ],
         lr=lr,
         betas=tuple(options.adam_betas),
         max_grad_norm=max_grad_norm,
@@ -156,8 +141,7 @@ WEIGHTS_FILE = "weights.safetensors"
 OPTIMIZER_FILE = "optimizer.pt"
 
 
-@dataclass(frozen=True)
-class StepResult:
+class StepResult(NamedTuple):
     """Gradient norm before clipping, and whether the step was skipped for gradients that are not finite."""
 
     grad_norm: float

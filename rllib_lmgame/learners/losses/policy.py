@@ -185,7 +185,6 @@ def clipped_loss(
 
     Args:
         ratio: Of the policy in training to the one before the update; carries the gradient.
-        clip_low, clip_high: The ratio is clipped at ``1 - clip_low`` and ``1 + clip_high``.
         dual_clip: Bound on the loss of a token with negative advantage, as a multiple of ``-advantage`` (Ye et al.
             2020); above 1. ``None`` is off.
 

@@ -58,17 +58,12 @@ _FOLLOWING = {
 
 @dataclass(frozen=True)
 class LearnerSettings:
-    """Settings of the update of one module.
+    """Settings of the update of one module; ``None`` is off.
 
     Attributes:
-        ppo: The ``token_ppo`` section.
         microbatch_tokens: Tokens in one forward and backward pass.
-        lr_warmup_steps: Optimizer steps of linear warm-up.
         temperature: That log-probabilities are taken at (:func:`learning_temperature`).
-        grad_clip: Bound on the global gradient norm; ``None`` is off.
-        seed: Of the order of minibatches.
-        deepspeed: DeepSpeed's configuration, or ``None`` without DeepSpeed.
-        teacher: The ``teacher`` section; ``None`` without one.
+        grad_clip: Bound on the global gradient norm.
     """
 
     ppo: TokenPPOOptions

@@ -45,12 +45,10 @@ def importance_weights(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """``min(p_old / p_rollout, cap)``, 0 where ``mask`` leaves the ratio out; which are capped, and which masked.
 
-    Float64 and bool, ``[A]``; without ``options`` all weights are 1.
-
-    Truncated importance sampling (Ionides 2008) of tokens or sequences; the masks are those of IcePop (2510.18855),
-    where tokens outside ``[low, high]`` leave the loss and keep their place in its denominator. An unknown ratio (NaN)
-    stays unknown. ``to_sampler``: the policy loss has the ratio itself, and only the mask is left. Of some ``tokens``
-    alone, where each counts for itself.
+    Float64 and bool, ``[A]``; without ``options`` all weights are 1. Truncated importance sampling (Ionides 2008) of
+    tokens or sequences, with the masks of IcePop (2510.18855). An unknown ratio (NaN) stays unknown. ``to_sampler``:
+    the policy loss has the ratio itself, and only the mask is left. Of some ``tokens`` alone, where each counts for
+    itself.
     """
     gap = batch.old_logprobs[tokens].astype(np.float64) - batch.rollout_logprobs[tokens]
     options = options or ImportanceSamplingOptions(cap=None)
@@ -273,7 +271,10 @@ class PPOObjective(Objective):
         )
         kl = settings.ppo.kl
         if kl is not None and kl.as_ == "reward":
-            inputs = penalised(inputs, update.kl_coefficient)
+            assert inputs.ref_logprobs is not None
+            # Of the policy before the update, without a gradient (Ziegler et al. 2019, eq. 2).
+            gap = inputs.old_logprobs.astype(np.float64) - inputs.ref_logprobs
+            inputs = replace(inputs, rewards=inputs.rewards - update.kl_coefficient * gap)
         return inputs
 
     def _wants_reference(self, settings: LearnerSettings) -> bool:
@@ -290,15 +291,3 @@ def checked_advantages(estimator: adv.Estimator, inputs: adv.AdvantageInputs) ->
     if not np.isfinite(advantages).all():
         raise ValueError(f"advantage estimator `{name}` gave numbers that are not finite")
     return advantages
-
-
-def penalised(inputs: adv.AdvantageInputs, coefficient: float) -> adv.AdvantageInputs:
-    """The inputs with ``coefficient`` times ``log p - log p_ref`` taken off the reward of every token.
-
-    The policy is the one before the update, and no gradient goes through the penalty: what pulls the policy is the
-    return of penalties to come (Ziegler et al. 2019, eq. 2). ``coefficient`` is in scaled rewards.
-    """
-    assert inputs.ref_logprobs is not None
-    rewards = inputs.rewards - coefficient * (inputs.old_logprobs.astype(np.float64) - inputs.ref_logprobs)
-    rewards.flags.writeable = False
-    return replace(inputs, rewards=rewards)
