@@ -81,7 +81,7 @@ class LMGameDPO(LMGamePPO):
         ]
         if not options.loss.pairs:
             return [side_of(part, "", f"side-{n}", good) for n, (part, good) in enumerate(parted(found, options))]
-        pairs = choose_pairs(found, found, options)
+        pairs = choose_pairs(found, options)
         return [
             side_of(part, f"pair-{number}", f"pair-{number}-{('rejected', 'chosen')[chosen]}", chosen)
             for number, pair in enumerate(pairs)

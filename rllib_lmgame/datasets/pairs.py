@@ -31,21 +31,20 @@ Pairs = list[tuple[Any, Any]]
 """Pairs of chosen and rejected."""
 
 
-def choose_pairs(better: Sequence[Candidate], worse: Sequence[Candidate], options: DPOOptions) -> Pairs:
-    """Pairs from ``better`` and ``worse`` (may be one list) with the same key whose values differ by ``reward_gap``.
+def choose_pairs(candidates: Sequence[Candidate], options: DPOOptions) -> Pairs:
+    """Pairs of candidates with the same key whose values differ by ``reward_gap``.
 
     ``pairs_per_level: one`` takes the best and the worst of each key, the first ones among equals.
     """
     least, found = options.chosen_min, []
-    others = _by_key(worse)
-    for key, some in _by_key(better).items():
-        rest = others.get(key, [])
-        if options.pairs_per_level == "one" and rest:
-            some, rest = [max(some, key=_value)], [min(rest, key=_value)]
+    for better in _by_key(candidates).values():
+        worse = better
+        if options.pairs_per_level == "one":
+            better, worse = [max(better, key=_value)], [min(better, key=_value)]
         found += [
             (chosen.item, rejected.item)
-            for chosen in some
-            for rejected in rest
+            for chosen in better
+            for rejected in worse
             if chosen.value - rejected.value >= options.reward_gap - EQUAL and (least is None or chosen.value >= least)
         ]
     return found

@@ -7,7 +7,6 @@ trajectory (``kto``) has ``label``: whether it is good.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -124,13 +123,8 @@ def _units(options: DPOOptions) -> Iterator[tuple[Side, ...]]:
             yield unit
         if not _says_itself(record):
             compared.append(read_conversation(where, record, options.format))
-    if options.rejected is not None:
-        worse = [read_conversation(where, record, options.format) for where, record in numbered(options.rejected)]
-        pairs = choose_pairs(_candidates(compared, math.inf), _candidates(worse, -math.inf), options)
-        both = f"no level of {len(compared)} conversations is in {len(worse)} of dpo.rejected"
-    elif options.loss.pairs:
-        candidates = _candidates(compared)
-        pairs = choose_pairs(candidates, candidates, options)
+    if options.loss.pairs:
+        pairs = choose_pairs(_candidates(compared), options)
         both = f"no two of {len(compared)} conversations are of one level"
     else:
         for (source, agent), good in parted(_candidates(compared), options):
@@ -154,8 +148,6 @@ def _of_record(where: str, record: Mapping[str, Any], options: DPOOptions) -> It
     """The pair or labelled side in a record."""
     if not _says_itself(record):
         return
-    if options.rejected is not None:
-        raise ConfigError("rejected", f"has no effect on {where}, which says itself what is chosen; leave it out")
     if "label" in record and "chosen" not in record:
         if options.loss.pairs:
             raise ConfigError("loss", f"{options.loss.type} compares two, but {where} has one; take kto")
@@ -167,18 +159,17 @@ def _of_record(where: str, record: Mapping[str, Any], options: DPOOptions) -> It
     yield from (sides,) if options.loss.pairs else ((side,) for side in sides)
 
 
-def _candidates(sources: Sequence[Conversation], unknown: float | None = None) -> list[Candidate]:
-    """Candidates for pairs; ``unknown`` replaces missing returns. Raises: ConfigError: a level or return is missing."""
+def _candidates(sources: Sequence[Conversation]) -> list[Candidate]:
+    """Candidates for pairs. Raises: ConfigError: a level or return is missing."""
     found = []
     for source in sources:
         facts = facts_of(source)
         if not facts.level:
             raise ConfigError("data", f"{facts.where}: is no pair, and says no level (`item_id` or `level`) to join by")
         if isinstance(source, ChatExample):
-            value = facts.episode_return if facts.episode_return is not None else unknown
-            if value is None:
+            if facts.episode_return is None:
                 raise ConfigError("data", f"{facts.where}: is no pair, and says no return (`reward` or `return`)")
-            found.append(Candidate((facts.game, facts.level, ""), value, (source, None)))
+            found.append(Candidate((facts.game, facts.level, ""), facts.episode_return, (source, None)))
         else:
             for agent, value in source.returns.items():
                 found.append(Candidate((facts.game, facts.level, agent), value, (source, agent)))

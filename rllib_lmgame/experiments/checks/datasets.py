@@ -19,12 +19,10 @@ def check_dataset(config: Any) -> None:
     from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, make_scripted_player
 
     for section, options in _learnt(config):
-        for key in ("data", "rejected"):
-            value = getattr(options, key, None) or []
-            for name in [value] if isinstance(value, str) else value:
-                # Unlike Path's: False for a name that is too long.
-                if not (":" in name or set("*?[") & set(name) or os.path.exists(expanded(name))):
-                    raise ConfigError(f"{section}.{key}", f"no such file: {name}")
+        for name in [options.data] if isinstance(options.data, str) else options.data or []:
+            # Unlike Path's: False for a name that is too long.
+            if not (":" in name or set("*?[") & set(name) or os.path.exists(expanded(name))):
+                raise ConfigError(f"{section}.data", f"no such file: {name}")
         if options.data is None and isinstance(options, SupervisedOptions):
             try:
                 make_scripted_player(options.expert)
@@ -107,9 +105,7 @@ def _check_sessions(episodes: Sequence[Any], config: Any) -> None:
     for session in episodes:
         where = session.where
         if not games:
-            raise ConfigError(
-                "", f"{where}: a log is played again in its game; set config.env: {session.game_id}"
-            )
+            raise ConfigError("", f"{where}: a log is played again in its game; set config.env: {session.game_id}")
         if session.game_id not in games:
             raise ConfigError(
                 "",
