@@ -18,7 +18,6 @@ functions of seed and replies; each has a test):
 
 from __future__ import annotations
 
-import asyncio
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -29,7 +28,6 @@ from typing import Any, Self
 import numpy as np
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.text import in_words
 from rllib_lmgame.endpoints.completions import RequestError
 from rllib_lmgame.envs.contract.session import AskingProgram, GameSession, Observation
 from rllib_lmgame.inference.options import InferenceOptions
@@ -38,7 +36,7 @@ from rllib_lmgame.policies.chat.api_conversations import APIConversation
 from rllib_lmgame.policies.chat.format import ChatFormat, Prompt
 from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, ScriptedPlayer, make_scripted_player
-from rllib_lmgame.rollouts.game_calls import RaisedError, catching, in_daemon_thread
+from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.options import GameConfig, TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, Beginning, EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.records import observation_key
@@ -333,19 +331,9 @@ class ScriptedSeat(Seat):
         self.rng = random.Random(self.seed)
 
     async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str | None:
+        what = "expert_action"
+        if self.limit_s is not None:
+            call, what = GameCalls(type(self.player).__name__, False, self.limit_s, "--time-limit"), "a move"
         move = (scripted_move, self.player, session, self.agent_id, observation, self.rng)
-        if self.limit_s is None:
-            action, self.thought = await call("expert_action", *move)
-            return action
-        who = type(self.player).__name__
-        try:
-            async with asyncio.timeout(self.limit_s) as limit:
-                action, self.thought = await in_daemon_thread(catching, *move)
-        except EpisodeFailed:
-            raise
-        except Exception as error:
-            if isinstance(error, TimeoutError) and limit.expired():
-                raise EpisodeFailed(StopReason.TIMEOUT, f"{who} gave no move within {self.limit_s:g} s") from None
-            words = str(error) if isinstance(error, RaisedError) else in_words(error)
-            raise EpisodeFailed(StopReason.ENV_ERROR, f"{who}: {words}") from error
+        action, self.thought = await call(what, *move)
         return action

@@ -218,7 +218,7 @@ def test_a_seat_that_never_answers_is_given_up(capsys: pytest.CaptureFixture[str
     assert main([*command, "--games", "2", "--time-limit", "2"]) == 1
     out = capsys.readouterr().out
     assert "0 of 2 games played, 2 failed" in out
-    assert "2 times: FallsSilent gave no move within 2 s" in out
+    assert "2 times: FallsSilent: a move took longer than --time-limit=2" in out
 
 
 @pytest.mark.usefixtures("own_players")
