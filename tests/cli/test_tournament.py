@@ -208,7 +208,7 @@ def test_a_player_that_fails_costs_its_own_games(tmp_path: Path, capsys: pytest.
     assert 5 <= len(failures) <= 20 and len(played(out)) == 30 - len(failures)
     assert all(failure["failed"] == ["own_players:FailsInTheMiddle"] for failure in failures)
     assert f"{len(failures)} because own_players:FailsInTheMiddle gave no reply" in told.out
-    assert "FailsInTheMiddle: ValueError: lost the thread" in told.out
+    assert "FailsInTheMiddle: a move: ValueError: lost the thread" in told.out
     assert "the same command plays the failed games again" in told.err
 
 
