@@ -201,8 +201,8 @@ def check_weights(state: Mapping[str, torch.Tensor], expected: Mapping[str, tupl
     for name, tensor in state.items():
         if name in expected and tuple(tensor.shape) != tuple(expected[name]):
             raise ValueError(f"{name} has shape {tuple(tensor.shape)}, the model's is {tuple(expected[name])}")
-    if name := not_finite(state):
-        raise ValueError(f"{name} holds NaN or infinity")
+    if bad := not_finite(state):
+        raise ValueError(f"{bad} holds NaN or infinity")
 
 
 def not_finite(state: Mapping[str, torch.Tensor]) -> str | None:
