@@ -41,10 +41,8 @@ from rllib_lmgame.rollouts.options import GameConfig, TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, Beginning, EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.records import observation_key
 from rllib_lmgame.rollouts.seats import (
-    EngineReplies,
     EpisodeFailed,
     GameCall,
-    Generate,
     LanguageModelSeat,
     ReplySource,
     Seat,
@@ -261,35 +259,14 @@ class LanguageModel(Player):
         )
 
 
-def engine_replies(
-    generate: Generate,
-    inference: InferenceOptions,
-    rollouts: TextRolloutOptions,
-    *,
-    temperature: float | None = None,
-    seeded: bool = False,
-) -> EngineReplies:
-    """An engine's replies, sampled as configured, or at another ``temperature`` without top-p and top-k."""
-    as_in_training = temperature is None
-    return EngineReplies(
-        generate,
-        temperature=inference.temperature if temperature is None else temperature,
-        top_p=inference.top_p if as_in_training else 1.0,
-        top_k=inference.top_k if as_in_training else 0,
-        constrained_decoding=rollouts.constrained_decoding,
-        seeded=seeded,
-    )
-
-
 def sampled_in(
     game: GameConfig, inference: InferenceOptions, temperature: float | None
 ) -> tuple[InferenceOptions, float | None]:
-    """Options and ``temperature`` for :func:`engine_replies` in a game that may have its own temperature."""
+    """Options and ``temperature`` for :class:`.EngineReplies` in a game that may have its own temperature."""
     if game.temperature is None:
         return inference, temperature
-    return inference.model_copy(
-        update={"temperature": game.temperature}
-    ), None if temperature is None else game.temperature
+    own = inference.model_copy(update={"temperature": game.temperature})
+    return own, None if temperature is None else game.temperature
 
 
 class Scripted(Player):

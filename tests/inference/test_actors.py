@@ -341,25 +341,3 @@ def test_vllm_generates_with_choices_after_a_push(vllm_group: Any, models: Any) 
     assert result.num_bytes > 0 and result.lost == ()
     pid = ray.get(ray.get_actor(vllm_group.names[0]).alive.remote())
     assert psutil.Process(pid).children(recursive=True) == []  # nothing that could outlive the actor
-
-
-@pytest.mark.slow
-def test_vllm_killed_while_generating_comes_back_with_its_weights(vllm_group: Any, models: Any) -> None:
-    vllm_group.push(state_of(models[1]), 3)
-    handle = ray.get_actor(vllm_group.names[0])
-    pid = ray.get(handle.alive.remote())
-
-    async def run() -> list[Generation]:
-        client = EngineClient(vllm_group.names)
-        running = [asyncio.ensure_future(client.generate(r)) for r in requests(20, SamplingSpec(200), prefix="killed")]
-        while (await handle.stats.remote()).running == 0:
-            pass
-        os.kill(pid, signal.SIGKILL)
-        lost = await asyncio.gather(*running)
-        assert all(g.stop_reason is StopReason.ENGINE_ERROR and vllm_group.names[0] in g.error for g in lost)
-        return list(await asyncio.gather(*(client.generate(r) for r in requests(5, SamplingSpec(4), prefix="again"))))
-
-    generations = asyncio.run(run())
-    assert {g.policy_version for g in generations} == {3}
-    assert sound(models[1], requests(5, SamplingSpec(4), prefix="again"), generations)
-    assert not psutil.pid_exists(pid)

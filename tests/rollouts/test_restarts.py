@@ -243,25 +243,6 @@ def test_a_state_without_a_finished_rollout_has_what_the_episode_got(make_runner
     assert [turn.value for turn in turns] == [3.0, 2.0, 1.0]
 
 
-def test_what_an_episode_got_is_discounted_as_rollouts_are(make_runner: MakeRunner) -> None:
-    played = play_games(make_runner(f"{__name__}:Steady"), 1)
-    wanted = {"player": Wanted(2, 0.5)}
-    counts = play_for_values(played.episodes, played.summaries, lambda _: PlayResult(), wanted, None)
-    assert counts["vine_fallbacks"] == 3
-    turns = trajectory_of(played.episodes[0].agent_episodes["player"]).turns
-    assert [turn.value for turn in turns] == [1.75, 1.5, 1.0]
-
-
-def test_where_two_policies_act_at_once_the_larger_number_of_rollouts_is_played(make_runner: MakeRunner) -> None:
-    seats = ("player_0", "player_1")
-    players = {"policies": {"few": {}, "many": {}}, "policy_mapping_fn": dict(zip(seats, ("few", "many"), strict=True))}
-    played = play_games(make_runner("lmgame/RockPaperScissors-v0", Chance(), players=players), 1)
-    wanted = {"few": Wanted(1, 1.0), "many": Wanted(3, 1.0)}
-    states = list(mc_rollouts._states(played.episodes, wanted))
-    assert states and all(state.turns.keys() == {*seats} and state.rollouts == 3 for state in states)
-    assert {state.rollouts for state in mc_rollouts._states(played.episodes, {"few": wanted["few"]})} == {1}
-
-
 class Fickle:
     """A scripted player that follows no seed: each second game begins with another move."""
 
