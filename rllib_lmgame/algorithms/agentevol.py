@@ -22,8 +22,8 @@ from rllib_lmgame.config import algorithms as registry
 from rllib_lmgame.config.algorithms import LEFT_OUT
 from rllib_lmgame.config.evolution import BASE, EvolutionOptions
 from rllib_lmgame.datasets.options import SupervisedOptions
-from rllib_lmgame.datasets.pairs import alone, has_choice
-from rllib_lmgame.datasets.selection import Facts, choose
+from rllib_lmgame.datasets.preferences import alone, has_choice
+from rllib_lmgame.datasets.sft import Facts, choose
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.rollouts.episode_log import end_before, log_of_training
 from rllib_lmgame.rollouts.item_order import ItemOrder

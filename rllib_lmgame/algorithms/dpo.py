@@ -12,8 +12,7 @@ from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.config import algorithms as registry
 from rllib_lmgame.config.algorithms import LEFT_OUT
 from rllib_lmgame.datasets.options import DPOOptions
-from rllib_lmgame.datasets.pairs import Candidate, choose_pairs, has_choice, parted, side_of
-from rllib_lmgame.datasets.preferences import PreferenceDataset
+from rllib_lmgame.datasets.preferences import Candidate, PreferenceDataset, choose_pairs, has_choice, parted, side_of
 from rllib_lmgame.learners.objectives import PreferenceObjective
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, played_parts
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, READING

@@ -12,8 +12,7 @@ import pytest
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
 from rllib_lmgame.datasets.options import DPOOptions
-from rllib_lmgame.datasets.pairs import Candidate, choose_pairs, parted
-from rllib_lmgame.datasets.preferences import PreferenceDataset
+from rllib_lmgame.datasets.preferences import Candidate, PreferenceDataset, choose_pairs, parted
 from rllib_lmgame.datasets.readers.chat import read_pair
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.policies.options import LanguageModelOptions

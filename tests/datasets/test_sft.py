@@ -21,8 +21,7 @@ from rllib_lmgame.datasets.options import CONVERSATIONS, WRITTEN, SupervisedOpti
 from rllib_lmgame.datasets.readers import chat as readers
 from rllib_lmgame.datasets.readers.chat import read_record
 from rllib_lmgame.datasets.replay import replay
-from rllib_lmgame.datasets.selection import Facts, choose
-from rllib_lmgame.datasets.sft import SFTDataset, read_all
+from rllib_lmgame.datasets.sft import Facts, SFTDataset, choose, read_all
 from rllib_lmgame.datasets.writing import FORMS, conversations
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.policies.chat.chat_datasets import Message, TranscriptWriter

@@ -19,7 +19,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.group import build, with_changes
-from rllib_lmgame.datasets.pairs import alone
+from rllib_lmgame.datasets.preferences import alone
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners import learner_state
 from rllib_lmgame.learners.data.sharding import WholeEpisodes

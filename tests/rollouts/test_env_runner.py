@@ -17,7 +17,7 @@ from session_play import play_games
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.datasets.pairs import alone
+from rllib_lmgame.datasets.preferences import alone
 from rllib_lmgame.envs.contract.infos import plain_info
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
