@@ -70,7 +70,8 @@ WORKERS ?= 2
 # Ray gives its workers the lowest priority: they would wait for the tests beside them.
 test: export RAY_worker_niceness = 0
 
-test: lint chromium ## linter, type checker and all tests but the slow ones (about 12 minutes on two cores)
+test: $(VENV)/.all ## linter, type checker and all tests but the slow ones (about 7 minutes on two cores)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint chromium
 	$(BIN)/python -m pytest -m "not slow" --numprocesses=$(WORKERS) --dist=worksteal --durations=20 --durations-min=3 $(PYTEST_ARGS)
 
 test-install: ## both set-ups and the first iterations of the quick start in an empty environment without a compiler

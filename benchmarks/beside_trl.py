@@ -77,7 +77,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=1, help="measured iterations of a turn, after one to warm up")
     parser.add_argument("--groups", type=int, default=3, help=f"groups of {GROUP} games in an iteration")
     parser.add_argument("--threads", type=int, default=1, help="threads of the engine and the learner, and of TRL")
-    parser.add_argument("--model", default="smollm2-135m", help="a name of `rllib models`, or a directory")
+    parser.add_argument("--model", default="smollm2-135m", help="a known name, or a directory")
     parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
     return parser.parse_args()
 

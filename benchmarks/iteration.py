@@ -205,7 +205,7 @@ def _keep_rollouts(algorithm: Any) -> list[Rollout]:
     import ray
     from machine import cpu_seconds
 
-    from rllib_lmgame.algorithms.cluster.engines import engine_stats
+    from rllib_lmgame.algorithms.cluster.workers import engine_stats
 
     played: list[Rollout] = []
     play: Callable[..., Any] = algorithm.play

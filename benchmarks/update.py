@@ -19,7 +19,6 @@ import statistics
 import sys
 import tempfile
 import time
-from types import SimpleNamespace
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -95,11 +94,10 @@ def make_learner(directory: str, *, critic: bool = True, **token_ppo: Any) -> An
     from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
     from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
-    from rllib_lmgame.inference.options import InferenceOptions
+    from rllib_lmgame.config.algorithms import PPO
+    from rllib_lmgame.config.run import run_class
     from rllib_lmgame.learners.learner import LMGameLearner
-    from rllib_lmgame.learners.options import TokenPPOOptions
     from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
-    from rllib_lmgame.rollouts.options import TextRolloutOptions
 
     space = gym.spaces.Text(16)
     model_config = {"options": {"context_length": 2048}, "model_dir": directory, "critic": critic}
@@ -110,10 +108,7 @@ def make_learner(directory: str, *, critic: bool = True, **token_ppo: Any) -> An
     config.multi_agent(policies={"player"}, policy_mapping_fn=lambda *a, **k: "player")
     config.learners(num_learners=0, learner_class=LMGameLearner, add_default_connectors_to_learner_pipeline=False)
     config.training(lr=1e-4, grad_clip=1.0, num_epochs=1, use_kl_loss=False)
-    config.token_ppo_options = TokenPPOOptions(**token_ppo)
-    config.inference_options, config.text_rollout_options = InferenceOptions(), TextRolloutOptions()
-    config.supervised_options = config.deepspeed_config = None
-    config.run = SimpleNamespace(own_keys=lambda policy: frozenset(), games=())
+    config.run = run_class(PPO)().with_values({"token_ppo": token_ppo})
     module_spec = MultiRLModuleSpec(rl_module_specs={"player": spec})
     learner = LMGameLearner(config=config, module_spec=module_spec)
     learner.build()

@@ -32,9 +32,8 @@ import browser
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.servers.viewer import Viewer
-from rllib_lmgame.viewer.library import Library
+from rllib_lmgame.viewer.library import Library, sources_of
 from rllib_lmgame.viewer.page import exported
-from rllib_lmgame.viewer.places import sources_of
 
 GAMES = ("lmgame/Sokoban-v0", "lmgame/TicTacToe-v0", "lmgame/FrozenLake-v0")
 KINDS = 60

@@ -25,8 +25,7 @@ from PIL import Image
 
 from rllib_lmgame.servers.viewer import Viewer
 from rllib_lmgame.viewer.curves import Curves
-from rllib_lmgame.viewer.library import Library
-from rllib_lmgame.viewer.places import sources_of, trials_of
+from rllib_lmgame.viewer.library import Library, sources_of, trials_of
 
 ROOT = Path(__file__).parents[1]
 WIDTH, HEIGHT = 1280, 800

@@ -25,10 +25,10 @@ from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.advantages import advantage_inputs
-from rllib_lmgame.learners.advantages.group_relative import GRPO
+from rllib_lmgame.learners.advantages.without_critic import GRPO
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.losses.policy import Clip, PolicyTerms
-from rllib_lmgame.learners.process_group import ProcessGroup
+from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer

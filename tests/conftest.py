@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import pickle
 import shutil
 import signal
 import sys
@@ -12,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 os.environ |= {"RAY_memory_monitor_refresh_ms": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -100,17 +100,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         if lacking:
             report.outcome, report.longrepr = "skipped", (str(item.path), None, f"Skipped: {lacking[0]}")
     return report
-
-
-@pytest.fixture(autouse=True, scope="module")
-def templates_are_rendered_here(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A process for every chat template, as everywhere else, takes a second each; ``test_rendering`` has them."""
-    from rllib_lmgame.policies.chat import rendering
-
-    with pytest.MonkeyPatch.context() as patch:
-        if request.path.name != "test_rendering.py":
-            patch.setattr(rendering, "_render", lambda job: rendering.rendered_here(*pickle.loads(job)[:3]))
-        yield
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -239,8 +228,7 @@ def endpoint() -> Iterator[Any]:
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A hub on loopback, see ``hub_server``, that data sets are fetched from into a folder of the test's own."""
     from hub_server import HubServer
-
-    from rllib_lmgame.downloads import web
+    from huggingface_hub import file_download
 
     server = HubServer()
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
@@ -249,7 +237,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("RLLIB_LMGAME_DATA", str(tmp_path / "data"))
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(web, "PAUSE_S", 0.0)
+    monkeypatch.setattr(file_download, "time", SimpleNamespace(sleep=lambda seconds: None))
     yield server
     server.shutdown()
     server.server_close()

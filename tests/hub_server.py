@@ -47,7 +47,6 @@ class HubServer(http.server.ThreadingHTTPServer):
         self.break_after: int | None = None
         self.breaks_left = 10**9
         self.status: int | None = None
-        self.kind = "application/octet-stream"
         self.elsewhere: HubServer | None = None
         self.listed: dict[str, Any] = {}
 
@@ -68,7 +67,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         server, path = self.server, urllib.parse.unquote(self.path.split("?")[0])
-        server.asked.append(Asked(path, dict(self.headers.items())))
+        server.asked.append(Asked(path, {name.title(): value for name, value in self.headers.items()}))
         if server.status is not None:
             self._send(server.status, b"no")
         elif path.startswith("/api/") and path not in server.pages:
@@ -99,23 +98,25 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         listed = []
         for file, content in files.items():
             blob = hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
-            large = {"lfs": {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}}
+            large = {"lfs": {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 1}}
             kind = large if file.endswith((".parquet", ".zip")) else {}
             listed.append({"rfilename": file, "size": len(content), "blobId": blob, **kind, **self.server.listed})
-        self._send(200, json.dumps({"sha": COMMIT, "siblings": listed}).encode(), "application/json")
+        self._send(200, json.dumps({"id": name, "sha": COMMIT, "siblings": listed}).encode(), "application/json")
 
     def _file(self, content: bytes) -> None:
         server = self.server
         tag = '"' + hashlib.md5(content).hexdigest() + '"'
         start = 0
         asked = self.headers.get("Range")
-        if asked and self.headers.get("If-Range") == tag:
+        if asked:
             start = int(asked.removeprefix("bytes=").removesuffix("-"))
+            if start >= len(content):
+                return self._send(416, b"")
         self.send_response(206 if start else 200)
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
         self.send_header("ETag", tag)
-        self.send_header("Content-Type", server.kind)
+        self.send_header("Content-Type", "application/octet-stream")
         self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
         rest = content[start:]

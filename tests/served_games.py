@@ -69,7 +69,7 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """The games served; all places are free again at the end."""
     named = {game: GameConfig(env=game, env_config=options or {}) for game in games}
-    pool = SessionPool(await open_games(named, seating, tasks=20), **limits)
+    pool = SessionPool(await open_games(named, seating), **limits)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     connector = aiohttp.TCPConnector(limit=0)
     async with (

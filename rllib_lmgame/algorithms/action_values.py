@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ray.tune import register_trainable
 
-from rllib_lmgame.algorithms.sft import LMGameSFT, LMGameSFTConfig
-from rllib_lmgame.algorithms.supervised import SupervisedStage
+from rllib_lmgame.algorithms.sft import LMGameSFT, LMGameSFTConfig, SupervisedStage
 from rllib_lmgame.config import algorithms as registry
-from rllib_lmgame.learners.action_value_options import ExpectileValueOptions, ReturnValueOptions, TargetValueOptions
 from rllib_lmgame.learners.objectives import ActionValueObjective, SupervisedObjective
+from rllib_lmgame.learners.options import ExpectileValueOptions, TargetValueOptions
 
 if TYPE_CHECKING:
     from typing import Self
@@ -24,20 +23,19 @@ class LMGameMCConfig(LMGameSFTConfig):
     """Configuration of :class:`LMGameMC`; the engine is the one that plays by values."""
 
     entry = registry.MC
-    action_value_options: ReturnValueOptions
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or LMGameMC)
         self.inference(engine="transformers")
 
     def action_values(self, **options: Any) -> Self:
-        """The values, and what they count: :mod:`rllib_lmgame.learners.action_value_options`."""
+        """The values, and what they count: :mod:`rllib_lmgame.learners.options`."""
         return self.set_section("action_values", options)
 
     def values_of(self, policy: str) -> dict[str, Any] | None:
         if policy not in self.trained_policies():
             return None
-        own = self.action_value_options
+        own = self.run.action_values
         slow = isinstance(own, TargetValueOptions)
         state = isinstance(own, ExpectileValueOptions)
         return {"heads": 1 + slow, "state": state, "targets": slow, "q_init": own.q_init, "beta": own.beta}
@@ -72,7 +70,7 @@ class ActionValueStage(SupervisedStage):
     def objective(self, steps: int) -> SupervisedObjective:
         plain = super().objective(steps)
         own = {field.name: getattr(plain, field.name) for field in dataclasses.fields(plain)}
-        return ActionValueObjective(**own, options=self.algorithm.config.action_value_options)
+        return ActionValueObjective(**own, options=self.algorithm.config.run.action_values)
 
 
 class LMGameMC(LMGameSFT):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shutil
 from collections.abc import Sequence
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +14,20 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.tune import register_trainable
 
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
-from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
-from rllib_lmgame.algorithms.cluster import engines
+from rllib_lmgame.algorithms.checkpoints.learner_files import read_by_learners, written_by_learners
+from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords, file_records
+from rllib_lmgame.algorithms.cluster import workers
+from rllib_lmgame.algorithms.cluster.workers import foreach_learner
 from rllib_lmgame.algorithms.config import LMGameConfig
-from rllib_lmgame.algorithms.initial_checkpoint import InitialCheckpoints
-from rllib_lmgame.algorithms.supervised import SupervisedStage
-from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.algorithms.sft import SupervisedStage
+from rllib_lmgame.base.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.config import algorithms as registry
-from rllib_lmgame.config.algorithms import LEFT_OUT
-from rllib_lmgame.config.evolution import BASE, EvolutionOptions
+from rllib_lmgame.config.algorithms import BASE, LEFT_OUT, EvolutionOptions
 from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.datasets.preferences import alone, has_choice
 from rllib_lmgame.datasets.sft import Facts, choose
 from rllib_lmgame.envs.registry import game_spec
+from rllib_lmgame.league.files import copy_directory, move_directory
 from rllib_lmgame.rollouts.episode_log import end_before, log_of_training
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.options import shares_of
@@ -43,7 +46,6 @@ class LMGameAgentEvolConfig(LMGameConfig):
     """Configuration of :class:`LMGameAgentEvol`."""
 
     entry = registry.AGENTEVOL
-    evolution_options: EvolutionOptions
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or LMGameAgentEvol)
@@ -53,7 +55,7 @@ class LMGameAgentEvolConfig(LMGameConfig):
         return self.set_section("supervised", options)
 
     def agentevol(self, **options: Any) -> Self:
-        """What is explored and kept: :class:`~rllib_lmgame.config.evolution.EvolutionOptions`."""
+        """What is explored and kept: :class:`~rllib_lmgame.config.algorithms.EvolutionOptions`."""
         return self.set_section("agentevol", options)
 
     def validate(self) -> None:
@@ -61,7 +63,7 @@ class LMGameAgentEvolConfig(LMGameConfig):
         super().validate()
         if not self.run.games:
             raise ConfigError("config.env", "set env to a game to explore, e.g. lmgame/TextCraft-v0")
-        least = self.evolution_options.min_return
+        least = self.run.agentevol.min_return
         names = {game.name or game_spec(game.env).game_id for game in self.training_games()}
         for name in least if isinstance(least, dict) else ():
             if name not in names:
@@ -85,15 +87,16 @@ class LMGameAgentEvol(LMGameAlgorithm):
         self._kept: list[MultiAgentEpisode] = []
         self._first: list[MultiAgentEpisode] | None = None
         self._item_order = ItemOrder(self.config.seed or 0, "explore")
-        self._base = InitialCheckpoints(self, self.trial_directory() / DIRECTORY)
+        self._base = self.trial_directory() / DIRECTORY
+        self._base_files: FileRecords = {}
         super().setup(config)
-        self._stage = SupervisedStage(self, self.config.supervised_options or SupervisedOptions())
+        self._stage = SupervisedStage(self, self.config.run.supervised_stage or SupervisedOptions())
 
     def training_step(self) -> None:
         """Explore, unless there is other data to begin with; imitate; push."""
-        own = self.config.evolution_options
-        if own.start == BASE:
-            self._base.keep(self.config.trained_policies())
+        own = self.config.run.agentevol
+        if own.start == BASE and not self._base_files:
+            self._write_base()
         first = not self._imitated and not self._explored
         if first:
             self._stage.milestone("before imitation")
@@ -116,7 +119,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
     def _original(self) -> list[MultiAgentEpisode]:
         """The data that is there from the start, made once in a process: always the same."""
         if self._first is None:
-            stage, count = self._stage, self.config.evolution_options.original_episodes
+            stage, count = self._stage, self.config.run.agentevol.original_episodes
             if stage.data is not None:
                 self._first = stage.episodes(0, len(stage.data.training)).episodes
                 self.log_numbers((), {LEFT_OUT: stage.data.passed_over})
@@ -126,7 +129,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
 
     def _explore(self, own: EvolutionOptions) -> list[MultiAgentEpisode]:
         """Play with the present weights, and keep what succeeded."""
-        rollouts, before = self.config.text_rollout_options, engines.engine_stats(self.engine_groups)
+        rollouts, before = self.config.run.text_rollouts, workers.engine_stats(self.engine_groups)
         settings = PlaySettings(
             self.config.training_games(),
             seeded=self.config.run.deterministic,
@@ -134,8 +137,8 @@ class LMGameAgentEvol(LMGameAlgorithm):
         )
         with self.timed(ROLLOUT_TIMER):
             result = self.play(self._plans(own), settings)
-        after = engines.engine_stats(self.engine_groups)
-        self.log_episodes(result, engines.engine_metrics(before, after, result.wall_s))
+        after = workers.engine_stats(self.engine_groups)
+        self.log_episodes(result, workers.engine_metrics(before, after, result.wall_s))
         kept = self._successes(result, own)
         self.log_numbers((), {"kept_episodes": len(kept)})
         return kept
@@ -161,7 +164,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
         ]
 
     def _successes(self, result: PlayResult, own: EvolutionOptions) -> list[MultiAgentEpisode]:
-        """Each trained seat that succeeded as an episode of its own, chosen and weighed as the options say."""
+        """Each trained seat that succeeded as an episode of its own, chosen as the options say."""
         facts, parts = [], []
         for episode, summary in zip(result.episodes, result.summaries, strict=True):
             seats = {seat.agent_id: seat for seat in summary.seats}
@@ -187,22 +190,34 @@ class LMGameAgentEvol(LMGameAlgorithm):
             if error.path == "min_return":  # Nothing was good enough this time.
                 return []
             raise ConfigError(f"config.agentevol.{error.path}", error.message) from None
-        counts = {place: parts[place].get_return() if own.weight_by == "return" else 1.0 for place in found.training}
-        counts = {place: count for place, count in counts.items() if count > 0}
-        mean = sum(counts.values()) / max(1, len(counts))
-        return [
-            alone(parts[place], f"kept-{self._explored}-{number}", weight=count / mean)
-            for number, (place, count) in enumerate(counts.items())
-        ]
+        return [alone(parts[place], f"kept-{self._explored}-{n}") for n, place in enumerate(found.training)]
 
     def _imitate(self, learnt: Sequence[MultiAgentEpisode], own: EvolutionOptions) -> None:
         """Passes over the data, from the first weights or the present ones."""
         if own.start == BASE and (self._imitated or self._explored):
-            self._base.begin_again(self.config.trained_policies())
+            self._begin_again()
         options = self._stage.options
         self._stage.learn(learnt, max(1, math.ceil(len(learnt) / options.episodes_per_step)), passes=own.epochs)
         with self.timed(WEIGHT_SYNC_TIMER):
             self.push_weights()
+
+    def _write_base(self) -> None:
+        """Keep the weights and optimizers that all policies begin with."""
+        scratch = self.trial_directory() / f".writing-{DIRECTORY}"
+        shutil.rmtree(scratch, ignore_errors=True)
+        with written_by_learners(self.learner_group, scratch):
+            for policy in self.config.trained_policies():
+                foreach_learner(self.learner_group, methodcaller("save_policy", scratch / policy, policy))
+        self._base_files = file_records(scratch)
+        move_directory(scratch, self._base)
+
+    def _begin_again(self) -> None:
+        """Restart all policies in learners, not in engines. Raises: CheckpointError: their first files have changed."""
+        if file_records(self._base) != self._base_files:
+            raise CheckpointError(f"{self._base} does not hold what the run began with any more")
+        with read_by_learners(self.learner_group, self._base):
+            for policy in self.config.trained_policies():
+                foreach_learner(self.learner_group, methodcaller("begin_again", self._base / policy, policy))
 
     def milestones(self) -> dict[str, dict[str, float]]:
         """Before and after the first imitation of the data that is there from the start."""
@@ -210,7 +225,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
 
     def is_done(self) -> bool:
         """After ``iterations`` explorations."""
-        return self._explored >= self.config.evolution_options.iterations
+        return self._explored >= self.config.run.agentevol.iterations
 
     def lmgame_state(self) -> dict[str, Any]:
         return {
@@ -220,7 +235,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
             "solved": sorted(self._solved),
             "kept": self._kept,
             "milestones": self._stage.milestones,
-            "base": dict(self._base.policies),
+            "base": self._base_files,
             "item_order": self._item_order.state(),
         }
 
@@ -229,20 +244,22 @@ class LMGameAgentEvol(LMGameAlgorithm):
         self._explored, self._imitated = int(state["explored"]), bool(state["imitated"])
         self._solved, self._kept = set(state["solved"]), list(state["kept"])
         self._stage.milestones = dict(state["milestones"])
-        self._base.set_state(state["base"], self.config.trained_policies())
+        self._base_files = state["base"]
         self._item_order.set_state(state.get("item_order", {}))
         end_before(self.config.episode_log_dir, self._explored)
 
     def save_own_files(self, checkpoint: Path) -> None:
         super().save_own_files(checkpoint)
-        self._base.copy(self._base.directory, checkpoint / DIRECTORY)
+        if self._base_files:
+            copy_directory(self._base, checkpoint / DIRECTORY)
 
     def recorded_files(self) -> FileRecords:
-        return self._base.recorded_files(f"{DIRECTORY}/")
+        return {f"{DIRECTORY}/{name}": record for name, record in self._base_files.items()}
 
     def load_own_files(self, checkpoint: Path) -> None:
         super().load_own_files(checkpoint)
-        self._base.copy(checkpoint / DIRECTORY, self._base.directory)
+        if self._base_files:
+            copy_directory(checkpoint / DIRECTORY, self._base)
 
 
 def _known(least: float | dict[str, float] | None, games: set[str]) -> float | dict[str, float] | None:

@@ -20,53 +20,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ray
 
-from rllib_lmgame.algorithms.selection import Selected
 from rllib_lmgame.rollouts.sources import RolloutError
 from rllib_lmgame.telemetry.metrics import ASYNC_ROLLOUT_NAMES
 
 if TYPE_CHECKING:
-    from ray.rllib.env.env_runner_group import EnvRunnerGroup
-
+    from rllib_lmgame.algorithms.ppo import LMGamePPO, Selected
     from rllib_lmgame.config.run import RunConfig
 
 ASYNC_ROLLOUTS = "async_rollouts"
-T = TypeVar("T")
 
 
-class Iterations(Protocol):
-    """The part of :class:`~rllib_lmgame.algorithms.ppo.LMGamePPO` that is used here."""
-
-    env_runner_group: EnvRunnerGroup | None
-
-    @property
-    def policy_version(self) -> int: ...
-
-    @property
-    def rl_iteration(self) -> int: ...
-
-    def may_begin(self, iteration: int) -> bool: ...
-
-    def expected(self, iteration: int) -> RunConfig: ...
-
-    def played_by(self, present: RunConfig) -> Any: ...
-
-    def play_and_select(self, present: RunConfig, iteration: int, oldest: int | None = None) -> Selected: ...
-
-    def items_dealt(self) -> dict[str, int]: ...
-
-    def deal_items_after(self, items: Mapping[str, int]) -> None: ...
-
-    def unlog(self, iteration: int) -> None: ...
-
-
-@dataclass(frozen=True)
-class Played:
+class Played(NamedTuple):
     """A played iteration: items of lists dealt until then, and times in seconds."""
 
     selected: Selected
@@ -75,67 +44,25 @@ class Played:
     ended: float
 
 
-@dataclass(frozen=True)
-class Job:
-    """An iteration that is played or waits, with the values of its schedules (``by``)."""
+class Job(NamedTuple):
+    """An iteration that is played or waits, with the settings that it is played by."""
 
+    iteration: int
     by: Any
-    future: Future[Played] = field(default_factory=Future)
-
-
-class Ahead(Generic[T]):
-    """Iterations that have begun and are not trained on yet, oldest first, with an object for each; no I/O."""
-
-    def __init__(self, max_staleness: int) -> None:
-        self.max_staleness = max_staleness
-        self._begun: deque[tuple[int, T]] = deque()
-
-    @property
-    def begun(self) -> list[T]:
-        """The objects of the iterations, in order."""
-        return [what for _, what in self._begun]
-
-    def room(self, trained: int) -> range:
-        """Iterations that may begin while the iteration ``trained`` is trained on."""
-        first = self._begun[-1][0] + 1 if self._begun else trained + 1
-        return range(first, trained + self.max_staleness + 1)
-
-    def begin(self, iteration: int, what: T) -> None:
-        """``iteration`` begins, the next one of :meth:`room`."""
-        if self._begun and iteration != self._begun[-1][0] + 1:
-            raise ValueError(f"iteration {iteration} does not follow on {self._begun[-1][0]}")
-        self._begun.append((iteration, what))
-
-    def take(self, iteration: int) -> T | None:
-        """Remove and return the object of ``iteration``; ``None`` if it has not begun."""
-        if not self._begun:
-            return None
-        first, what = self._begun[0]
-        if first != iteration:
-            raise ValueError(f"iteration {first} comes out before iteration {iteration}")
-        self._begun.popleft()
-        return what
-
-    def forget(self) -> list[T]:
-        """Remove and return all objects."""
-        forgotten = self.begun
-        self._begun.clear()
-        return forgotten
-
-    def oldest(self, version: int, trained: int, iteration: int) -> int:
-        """Oldest weights that may play ``iteration`` while ``trained`` is trained on with weights of ``version``."""
-        return version + iteration - trained - self.max_staleness
+    future: Future[Played]
 
 
 class AsyncRollouts:
     """Plays iterations of an algorithm in a thread, one after the other.
 
-    ``items`` are the items of lists that were dealt for iterations that were trained on.
+    ``items`` are the items of lists that were dealt for iterations that were trained on; ``begun`` are the iterations
+    that have begun and are not trained on yet, in order.
     """
 
-    def __init__(self, algorithm: Iterations, max_staleness: int) -> None:
+    def __init__(self, algorithm: LMGamePPO, max_staleness: int) -> None:
         self._algorithm = algorithm
-        self._ahead: Ahead[Job] = Ahead(max_staleness)
+        self._max_staleness = max_staleness
+        self.begun: deque[Job] = deque()
         self._jobs: queue.SimpleQueue[tuple[Job, Callable[[], Played]] | None] = queue.SimpleQueue()
         self._closed = False
         self._ended: float | None = None
@@ -157,7 +84,7 @@ class AsyncRollouts:
             self.forget()
             self._algorithm.unlog(iteration)
         self._taken = iteration
-        job = self._ahead.take(iteration)
+        job = self.begun.popleft() if self.begun else None
         again = job is not None and job.by != self._algorithm.played_by(present)
         if job is not None and again:
             self.forget(job)
@@ -176,10 +103,11 @@ class AsyncRollouts:
     def begin(self) -> None:
         """Begin the iterations that may be played while the present one is trained on."""
         algorithm = self._algorithm
-        for iteration in self._ahead.room(algorithm.rl_iteration):
+        first = (self.begun[-1].iteration if self.begun else algorithm.rl_iteration) + 1
+        for iteration in range(first, algorithm.rl_iteration + self._max_staleness + 1):
             if not algorithm.may_begin(iteration):
                 break
-            self._ahead.begin(iteration, self._job(iteration, algorithm.expected(iteration)))
+            self.begun.append(self._job(iteration, algorithm.expected(iteration)))
 
     def numbers(self) -> dict[str, float]:
         """``async_rollouts/<name>`` of the last iteration."""
@@ -187,11 +115,12 @@ class AsyncRollouts:
 
     def drain(self) -> None:
         """Wait until nothing is played; results are kept."""
-        wait([job.future for job in self._ahead.begun])
+        wait([job.future for job in self.begun])
 
     def forget(self, *more: Job) -> None:
         """Drop all iterations that have begun, and ``more``; their items are dealt again."""
-        jobs = [*more, *self._ahead.forget()]
+        jobs = [*more, *self.begun]
+        self.begun.clear()
         for job in jobs:
             job.future.cancel()
         wait([job.future for job in jobs])
@@ -201,7 +130,7 @@ class AsyncRollouts:
         """Stop at once; env runners that still play are killed."""
         self._closed = True
         self._jobs.put(None)
-        jobs = [*self._ahead.forget(), *([] if self._awaited is None else [self._awaited])]
+        jobs = [*self.begun, *([] if self._awaited is None else [self._awaited])]
         if not all(job.future.cancel() or job.future.done() for job in jobs):
             runners: Any = self._algorithm.env_runner_group
             for runner in runners._worker_manager.actors().values():
@@ -213,8 +142,8 @@ class AsyncRollouts:
             raise RolloutError("the run has ended")
 
     def _job(self, iteration: int, present: RunConfig) -> Job:
-        algorithm, job = self._algorithm, Job(self._algorithm.played_by(present))
-        oldest = self._ahead.oldest(algorithm.policy_version, algorithm.rl_iteration, iteration)
+        algorithm, job = self._algorithm, Job(iteration, self._algorithm.played_by(present), Future())
+        oldest = algorithm.policy_version + iteration - algorithm.rl_iteration - self._max_staleness
         self._jobs.put((job, partial(self._play, iteration, present, oldest)))
         return job
 

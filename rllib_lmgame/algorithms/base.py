@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import math
@@ -35,15 +34,11 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 from ray.tune import PlacementGroupFactory
 from ray.tune.result import TRIAL_INFO
 
-from rllib_lmgame.algorithms.admission import check_on_hub, check_teacher
 from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
-from rllib_lmgame.algorithms.checkpoints.cards import Curve, add_to_cards
-from rllib_lmgame.algorithms.checkpoints.learner_files import load_learners, save_learners
-from rllib_lmgame.algorithms.checkpoints.models import check_league, check_models
-from rllib_lmgame.algorithms.cluster import engines
-from rllib_lmgame.algorithms.cluster.env_runners import RunnerGroup
-from rllib_lmgame.algorithms.cluster.footprint import free_mib, learner_rooms, machine_mib
-from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, push_from_learners
+from rllib_lmgame.algorithms.checkpoints.cards import add_to_cards
+from rllib_lmgame.algorithms.checkpoints.learner_files import check_models, load_learners, save_learners
+from rllib_lmgame.algorithms.cluster import workers
+from rllib_lmgame.algorithms.cluster.footprint import learner_rooms
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.cluster.threads import (
     learners_use_cores,
@@ -52,17 +47,18 @@ from rllib_lmgame.algorithms.cluster.threads import (
     threads_of,
     with_kept_threads,
 )
-from rllib_lmgame.algorithms.cluster.trials import trials_at_once
+from rllib_lmgame.algorithms.cluster.workers import RunnerGroup, foreach_learner, push_from_learners
 from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN, LMGameConfig
 from rllib_lmgame.algorithms.measuring.measures import LAST, measure_policies, measured_columns
 from rllib_lmgame.algorithms.models import prepare_models
+from rllib_lmgame.algorithms.validation import check_on_hub, check_teacher
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
-from rllib_lmgame.base.results import number_at
+from rllib_lmgame.base.schedule import number_at
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.config.algorithms import reference
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.learners.options import WeightUse
 from rllib_lmgame.rollouts.episodes import OVER_SAMPLES, episode_metrics, over_levels, over_samples, returns_by_seat
 from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.plans import EpisodePlan
@@ -70,7 +66,7 @@ from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, STALE, AgentMapper, play_all
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.metrics import PHASES, WEIGHT_SYNC_TIMER, flatten, with_columns
-from rllib_lmgame.telemetry.phases import CHOSEN, ENGINES, MODELS, WHY_DROPPED, WORKERS, tell_phase
+from rllib_lmgame.telemetry.progress import CHOSEN, ENGINES, MODELS, WHY_DROPPED, WORKERS, tell_phase
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +129,6 @@ class LMGameAlgorithm(PPO):
         self._policy_version = 0
         self._at_start = True
         self._best: float | None = None
-        self._curve = Curve()
         own = self.config.copy(copy_frozen=False)
         own.episode_log_dir = str(self.trial_directory() / "episodes")
         own.watched_as = None if self._tune_trial is None else self._tune_trial.trial_id
@@ -146,20 +141,20 @@ class LMGameAlgorithm(PPO):
         try:
             if not ray.is_initialized():
                 be_connected(num_cpus=self._cpus_needed(own))
-            own.learner_rooms = learner_rooms(own, machine_mib(), free_mib(), trials_at_once())
+            own.learner_rooms = learner_rooms(own)
             self.tell(ENGINES)
-            self._places = places(own, len(engines.engine_bundles(own)))
+            self._places = places(own, len(workers.engine_bundles(own)))
             if own.run.deterministic:
                 self._places = with_kept_threads(*self._results_place(), self._places)
-            self.engine_groups = engines.start_engines(own, self._places)
+            self.engine_groups = workers.start_engines(own, self._places)
             if learners_use_cores(own):
                 own.learner_threads = self._places.learner_threads()
             own.engine_names = {module_id: list(group.names) for module_id, group in self.engine_groups.items()}
             self._measured: tuple[tuple[str, ...], ...] = ()
             if own.evaluation_interval:
-                measures, games = own.evaluation_options.measures or (), own.games_for_evaluation()
+                measures, games = own.run.evaluation_config.measures or (), own.games_for_evaluation()
                 self._measured = measured_columns(own, measures, games, averaged=own.run.averages)
-                if own.evaluation_options.samples > 1:
+                if own.run.evaluation_config.samples > 1:
                     self._measured += tuple((ENV_RUNNER_RESULTS, name) for name in OVER_SAMPLES)
             own.freeze()
             self.config = own
@@ -185,7 +180,7 @@ class LMGameAlgorithm(PPO):
         """RLlib's bundles, then one bundle per engine."""
         base = super().default_resource_request(config)
         resolved = cls.get_default_config().update_from_dict(config) if isinstance(config, dict) else config
-        return PlacementGroupFactory([*base.bundles, *engines.engine_bundles(resolved)], strategy=base.strategy)
+        return PlacementGroupFactory([*base.bundles, *workers.engine_bundles(resolved)], strategy=base.strategy)
 
     @classmethod
     def _cpus_needed(cls, config: LMGameConfig) -> int:
@@ -204,7 +199,7 @@ class LMGameAlgorithm(PPO):
             if hasattr(self, "env_runner_group"):
                 super().cleanup()
         finally:
-            for group in engines.each_group(self.engine_groups):
+            for group in workers.each_group(self.engine_groups):
                 group.shutdown()
             self.engine_groups = {}
 
@@ -233,7 +228,7 @@ class LMGameAlgorithm(PPO):
         group = RunnerGroup(
             runners or self.env_runner_group, config.sample_timeout_s, self._heal, config.restart_failed_env_runners
         )
-        most = config.text_rollout_options.max_failed_rounds
+        most = config.run.text_rollouts.max_failed_rounds
         return play_all(group, plans, settings, agent_mapper or self.agent_mapper, most)
 
     def _heal(self, runners: EnvRunnerGroup) -> None:
@@ -252,7 +247,7 @@ class LMGameAlgorithm(PPO):
         return restored
 
     def _restart_engines(self) -> None:
-        for group in engines.each_group(self.engine_groups):
+        for group in workers.each_group(self.engine_groups):
             group.restart_dead()
 
     # -- models and weights -------------------------------------------------------------------------------------
@@ -262,7 +257,7 @@ class LMGameAlgorithm(PPO):
 
         ``module_id`` is optional if there is only one policy. Raises: ConfigError: if there is no such policy.
         """
-        policies = list(self.config.player_options)
+        policies = list(self.config.run.policies)
         if module_id == DEFAULT_MODULE_ID and len(policies) == 1:
             module_id = policies[0]
         if module_id not in policies:
@@ -276,23 +271,18 @@ class LMGameAlgorithm(PPO):
         """Version of the learners' weights: the number of updates."""
         return self._policy_version
 
-    def push_weights(self, use: WeightUse = WeightUse.TRAINING, policies: Sequence[str] | None = None) -> float:
-        """Send learner weights (of all trained policies by default) to the engines; returns seconds.
+    def push_weights(self, use: WeightUse = WeightUse.TRAINING) -> None:
+        """Send the learners' weights to the engines, if there are any; their version is the number of updates.
 
-        The version is the number of updates. ``use`` decides whether averaged weights go (``token_ppo.ema_decay``).
-        Without games there are no engines.
+        ``use`` decides whether averaged weights go (``token_ppo.ema_decay``).
         """
-        start = time.perf_counter()
-        if not self.engine_groups:
-            return 0.0
-        for module_id in self.config.trained_policies() if policies is None else policies:
+        for module_id in self.config.trained_policies() if self.engine_groups else ():
             push_from_learners(self.learner_group, self.engine_groups[module_id], module_id, self._policy_version, use)
-        return time.perf_counter() - start
 
     @contextmanager
     def engines_asleep(self) -> Iterator[None]:
         """With ``inference.sleep_during_update`` the engines give their GPU memory to colocated learners meanwhile."""
-        asleep = engines.each_group(self.engine_groups) if self.config.inference_options.sleep_during_update else []
+        asleep = workers.each_group(self.engine_groups) if self.config.run.inference.sleep_during_update else []
         for group in asleep:
             group.call("sleep")
         try:
@@ -324,8 +314,7 @@ class LMGameAlgorithm(PPO):
         self._at_start = False
         if self.is_done():
             result["done"] = True
-        self._curve.add(result)
-        entry, stage = self.config.entry, self.config.supervised_options
+        entry, stage = self.config.entry, self.config.run.supervised_stage
         evaluates = bool(self.config.evaluation_interval) or (stage is not None and stage.stop_at is not None)
         return with_columns(
             result,
@@ -343,7 +332,7 @@ class LMGameAlgorithm(PPO):
 
     def _begins_with_evaluation(self) -> bool:
         own = self.config
-        wanted = bool(own.evaluation_interval) and own.evaluation_options.at_start
+        wanted = bool(own.evaluation_interval) and own.run.evaluation_config.at_start
         return wanted and self._at_start and not (self.iteration or self.policy_version)
 
     def _result_at_start(self) -> dict[str, Any]:
@@ -355,7 +344,7 @@ class LMGameAlgorithm(PPO):
     def train(self) -> dict[str, Any]:
         """RLlib's iteration, counted; what evaluated best so far is then saved as :data:`BEST`."""
         result: dict[str, Any] = super().train()
-        own = self.config.evaluation_options
+        own = self.config.run.evaluation_config
         value = None if own.best is None else number_at(result, own.best)
         sign = 1 if own.best_order == "max" else -1
         if value is not None and (self._best is None or sign * value > sign * self._best):
@@ -378,13 +367,13 @@ class LMGameAlgorithm(PPO):
         numbers["stop_reason"] = dict.fromkeys(ENDS, 0) | numbers.get("stop_reason", {})
         numbers["dropped"] = dict.fromkeys(DROPS, 0) | numbers.get("dropped", {})
         self.log_numbers(ENV_RUNNER_RESULTS, {key: value for key, value in numbers.items() if key != NUM_EPISODES})
-        steps = sum(summary.steps for summary in result.summaries)
-        self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED), steps, reduce="sum")
-        self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), steps, reduce="lifetime_sum")
-        self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_EPISODES), len(result.summaries), reduce="sum")
-        self.metrics.log_value(
-            (ENV_RUNNER_RESULTS, NUM_EPISODES_LIFETIME), len(result.summaries), reduce="lifetime_sum"
-        )
+        counted = {
+            (NUM_ENV_STEPS_SAMPLED, NUM_ENV_STEPS_SAMPLED_LIFETIME): sum(each.steps for each in result.summaries),
+            (NUM_EPISODES, NUM_EPISODES_LIFETIME): len(result.summaries),
+        }
+        for (name, lifetime), count in counted.items():
+            self.metrics.log_value((ENV_RUNNER_RESULTS, name), count, reduce="sum")
+            self.metrics.log_value((ENV_RUNNER_RESULTS, lifetime), count, reduce="lifetime_sum")
 
     def log_of_callbacks(self, result: PlayResult) -> None:
         """Log what callbacks of env runners have logged there, under ``env_runners`` as RLlib does."""
@@ -403,7 +392,7 @@ class LMGameAlgorithm(PPO):
             episodes=list(episodes),
             modules=self.config.trained_policies(),
             needs_groups=needs_groups,
-            share_prompts=self.config.token_ppo_options.share_prompts,
+            share_prompts=self.config.run.token_ppo.share_prompts,
         )
 
     def after_update(self, results: list[dict[str, Any]]) -> None:
@@ -424,7 +413,7 @@ class LMGameAlgorithm(PPO):
         if self.config.run.averages:
             self._measure(measured, suffix=LAST)
         with self.evaluation_weights():
-            own = self.config.evaluation_options
+            own = self.config.run.evaluation_config
             duration, sampling = self.config.evaluation_duration, self.config.run.evaluation_config.sampling
             result = self.evaluate_games(games, duration, temperature=sampling, samples=own.samples)
             self._measure(measured)
@@ -445,9 +434,10 @@ class LMGameAlgorithm(PPO):
         """Add the measures of the weights that the engines hold to ``result``."""
         measure_policies(
             self.config,
-            self.config.evaluation_options.measures or (),
+            self.config.run.evaluation_config.measures or (),
             self.config.games_for_evaluation(),
             self._restart_engines,
+            lambda plans, game: self._evaluate_plans(plans, [game], self.config.run.evaluation_config.sampling),
             suffix=suffix,
             result=result,
         )
@@ -466,7 +456,11 @@ class LMGameAlgorithm(PPO):
         The n-th plan is always the same level.
         """
         self.tell("evaluating")
-        plans = evaluated_levels(games, num_episodes, purpose, samples)
+        return self._evaluate_plans(evaluated_levels(games, num_episodes, purpose, samples), games, temperature)
+
+    def _evaluate_plans(
+        self, plans: Sequence[EpisodePlan], games: Sequence[GameConfig], temperature: float | None
+    ) -> PlayResult:
         settings = PlaySettings(
             tuple(games), temperature=temperature, seeded=self.config.run.deterministic, keep="nothing"
         )
@@ -490,15 +484,13 @@ class LMGameAlgorithm(PPO):
 
     def lmgame_state(self) -> dict[str, Any]:
         """State of this package's own, beside RLlib's: what a resumed run must know."""
-        said = {"policy_version": self._policy_version, "best": self._best, "at_start": self._at_start}
-        return said | {"curve": dataclasses.asdict(self._curve)}
+        return {"policy_version": self._policy_version, "best": self._best, "at_start": self._at_start}
 
     def set_lmgame_state(self, state: dict[str, Any]) -> None:
         """Take over a state of :meth:`lmgame_state`."""
         self._policy_version = int(state["policy_version"])
         self._best = state.get("best")
         self._at_start = bool(state.get("at_start", False))
-        self._curve = Curve(**state.get("curve", {}))
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """RLlib's state and this package's own."""
@@ -552,8 +544,6 @@ class LMGameAlgorithm(PPO):
                 self.config.entry.name,
                 self.iteration,
                 self.milestones(),
-                self._curve,
-                self.trial_directory(),
             )
 
     @classmethod
@@ -567,13 +557,12 @@ class LMGameAlgorithm(PPO):
     def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
         """Restore a checkpoint.
 
-        Raises: CheckpointError: if files are damaged, or models, tokenizers or league policies differ.
+        Raises: CheckpointError: if files are damaged, or tokenizers, adapters or league policies differ.
         """
         if "component" not in kwargs:
             path = expanded(path).absolute()
             checkpoints.verify_manifest(path)
             check_models(path, self.config)
-            check_league(path, self.config)
         super().restore_from_path(path, *args, **kwargs)
         if "component" not in kwargs:
             load_learners(self.learner_group, Path(path))

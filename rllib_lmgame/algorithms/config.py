@@ -14,14 +14,12 @@ from ray.rllib.utils import force_list
 from ray.rllib.utils.from_config import NotProvided
 from ray.tune.registry import ENV_CREATOR, _global_registry
 from ray.tune.search.sample import Domain
-from ray.tune.search.variant_generator import parse_spec_vars
 from ray.util import log_once
 
-from rllib_lmgame.algorithms.admission import admit, check_overrides, check_who_learns
 from rllib_lmgame.algorithms.demonstrations import with_demonstrations
-from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.algorithms.measuring.measures import check_measures
+from rllib_lmgame.algorithms.validation import PolicyFacts, admit, check_overrides, check_who_learns
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import as_data, describe
 from rllib_lmgame.base.plugin import import_path
@@ -29,18 +27,12 @@ from rllib_lmgame.base.registry import MEASURES
 from rllib_lmgame.config.algorithms import AlgorithmEntry
 from rllib_lmgame.config.rllib import TAKEN, RLlibOptions
 from rllib_lmgame.config.run import OVERRIDES, RunConfig, own_key, run_class, unknown_at_top
-from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.envs.registry import games
-from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.learners.microbatch import Room
-from rllib_lmgame.learners.options import TokenPPOOptions
-from rllib_lmgame.learners.teacher_options import TeacherOptions
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, LanguageModelOptions, read_policies
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.quiet import leave_out_noise
@@ -66,14 +58,6 @@ RUN = "run"
 """Key in that file which names the algorithm the configuration belongs to, as in an experiment's file."""
 
 
-def _option(name: str) -> Any:
-    """An attribute of a configuration that is an option of its ``run``."""
-    return property(
-        lambda config: getattr(config.run, name),
-        lambda config, value: config.change({name: value}),
-    )
-
-
 class LMGameConfig(PPOConfig):
     """Base of the algorithms' configurations: each sets ``entry`` (its sections) and has one method per own section.
 
@@ -84,26 +68,6 @@ class LMGameConfig(PPOConfig):
     follows_schedules: ClassVar[bool] = False
     """Whether the algorithm knows of ``schedules``."""
     run: RunConfig
-    language_model_options: LanguageModelOptions
-    inference_options: InferenceOptions
-    text_rollout_options: TextRolloutOptions
-    token_ppo_options: TokenPPOOptions = TokenPPOOptions()  # of the class, where an algorithm has no such section
-    league_options: LeagueOptions | None = None  # likewise
-    teacher_options: TeacherOptions | None = None  # likewise
-    supervised_options: SupervisedOptions | None = None  # likewise
-    evaluation_options = _option("evaluation_config")
-    player_options = _option("policies")
-    deepspeed_config = _option("deepspeed")
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "entry" not in vars(cls):
-            return
-        own = {section.attribute: _option(name) for name, section in cls.entry.sections.items()}
-        above = [vars(base)["entry"] for base in cls.__mro__[1:] if "entry" in vars(base)]
-        inherited = {section.attribute for entry in above for section in entry.sections.values()}
-        for attribute in inherited | own.keys():
-            setattr(cls, attribute, own.get(attribute, vars(LMGameConfig).get(attribute)))
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class)
@@ -264,14 +228,9 @@ class LMGameConfig(PPOConfig):
 
         Raises: ConfigError: for a wrong key or value.
         """
-        _check_no_search_space(name, options)
         return self.change({name: options})
 
     # -- dictionaries -------------------------------------------------------------------------------------------
-
-    def section_of(self, attribute: str) -> str:
-        """Name of the section whose options an attribute holds."""
-        return next(name for name, section in self.entry.sections.items() if section.attribute == attribute)
 
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
         """Take over a mapping as written in YAML, or one of :meth:`to_dict`.
@@ -313,13 +272,12 @@ class LMGameConfig(PPOConfig):
 
     @property
     def evaluation_config(self) -> dict[str, Any] | None:
-        """RLlib's part of :attr:`evaluation_options`. A mapping that is set changes what it names; ``None`` all."""
+        """RLlib's part of ``run.evaluation_config``. A mapping that is set changes what it names; ``None`` all."""
         return self.run.evaluation_config.of_rllib or None
 
     @evaluation_config.setter
     def evaluation_config(self, values: Any) -> None:
         if "run" in vars(self):
-            _check_no_search_space("evaluation_config", values)
             self.change({"evaluation_config": values})
 
     # -- what the parts ask for ---------------------------------------------------------------------------------
@@ -333,13 +291,13 @@ class LMGameConfig(PPOConfig):
 
         ``validation`` keeps a split that an evaluation game names itself.
         """
-        if self.evaluation_options.games:
-            return on_split(self.evaluation_options.games, split, override=split != "validation")
+        if self.run.evaluation_config.games:
+            return on_split(self.run.evaluation_config.games, split, override=split != "validation")
         return on_split(self.evaluated_games(), split, override=True)
 
     def evaluated_games(self) -> tuple[GameConfig, ...]:
         """The training games as an evaluation plays them, on the levels of training."""
-        return tuple(game.evaluated(self.evaluation_options.sampling) for game in self.training_games())
+        return tuple(game.evaluated(self.run.evaluation_config.sampling) for game in self.training_games())
 
     def trained_policies(self) -> list[str]:
         """Trained policies, in the order given."""
@@ -364,28 +322,28 @@ class LMGameConfig(PPOConfig):
         found = {}
         for policy in self.trained_policies():
             own = self.run.policy(policy)
-            found[policy] = own.ppo.max_row_tokens or own.lm.context_length
+            found[policy] = own.token_ppo.max_row_tokens or own.language_model.context_length
         return found
 
     def learns_observations(self, policy: str) -> bool:
         """Whether a policy learns what games say, in one of its stages."""
         if policy not in self.trained_policies():
             return False
-        taught = self.supervised_options
+        taught = self.run.supervised_stage
         weight = 0.0 if taught is None else taught.env_token_loss_weight
-        return max(weight, self.run.policy(policy).ppo.env_token_loss_weight) > 0
+        return max(weight, self.run.policy(policy).token_ppo.env_token_loss_weight) > 0
 
     def agent_to_module_mapping(self) -> MappingFn:
         """The mapping function from seats to policies."""
         trained = self.trained_policies()
-        others = [name for name in self.player_options if name not in trained]
+        others = [name for name in self.run.policies if name not in trained]
         return make_mapping(self.run.policy_mapping_fn, [*trained, *others], len(trained))
 
     def module_spec(self, policy: str, inference_only: bool = False) -> RLModuleSpec:
         """RLModule of one policy."""
         from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule, ScriptedRLModule
 
-        is_model = self.player_options[policy].player == LANGUAGE_MODEL
+        is_model = self.run.policies[policy].player == LANGUAGE_MODEL
         model_config: dict[str, Any] = {}
         if is_model:
             options = self.language_model_of(policy)
@@ -434,7 +392,7 @@ class LMGameConfig(PPOConfig):
         log_once(f"{self.algo_class.__name__}_on_new_api_stack")
         if self.framework_str != "torch":
             raise ConfigError("config.framework", f"must be 'torch' with this algorithm, got {self.framework_str!r}")
-        check_measures(self.evaluation_options.measures or (), (), MEASURES.key)
+        check_measures(self.run.evaluation_config.measures or (), (), MEASURES.key)
         check_overrides(self)
         check_who_learns(self)
         super().validate()
@@ -445,7 +403,7 @@ class LMGameConfig(PPOConfig):
     @property
     def use_kl_loss(self) -> bool:
         """RLlib's: whether there is a ``token_ppo.kl``. Setting it puts the default one there, or takes it away."""
-        return "run" in vars(self) and self.token_ppo_options.kl is not None
+        return "run" in vars(self) and self.run.token_ppo.kl is not None
 
     @use_kl_loss.setter
     def use_kl_loss(self, on: bool) -> None:
@@ -462,23 +420,6 @@ class LMGameConfig(PPOConfig):
 def _is_space(value: Any) -> bool:
     """Whether Tune draws the value."""
     return isinstance(value, Domain) or (isinstance(value, dict) and "grid_search" in value)
-
-
-def _check_no_search_space(section: str, options: Any) -> None:
-    """Tune looks for search spaces in dictionaries, and a section's options are none."""
-    found: list[tuple[Any, ...]] = []
-    for name, value in options.items() if isinstance(options, Mapping) else ():
-        try:
-            _, drawn, grids = parse_spec_vars({name: value})
-        except TypeError:
-            raise ConfigError(f"config.{section}.{name}", "holds a grid_search without a list of values") from None
-        found += [path for path, _ in (*drawn, *grids)]
-    for path in found:
-        raise ConfigError(
-            ".".join(map(str, ("config", section, *path))),
-            f"is a search space, which a section of a configuration object cannot hold: give tune.Tuner "
-            f'param_space={{**config.to_dict(), "{section}": {{"{path[0]}": ...}}}}, with all options of the section',
-        )
 
 
 def _callback_class(value: Any) -> Any:

@@ -8,20 +8,17 @@ from typing import Any
 from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import values_of
-from rllib_lmgame.base.limits import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.splits import TRAIN
 from rllib_lmgame.policies.demonstrations import KEY, Demonstration
 from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.rollouts.game_calls import abandon, call_game, open_session, run_to_end
+from rllib_lmgame.rollouts.game_calls import call_game, opened
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 
 TRIES = 200
-"""Seeds in a row that show nothing new, until there is taken to be no more; in a quarter of them every role has to see
-something new, then one.
-"""
+"""Seeds in a row that show nothing new, until there is taken to be no more."""
 MOST_MADE = 256
 """Games whose demonstrations a process remembers."""
 
@@ -56,11 +53,8 @@ def with_demonstrations(options: LanguageModelOptions, games: Iterable[GameConfi
 
 def _turns_of(game: GameConfig, count: int, thinks: bool, seed: int) -> list[dict[str, Any]]:
     try:
-        session = run_to_end(open_session(game, CALL_LIMIT_S))
-        try:
+        with opened(game.env, game.env_config) as session:
             turns = _demonstrated(session, count, thinks, seed)
-        finally:
-            abandon(session)
     except EpisodeFailed as error:
         raise ConfigError(KEY, f"none can be made: {error}") from None
     return [{key: each for key, each in values_of(turn).items() if each not in ("", None)} for turn in turns]
@@ -82,15 +76,11 @@ def _demonstrated(session: GameSession, count: int, thinks: bool, seed: int) -> 
             return [levels[key][role] for role in roles for key in levels]
         played = call_game(session, "the solver's game", _played, session, len(levels), thinks)
         key = "\n".join(turn.observation for turn in played.values()) if level is None else level
-        again = any(
-            turn.observation == shown[role].observation for shown in levels.values() for role, turn in played.items()
-        )
-        if key in levels or len(played) < len(roles) or (level is None and again and tries <= TRIES // 4):
+        if key in levels or len(played) < len(roles):
             continue
-        role_of = {role: role if len(roles) > 1 else "" for role in roles}
-        levels[key] = {
-            role: turn.model_copy(update={"role": role_of[role], "level": level or ""}) for role, turn in played.items()
-        }
+        for role, turn in played.items():
+            own = {"role": role if len(roles) > 1 else "", "level": level or ""}
+            levels.setdefault(key, {})[role] = turn.model_copy(update=own)
         tries = 0
     most, left = (len(levels), "") if level is None else (len(levels) - 1, ", since a level must be left to play")
     raise ConfigError(KEY, f"is {count}, but {session.game_id} can show at most {most} with these options{left}")
@@ -112,8 +102,7 @@ def _played(session: GameSession, at: int, thinks: bool) -> dict[str, Demonstrat
             thought = session.expert_thought(agent) if thinks else None
             action = session.expert_action(agent)
             if action is None:
-                unsolved = f"{session.game_id} has no solver with these options; name a file of demonstrations"
-                raise ConfigError(KEY, unsolved)
+                raise ConfigError(KEY, f"{session.game_id} has no solver with these options; name a file")
             actions[agent] = action
             if counts[role] <= at:
                 found[role] = Demonstration(

@@ -25,7 +25,6 @@ class LMGameDPOConfig(LMGamePPOConfig):
     """Configuration of :class:`LMGameDPO`: PPO's without a value function, and eight games on each level."""
 
     entry = registry.DPO
-    dpo_options: DPOOptions
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or LMGameDPO)
@@ -46,7 +45,7 @@ class LMGameDPO(LMGamePPO):
     config_class = LMGameDPOConfig
 
     def setup(self, config: LMGameDPOConfig) -> None:
-        own = self.config.dpo_options
+        own = self.config.run.dpo
         self._data = None if own.data is None else PreferenceDataset(own, self.config.row_limits())
         self._last_iteration = None if self._data is None else own.last_iteration(len(self._data))
         super().setup(config)
@@ -54,7 +53,7 @@ class LMGameDPO(LMGamePPO):
     @property
     def options(self) -> DPOOptions:
         """The section as it is in this iteration."""
-        options: DPOOptions = self.at_present().section("dpo")
+        options: DPOOptions = self.at_present().dpo
         return options
 
     def play_batch(self) -> PlayResult:

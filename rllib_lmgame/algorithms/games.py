@@ -8,7 +8,6 @@ from typing import Any
 
 import gymnasium
 
-from rllib_lmgame.algorithms.facts import PolicyFacts, state_rollouts
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError, did_you_mean
 from rllib_lmgame.base.group import declared
 from rllib_lmgame.base.text import in_words, one_line
@@ -111,7 +110,7 @@ def games_blamed_first(config: Any) -> Iterator[None]:
 def games_of(config: Any) -> list[tuple[str, GameConfig]]:
     """Where each game stands below ``config`` (with a dot at the end), of training and of evaluation, and the game."""
     games = [(f"games[{n}]." if config.games else "", game) for n, game in enumerate(config.training_games())]
-    evaluated = enumerate(config.evaluation_options.games or ())
+    evaluated = enumerate(config.run.evaluation_config.games or ())
     return games + [(f"evaluation_config.games[{n}].", game) for n, game in evaluated]
 
 
@@ -149,7 +148,7 @@ def check_seats(config: Any) -> None:
         return roles_of(game) if by_name or not is_for_one(game) else {}
 
     training = [seats_of(game) for game in config.training_games()]
-    games = [*training, *(seats_of(game) for game in config.evaluation_options.games or ())]
+    games = [*training, *(seats_of(game) for game in config.run.evaluation_config.games or ())]
     if isinstance(mapping, SeatMapping):
         _check_names(mapping.seats, games)
     for roles in games:
@@ -175,18 +174,3 @@ def check_contest(config: Any) -> None:
     """Raise :class:`ConfigError` if nobody plays against anybody, as a league needs."""
     if not any(is_contest(game) for game in config.training_games()):
         raise ConfigError("config.league", "needs a game in which players play against each other")
-
-
-def check_replayable(config: Any) -> None:
-    """Raise :class:`ConfigError` if an estimator plays on from states of a game that cannot be replayed exactly."""
-    policies = list(state_rollouts(config))
-    for game in config.training_games() if policies else ():
-        with opened(game.env, game.env_config) as session:
-            if session.replayable:
-                continue
-        raise ConfigError(
-            "config.token_ppo.advantage_estimator",
-            f"`{PolicyFacts(config, policies[0]).estimator_name}` plays on from states in the middle of a game, which "
-            f"must be a pure function of its seed and the replies; {game.env} with these options does not say that it "
-            "is (`replayable`)",
-        )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ray.tune import register_trainable
 
-from rllib_lmgame.algorithms.admission import refuse
-from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
+from rllib_lmgame.algorithms.validation import PolicyFacts, refuse
 from rllib_lmgame.config import algorithms as registry
 from rllib_lmgame.config.rules import no_critic
 

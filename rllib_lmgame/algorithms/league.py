@@ -13,10 +13,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.checkpoints.learner_files import written_by_learners
-from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
-from rllib_lmgame.algorithms.cluster.engines import opponent_key
-from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
-from rllib_lmgame.algorithms.initial_checkpoint import InitialCheckpoints, files_below
+from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords, file_records
+from rllib_lmgame.algorithms.cluster.workers import foreach_learner, opponent_key
 from rllib_lmgame.base.json_files import write_json
 from rllib_lmgame.inference.serving.client import engine_of
 from rllib_lmgame.inference.weights import Base, SharedBundle
@@ -31,8 +29,8 @@ from rllib_lmgame.league.files import (
 )
 from rllib_lmgame.league.league import League
 from rllib_lmgame.league.matches import LeagueAgentMapper, Table, assign_engines
-from rllib_lmgame.league.members import Member
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.league.matchmaking import Member
+from rllib_lmgame.learners.options import WeightUse
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import EpisodeSummary, PlayResult, PlaySettings
 
@@ -48,8 +46,6 @@ class LeaguePlay:
     2. Before an iteration is played, each opponent engine holds its member's weights, with the checksum of the member's
        file. A restarted engine gets the same weights before it serves.
     3. An engine's weights, or each of its adapters, change at most once per iteration.
-    4. An exploiter restarts with exactly the weights and optimizer that it had when training began, or when it became
-       an exploiter, and plays with these weights first.
     """
 
     def __init__(self, algorithm: LMGameAlgorithm, options: LeagueOptions) -> None:
@@ -58,7 +54,6 @@ class LeaguePlay:
         self.directory = algorithm.trial_directory() / DIRECTORY
         self._groups = [algorithm.engine_groups[opponent_key(number)] for number in range(options.opponent_engines)]
         self._held: list[str | None] = [None] * len(self._groups)
-        self._initial = InitialCheckpoints(algorithm, self.directory)
         self._agent_mapper = LeagueAgentMapper(algorithm.config)
         self._swaps = 0
         self._prepare_s = 0.0
@@ -66,9 +61,8 @@ class LeaguePlay:
     # -- an iteration -------------------------------------------------------------------------------------------
 
     def prepare(self, iteration: int) -> None:
-        """Take due snapshots, restart exploiters and load the opponent engines; idempotent."""
+        """Take due snapshots and load the opponent engines; idempotent."""
         began = time.perf_counter()
-        self._initial.keep(list(self.league.exploiters))  # PPO begins, or goes on with them for the first time.
         met = {table.member.name for table in self.league.next_tables(iteration)}
         read: dict[str, SharedBundle] = {}
         snapshots = []
@@ -79,10 +73,6 @@ class LeaguePlay:
         remove_members(self.directory, self.league.decided(iteration, snapshots))
         if snapshots:
             write_json(self.directory / LIST_FILE, self.league.state(), indent=1)
-        again = [member.policy for member in snapshots if member.policy in self.league.exploiters]
-        self._initial.begin_again(again)
-        if again:
-            self._algorithm.push_weights(policies=again)
         self._load(self.league.tables(iteration), read)
         self._prepare_s = time.perf_counter() - began
 
@@ -112,7 +102,7 @@ class LeaguePlay:
     @contextmanager
     def reading_ahead(self, iteration: int) -> Iterator[None]:
         """Inside, engines load existing members of ``iteration``. Raises: CheckpointError: one is damaged."""
-        if self._algorithm.config.inference_options.sleep_during_update:
+        if self._algorithm.config.run.inference.sleep_during_update:
             yield
             return
         known = set(self.league.members)
@@ -169,41 +159,33 @@ class LeaguePlay:
             foreach_learner(group, lambda learner: learner.export_member(scratch, member.policy, use))
         version = self._algorithm.policy_version
         bundle = read_bundle(scratch, version, self._base(member.policy))
-        taken = dataclasses.replace(member, version=version, checksum=bundle.checksum, files=files_below(scratch))
+        taken = dataclasses.replace(member, version=version, checksum=bundle.checksum, files=file_records(scratch))
         move_directory(scratch, self.directory / member.name)
         return taken, SharedBundle.put(bundle) if share else None
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
     def save(self, checkpoint: Path) -> None:
-        """Copy the files of members, and the states that exploiters restart from, to a checkpoint."""
+        """Copy the files of members to a checkpoint."""
         directory = checkpoint / DIRECTORY
         directory.mkdir()
         copy_members(self.directory, directory, self.league.members)
-        self._initial.copy(self.directory, directory)
         write_json(directory / LIST_FILE, self.league.state(), indent=1)
 
     def recorded_files(self) -> FileRecords:
         """Manifest entries of files in a checkpoint that are known already."""
-        members = {
-            f"{DIRECTORY}/{member.name}/{name}": {"bytes": size, "blake2b": digest}
+        return {
+            f"{DIRECTORY}/{member.name}/{name}": record
             for member in self.league.members
-            for name, size, digest in member.files
+            for name, record in member.files.items()
         }
-        return {**members, **self._initial.recorded_files(f"{DIRECTORY}/")}
 
     def load(self, checkpoint: Path) -> None:
         """Reverse :meth:`save`, after :meth:`set_state`."""
         self.directory.mkdir(parents=True, exist_ok=True)
         copy_members(checkpoint / DIRECTORY, self.directory, self.league.members)
-        self._initial.copy(checkpoint / DIRECTORY, self.directory)
-
-    def state(self) -> dict[str, Any]:
-        """:meth:`.League.state`, and manifest entries of the states that exploiters restart from."""
-        return {**self.league.state(), "initial_checkpoints": dict(self._initial.policies)}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restore a :meth:`state`; engines are loaded again. Former exploiters lose their first weights."""
+        """Restore the league's state; engines are loaded again."""
         self.league.set_state(state)
-        self._initial.set_state(state.get("initial_checkpoints", {}), self.league.exploiters)
         self._held = [None] * len(self._groups)

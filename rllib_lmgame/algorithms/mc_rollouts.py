@@ -16,7 +16,6 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
-from rllib_lmgame.algorithms.selection import overlong_loss
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.options import OverlongOptions
 from rllib_lmgame.rollouts.plans import Beginning, EpisodePlan, Recording
@@ -196,7 +195,7 @@ def _own_turns(part: SingleAgentEpisode) -> list[TurnNumbers]:
 
 def _punished(turns: Sequence[TurnNumbers], overlong: OverlongOptions | None) -> list[TurnNumbers]:
     """The turns with penalties of long replies."""
-    return [replace(turn, reward=turn.reward + overlong_loss(turn.tokens, overlong)) for turn in turns]
+    return [replace(turn, reward=turn.reward + _overlong_loss(turn.tokens, overlong)) for turn in turns]
 
 
 def _return(turns: Sequence[TurnNumbers], gamma: float) -> float:
@@ -222,3 +221,9 @@ def _check_games(result: PlayResult, plans: Sequence[EpisodePlan]) -> None:
 
 def _first(failures: Sequence[Failure]) -> str:
     return min(failures, key=lambda failure: failure.plan.index).message
+
+
+def _overlong_loss(tokens: int, options: OverlongOptions | None) -> float:
+    from rllib_lmgame.algorithms.ppo import overlong_loss
+
+    return overlong_loss(tokens, options)

@@ -12,7 +12,6 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.datasets.preferences import PreferenceDataset
 from rllib_lmgame.datasets.sft import Conversation, read_all, texts_of
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.corpus import game_corpus
@@ -23,10 +22,8 @@ from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session, r
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 
-CORPUS_VARIANTS = 32
-"""Ways in which schedules change a game that a tiny model's tokenizer reads texts of, about: each is played 64 times,
-and all of them would keep a run of two schedules waiting for minutes.
-"""
+CORPUS_VARIANTS = 16
+"""Values of each schedule of a game with which a tiny model's tokenizer reads texts: each is played 64 times."""
 
 CORPUS_CONVERSATIONS = 1000
 """Conversations of files that it reads, at most."""
@@ -39,19 +36,15 @@ def prepare_models(config: LMGameConfig) -> dict[str, ModelFiles]:
 
 def initial_model(config: LMGameConfig, policy: str) -> ModelFiles:
     """Files of a policy before training; see :func:`prepare_models`."""
-    options = config.language_model_of(policy)
-    if options.model == TINY_MODEL:
-        return _build_tiny(config, options.tiny)
-    directory = model_directory(options.model, config.run.policy(policy).place("language_model.model"))
-    return ModelFiles(directory, made_of=options.model if is_gguf(options.model) else None)
-
-
-def _build_tiny(config: LMGameConfig, overrides: dict[str, Any]) -> ModelFiles:
     from rllib_lmgame.policies.model.tiny import build_tiny_model
 
-    with tempfile.TemporaryDirectory() as directory:
-        build_tiny_model(directory, tiny_corpus(config), {"seed": config.seed or 0, **overrides})
-        return ModelFiles.ship(directory)
+    options = config.language_model_of(policy)
+    if options.model != TINY_MODEL:
+        directory = model_directory(options.model, config.run.policy(policy).place("language_model.model"))
+        return ModelFiles(directory, made_of=options.model if is_gguf(options.model) else None)
+    with tempfile.TemporaryDirectory() as scratch:
+        build_tiny_model(scratch, tiny_corpus(config), {"seed": config.seed or 0, **options.tiny})
+        return ModelFiles.ship(scratch)
 
 
 def corpus_games(config: LMGameConfig) -> tuple[GameConfig, ...]:
@@ -63,21 +56,21 @@ def tiny_corpus(config: LMGameConfig) -> list[str]:
     """Texts of the training games, or of the conversations that are learnt from without any, for a tiny model's
     tokenizer. Raises: ConfigError: if a game cannot be played, or a file not be read.
     """
-    from rllib_lmgame.base.placeholders import fill_placeholders
+    from rllib_lmgame.base.group import fill_placeholders
 
     corpus: list[str] = []
     with policies_of_run(Policies(tuple(config.language_model_policies()))):
         for game in corpus_games(config):
-            corpus += _texts_of(game, config.text_rollout_options.env_step_timeout_s)
+            corpus += _texts_of(game, config.run.text_rollouts.env_step_timeout_s)
     if not corpus:
         corpus = texts_of(_conversations(config), CORPUS_CONVERSATIONS)
-    note = config.language_model_options.turn_suffix
+    note = config.run.language_model.turn_suffix
     return corpus + ([fill_placeholders(note, {"turns_left": n}) for n in range(10)] * 2 if note else [])
 
 
 def _conversations(config: LMGameConfig) -> Iterable[Conversation]:
     """Those of the files that are learnt from, if any are."""
-    stage, pairs = config.supervised_options, getattr(config, "dpo_options", None)
+    stage, pairs = config.run.supervised_stage, config.run.dpo
     if stage is not None and stage.data is not None:
         return read_all(stage.data, stage.format)
     if pairs is not None and pairs.data is not None:
@@ -86,24 +79,22 @@ def _conversations(config: LMGameConfig) -> Iterable[Conversation]:
 
 
 def _texts_of(game: GameConfig, timeout_s: float) -> list[str]:
-    """Texts of one game for a tiny model's tokenizer; each call into the game has a time limit."""
+    """Texts of one game for a tiny model's tokenizer; each call into a game of others has a time limit."""
     try:
         session = run_to_end(open_session(game, timeout_s))
+        calls = GameCalls(session.game_id, session.trusted, timeout_s)
+
+        def call(what: str, function: Callable[..., Any], *args: Any) -> Any:
+            return run_to_end(calls(what, function, *args))
+
+        def goes_on(failure: EpisodeFailed) -> bool:
+            return failure.reason != StopReason.TIMEOUT  # What hangs is in the game still.
+
         try:
-            return game_corpus(session, seed=0) if session.trusted else _texts_of_others(session, timeout_s)
+            if session.trusted:
+                return game_corpus(session, seed=0)
+            return game_corpus(session, seed=0, call=call, tolerated=EpisodeFailed, goes_on=goes_on)
         finally:
             abandon(session)
     except (EpisodeFailed, GameError) as error:
         raise ConfigError("", f"no episode could be played for the tiny model's tokenizer: {error}") from None
-
-
-def _texts_of_others(session: GameSession, timeout_s: float) -> list[str]:
-    calls = GameCalls(session.game_id, session.trusted, timeout_s)
-
-    def call(what: str, function: Callable[..., Any], *args: Any) -> Any:
-        return run_to_end(calls(what, function, *args))
-
-    def goes_on(failure: EpisodeFailed) -> bool:
-        return failure.reason != StopReason.TIMEOUT  # What hangs is in the game still.
-
-    return game_corpus(session, seed=0, call=call, tolerated=EpisodeFailed, goes_on=goes_on)

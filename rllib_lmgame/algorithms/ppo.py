@@ -8,40 +8,49 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
+from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TIMERS
 from ray.tune import register_trainable
 from ray.util import log_once
 
-from rllib_lmgame.algorithms.admission import check_states
 from rllib_lmgame.algorithms.async_rollouts import ASYNC_ROLLOUTS, AsyncRollouts
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
-from rllib_lmgame.algorithms.cluster import engines
-from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, update_learners
+from rllib_lmgame.algorithms.cluster import workers
+from rllib_lmgame.algorithms.cluster.workers import foreach_learner, update_learners
 from rllib_lmgame.algorithms.config import LMGameConfig
-from rllib_lmgame.algorithms.facts import RunFacts, state_rollouts
 from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.mc_rollouts import Wanted, play_for_values
 from rllib_lmgame.algorithms.scheduled import check_followed, schedules_of
-from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_and_select
-from rllib_lmgame.algorithms.supervised import SupervisedStage
+from rllib_lmgame.algorithms.sft import SupervisedStage
+from rllib_lmgame.algorithms.validation import RunFacts, state_rollouts
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.schedule import COUNTERS, ENV_STEPS, NUMBERS, RL_ITERATION, Schedules, game_of, shown_key
 from rllib_lmgame.config import algorithms as registry
 from rllib_lmgame.config.rllib import SCHEDULED_KEYS
 from rllib_lmgame.config.run import RunConfig
 from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.learners.data.sharding import group_of
 from rllib_lmgame.rollouts.episode_log import end_before, log_of_training
 from rllib_lmgame.rollouts.item_order import ItemOrder, is_list, passes
-from rllib_lmgame.rollouts.options import groups_needed
+from rllib_lmgame.rollouts.options import (
+    DataSelectionOptions,
+    DroppedGroups,
+    OverlongOptions,
+    groups_needed,
+    share_of_groups,
+)
 from rllib_lmgame.rollouts.plans import EpisodePlan, deal_games, plan_episodes, stable_seed
-from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
+from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, PlaySettings, played_parts, turns_of
 from rllib_lmgame.telemetry.metrics import (
     ASYNC_ROLLOUT_NAMES,
     DATA_EPOCHS,
@@ -56,6 +65,25 @@ if TYPE_CHECKING:
     from typing import Self
 
 logger = logging.getLogger(__name__)
+
+EQUAL = 1e-6
+"""Returns whose deviation is no larger than this are equal."""
+
+SELECTION = "data_selection"
+COUNTS = (
+    "groups",
+    "zero_variance_groups",
+    "kept_groups",
+    "kept_episodes",
+    "aborted_episodes",
+    "refill_rounds",
+    "overlong_rate",
+)
+"""``data_selection/<name>`` in a result."""
+
+Play = Callable[[Sequence[EpisodePlan]], PlayResult]
+PlanMore = Callable[[int, int], list[EpisodePlan]]
+"""Plans of a refill: number of the round, counted from 1, and groups wanted."""
 
 
 class LMGamePPOConfig(LMGameConfig):
@@ -83,8 +111,7 @@ class LMGamePPOConfig(LMGameConfig):
     def validate(self) -> None:
         """As every algorithm's; a truncated distribution is warned of, once per process."""
         super().validate()
-        check_states(self)
-        cut = truncation_warning(self.inference_options)
+        cut = truncation_warning(self.run.inference)
         if cut is not None and log_once("lmgame_truncated_sampling"):
             logger.warning(cut)
 
@@ -101,11 +128,11 @@ class LMGamePPOConfig(LMGameConfig):
         return self.set_section("league", options)
 
     def async_rollouts(self, **options: Any) -> Self:
-        """Playing while updates go on: :class:`~rllib_lmgame.config.async_rollouts.AsyncRolloutOptions`."""
+        """Playing while updates go on: :class:`~rllib_lmgame.config.algorithms.AsyncRolloutOptions`."""
         return self.set_section("async_rollouts", options)
 
     def teacher(self, **options: Any) -> Self:
-        """A model that judges each sampled token: :class:`~rllib_lmgame.learners.teacher_options.TeacherOptions`."""
+        """A model that judges each sampled token: :class:`~rllib_lmgame.learners.options.TeacherOptions`."""
         return self.set_section("teacher", options)
 
 
@@ -135,10 +162,10 @@ class LMGamePPO(LMGameAlgorithm):
         self._item_order = ItemOrder(self.config.seed or 0, "train") if self._list_sizes else None
         self._needs_groups = RunFacts(self.config).compares is not None
         self._state_rollouts = state_rollouts(self.config)
-        if self.config.supervised_options is not None:
-            self._warm_start = SupervisedStage(self, self.config.supervised_options)
-        if self.config.run.league_options is not None:
-            self._league = LeaguePlay(self, self.config.run.league_options)
+        if self.config.run.supervised_stage is not None:
+            self._warm_start = SupervisedStage(self, self.config.run.supervised_stage)
+        if self.config.run.league is not None:
+            self._league = LeaguePlay(self, self.config.run.league)
         if self.config.run.max_staleness:
             self._ahead = AsyncRollouts(self, self.config.run.max_staleness)
 
@@ -196,7 +223,7 @@ class LMGamePPO(LMGameAlgorithm):
     def play_batch(self) -> PlayResult:
         """Play this iteration with the current weights: episodes to train on, and numbers of all episodes."""
         present = self.at_present()
-        before, began = self._engines_before or (engines.engine_stats(self.engine_groups), None)
+        before, began = self._engines_before or (workers.engine_stats(self.engine_groups), None)
         with self.timed(ROLLOUT_TIMER):
             if self._ahead is None:
                 selected = self.play_and_select(present, self._rl_iteration)
@@ -204,12 +231,12 @@ class LMGamePPO(LMGameAlgorithm):
                 selected = self._ahead.take(self._rl_iteration, present)
         if self._league is not None:
             self._league.record(selected.result.summaries)
-        after = engines.engine_stats(self.engine_groups)
+        after = workers.engine_stats(self.engine_groups)
         result = selected.result
         told = {str(played.game): played.num_levels for played in result.summaries if played.num_levels}
         self._list_sizes = {game: told.get(game, size) for game, size in self._list_sizes.items()}
         wall_s = result.wall_s if began is None else time.perf_counter() - began
-        self.log_episodes(result, engines.engine_metrics(before, after, wall_s))
+        self.log_episodes(result, workers.engine_metrics(before, after, wall_s))
         if self._ahead is not None:
             self._engines_before = after, time.perf_counter()
             self.log_numbers(ASYNC_ROLLOUTS, self._ahead.numbers())
@@ -235,7 +262,9 @@ class LMGamePPO(LMGameAlgorithm):
             gamma = self.config.get_config_for_module(policy).gamma
             own = "gamma" in self.config.run.own_keys(policy)
             wanted[policy] = Wanted(rollouts, gamma if own else present.present.get("gamma", gamma))
-        counts = play_for_values(selected.episodes, selected.result.summaries, play, wanted, present.data.overlong)
+        counts = play_for_values(
+            selected.episodes, selected.result.summaries, play, wanted, present.data_selection.overlong
+        )
         self.log_numbers(ENV_RUNNER_RESULTS, counts)
 
     def play_and_select(self, present: RunConfig, iteration: int, oldest: int | None = None) -> Selected:
@@ -253,7 +282,7 @@ class LMGamePPO(LMGameAlgorithm):
                 purpose=purpose,
                 iteration=iteration,
                 game_weights=[game.weight for game in present.games],
-                oversample=present.data.oversample,
+                oversample=present.data_selection.oversample,
                 sizes=sizes,
                 exact=exact,
             )
@@ -265,7 +294,7 @@ class LMGamePPO(LMGameAlgorithm):
                 return self.play(plans, settings)
             return self._league.play(plans, settings, iteration)
 
-        planned = plans(present.play.episodes_per_iteration, "train", exact)
+        planned = plans(present.text_rollouts.episodes_per_iteration, "train", exact)
 
         def refill(number: int, groups: int) -> list[EpisodePlan]:
             purpose = f"train-refill-{number}"
@@ -281,9 +310,9 @@ class LMGamePPO(LMGameAlgorithm):
             planned,
             play,
             refill,
-            present.data,
+            present.data_selection,
             least=groups_needed(self.config.num_learners, present.least_size, self._needs_groups),
-            all_teach=self.config.teacher_options is not None,
+            all_teach=self.config.run.teacher is not None,
         )
 
     # -- playing ahead, see :class:`~rllib_lmgame.algorithms.async_rollouts.AsyncRollouts` -----------------------------
@@ -305,7 +334,7 @@ class LMGamePPO(LMGameAlgorithm):
 
     def played_by(self, present: RunConfig) -> Any:
         """Of an iteration's settings, those by which it is played."""
-        return _settings(present), present.data, present.group_sizes
+        return _settings(present), present.data_selection, present.group_sizes
 
     def items_dealt(self) -> dict[str, int]:
         """How many items of each list have been dealt so far."""
@@ -334,13 +363,8 @@ class LMGamePPO(LMGameAlgorithm):
         if self._ahead is None:
             return super().evaluate(parallel_train_future)
         self._ahead.drain()
-        before, began = engines.engine_stats(self.engine_groups), time.perf_counter()
         numbers = super().evaluate(parallel_train_future)
-        if self._engines_before is not None:
-            after = engines.engine_stats(self.engine_groups)
-            counted, since = self._engines_before
-            without = {key: value + after[key] - before[key] for key, value in counted.items()}
-            self._engines_before = without, since + time.perf_counter() - began
+        self._engines_before = None
         return numbers
 
     def _reading_ahead(self) -> AbstractContextManager[None]:
@@ -367,7 +391,7 @@ class LMGamePPO(LMGameAlgorithm):
         for policy in [name for name in self.config.trained_policies() if name not in self._gaps_checked]:
             if not self.metrics.peek((LEARNER_RESULTS, policy, "trained_tokens"), default=0.0) > 0:
                 continue  # It was not updated: NaN, or nothing yet.
-            most = self.config.get_config_for_module(policy).token_ppo_options.max_logprob_diff
+            most = self.config.get_config_for_module(policy).run.token_ppo.max_logprob_diff
             gap = float(self.metrics.peek((LEARNER_RESULTS, policy, "logprob_diff_mean"), default=0.0))
             if most is not None and (math.isnan(gap) or gap > most):
                 raise ConfigError("config.token_ppo.max_logprob_diff", gap_problem(policy, gap, self.config))
@@ -394,7 +418,7 @@ class LMGamePPO(LMGameAlgorithm):
 
     def lmgame_state(self) -> dict[str, Any]:
         warm_start = None if self._warm_start is None else self._warm_start.state()
-        league = None if self._league is None else self._league.state()
+        league = None if self._league is None else self._league.league.state()
         return {
             **super().lmgame_state(),
             "rl_iteration": self._rl_iteration,
@@ -452,15 +476,150 @@ class LMGamePPO(LMGameAlgorithm):
         self._schedules.observe(result)
 
 
+# -- between play and update: which episodes are trained on, with what rewards ----------------------------------------
+
+
+@dataclass(frozen=True)
+class Selected:
+    """What was played (``result``), the episodes that are trained on, and :data:`COUNTS`."""
+
+    result: PlayResult
+    episodes: list[MultiAgentEpisode]
+    counts: dict[str, float]
+
+
+def play_and_select(
+    plans: Sequence[EpisodePlan],
+    play: Play,
+    plan_more: PlanMore,
+    options: DataSelectionOptions,
+    *,
+    least: int = 1,
+    all_teach: bool = False,
+) -> Selected:
+    """Play, play more to replace dropped groups, and choose.
+
+    Args:
+        plan_more: Makes more plans.
+        least: Groups that are kept even if constant: what the learners need.
+        all_teach: Constant groups are kept, since there is more to learn than what they compare.
+    """
+    result, rounds, planned = play(plans), 0, len(plans)
+    wanted = len({plan.group for plan in plans if not plan.spare})
+    constant = options.zero_variance_groups
+    while isinstance(constant, DroppedGroups) and rounds < constant.max_refill:
+        missing = wanted - sum(spread > EQUAL for spread in group_spreads(result.episodes).values())
+        if missing <= 0:
+            break
+        rounds += 1
+        more = [dataclasses.replace(plan, index=planned + plan.index) for plan in plan_more(rounds, missing)]
+        planned += len(more)
+        played = play(more)
+        wall_s = result.wall_s + played.wall_s
+        result.extend(played)
+        result.wall_s = wall_s
+    spreads = group_spreads(result.episodes)
+    drop = isinstance(constant, DroppedGroups) and not all_teach
+    kept = kept_groups(spreads, options.reward_variance_filter, drop, least)
+    episodes = [episode for episode in result.episodes if (group := group_of(episode)) in kept or not group]
+    counts = {
+        "groups": float(len(spreads)),
+        "zero_variance_groups": float(sum(spread <= EQUAL for spread in spreads.values())),
+        "kept_groups": float(len(kept)),
+        "kept_episodes": float(len(episodes)),
+        "refill_rounds": float(rounds),
+        "aborted_episodes": float(len(result.aborted)),
+        "overlong_rate": punish_overlong(episodes, options.overlong),
+    }
+    if options.normalize_rewards is not None:
+        normalize_rewards(episodes, options.normalize_rewards.type, options.normalize_rewards.deviation)
+    return Selected(result, episodes, counts)
+
+
+def group_spreads(episodes: Iterable[MultiAgentEpisode]) -> dict[str, float]:
+    """Group -> population deviation of its returns, of the trained seat where it is largest; in play order.
+
+    Seats are not added up: what one player wins another may lose.
+    """
+    returns: dict[str, dict[str, list[float]]] = {}
+    for episode in episodes:
+        group = group_of(episode)
+        for part in played_parts(episode) if group else ():
+            returns.setdefault(group, {}).setdefault(str(part.agent_id), []).append(part.get_return())
+    return {group: max(float(np.std(found)) for found in seats.values()) for group, seats in returns.items()}
+
+
+def kept_groups(spreads: Mapping[str, float], share: float, drop_constant: bool, least: int = 1) -> set[str]:
+    """The share of groups with the largest spreads (StarPO-S, arXiv 2504.20073, section 3.3); ties in play order.
+
+    Args:
+        share: Of the groups that may stay, rounded down.
+        drop_constant: Drop groups of equal returns (DAPO's dynamic sampling, arXiv 2503.14476, section 3.2).
+        least: At least so many stay.
+    """
+    order = sorted(spreads, key=lambda group: -spreads[group])
+    varied = [group for group in order if spreads[group] > EQUAL] if drop_constant else order
+    return set(order[: max(share_of_groups(share, len(varied)), least)])
+
+
+def overlong_punishment(tokens: int, limit: int, buffer: int) -> float:
+    """From 0 to -1 over the last ``buffer`` tokens before ``limit``, then -1 (DAPO, arXiv 2503.14476, equation 13)."""
+    if tokens <= limit - buffer:
+        return 0.0
+    return -1.0 if tokens > limit else (limit - buffer - tokens) / buffer
+
+
+def overlong_loss(tokens: int, options: OverlongOptions | None) -> float:
+    """What a reply of ``tokens`` loses of its reward: a negative number, or 0."""
+    return options.penalty * overlong_punishment(tokens, options.tokens, options.buffer) if options else 0.0
+
+
+def punish_overlong(episodes: Iterable[MultiAgentEpisode], options: OverlongOptions | None) -> float:
+    """Take the punishment of every overlong reply off its reward; returns the share of such replies."""
+    if options is None:
+        return 0.0
+    replies = long = 0
+    for part in (part for episode in episodes for part in played_parts(episode)):
+        for number, turn in enumerate(turns_of(part)):
+            less = overlong_loss(len(turn.response_ids), options)
+            part.rewards.data[part.rewards.lookback + number] += less
+            replies, long = replies + 1, long + (less < 0)
+    return long / max(replies, 1)
+
+
+def normalize_rewards(episodes: Iterable[MultiAgentEpisode], over: str, deviation: bool) -> None:
+    """Change rewards in place so that compared returns have mean 0 and, with ``deviation``, deviation 1.
+
+    Rewards are divided by the population deviation of returns; the mean comes off each player's last turn.
+
+    Args:
+        over: What is compared, per policy: ``group`` (and role), ``batch``, ``game``, ``role`` (and game).
+    """
+    compared: dict[tuple[str, ...], list[SingleAgentEpisode]] = {}
+    for part in (part for episode in episodes for part in played_parts(episode)):
+        data = part.custom_data[CUSTOM_DATA_KEY]
+        module, game, role = str(part.module_id), data.game, data.role
+        key = {"group": (data.group, role), "batch": (), "game": (game,), "role": (game, role)}[over]
+        compared.setdefault((module, *key), []).append(part)
+    for parts in compared.values():
+        returns = np.array([part.get_return() for part in parts])
+        spread = float(returns.std())
+        scale = spread if deviation and spread > EQUAL else 1.0
+        for part in parts:
+            rewards, first = part.rewards.data, part.rewards.lookback
+            rewards[first:] = [float(reward) / scale for reward in rewards[first:]]
+            rewards[-1] -= float(returns.mean()) / scale
+
+
 def _settings(present: RunConfig) -> PlaySettings:
     """How an iteration's episodes are played."""
-    rollouts = present.play
+    rollouts = present.text_rollouts
     return PlaySettings(
         present.games,
         seeded=present.deterministic,
         **log_of_training(rollouts.episode_log),
         rollouts=rollouts,
-        inference=present.inf,
+        inference=present.inference,
         language_model={
             key.partition(".")[2]: value for key, value in present.present.items() if key.startswith("language_model.")
         },
@@ -469,15 +628,11 @@ def _settings(present: RunConfig) -> PlaySettings:
 
 def gap_problem(policy: str, gap: float, config: LMGamePPOConfig) -> str:
     """What to say of log-probabilities of sampler and learner that differ by ``gap`` nats on average."""
-    options, inference = config.language_model_of(policy), config.inference_options
-    used = inference.engine.type
+    used = config.run.inference.engine.type
     return (
         f"{policy}: the log-probabilities of the sampled tokens differ by {gap:.2g} between engine and learner, on "
-        f"average; PPO would train on noise. Likely causes: {options.model} is computed in another way by "
-        f"inference.engine: {used} (try {'transformers' if used == 'vllm' else 'vllm'}), "
-        f"sampling leaves out tokens (inference.top_p={inference.top_p:g}, top_k={inference.top_k}), an option in "
-        "inference.engine_kwargs changes the model, or half precision does not suffice (inference.dtype: float32). "
-        "null goes on all the same"
+        f"average; PPO would train on noise. Try inference.engine: {'transformers' if used == 'vllm' else 'vllm'}, "
+        "inference.dtype: float32, top_p: 1 and top_k: 0; null trains all the same"
     )
 
 
@@ -488,9 +643,8 @@ def truncation_warning(inference: InferenceOptions) -> str | None:
     if inference.temperature == 0 or not keys:
         return None
     return (
-        f"{' and '.join(keys)}: replies are sampled without the unlikely tokens, the learner's log-probabilities are "
-        "over all of them; the policy gradient is biased and `logprob_diff` shows the difference. Train with top_p: 1 "
-        "and top_k: 0."
+        f"{' and '.join(keys)}: replies are sampled without the unlikely tokens, but the learner's log-probabilities "
+        "are over all of them, so that the policy gradient is biased; train with top_p: 1 and top_k: 0"
     )
 
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import arms_of, leaves, option_at, unknown_key
 from rllib_lmgame.base.schedule import (
     COUNTERS,
-    TYPES,
+    LINEAR,
     ScheduleOptions,
     Schedules,
     game_of,
     interpolate,
     is_whole,
-    nearest_whole,
     place_of,
     shown_key,
     typed,
@@ -27,8 +25,8 @@ from rllib_lmgame.policies.options import TalkOptions
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.telemetry.metrics import unknown_metric
 
-MOST = 1024
-"""Combinations of values that are looked at, if nobody says more."""
+MOST = 64
+"""Whole numbers between two points of a schedule that are looked at."""
 
 
 def schedules_of(config: Any) -> Schedules:
@@ -101,54 +99,41 @@ def game_variants(config: Any, most: int = MOST) -> Iterator[tuple[GameConfig, M
 def occurring(
     schedules: Mapping[str, ScheduleOptions], whole: Collection[str] = (), most: int = MOST
 ) -> list[dict[str, float]]:
-    """Value combinations that schedules may produce, to check options that limit each other.
+    """Values that schedules may have together, to check options that limit each other.
 
-    Schedules that follow the same number go together: every stage, every point, and the whole numbers between points
-    (at most ``most``). Others are combined in all ways, or above ``most`` combinations each alone, with the others at
-    their beginnings.
+    Schedules that follow the same number go together: every stage, every point, and whole numbers between two points
+    (``most`` of them). Others are at their beginnings, and again at their ends.
 
     Args:
         whole: Keys whose values are whole numbers.
     """
-    found = [_along(group, whole, most) for group in in_lockstep(schedules)]
-    if math.prod(map(len, found)) <= most:
-        return [_joined(parts) for parts in itertools.product(*found)]
-    begin = _joined(along[0] for along in found)
-    return [begin | values for along in found for values in along]
-
-
-def in_lockstep(schedules: Mapping[str, ScheduleOptions]) -> list[dict[str, ScheduleOptions]]:
-    """Schedules by those that go on together."""
     groups: dict[tuple[Any, ...], dict[str, ScheduleOptions]] = {}
     for key, options in schedules.items():
         groups.setdefault(options.lockstep, {})[key] = options
-    return list(groups.values())
-
-
-def _joined(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    return dict(itertools.chain(*(part.items() for part in parts)))
-
-
-def _along(group: Mapping[str, ScheduleOptions], whole: Collection[str], most: int) -> list[dict[str, float]]:
-    """Values of schedules that go together, each combination once."""
-    if next(iter(group.values())).points is None:
-        rows: Iterable[Any] = zip(*(options.values or () for options in group.values()), strict=True)
-    else:
-        places = {at for options in group.values() for at, _ in options.points or ()}
-        for key in group.keys() & set(whole):
-            places |= _between(group[key], most)
-        rows = [
-            [interpolate(options.points or (), at, options.type) for options in group.values()] for at in sorted(places)
-        ]
-    found = [{key: typed(key, value, whole) for key, value in zip(group, row, strict=True)} for row in rows]
+    rows = [_along(group, whole, most) for group in groups.values()]
+    ends = [{key: value for along in rows for key, value in along[n].items()} for n in (0, -1)]
+    found = [others | values for along in rows for values in along for others in ends]
     return list({tuple(values.items()): values for values in found}.values())
 
 
-def _between(options: ScheduleOptions, most: int) -> set[float]:
-    """Where a schedule comes to whole numbers between its points."""
-    position, found = TYPES[options.type].position, set[float]()
-    for first, second in itertools.pairwise(options.points or ()) if position is not None else ():
-        low, high = sorted((nearest_whole(first[1]), nearest_whole(second[1])))
-        numbers = range(low + 1, high)
-        found |= {position(first, second, number) for number in numbers[:: max(1, -(-len(numbers) // most))]}
-    return found
+def _along(group: Mapping[str, ScheduleOptions], whole: Collection[str], most: int) -> list[dict[str, float]]:
+    """Values of schedules that go together, in order."""
+    if next(iter(group.values())).points is None:
+        rows = [list(row) for row in zip(*(options.values or () for options in group.values()), strict=True)]
+    else:
+        places: set[float] = set()
+        for key, options in group.items():
+            places |= _places(options, most if key in whole and options.type == LINEAR else 1)
+        rows = [
+            [interpolate(options.points or (), at, options.type) for options in group.values()] for at in sorted(places)
+        ]
+    return [{key: typed(key, value, whole) for key, value in zip(group, row, strict=True)} for row in rows]
+
+
+def _places(options: ScheduleOptions, most: int) -> set[float]:
+    """Where a schedule has its points, and between two of them at most so many whole numbers."""
+    places = {at for at, _ in options.points or ()}
+    for (left, before), (right, after) in itertools.pairwise(options.points or ()):
+        count = int(min(most, abs(after - before)))
+        places |= {left + (right - left) * n / count for n in range(1, count)}
+    return places

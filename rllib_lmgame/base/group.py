@@ -23,8 +23,9 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from string import Formatter
 from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
@@ -577,20 +578,8 @@ def _wrong_value(
         for _, each in errors
     )
     match = nearest(got, map(str, says.get("choices") or ())) if isinstance(got, str) else None
-    meant = f"; did you mean {match!r}?" if match else _number_hint(got, hint)
+    meant = f"; did you mean {match!r}?" if match else ""
     return ConfigError(where, f"must be {' or '.join(wanted)}, got {describe(got)}{meant}")
-
-
-def _number_hint(value: Any, hint: Any) -> str:
-    """YAML 1.1 reads ``1e-6`` as text: say so."""
-    arms = typing.get_args(hint) or (hint,)
-    if isinstance(value, str) and (float in arms or int in arms):
-        try:
-            float(value)
-        except ValueError:
-            return ""
-        return f" (write the number without quotes: {value})"
-    return ""
 
 
 # -- words ------------------------------------------------------------------------------------------------------------
@@ -675,3 +664,31 @@ def type_name(hint: Any) -> str:
     if origin is dict:
         return "a mapping"
     return "any value" if hint is Any else getattr(hint, "__name__", str(hint))
+
+
+# -- texts with placeholders ------------------------------------------------------------------------------------------
+
+
+def check_placeholders(text: str, names: Collection[str], path: str) -> None:
+    """Refuse all but ``{name}`` with one of ``names``, and doubled braces. Raises: ConfigError: names ``path``.
+
+    ``str.format`` also obeys widths, conversions and attributes (``{name:999999999}``, ``{name!r}``, ``{name.x}``).
+    """
+    allowed = " and ".join(f"{{{name}}}" for name in names)
+    try:
+        parts = list(Formatter().parse(text))
+    except ValueError as error:
+        raise ConfigError(
+            path, f"{text!r} cannot be filled in ({error}); {allowed} is all it may hold, braces are written twice"
+        ) from error
+    for _, name, form, conversion in parts:
+        if name is not None and (name not in names or form or conversion):
+            written = "{" + name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "") + "}"
+            raise ConfigError(path, f"{text!r} cannot be filled in: it holds {written}; {allowed} is all it may hold")
+
+
+def fill_placeholders(text: str, values: Mapping[str, object]) -> str:
+    """``text``, which :func:`check_placeholders` has let pass, with ``values`` in the places of their names."""
+    return "".join(
+        literal + ("" if name is None else str(values[name])) for literal, name, _, _ in Formatter().parse(text)
+    )

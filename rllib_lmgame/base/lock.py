@@ -22,8 +22,6 @@ from rllib_lmgame.base.json_files import parse
 from rllib_lmgame.base.storage import is_uri
 
 LOCK_FILE = ".running"
-ATTEMPTS = 10
-"""Attempts to take a lock: its holder may remove the file and the directory at the same moment."""
 
 
 @contextmanager
@@ -62,26 +60,16 @@ def locked(directory: str | Path, key: str, taken: str, hint: str, for_it_alone:
 
 def _taken(path: Path) -> RawIOBase:
     """The lock's file, locked where the file system can. Raises: BlockingIOError: another process holds it."""
-    for attempt in range(ATTEMPTS):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = path.open("a+b", buffering=0)
-        except FileNotFoundError:
-            if attempt == ATTEMPTS - 1:
-                raise
-            continue
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            raise
-        except OSError:  # a file system without locks
-            return file
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                return file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("a+b", buffering=0)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         file.close()
-    raise BlockingIOError
+        raise
+    except OSError:  # a file system without locks
+        pass
+    return file
 
 
 def _remove_if_alone(lock: Path) -> None:

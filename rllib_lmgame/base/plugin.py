@@ -99,18 +99,9 @@ def where_it_was_sought(module_name: str, error: ImportError) -> str:
 
 
 def missing_import(module_name: str, error: ModuleNotFoundError) -> str:
-    """What to say of a module whose import of another one fails: the line, and the nearest name that is installed.
-
-    No advice to install what is missing: a name that was misspelt may be somebody else's package.
-    """
-    from importlib.metadata import packages_distributions
-
+    """What to say of a module whose import of another one fails. No advice to install it: it may be misspelt."""
     where = place_of(error).strip(" ()") or module_name
-    top = str(error.name).partition(".")[0]
-    match = None if importlib.util.find_spec(top) else nearest(top, packages_distributions())
-    return f"{where} imports {error.name!r}, which is not installed" + (
-        f"; did you mean {match!r}?" if match and match != top else ""
-    )
+    return f"{where} imports {error.name!r}, which is not installed"
 
 
 _IMPORT_PATH = re.compile(r"(?:agent:)?(([^\W\d]\w*)(\.[^\W\d]\w*)*:[^\W\d][\w.]*)")

@@ -174,26 +174,14 @@ def check_call(called: Any, name: str, key: str, takes: str, /, *arguments: Any,
             raise ConfigError(key, f"`{name}` takes {signature}; {takes}") from None
 
 
-def check_methods(found: Any, protocol: type, name: str, key: str, hint: str = "") -> None:
-    """Refuse an object or class that lacks a protocol's (or base class's) member, or whose method takes something else.
-
-    ``hint`` says what to do about a missing member. Raises: ConfigError: names the members.
-    """
+def check_methods(found: Any, protocol: type, name: str, key: str) -> None:
+    """Refuse an object or class that lacks a protocol's (or base class's) member. Raises: ConfigError: names them."""
     bases = [base for base in protocol.__mro__ if base not in (object, typing.Protocol, typing.Generic)]
-    needed = {member: value for base in bases for member, value in vars(base).items() if not member.startswith("_")}
+    needed = [member for base in bases for member in vars(base) if not member.startswith("_")]
     with asking(f"asking `{name}`", key):
         missing = [member for member in needed if not hasattr(found, member)]
     if missing:
-        where = f"{protocol.__name__} ({protocol.__module__})"
-        raise ConfigError(key, f"`{name}` lacks {', '.join(missing)} of {where}{hint and f'; {hint}'}")
-    for member, value in needed.items():
-        if inspect.isfunction(value):
-            own = (
-                (None,) if inspect.isclass(found) and inspect.isfunction(inspect.getattr_static(found, member)) else ()
-            )
-            arguments, named = _as_called(value)
-            takes = f"{protocol.__name__} ({protocol.__module__}) calls it as {inspect.signature(value)}"
-            check_call(getattr(found, member), f"{name}.{member}", key, takes, *own, *arguments, **named)
+        raise ConfigError(key, f"`{name}` lacks {', '.join(missing)} of {protocol.__name__} ({protocol.__module__})")
 
 
 def made(cls: Any, name: str, key: str, options: Mapping[str, Any] | None = None) -> Any:
@@ -228,14 +216,6 @@ def _own_options(cls: Any, name: str, key: str, options: Mapping[str, Any]) -> d
     return check_arguments(cls, options, key)
 
 
-def _as_called(method: Any) -> tuple[tuple[None, ...], dict[str, None]]:
-    """Arguments as callers give them: by position unless they must be named."""
-    parameters = list(inspect.signature(method).parameters.values())[1:]
-    named = {parameter.name: None for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
-    placed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return (None,) * len(placed), named
-
-
 def _annotations(called: Any) -> dict[str, Any]:
     """Those of its arguments; none where they name what cannot be found."""
     function = called.__init__ if isinstance(called, type) else called
@@ -255,29 +235,34 @@ def _is_plain(hint: Any) -> bool:
     return hint in (bool, int, float, str, type(None), list, dict)
 
 
+def _in(module: str, **classes: str) -> dict[str, str]:
+    """Name -> import path of classes of a module of this package."""
+    return {name: f"rllib_lmgame.{module}:{cls}" for name, cls in classes.items()}
+
+
 ESTIMATORS = Registry(
     "token_ppo.advantage_estimator",
     "advantage estimator",
     {
         name: f"rllib_lmgame.learners.advantages.{place}"
         for name, place in {
-            "gae": "gae:GAE",
-            "turn_gae": "gae:TurnGAE",
-            "bilevel_gae": "gae:BilevelGAE",
-            "grpo": "group_relative:GRPO",
-            "dr_grpo": "group_relative:DrGRPO",
-            "rloo": "group_relative:RLOO",
-            "max_rl": "group_relative:MaxRL",
-            "gigpo": "group_relative:GiGPO",
-            "vine": "vine:Vine",
-            "reinforce": "reinforce:Reinforce",
-            "reinforce_pp": "reinforce:ReinforcePP",
-            "rae": "role_baseline:RoleBaseline",
+            "gae": "base:GAE",
+            "turn_gae": "base:TurnGAE",
+            "bilevel_gae": "base:BilevelGAE",
+            "grpo": "without_critic:GRPO",
+            "dr_grpo": "without_critic:DrGRPO",
+            "rloo": "without_critic:RLOO",
+            "max_rl": "without_critic:MaxRL",
+            "gigpo": "without_critic:GiGPO",
+            "vine": "without_critic:Vine",
+            "reinforce": "without_critic:Reinforce",
+            "reinforce_pp": "without_critic:ReinforcePP",
+            "rae": "without_critic:RoleBaseline",
         }.items()
     },
-    of_function="rllib_lmgame.learners.advantages.inputs:FunctionEstimator",
-    takes="an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.inputs)",
-    base="rllib_lmgame.learners.advantages.inputs:Estimator",
+    of_function="rllib_lmgame.learners.advantages.base:FunctionEstimator",
+    takes="an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.base)",
+    base="rllib_lmgame.learners.advantages.base:Estimator",
 )
 
 
@@ -289,7 +274,6 @@ POLICY_LOSSES = Registry(
         for name, cls in {
             "clip": "Clip",
             "cispo": "CISPO",
-            "cispo_two_sided": "CISPOTwoSided",
             "gspo": "GSPO",
             "gspo_trajectory": "GSPOTrajectory",
             "dppo": "DPPO",
@@ -303,67 +287,43 @@ AGGREGATIONS = Registry(
     "token_ppo.aggregation",
     "aggregation",
     {
-        name: f"rllib_lmgame.learners.losses.aggregation:{cls}"
+        name: f"rllib_lmgame.learners.losses.policy:{cls}"
         for name, cls in {
             "token_mean": "TokenMean",
             "sequence_mean": "SequenceMean",
-            "turn_mean": "TurnMean",
             "constant_length": "ConstantLength",
         }.items()
     },
-    base="rllib_lmgame.learners.losses.aggregation:Aggregation",
+    base="rllib_lmgame.learners.losses.policy:Aggregation",
 )
 PREFERENCE_LOSSES = Registry(
     "dpo.loss",
     "preference loss",
-    {
-        name: f"rllib_lmgame.learners.losses.preferences:{cls}"
-        for name, cls in {
-            "sigmoid": "Sigmoid",
-            "ipo": "IPO",
-            "hinge": "Hinge",
-            "simpo": "SimPO",
-            "kto": "KTO",
-        }.items()
-    },
+    _in("learners.losses.preferences", sigmoid="Sigmoid", ipo="IPO", hinge="Hinge", simpo="SimPO", kto="KTO"),
     base="rllib_lmgame.learners.losses.preferences:PreferenceLoss",
 )
 OBJECTIVES = Registry("token_ppo.objective", "objective", {"ppo": "rllib_lmgame.learners.objectives.ppo:PPOObjective"})
 ENGINES = Registry(
     "inference.engine",
     "engine",
-    {"vllm": "rllib_lmgame.inference.options:VLLM", "transformers": "rllib_lmgame.inference.options:Transformers"},
+    _in("inference.options", vllm="VLLM", transformers="Transformers"),
     base="rllib_lmgame.inference.options:Engine",
 )
 REPLY_FORMATS = Registry(
     "config.language_model.reply_format",
     "reply format",
     {
-        name: f"rllib_lmgame.policies.chat.{place}"
-        for name, place in {
-            "tags": "reply_formats:Tags",
-            "boxed": "reply_formats:Boxed",
-            "last_number": "reply_formats:LastNumber",
-            "whole": "reply_formats:Whole",
-            "react": "reply_formats:React",
-            "function_calling": "function_calls:FunctionCalling",
-            "fence": "reply_formats:Fence",
-        }.items()
+        **_in("policies.chat.reply_formats", tags="Tags", boxed="Boxed", last_number="LastNumber", whole="Whole"),
+        **_in("policies.chat.reply_formats", react="React"),
+        **_in("policies.chat.tool_calls", function_calling="FunctionCalling"),
+        **_in("policies.chat.reply_formats", fence="Fence"),
     },
-    base="rllib_lmgame.policies.chat.replies:ReplyFormat",
+    base="rllib_lmgame.policies.chat.reply_formats:ReplyFormat",
 )
 MATCHMAKERS = Registry(
     "config.league.matchmaking",
     "matchmaker",
-    {
-        name: f"rllib_lmgame.league.matchmaking:{cls}"
-        for name, cls in {
-            "pfsp_var": "PFSPVar",
-            "pfsp_hard": "PFSPHard",
-            "uniform": "Uniform",
-            "latest": "Latest",
-        }.items()
-    },
+    _in("league.matchmaking", pfsp_var="PFSPVar", pfsp_hard="PFSPHard", uniform="Uniform", latest="Latest"),
     of_function="rllib_lmgame.league.matchmaking:FunctionMatchmaker",
     takes="a matchmaker takes one argument, the standings against all members",
 )
@@ -372,9 +332,9 @@ MEASURES = Registry(
     "measure",
     {
         "against": "rllib_lmgame.algorithms.measuring.against:Against",
-        "best_response_gap": "rllib_lmgame.algorithms.measuring.matrix_games:BestResponseGap",
-        "exploitability": "rllib_lmgame.algorithms.measuring.exploitability:Exploitability",
-        "tic_tac_toe": "rllib_lmgame.algorithms.measuring.tic_tac_toe:TicTacToeChances",
+        "best_response_gap": "rllib_lmgame.algorithms.measuring.exact:BestResponseGap",
+        "exploitability": "rllib_lmgame.algorithms.measuring.exact:Exploitability",
+        "tic_tac_toe": "rllib_lmgame.algorithms.measuring.exact:TicTacToeChances",
     },
 )
 CALLBACKS = Registry(

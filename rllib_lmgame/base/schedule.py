@@ -11,7 +11,6 @@ import operator
 import re
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, nearest
@@ -29,8 +28,8 @@ from rllib_lmgame.base.group import (
     reads_schedules,
 )
 from rllib_lmgame.base.json_files import mapping_of, number_of
-from rllib_lmgame.base.results import is_metric, number_at
 
+_METRIC = re.compile(r"[\w.+-]+(/[\w.+-]+)*")
 RL_ITERATION, ENV_STEPS = "rl_iteration", "env_steps"
 
 NUMBERS = {ENV_STEPS: "num_env_steps_sampled_lifetime"}
@@ -42,46 +41,38 @@ COUNTERS = (RL_ITERATION, ENV_STEPS, *NUMBERS.values())
 MOST = 1e15
 """No number that is followed grows larger, counts of steps included."""
 
+
+def is_metric(value: Any) -> bool:
+    """Whether ``value`` can be the name of a number in the results."""
+    return isinstance(value, str) and _METRIC.fullmatch(value) is not None
+
+
+def number_at(result: Mapping[str, Any], path: str) -> float | None:
+    """A number of a result, by its name, of Python's, numpy's or torch's kind; it may be infinite.
+
+    ``None`` for nothing, NaN, a truth value, a text, several numbers, or a whole number that no float can hold.
+    """
+    found: Any = result
+    for part in path.split("/"):
+        if not isinstance(found, Mapping) or part not in found:
+            return None
+        found = found[part]
+    if getattr(found, "shape", None) == ():
+        found = found.item()
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return None
+    try:
+        number = float(found)
+    except OverflowError:
+        return None
+    return None if math.isnan(number) else number
+
+
 Point = Sequence[float]
 Points = Sequence[Point]
 
 
-@dataclass(frozen=True)
-class Way:
-    """How a value goes from one point to the next: never beyond the two, and never back.
-
-    Attributes:
-        value: Two points and a position -> the value there.
-        position: Two points and a value -> where it is reached; ``None`` if the first value stays until the end.
-    """
-
-    value: Callable[[Point, Point, float], float]
-    position: Callable[[Point, Point, float], float] | None
-
-
-def _straight(first: Point, second: Point, at: float) -> float:
-    (left, before), (right, after) = first, second
-    if at == left:  # Half of the smallest distance is 0.
-        return before
-    value = (after - before) / (right - left) * (at - left) + before
-    if not math.isfinite(value):  # The difference of the values, or of the positions, is beyond all numbers.
-        share = (at / 2 - left / 2) / (right / 2 - left / 2)
-        value = before * (1 - share) + after * share
-    return min(max(value, min(before, after)), max(before, after))
-
-
-def _straight_position(first: Point, second: Point, value: float) -> float:
-    (left, before), (right, after) = first, second
-    share = (value / 2 - before / 2) / (after / 2 - before / 2)
-    return left * (1 - share) + right * share
-
-
 STEP, LINEAR = "step", "linear"
-TYPES: Mapping[str, Way] = {
-    STEP: Way(lambda first, second, at: first[1], None),
-    LINEAR: Way(_straight, _straight_position),
-}
-"""Ways between points by name."""
 
 
 class ScheduleOptions(Group):
@@ -100,7 +91,7 @@ class ScheduleOptions(Group):
         LINEAR,
         "Between two points: `linear`, or the value of the former (`step`). An option that is a whole number takes the "
         "nearest one.",
-        choices=tuple(TYPES),
+        choices=(STEP, LINEAR),
     )
     values: list[float] | None = option(None, "Instead of `points`: the values of the stages, in order.")
     above: float | None = option(
@@ -125,11 +116,6 @@ class ScheduleOptions(Group):
         """The value that it ends with, a whole number as such."""
         value = (self.values or [value for _, value in self.points or ()])[-1]
         return int(value) if float(value).is_integer() else value
-
-    @property
-    def highest(self) -> float:
-        """The greatest of its values."""
-        return max(self.values or (value for _, value in self.points or ()))
 
     @property
     def lockstep(self) -> tuple[Any, ...]:
@@ -296,7 +282,11 @@ def interpolate(points: Points, at: float, way: str = LINEAR) -> float:
     reached = bisect.bisect_right(points, at, key=operator.itemgetter(0))
     if reached in (0, len(points)):
         return float(points[max(reached - 1, 0)][1])
-    return float(TYPES[way].value(points[reached - 1], points[reached], at))
+    (left, before), (right, after) = points[reached - 1], points[reached]
+    if way == STEP or at == left:  # Half of the smallest distance is 0.
+        return float(before)
+    value = (after - before) / (right - left) * (at - left) + before
+    return float(min(max(value, min(before, after)), max(before, after)))
 
 
 class Schedules:

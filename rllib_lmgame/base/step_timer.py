@@ -14,6 +14,11 @@ from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
+CALL_LIMIT_S = 60.0
+"""Time limit of one call into a game."""
+CHECK_LIMIT_S = 900.0
+"""Of all checks of a game together."""
+
 
 class WaitedTooLong(RuntimeError):
     """Something that a game needs was not free in time; neither the player nor the game is at fault."""

@@ -7,8 +7,7 @@ the engines while games are played, the learners during an update.
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -26,16 +25,13 @@ _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _ENVIRONMENT = Path("/proc/self/environ")
 
 
-def threads_each(
-    cores: Mapping[str, float], processes: Sequence[str], others: Sequence[str] = (), most: int | None = None
-) -> int:
-    """Threads of each of the ``processes`` (their nodes) that compute at the same time, from one to ``most``.
+def threads_each(cores: float, processes: int, others: int = 0, most: int | None = None) -> int:
+    """Threads of each of so many ``processes`` that compute on ``cores`` at the same time, from one to ``most``.
 
-    ``cores`` are those of each node; ``others`` are the nodes of processes that work beside them and take one core.
+    ``others`` are processes that work beside them and take one core.
     """
-    crowds, beside = Counter(processes), Counter(others)
-    shares = [int((cores[node] - beside[node]) / count + 1e-9) for node, count in crowds.items()]
-    return max(1, min(shares if most is None else [*shares, most], default=1))
+    share = int((cores - others) / max(1, processes) + 1e-9)
+    return max(1, share if most is None else min(share, most))
 
 
 def cores_of_trial(usable: float, declared: float, reserved: float, at_once: int | None = None) -> float:
@@ -74,4 +70,4 @@ def first_environment() -> dict[str, str]:
 
 def threads_here(processes: int = 1) -> int:
     """Threads of each of ``processes`` that have this machine for themselves."""
-    return threads_each({"here": usable_cores()}, ["here"] * processes, most=openmp_threads(os.environ))
+    return threads_each(usable_cores(), processes, most=openmp_threads(os.environ))

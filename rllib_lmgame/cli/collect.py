@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +13,7 @@ from rllib_lmgame.base.new_files import new_file, out_path, writing
 from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.options import GAME, OUT_FILE, SPLITS, Option, env_config, env_config_of, parallel, seed, whole
-from rllib_lmgame.cli.playing import PLAYER_OPTIONS, limits_of, player_settings
+from rllib_lmgame.cli.playing import PLAYER_OPTIONS, player_settings
 from rllib_lmgame.datasets.options import WRITTEN
 from rllib_lmgame.policies.scripted import FORMS
 
@@ -46,7 +45,6 @@ LOG = "log"
     Option(f"--split {SPLITS}", "levels, where there are splits (train)"),
     env_config("the game"),
     Option("--successes-only", "play as many episodes, write those that reached the goal"),
-    Option("--min-return R", "play as many episodes, write those in which a seat earned at least R on average", float),
     parallel("games of a model or endpoint in play at the same time"),
     *PLAYER_OPTIONS,
 )
@@ -62,8 +60,6 @@ def command(args: argparse.Namespace) -> int:
 
     own_options = env_config_of(args)
     find_in_current_directory([args.game, args.player, own_options])
-    if args.min_return is not None and not math.isfinite(args.min_return):
-        raise ConfigError("--min-return", f"must be a finite number, got {args.min_return}")
     game = GameConfig(env=game_spec(args.game).game_id, env_config=own_options)
     if args.split is not None:
         (game,) = on_split([game], args.split, override=False)
@@ -92,7 +88,7 @@ def _by_model(
     from rllib_lmgame.rollouts.seats import EpisodeFailed, StopReason
 
     played = failed = 0
-    at_once, limits = args.parallel, limits_of(settings)
+    at_once, limits = args.parallel, settings.sections.text_rollouts
     for some in collect_games(game, player, episodes=args.episodes, seed=args.seed, at_once=at_once, options=limits):
         played, failed = played + len(some.episodes), failed + len(some.failures)
         if not played:
@@ -107,13 +103,11 @@ def _by_model(
 def _write(args: argparse.Namespace, settings: PlayerSettings, episodes: Iterable[PlayedEpisode]) -> int:
     from tqdm import tqdm
 
-    from rllib_lmgame.base.group import build
     from rllib_lmgame.datasets.writing import conversations
-    from rllib_lmgame.policies.options import LanguageModelOptions
     from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
     from rllib_lmgame.rollouts.episodes import summarize
 
-    talk = build(LanguageModelOptions, settings.sections.get("language_model", {}), "--config.language_model")
+    talk = settings.sections.language_model
     summaries: list[EpisodeSummary] = []
     waiting: list[dict[str, Any]] = []
     written = 0
@@ -133,9 +127,7 @@ def _write(args: argparse.Namespace, settings: PlayerSettings, episodes: Iterabl
                 why = f"{played.game_id} is played against others: one player's success is another's loss"
                 raise ConfigError("--successes-only", why)
             summaries.append(summary)
-            earned = sum(seat.episode_return for seat in summary.seats) / len(summary.seats)
-            enough = args.min_return is None or earned >= args.min_return
-            if enough and (summary.success or not args.successes_only):
+            if summary.success or not args.successes_only:
                 record = episode_record(played)
                 waiting += [record] if args.format == LOG else conversations(record, args.format, talk)
                 written += 1
@@ -149,15 +141,9 @@ def _write(args: argparse.Namespace, settings: PlayerSettings, episodes: Iterabl
 
 def _numbers(summaries: Sequence[EpisodeSummary]) -> str:
     from rllib_lmgame.rollouts.episodes import episode_metrics
-    from rllib_lmgame.telemetry.metrics import MEASURES, win_draw_loss
 
     numbers, played = episode_metrics(summaries), len(summaries)
-    parts = [f"played {played}"]
-    if "success_rate" in numbers:
-        parts.append(f"success {numbers['success_rate']:.3f}")
-    for _, role, shares in win_draw_loss(numbers):
-        parts.append(f"{role} win-draw-loss " + "-".join(f"{share:.3f}" for share in shares))
-    parts += [f"{name} {number:.3f}" for name, number in numbers.get(MEASURES, {}).items()]
+    success = f"success {numbers['success_rate']:.3f}, " if "success_rate" in numbers else ""
     total = sum(sum(seat.episode_return for seat in summary.seats) / len(summary.seats) for summary in summaries)
     turns = sum(summary.steps for summary in summaries)
-    return ", ".join([*parts, f"return {total / played:.3f}", f"{turns / played:.2f} turns an episode"])
+    return f"played {played}, {success}return {total / played:.3f}, {turns / played:.2f} turns an episode"

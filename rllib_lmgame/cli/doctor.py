@@ -7,12 +7,11 @@ import json
 import time
 from contextlib import ExitStack
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import one_line, printable
 from rllib_lmgame.cli import options
-from rllib_lmgame.cli.options import JSON, OUT_FILE, Option, Section, given
+from rllib_lmgame.cli.options import JSON, OUT_FILE, Option, Section
 
 if TYPE_CHECKING:
     from rllib_lmgame.experiments.selftest.running import Outcome
@@ -22,8 +21,8 @@ LOG_LINES = 8
 
 
 @options.command(
-    "Check versions, processor, GPUs, vLLM's build, sandbox, Ray, disks, programs, data sets and models. Returns 1 if "
-    "a problem keeps runs from starting.",
+    "Check versions, processor, GPUs, vLLM's build, sandbox, Ray and disks. Returns 1 if a problem keeps runs from "
+    "starting.",
     JSON,
     Option("--gpu", "train, push weights and compare numbers on the GPUs of this machine; returns 1 if a check fails"),
     Section(
@@ -40,37 +39,26 @@ def command(args: argparse.Namespace) -> int:
 
     if args.gpu:
         return _test_gpus(args)
-    for flag in given(args, "--checks", "--model", "--out"):
-        raise ConfigError(flag, "goes with --gpu")
-    if args.json:
-        found = list(findings())
-        options.print_json([asdict(finding) for finding in found])
-    else:
-        found = print_findings()
-        wrong = sum(finding.state == WRONG for finding in found)
-        print(f"\n{wrong} wrong" if wrong else "\nnothing is wrong")
-    return 1 if any(finding.state == WRONG for finding in found) else 0
-
-
-def print_findings() -> list[Any]:
-    """Print each finding as soon as it is there, with what fixes it below."""
-    from rllib_lmgame.experiments.checks.machine import findings
-
     found = []
     for finding in findings():
         found.append(finding)
-        print(printable(f"{finding.state:5}  {finding.about:20}  {finding.text}"))
-        if finding.mend:
-            print(printable(f"{'':29}mend: {finding.mend}"), flush=True)
-    return found
+        if not args.json:  # Each is printed as soon as it is there, with what fixes it below.
+            print(printable(f"{finding.state:5}  {finding.about:20}  {finding.text}"))
+            if finding.mend:
+                print(printable(f"{'':29}mend: {finding.mend}"), flush=True)
+    wrong = sum(finding.state == WRONG for finding in found)
+    if args.json:
+        options.print_json([asdict(finding) for finding in found])
+    else:
+        print(f"\n{wrong or 'nothing is'} wrong")
+    return int(wrong > 0)
 
 
 def _test_gpus(args: argparse.Namespace) -> int:
     """Run the checks of the GPUs, and print each result as soon as it is there."""
     from rllib_lmgame.base.new_files import new_file, writing
     from rllib_lmgame.experiments.checks.machine import findings
-    from rllib_lmgame.experiments.selftest.checks import Here, named
-    from rllib_lmgame.experiments.selftest.running import FAILED, outcomes
+    from rllib_lmgame.experiments.selftest.running import FAILED, Here, named, outcomes
     from rllib_lmgame.policies.model.files import check_model
 
     checks = named(args.checks or ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,11 +15,9 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.cli import options
-from rllib_lmgame.cli.evaluation_table import evaluation_markdown, evaluation_table
 from rllib_lmgame.cli.game_list import FLAG, FORM, listed, named_games, suite, with_names
 from rllib_lmgame.cli.options import (
     JSON,
-    LAST_ITERATE,
     MOST,
     RAY_ADDRESS,
     SPLITS,
@@ -27,28 +25,25 @@ from rllib_lmgame.cli.options import (
     Option,
     env_config,
     env_config_of,
-    given,
     mapping,
     parallel,
-    seed,
     verbosity,
     whole,
 )
-from rllib_lmgame.cli.playing import PLAYER_OPTIONS, SECTIONS, held_directory, limits_of, play_with_bar, player_settings
+from rllib_lmgame.cli.playing import PLAYER_OPTIONS, held_directory, play_with_bar, player_settings
+from rllib_lmgame.cli.tables import evaluation_markdown, evaluation_table
 from rllib_lmgame.policies.scripted import FORMS, HUGGING_FACE, MODEL_PREFIXES
 
 if TYPE_CHECKING:
     from rllib_lmgame.evaluation.comparison.models import Connect, EvaluatedModel
     from rllib_lmgame.evaluation.comparison.run import Evaluation, Results
-    from rllib_lmgame.rollouts.players import Player
     from rllib_lmgame.rollouts.records import GameConfig
 
 PLAYER = "PLAYER"
 DEFAULT_EPISODES = 512
 DEFAULT_AT_ONCE = 16
-"""Games in play at the same time, of players without a run."""
-OF_STOCK = ("--explore", "--seed")
-OF_MODELS = ("--temperature", "--out", "--split", "--evaluation-games", "--last-iterate", "--against", "--suite")
+"""Games in play at the same time, of endpoints and scripted players."""
+MODELS_AT_ONCE = 64
 _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "episode_len_mean", "num_episodes")
 """Metrics that are printed for a stock algorithm."""
 
@@ -61,7 +56,7 @@ _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "ep
     Option(
         "PLAYER...",
         f"{FORMS}; also the directory of a trial or experiment, and without hf: a Hugging Face directory, an id with a "
-        "slash, a .gguf file, or a name that `rllib models` lists; NAME=PLAYER gives one a name",
+        "slash, a .gguf file, or smollm2-135m; NAME=PLAYER gives one a name",
         dest="players",
     ),
     Option(
@@ -75,18 +70,13 @@ _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "ep
             "--games|--env|-e GAMES...",
             f"games joined by commas, each {FORM}, instead of those that the first checkpoint was trained on",
         ),
-        Option("--evaluation-games", "play the games of the first checkpoint's evaluation_config"),
-        Option(
-            "--suite NAME",
-            "play the evaluation games of a tuned example (`grl`: one whose id begins so), or of a file; "
-            "NAME:GAME,GAME are some of them",
-        ),
+        Option("--suite NAME", "play the evaluation games of a tuned example or of a file"),
     ),
     env_config("all games"),
     Option(f"--split {SPLITS}", "levels to play (language models; default: those that --games names, or test)"),
     parallel(
-        f"games in play at the same time (default: as in training; {DEFAULT_AT_ONCE} of others); with 1 language "
-        "models repeat bit for bit",
+        f"games in play at the same time (default: as in training; {MODELS_AT_ONCE} of models, {DEFAULT_AT_ONCE} of "
+        "endpoints); with 1 language models repeat bit for bit",
         None,
     ),
     Option(
@@ -94,15 +84,9 @@ _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "ep
         "who plays all seats but one of games for several, each equally often; who is evaluated takes every seat "
         f"equally often: {FORMS}",
     ),
-    OneOf(
-        Option("--greedy", "always take the most likely token or action"),
-        Option("--explore", "sample actions (stock algorithms; default: greedy)"),
-    ),
     Option("--out DIR", "write every episode (results.jsonl) and the table there, and continue from it"),
     Option("--baseline NAME", "also show the difference of the others to this player"),
-    LAST_ITERATE,
     *PLAYER_OPTIONS,
-    seed("the environments (stock algorithms)", None),
     RAY_ADDRESS,
     verbosity("print what Ray and the workers print"),
     JSON,
@@ -123,14 +107,9 @@ def command(args: argparse.Namespace) -> int:
     stock = next((source for source in sources if _is_stock(source)), None)
     if stock is not None:
         return _evaluate_stock(stock, own_options, args)
-    if args.greedy:
-        if args.temperature is not None:
-            raise ConfigError("--temperature", "does not go with --greedy")
-        args.temperature = 0.0
-    for flag in given(args, *OF_STOCK):
-        raise ConfigError("", f"{flag} is for stock algorithms; use --temperature, --games, --split or --config")
     with ExitStack() as stack:
-        evaluation = _evaluation(own_options, args, _connecting(args, stack))
+        # Ray is started or joined when the first player needs it.
+        evaluation = _evaluation(own_options, args, lambda: stack.enter_context(_ray(args)))
         directory = held_directory(EvaluationDirectory, args.out, stack)
         results = play_with_bar(partial(play_evaluation, evaluation, directory), "episode", quiet=args.json)
         numbers = _numbers(evaluation, results, args)
@@ -141,8 +120,6 @@ def command(args: argparse.Namespace) -> int:
         options.print_json(numbers)
     else:
         print(evaluation_table(numbers))
-    for player, game in sorted(results.left_out):
-        print(f"note: {player} does not play {game}, which lists no legal actions", file=sys.stderr)
     if results.failures and directory is not None:
         print(f"{directory.path}: the same command plays what was dropped again", file=sys.stderr)
     return 1 if results.failures else 0
@@ -151,9 +128,9 @@ def command(args: argparse.Namespace) -> int:
 def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: Connect) -> Evaluation:
     """The checked evaluation; no model is loaded yet."""
     from rllib_lmgame.algorithms.games import on_split
-    from rllib_lmgame.evaluation.comparison.models import PoliciesOfRun, policies_of_checkpoint
+    from rllib_lmgame.evaluation.comparison.models import OnePlayer, PoliciesOfRun, policies_of_checkpoint
     from rllib_lmgame.evaluation.comparison.run import Evaluation
-    from rllib_lmgame.evaluation.evaluate import AGAINST, check_games, games_of_run
+    from rllib_lmgame.evaluation.evaluate import check_games, games_of_run
     from rllib_lmgame.evaluation.players.naming import make_player, make_players, player_name, split_name
 
     games: dict[str, GameConfig] = {}
@@ -163,39 +140,40 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
         games = named_games(listed(args.games), own_options)
     elif args.suite:
         of_suite, episodes = suite(args.suite)
-        games = with_names(
-            [game.model_copy(update={"env_config": {**game.env_config, **own_options}}) for game in of_suite]
-        )
+        over = [{"env_config": {**game.env_config, **own_options}} for game in of_suite]
+        games = with_names([game.model_copy(update=own) for game, own in zip(of_suite, over, strict=True)])
     games = dict(zip(games, on_split([*games.values()], split, override=bool(args.split)), strict=True))
-    sections = {name: own for name, own in mapping(args.config, "--config").items() if name in SECTIONS}
-    at_once = args.parallel or DEFAULT_AT_ONCE
-    settings = player_settings(args, tuple(games.values()), at_once, PLAYER, sections=sections, seed=0)
-    opponents = make_players(args.against or (), replace(settings, flag=AGAINST))
+    settings = player_settings(args, tuple(games.values()), args.parallel or DEFAULT_AT_ONCE, PLAYER)
+    opponents = make_players(args.against or (), replace(settings, flag="--against"))
     named: dict[str, str] = {}
     for text in args.players:
-        named[player_name(text, [*named, *opponents], PLAYER)] = split_name(text)[1]
+        source = split_name(text)[1]
+        named[player_name(text, [*named, *opponents], PLAYER)] = HUGGING_FACE * _is_model(source) + source
     runs: dict[str, EvaluatedModel] = {
-        name: policies_of_checkpoint(name, source, settings, opponents, connect, last=args.last_iterate)
+        name: policies_of_checkpoint(name, source, settings, opponents, connect)
         for name, source in named.items()
-        if expanded(source).is_dir() and not _is_model(source)
+        if expanded(source).is_dir()
     }
     if not games and runs:
-        first, wanted = next(iter(runs.values())), args.evaluation_games
+        first = next(iter(runs.values()))
         assert isinstance(first, PoliciesOfRun)
-        games = with_names(games_of_run(first.config, split, own_options, evaluation_games=wanted))
+        games = with_names(games_of_run(first.config, split, own_options))
     elif not games:
         for source in named.values():  # Who is nobody is named first.
-            if not (source.startswith(HUGGING_FACE) or _is_model(source)):
+            if not source.startswith(HUGGING_FACE):
                 make_player(source, source, settings)
         raise ConfigError(FLAG, f"{args.players[0]} was trained on no game; name the games it is to play with {FLAG}")
     if args.episodes is not None:
         games = {name: game.model_copy(update={"episodes": None}) for name, game in games.items()}
     if args.temperature is not None:  # It goes before what entries of games say.
         games = {name: game.model_copy(update={"temperature": None}) for name, game in games.items()}
-    check_games([*games.values()], args.against or ())
+    check_games([*games.values()])
     settings = replace(settings, games=tuple(games.values()))
-    make = partial(_model, args=args, settings=settings, opponents=opponents, connect=connect)
-    models = [runs.get(name) or make(name, source) for name, source in named.items()]
+    models: list[EvaluatedModel] = []
+    for name, source in named.items():
+        at_once = args.parallel or (MODELS_AT_ONCE if source.startswith(HUGGING_FACE) else DEFAULT_AT_ONCE)
+        own = replace(settings, at_once=at_once)
+        models.append(runs.get(name) or OnePlayer(make_player(name, source, own), opponents, own, connect))
     for model in models:
         if isinstance(model, PoliciesOfRun):
             model.config.other_games = tuple(games.values())
@@ -205,33 +183,6 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
     if levels * args.samples > MOST:
         raise ConfigError("--samples", f"{levels:,} deals of {args.samples:,} episodes are more than {MOST:,}")
     return Evaluation(games, models, levels, args.samples, opponents, args.parallel)
-
-
-def _model(
-    name: str, source: str, args: argparse.Namespace, settings: Any, opponents: Mapping[str, Player], connect: Connect
-) -> EvaluatedModel:
-    """A player that is no checkpoint."""
-    from rllib_lmgame.evaluation.comparison.models import OnePlayer, policies_of_model
-    from rllib_lmgame.evaluation.players.naming import make_player
-
-    model = source.removeprefix(HUGGING_FACE)
-    if model != source or _is_model(source):
-        own = {key: value for key, value in mapping(args.config, "--config").items() if key != "endpoint"}
-        return policies_of_model(name, model, own, settings, opponents, connect)
-    return OnePlayer(make_player(name, source, settings), opponents, limits_of(settings), settings.at_once)
-
-
-def _connecting(args: argparse.Namespace, stack: ExitStack) -> Connect:
-    """Connects to Ray when the first player needs it, until ``stack`` is left."""
-    connected: list[None] = []
-
-    @contextmanager
-    def connect() -> Iterator[None]:
-        if not connected:
-            connected.append(stack.enter_context(_ray(args)))
-        yield
-
-    return connect
 
 
 @contextmanager
@@ -255,11 +206,10 @@ def _numbers(evaluation: Evaluation, results: Results, args: argparse.Namespace)
     from rllib_lmgame.evaluation.comparison.numbers import rows
 
     return {
-        "players": {model.name: {"temperature": model.temperature} for model in evaluation.models},
         "samples": evaluation.samples,
         "baseline": args.baseline,
         "evaluated": rows(evaluation, results, args.baseline),
-        "dropped": [f"{place.player} in {place.game}: {one.message}" for place, one in results.failures.items()],
+        "dropped": [f"{place.player} in {place.game}: {one['message']}" for place, one in results.failures.items()],
         "made_up_levels": made_up_levels(evaluation.games.values()),
     }
 
@@ -295,9 +245,6 @@ def _evaluate_stock(source: str, own_options: dict[str, Any], args: argparse.Nam
     checkpoint = find_checkpoint(source)
     if len(args.players) > 1:
         raise ConfigError(PLAYER, f"{source} is the checkpoint of a stock algorithm, which is evaluated alone")
-    several = ["--samples"] * (args.samples > 1) + [FLAG] * (len(args.games or ()) > 1)
-    for flag in [*given(args, *OF_MODELS), *several]:
-        raise ConfigError("", f"{flag} is for language models; this is the checkpoint of a stock algorithm")
     check_unpickling(checkpoint, args.trust_checkpoint)
     from rllib_lmgame.experiments.stock import evaluate_stock_checkpoint
 
@@ -307,9 +254,7 @@ def _evaluate_stock(source: str, own_options: dict[str, Any], args: argparse.Nam
             env=args.games[0] if args.games else None,
             env_config=own_options or None,
             num_episodes=args.episodes or 10,
-            explore=args.explore,
             overrides=mapping(args.config, "--config") or None,
-            seed=args.seed,
         )
     if args.json:
         return options.print_json({"checkpoint": checkpoint, **numbers})

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.plugin import find_in_current_directory
 
 if TYPE_CHECKING:
@@ -70,37 +70,21 @@ def with_names(games: Sequence[GameConfig]) -> dict[str, GameConfig]:
     return named
 
 
-def suite(text: str) -> tuple[tuple[GameConfig, ...], int | None]:
+def suite(name: str) -> tuple[tuple[GameConfig, ...], int | None]:
     """The evaluation games of all experiments of a tuned example or a file, and how many episodes they play of each.
 
-    ``grl`` stands for an example for GPUs whose id begins so, ``grl:NAME,NAME`` for those of its games. The number is
-    ``None`` if experiments say none, or several.
-
-    Raises: ConfigError: there is no such example or game.
+    The number is ``None`` if experiments say none, or several. Raises: ConfigError: there is no such example or file.
     """
     from rllib_lmgame.base.storage import expanded
-    from rllib_lmgame.cli.example import examples
+    from rllib_lmgame.cli.example import find_example
     from rllib_lmgame.experiments.files.reading import read_experiments
 
-    known = examples()
-    name, _, chosen = text.partition(":")
-    alike = [known[key] for key in known if key.startswith(f"{name}-") and key.endswith("gpu")]
-    file = known.get(name, alike[0] if alike else expanded(name))
-    if not file.is_file():
-        hint = did_you_mean(name, known, "it is the id of a tuned example (`rllib example list`) or a file")
-        raise ConfigError("--suite", f"there is no suite {name!r}; {hint}")
-    played = [_evaluated(spec.config) for spec in read_experiments(str(file))]
+    file = expanded(name)
+    experiments = read_experiments(str(file if file.is_file() else find_example(name)))
+    played = [_evaluated(spec.config) for spec in experiments]
     games = {repr(game): game for each, _ in played for game in each}
     episodes = {number for _, number in played}
-    number = episodes.pop() if len(episodes) == 1 else None
-    if not chosen:
-        return tuple(games.values()), number
-    named = with_names([*games.values()])
-    names = dict.fromkeys(listed([chosen]))
-    for unknown in [each for each in names if each not in named]:
-        hint = did_you_mean(unknown, named, f"games: {', '.join(named)}")
-        raise ConfigError("--suite", f"{name} has no game {unknown!r}; {hint}")
-    return tuple(named[each] for each in names), number
+    return tuple(games.values()), episodes.pop() if len(episodes) == 1 else None
 
 
 def _evaluated(config: Mapping[str, Any]) -> tuple[tuple[GameConfig, ...], int | None]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.limits import CALL_LIMIT_S, CHECK_LIMIT_S
 from rllib_lmgame.base.plugin import find_in_current_directory
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S, CHECK_LIMIT_S
 from rllib_lmgame.base.text import columns
 from rllib_lmgame.cli import options
-from rllib_lmgame.cli.options import FILTER, GAME, JSON, Actions, Option, above_0, env_config, env_config_of
+from rllib_lmgame.cli.options import FILTER, GAME, JSON, Actions, Option, env_config, env_config_of, seconds
 
 COLUMNS = {
     "id": "",
@@ -54,26 +53,17 @@ def list_games(args: argparse.Namespace) -> int:
     "check that a game keeps the contract",
     GAME,
     env_config("the game"),
-    Option("--call-timeout S", "seconds a call may take, as in training", float, CALL_LIMIT_S),
-    Option("--timeout S", "seconds all checks may take", float, CHECK_LIMIT_S),
+    Option("--call-timeout S", "seconds a call may take, as in training", seconds(), CALL_LIMIT_S),
+    Option("--timeout S", "seconds all checks may take", seconds(), CHECK_LIMIT_S),
 )
 def check_game(args: argparse.Namespace) -> int:
-    from tqdm import tqdm
-
     from rllib_lmgame.envs.checking.apart import check_apart
     from rllib_lmgame.envs.registry import game_spec
 
     own_options = env_config_of(args)
-    above_0(args, "--call-timeout", "--timeout")
     find_in_current_directory([args.game, own_options])
     spec = game_spec(args.game)
-    with tqdm(total=0, unit="check", disable=not sys.stderr.isatty(), leave=False) as bar:
-
-        def progress(over: int, of: int) -> None:
-            bar.total = of
-            bar.update(over - bar.n)
-
-        report = check_apart(spec.game_id, own_options, args.call_timeout, args.timeout, progress)
+    report = check_apart(spec.game_id, own_options, args.call_timeout, args.timeout)
     for problem in report.problems:
         print(f"- {problem}")
     for warning in report.warnings:

@@ -1,4 +1,4 @@
-"""``rllib init``: the first files of your own game or experiment."""
+"""``rllib init``: the first files of your own game."""
 
 from __future__ import annotations
 
@@ -8,67 +8,42 @@ import keyword
 import os
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.options import Actions, Option
 from rllib_lmgame.experiments.files import scaffolds
 
 BEGUN_WITH = {1: ("guess_number", "GuessNumber"), 2: ("take_stones", "TakeStones")}
 """Players -> module of :mod:`rllib_lmgame.experiments.files.scaffolds`, and the class in it."""
-ALGORITHMS = ("LMGamePPO", "LMGameGRPO")
-
-ALGO = Option(f"--algo {{{','.join(ALGORITHMS)}}}", "algorithm", default=ALGORITHMS[0])
-DIR = Option("--dir DIR", "where the files go (default: here)", default="", dest="directory")
 
 
 @options.command(
     "a game with its test and a file to train on it",
     Option("NAME", "of its module: my_game makes my_game.py with the class MyGame"),
     Option("--players N", "seats", int, 1, choices=tuple(BEGUN_WITH)),
-    ALGO,
-    DIR,
+    Option("--dir DIR", "where the files go (default: here)", default="", dest="directory"),
 )
 def init_game(args: argparse.Namespace) -> int:
-    _check_module(args.name, Path(args.directory))
-    files, game = game_files(args.name, args.players, args.algo)
-    again = [f"rllib games check {game}", f"python -m pytest test_{args.name}.py", f"rllib play {game}"]
-    return _write(args, files, again)
-
-
-@options.command(
-    "a file to train on an existing game",
-    Option("NAME", "of the experiment; the file is NAME.yaml"),
-    Option("--env GAME", "id or package.module:Class", required=True),
-    ALGO,
-    DIR,
-)
-def init_config(args: argparse.Namespace) -> int:
-    from rllib_lmgame.envs.registry import game_spec, is_program, load_factory
-    from rllib_lmgame.experiments.spec import check_name
-
-    check_name(args.name, "NAME")
-    find_in_current_directory(args.env)
-    spec = game_spec(args.env)
-    factory = load_factory(spec)
-    seats = 2 if hasattr(factory, "seats") or spec.kind in ("aec", "parallel") else 1
-    solver = spec.solver or (spec.kind == "" and hasattr(factory, "expert_action"))
-    expert = None if is_program(spec.game_id) else "solver" if solver else "random"
-    return _write(args, {f"{args.name}.yaml": config_text(args.name, spec.game_id, args.algo, seats, expert)}, [])
-
-
-def _write(args: argparse.Namespace, files: Mapping[str, str], again: list[str]) -> int:
-    """Write the files, and print what to do next."""
     from rllib_lmgame.base.storage import expanded
 
     directory = expanded(args.directory or ".")
-    write_new(directory, files)
+    _check_module(args.name, directory)
+    files, game = game_files(args.name, args.players)
+    there = [str(directory / name) for name in files if os.path.lexists(directory / name)]
+    if there:
+        raise ConfigError("", f"{', '.join(there)} exists; choose another name, or another --dir")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (directory / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError("", f"{directory} cannot be written: {error.strerror or error}") from None
     for name in files:
         print(directory / name)
     where = [] if directory == Path() else [f"cd {args.directory}"]
+    again = [f"rllib games check {game}", f"python -m pytest test_{args.name}.py", f"rllib play {game}"]
     print("", *where, *again, f"rllib train file {args.name}.yaml --dry-run", sep="\n")
     return 0
 
@@ -82,7 +57,7 @@ def _check_module(name: str, directory: Path) -> None:
         raise ConfigError("NAME", f"there is a module {name!r} already; choose another name")
 
 
-def game_files(module: str, players: int, algorithm: str) -> tuple[dict[str, str], str]:
+def game_files(module: str, players: int) -> tuple[dict[str, str], str]:
     """Name -> text of the files of a game, and what the game is called in commands."""
     begun, title_begun = BEGUN_WITH[players]
     title = "".join(part.capitalize() for part in module.split("_")) or "Game"
@@ -100,25 +75,18 @@ def game_files(module: str, players: int, algorithm: str) -> tuple[dict[str, str
     return {
         f"{module}.py": head + code.replace(title_begun, title).replace(begun, module),
         f"test_{module}.py": test.replace("guess_number", module).replace("GuessNumber", title),
-        f"{module}.yaml": config_text(module, game, algorithm, players, "solver"),
+        f"{module}.yaml": config_text(module, game, players),
     }, game
 
 
-def config_text(name: str, game: str, algorithm: str, players: int, expert: str | None) -> str:
-    """A file that trains a tiny model on a game: what an author changes first, with what it is.
-
-    ``expert`` plays what it learns from before PPO; ``None``: nobody does.
-    """
+def config_text(name: str, game: str, players: int) -> str:
+    """A file that trains a tiny model on a game: what an author changes first, with what it is."""
     engine = "vllm" if importlib.util.find_spec("vllm") else "transformers"
-    grouped = algorithm == "LMGameGRPO"
-    group = "\n      group_size: 8               # games of one level, whose returns are compared" if grouped else ""
     seats = "\n    policies: [player]\n    policy_mapping_fn: shared       # one policy plays all seats" * (players > 1)
-    first = {None: "", "random": ", at first from random play"}.get(expert, ", at first from a player who knows it")
-    taught = "" if expert is None else f"\n    warm_start: {{expert: {expert}, max_steps: 200}}"
-    return f"""# A tiny language model learns {game}{first}.
+    return f"""# A tiny language model learns {game}, at first from a player who knows it.
 #   rllib train file {name}.yaml
 {name}:
-  run: {algorithm}
+  run: LMGamePPO
   env: "{game}"
   stop: {{rl_iteration: 20}}
   checkpoint_config: {{checkpoint_frequency: 10, num_to_keep: 2}}
@@ -131,7 +99,8 @@ def config_text(name: str, game: str, algorithm: str, players: int, expert: str 
       context_length: 512
     inference: {{engine: {engine}}}
     text_rollouts:
-      episodes_per_iteration: 128{group}{taught}{seats}
+      episodes_per_iteration: 128
+    warm_start: {{expert: solver, max_steps: 200}}{seats}
     num_env_runners: 0              # games are played in the trial's own process
     num_envs_per_env_runner: 128    # so many at once
     lr: 3.0e-4
@@ -140,22 +109,4 @@ def config_text(name: str, game: str, algorithm: str, players: int, expert: str 
 """
 
 
-def write_new(directory: Path, files: Mapping[str, str]) -> None:
-    """Write files that are not there yet, all or none. Raises: ConfigError: one is there, or cannot be written."""
-    there = [str(directory / name) for name in files if os.path.lexists(directory / name)]
-    if there:
-        raise ConfigError("", f"{', '.join(there)} exists; choose another name, or another --dir")
-    written: list[Path] = []
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            with (directory / name).open("x", encoding="utf-8") as file:
-                written.append(directory / name)
-                file.write(text)
-    except OSError as error:
-        for path in written:
-            path.unlink(missing_ok=True)
-        raise ConfigError("", f"{directory} cannot be written: {error.strerror or error}") from None
-
-
-command = Actions("Write the first files of something of your own.", {"game": init_game, "config": init_config})
+command = Actions("Write the first files of something of your own.", {"game": init_game})

@@ -9,31 +9,30 @@ import io
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_patient
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.base.text import first_line, printable
 from rllib_lmgame.cli.options import Parser
-from rllib_lmgame.cli.signals import Ending, raised_signals
+from rllib_lmgame.experiments.run.signals import ENDINGS, leave_closed_output, set_handlers
 
 COMMANDS = {
     "train": "train an algorithm, from a file or from flags",
     "doctor": "check this machine and print the command that fixes each problem",
     "evaluate": "evaluate checkpoints, models and other players on the same levels",
     "example": "list, show and run the tuned examples",
-    "chat": "talk with a policy or a model",
     "collect": "record a player's episodes as a log or as conversations to train on",
     "compare": "compare runs: final metrics, keys that differ, learning curves",
     "data": "list, fetch and check published data sets",
     "schema": "print the JSON schema of experiment files, for editors",
-    "export-env": "write a game as an environment for TRL or verifiers",
     "games": "list and check the text games",
-    "info": "describe a checkpoint or a game",
-    "init": "write the first files of your own game or experiment",
-    "models": "list the pretrained models that are known by name",
+    "info": "describe a game",
+    "init": "write the first files of your own game",
     "play": "play a game, alone, against any player, or watch",
     "push": "publish a policy with its model card on a Hugging Face hub",
     "retriever": "serve a corpus for search, or build its index",
@@ -62,12 +61,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # Its encoding may lack what is printed.
         sys.stdout.reconfigure(errors="backslashreplace")
     _prepare_environment()
-    ending = Ending()
+    ended: list[int] = []
     try:
-        with raised_signals(ending):
+        with raised_signals(ended):
             status = _status(arguments, started)
         print(end="", flush=True)
-        return ending.exit_status if ending.signal != signal.SIGINT else status
+        return 128 + ended[-1] if ended else status
     except (ConfigError, CheckpointError, MissingDependencyError) as error:
         if debug:
             raise
@@ -75,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return ending.exit_status
+        return 128 + (ended or [signal.SIGINT])[-1]
     except BrokenPipeError:
         _let_go_of_output()
         return 0
@@ -84,6 +83,32 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"error: {_in_words(error)}", file=sys.stderr)
         return EXIT_FAILED
+
+
+@contextmanager
+def raised_signals(ended: list[int]) -> Iterator[None]:
+    """Inside, SIGTERM, SIGHUP and SIGUSR1 end a command as Ctrl-C does; ``ended`` gets their numbers, since Ray's calls
+    turn them into a plain ``KeyboardInterrupt``. ``rllib train`` has its own handlers.
+
+    In an event loop asyncio's handler for SIGINT gets it: that cancels everything and raises ``KeyboardInterrupt`` at
+    the end. Raised inside one of many coroutines it would leave errors that nobody asks for.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ended.append(number)
+        leave_closed_output()
+        of_loop = signal.getsignal(signal.SIGINT)
+        (of_loop if callable(of_loop) else signal.default_int_handler)(signal.SIGINT, frame)
+
+    before = set_handlers(ENDINGS, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _status(arguments: list[str], started: float) -> int:
@@ -110,8 +135,6 @@ def _let_go_of_output() -> None:
 
 
 def _dispatch(arguments: list[str], started: float) -> int:
-    if any(not word.strip() and not before.startswith("-") for before, word in pairwise(arguments)):
-        raise ConfigError("", f"an empty name is given; `rllib {arguments[0]} --help` says what is to stand there")
     command = arguments[0] if arguments else None
     if command is not None and command not in COMMANDS and (meant := nearest(command, COMMANDS)) is not None:
         raise ConfigError("", f"unknown command {command!r}; did you mean `rllib {meant}`?")
@@ -138,7 +161,7 @@ def make_parser(command: str | None = None) -> Parser:
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     if command is not None and command in COMMANDS:
-        module = importlib.import_module(f"rllib_lmgame.cli.{command.replace('-', '_')}")
+        module = importlib.import_module(f"rllib_lmgame.cli.{command}")
         module.command.add_to(subparsers, command, COMMANDS[command])
     else:
         for name, summary in COMMANDS.items():
@@ -151,10 +174,7 @@ def _version() -> str:
 
     from rllib_lmgame import __version__
 
-    try:
-        return f"rllib-lmgame {__version__} (ray {metadata.version('ray')})"
-    except metadata.PackageNotFoundError:
-        return f"rllib-lmgame {__version__}"
+    return f"rllib-lmgame {__version__} (ray {metadata.version('ray')})"
 
 
 def _seldom_look_for_garbage() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -140,36 +141,34 @@ def whole(low: int = 1, high: int = MOST) -> Callable[[str], int]:
     """The type of an argument that is a whole number from ``low`` to ``high``."""
 
     def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"invalid int value: {text!r}") from None
+        value = int(text)
         if value < low:
             raise argparse.ArgumentTypeError(f"must be at least {low}, got {value}")
         if value > high:
             raise argparse.ArgumentTypeError(f"must be at most {high:,}, got {shown(value, 30)}")
         return value
 
+    read.__name__ = "int"  # argparse says it of a text that is none.
     return read
 
 
-def above_0(args: argparse.Namespace, *flags: str, most: float = float("inf")) -> None:
-    """Raise ConfigError for seconds that are not finite, not above 0, or more than ``most``."""
-    for flag in flags:
-        seconds = getattr(args, attribute(flag))
-        if seconds is not None and not (0 < seconds < float("inf") and seconds <= most):
-            limit = "" if most == float("inf") else f" and at most {most:g}"
-            raise ConfigError(flag, f"must be above 0{limit} (seconds), got {seconds:g}")
+def seconds(most: float = math.inf) -> Callable[[str], float]:
+    """The type of an argument in seconds: finite, above 0, at most ``most``."""
 
+    def read(text: str) -> float:
+        value = float(text)
+        if not (0 < value < math.inf and value <= most):
+            limit = "" if most == math.inf else f" and at most {most:g}"
+            raise argparse.ArgumentTypeError(f"must be above 0{limit} (seconds), got {value:g}")
+        return value
 
-def attribute(flag: str) -> str:
-    """The attribute of the parsed arguments that holds the value of a flag."""
-    return flag.removeprefix("--").replace("-", "_")
+    read.__name__ = "float"
+    return read
 
 
 def given(args: argparse.Namespace, *flags: str) -> list[str]:
     """The flags that were given on the command line."""
-    values = {flag: getattr(args, attribute(flag)) for flag in flags}
+    values = {flag: getattr(args, flag.removeprefix("--").replace("-", "_")) for flag in flags}
     return [flag for flag, value in values.items() if value is not None and value is not False]
 
 
@@ -180,12 +179,9 @@ def mapping(text: str | None, flag: str, like: str = "{key: 1}") -> dict[str, An
     if text is None:
         return {}
     try:
-        value = json.loads(text)
-    except ValueError:
-        try:
-            value = parse_value(text, flag)
-        except ConfigError as error:
-            raise ConfigError(flag, f"{error.message}; write it like '{like}'") from None
+        value = parse_value(text, flag)
+    except ConfigError as error:
+        raise ConfigError(flag, f"{error.message}; write it like '{like}'") from None
     if not isinstance(value, dict):
         raise ConfigError(flag, f"must be a mapping like '{like}', got {text!r}")
     return value
@@ -231,7 +227,6 @@ JSON = Option("--json", "print JSON")
 OUT_FILE = Option("--out FILE", "file to write; it must not exist yet")
 FILTER = Option("-f|--filter TEXT", "only those that have this text in their name or description", default="")
 TRUST = Option("--trust-checkpoint", "run code that it names or holds")
-LAST_ITERATE = Option("--last-iterate", "where a checkpoint holds averaged weights, those in training")
 RAY_ADDRESS = Option("--ray-address|--address ADDRESS", "Ray cluster to join (default: RAY_ADDRESS, else a local one)")
 HOST = Option("--host HOST", "address to listen at", default="127.0.0.1")
 PORT = Option("--port N", "port to listen at; 0 takes a free one", int, 8000)

@@ -6,31 +6,28 @@ import argparse
 import asyncio
 import math
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rllib_lmgame.base.errors import ConfigError, did_you_mean
-from rllib_lmgame.base.limits import CALL_LIMIT_S
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.new_files import out_path
-from rllib_lmgame.cli.options import TRUST, Option, above_0, mapping
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
+from rllib_lmgame.cli.options import TRUST, Option, mapping, seconds
 
 if TYPE_CHECKING:
-    from rllib_lmgame.evaluation.players.language_model import LocalModel
     from rllib_lmgame.evaluation.players.settings import PlayerSettings
     from rllib_lmgame.evaluation.recorded import RecordDirectory
-    from rllib_lmgame.rollouts.options import TextRolloutOptions
     from rllib_lmgame.rollouts.records import GameConfig
 
 T = TypeVar("T")
 D = TypeVar("D", bound="RecordDirectory")
-SECTIONS = ("language_model", "inference", "text_rollouts", "endpoint")
 PLAYER_OPTIONS = (
     Option(
         "--time-limit S",
         "seconds that a request to an endpoint, or a move of a player of your own, may take (default "
         f"{CALL_LIMIT_S:g})",
-        float,
+        seconds(),
     ),
     Option(
         "--temperature T",
@@ -39,7 +36,7 @@ PLAYER_OPTIONS = (
     ),
     Option(
         "-c|--config YAML",
-        f"settings of hf: and openai: players, the sections {', '.join(SECTIONS)}: "
+        "settings of hf: and openai: players, the sections language_model, inference, text_rollouts and endpoint: "
         "'{language_model: {max_tokens_per_turn: 512}}'",
     ),
     TRUST,
@@ -47,60 +44,28 @@ PLAYER_OPTIONS = (
 
 
 def player_settings(
-    args: argparse.Namespace, games: tuple[GameConfig, ...], at_once: int, flag: str = "--players", **more: Any
+    args: argparse.Namespace, games: tuple[GameConfig, ...], at_once: int, flag: str = "--players"
 ) -> PlayerSettings:
-    """What :data:`PLAYER_OPTIONS` and ``--seed`` say; ``flag`` names the players, ``more`` goes before all.
+    """What :data:`PLAYER_OPTIONS` and ``--seed`` say; ``flag`` names the players.
 
-    Raises: ConfigError: for a value out of range, even an unused one, or a section that is none.
+    Raises: ConfigError: for a value that is out of range, even an unused one.
     """
-    from rllib_lmgame.evaluation.players.settings import PlayerSettings
+    from rllib_lmgame.base.group import build
+    from rllib_lmgame.evaluation.players.settings import PlayerSettings, Sections
 
     if args.temperature is not None and not 0 <= args.temperature < math.inf:
         raise ConfigError("--temperature", f"must be a number of at least 0, got {args.temperature:g}")
-    above_0(args, "--time-limit")
-    said = {
-        "temperature": args.temperature,
-        "seed": args.seed,
-        "time_limit_s": args.time_limit or CALL_LIMIT_S,
-        "trust": args.trust_checkpoint,
-    }
-    sections = more.pop("sections", None)
-    if sections is None:
-        sections = _sections(args.config)
-    return PlayerSettings(**(said | more), at_once=at_once, games=games, sections=checked(sections), flag=flag)
-
-
-def _sections(text: str | None) -> Mapping[str, Any]:
-    sections = mapping(text, "--config", "{language_model: {think: optional}}")
-    for name, section in sections.items():
-        if name not in SECTIONS:
-            hint = did_you_mean(name, SECTIONS, f"sections: {', '.join(SECTIONS)}")
-            raise ConfigError(f"--config.{name}", f"unknown section; {hint}")
-        if not isinstance(section, dict):
-            raise ConfigError(f"--config.{name}", f"must be a mapping, got {section!r}")
-    return sections
-
-
-def checked(sections: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The sections, after validation. Raises: ConfigError: a value is invalid, even if no player reads it."""
-    from rllib_lmgame.base.group import Group, build
-    from rllib_lmgame.endpoints.settings import EndpointOptions
-    from rllib_lmgame.inference.options import InferenceOptions
-    from rllib_lmgame.policies.options import LanguageModelOptions
-    from rllib_lmgame.rollouts.options import TextRolloutOptions
-
-    kinds: tuple[type[Group], ...] = (LanguageModelOptions, InferenceOptions, TextRolloutOptions, EndpointOptions)
-    for name, kind in zip(SECTIONS, kinds, strict=True):
-        build(kind, sections.get(name, {}), f"--config.{name}")
-    return sections
-
-
-def limits_of(settings: PlayerSettings) -> TextRolloutOptions:
-    """Limits of an episode, from ``--config``."""
-    from rllib_lmgame.base.group import build
-    from rllib_lmgame.rollouts.options import TextRolloutOptions
-
-    return build(TextRolloutOptions, settings.sections.get("text_rollouts", {}), "--config.text_rollouts")
+    sections = mapping(args.config, "--config", "{language_model: {think: optional}}")
+    return PlayerSettings(
+        temperature=args.temperature,
+        seed=getattr(args, "seed", 0),
+        at_once=at_once,
+        time_limit_s=args.time_limit or CALL_LIMIT_S,
+        trust=args.trust_checkpoint,
+        games=games,
+        sections=build(Sections, sections, "--config"),
+        flag=flag,
+    )
 
 
 def held_directory(kind: type[D], out: str | None, stack: ExitStack) -> D | None:
@@ -127,7 +92,7 @@ Ended = Callable[[], object]
 def play_with_bar(play: Callable[[Begun, Ended], Coroutine[Any, Any, T]], unit: str, *, quiet: bool) -> T:
     """What ``play`` returns, its progress shown; unless ``quiet`` it is said what was played before.
 
-    Raises: ConfigError: a ``unit`` could not be written down; as ``play``.
+    Raises: as ``play``.
     """
     from tqdm import tqdm
 
@@ -144,18 +109,4 @@ def play_with_bar(play: Callable[[Begun, Ended], Coroutine[Any, Any, T]], unit: 
         try:
             return asyncio.run(play(begun, bar.update))
         except BaseExceptionGroup as group:
-            error = first_error(group)
-            if isinstance(error, OSError):
-                raise ConfigError("--out", f"a record of the {unit} could not be written: {error}") from error
-            raise error from None
-
-
-def local_model(args: argparse.Namespace, source: str, flag: str, at_once: int) -> LocalModel:
-    """The language model of this machine that ``flag`` names. Raises: ConfigError: it is another kind of player."""
-    from rllib_lmgame.evaluation.players.language_model import LocalModel
-    from rllib_lmgame.evaluation.players.naming import make_player
-
-    player = make_player(source, source, player_settings(args, (), at_once, flag))
-    if not isinstance(player, LocalModel):
-        raise ConfigError(flag, f"{source} is no language model of this machine; name a checkpoint or hf:DIR_OR_ID")
-    return player
+            raise first_error(group) from None

@@ -7,7 +7,7 @@ import argparse
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.base.text import printable, size_text
 from rllib_lmgame.cli import options
-from rllib_lmgame.cli.options import LAST_ITERATE, TRUST, Option
+from rllib_lmgame.cli.options import TRUST, Option
 
 
 @options.command(
@@ -20,7 +20,6 @@ from rllib_lmgame.cli.options import LAST_ITERATE, TRUST, Option
     Option("--public", "make a new repository public (default: private)"),
     Option("--revision BRANCH", "branch to push to (default: main)"),
     Option("--message TEXT", "commit message"),
-    LAST_ITERATE,
     Option("--dry-run", "list the files, send nothing"),
     TRUST,
 )
@@ -28,7 +27,7 @@ def command(args: argparse.Namespace) -> int:
     from rllib_lmgame.algorithms.checkpoints.manifest import iteration_of
     from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
     from rllib_lmgame.evaluation.saved_config import open_checkpoint, saved_model
-    from rllib_lmgame.experiments.results.publish import files_to_push, push
+    from rllib_lmgame.experiments.results.publish import push
 
     place = find_checkpoint(args.checkpoint)
     if not is_own_checkpoint(place):
@@ -39,10 +38,10 @@ def command(args: argparse.Namespace) -> int:
     if policy not in trained or (args.policy is None and len(trained) > 1):
         hint = did_you_mean(args.policy or "", trained, f"trained policies: {', '.join(trained)}")
         raise ConfigError("--policy", f"name the policy to push; {hint}")
-    files = files_to_push(saved_model(checkpoint, config, policy, last=args.last_iterate))
-    for name, file in files.items():
-        print(printable(f"{size_text(file.stat().st_size):>8}  {name}"))
+    model = saved_model(checkpoint, config, policy)
+    for file in sorted(model.iterdir()):
+        print(printable(f"{size_text(file.stat().st_size):>8}  {file.name}"))
     if not args.dry_run:
         message = args.message or f"{policy} after iteration {iteration_of(checkpoint) or '?'}"
-        print(push(files, args.repository, public=args.public, revision=args.revision, message=message))
+        print(push(model, args.repository, public=args.public, revision=args.revision, message=message))
     return 0

@@ -14,13 +14,14 @@ from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import check_free, in_address, is_loopback, listen
-from rllib_lmgame.base.limits import CALL_LIMIT_S
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.game_list import FORM, listed, named_games
-from rllib_lmgame.cli.options import HOST, PORT, OneOf, Option, Section, above_0, env_config, env_config_of, whole
-from rllib_lmgame.cli.playing import PLAYER_OPTIONS, local_model
+from rllib_lmgame.cli.options import HOST, PORT, OneOf, Option, Section, env_config, env_config_of, seconds, whole
+from rllib_lmgame.cli.playing import PLAYER_OPTIONS, player_settings
 
 STOP_S = 5.0
+DAY_S = 86_400.0
 LONGEST_TOKEN = 4096
 
 
@@ -49,9 +50,8 @@ LONGEST_TOKEN = 4096
             "scripted player (default: the client takes all)",
         ),
         Option("--max-sessions N", "clients at once", whole(), 256),
-        Option("--session-timeout S", "seconds after which a client that says nothing has left", float, 600.0),
-        Option("--call-limit S", "seconds that a game may take for one of its steps", float, CALL_LIMIT_S),
-        Option("--tasks N", "levels that a split is said to have", whole(), 512),
+        Option("--session-timeout S", "seconds after which a client that says nothing has left", seconds(DAY_S), 600.0),
+        Option("--call-limit S", "seconds that a game may take for one of its steps", seconds(DAY_S), CALL_LIMIT_S),
     ),
     Section(
         "with --policy",
@@ -65,11 +65,7 @@ LONGEST_TOKEN = 4096
     ),
 )
 def command(args: argparse.Namespace) -> int:
-    args.seed = 0
-    if args.server_options and args.policy is None:
-        raise ConfigError("--", f"options after it ({args.server_options[0]}, ...) go with --policy")
     token = _token(args)
-    above_0(args, "--session-timeout", "--call-limit", most=86_400)
     check_free(args.host, args.port)
     if args.policy is not None:
         return _run_policy(args, token)
@@ -85,7 +81,7 @@ async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> Non
     from rllib_lmgame.servers.openenv import openenv_app
     from rllib_lmgame.servers.sessions import SessionPool, open_games
 
-    served = await open_games(games, args.seats, args.tasks)
+    served = await open_games(games, args.seats)
     pool = SessionPool(served, args.max_sessions, args.session_timeout, args.call_limit)
     began = False
 
@@ -114,9 +110,14 @@ async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> Non
 
 
 def _run_policy(args: argparse.Namespace, token: str | None) -> int:
+    from rllib_lmgame.evaluation.players.language_model import LocalModel
+    from rllib_lmgame.evaluation.players.naming import make_player
     from rllib_lmgame.evaluation.players.vllm_server import run_server, server_command
 
-    player = local_model(args, args.policy, "--policy", args.at_once)
+    player = make_player(args.policy, args.policy, player_settings(args, (), args.at_once, "--policy"))
+    if not isinstance(player, LocalModel):
+        why = f"{args.policy} is no language model of this machine; name a checkpoint or hf:DIR_OR_ID"
+        raise ConfigError("--policy", why)
     port = check_free(args.host, args.port)
     command, environment = server_command(player, args.policy, args.host, port, args.at_once, token)
     made = f", api_key {token}" if token is not None and args.token_file is None else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,23 +17,22 @@ from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.base.text import columns, printable
 from rllib_lmgame.cli import options, tables
 from rllib_lmgame.cli.options import GAME, JSON, SPLITS, Option, env_config, env_config_of, parallel, seed, whole
-from rllib_lmgame.cli.playing import PLAYER_OPTIONS, held_directory, limits_of, play_with_bar, player_settings
+from rllib_lmgame.cli.playing import PLAYER_OPTIONS, held_directory, play_with_bar, player_settings
 from rllib_lmgame.cli.tables import interval, number, spent_lines
 from rllib_lmgame.policies.scripted import FORMS
 
 if TYPE_CHECKING:
-    from rllib_lmgame.evaluation.tournament.files import TournamentDirectory
+    from rllib_lmgame.evaluation.tournament.results import TournamentDirectory
     from rllib_lmgame.evaluation.tournament.run import Outcome, Tournament
     from rllib_lmgame.evaluation.tournament.standings import Standing, Standings
     from rllib_lmgame.rollouts.records import GameConfig
 
-TOGETHER = "all zero-sum games"
 SHOWN_FAILURES = 3
 
 
 @options.command(
     "Let players play each other, all against all and each in every seat equally often. Zero-sum games without stakes "
-    "are ranked by wins, Bradley-Terry ratings and the Nash average, others by what each player gets. The same "
+    "are ranked by wins and Bradley-Terry ratings, others by what each player gets. The same "
     "command with the same --out continues where it was interrupted, and plays again what failed.",
     Option("GAME...", GAME.settings["help"], dest="games"),
     Option("--players PLAYER...", f"{FORMS}; NAME=PLAYER gives one a name", required=True),
@@ -57,7 +57,7 @@ SHOWN_FAILURES = 3
     JSON,
 )
 def command(args: argparse.Namespace) -> int:
-    from rllib_lmgame.evaluation.tournament.files import TournamentDirectory
+    from rllib_lmgame.evaluation.tournament.results import TournamentDirectory
     from rllib_lmgame.evaluation.tournament.run import play_tournament
 
     tournament = _tournament(args)
@@ -75,7 +75,6 @@ def command(args: argparse.Namespace) -> int:
             "played": sum(map(len, outcome.results)),
             "planned": outcome.planned,
             "failed": len(outcome.failures),
-            "failed_by": dict(outcome.failed),
         }
         options.print_json(said)
     else:
@@ -105,24 +104,19 @@ def _tournament(args: argparse.Namespace) -> Tournament:
     players = make_players(args.players, settings)
     if len(players) < 2:
         raise ConfigError("--players", "a tournament has at least two players")
-    return Tournament(games, players, args.games_each, args.seed, args.parallel, limits_of(settings))
+    return Tournament(games, players, args.games_each, args.seed, args.parallel, settings.sections.text_rollouts)
 
 
 def _standings(tournament: Tournament, outcome: Outcome, asked: str | None) -> list[Standings]:
-    """The standings of every game; with several zero-sum games also of all of those together, whose stakes differ: they
-    are ranked by wins, unless returns were ``asked`` for.
-    """
+    """The standings of every game, ranked as ``asked``."""
     from rllib_lmgame.evaluation.tournament.standings import RETURN, WINS, has_stakes, is_zero_sum, standings
 
-    names = list(tournament.players)
-    found, together = [], []
+    found = []
     for game, results in zip(tournament.games, outcome.results, strict=True):
         zero_sum = is_zero_sum(results, _says_zero_sum(game)) and any(result.comparisons for result in results)
         by = asked or (RETURN if has_stakes(results) else WINS)
-        found.append(standings(game.env, results, names, zero_sum=zero_sum, by=by, seed=tournament.seed))
-        together += results if zero_sum else []
-    if sum(table.zero_sum for table in found) > 1 and asked != RETURN:
-        found.append(standings(TOGETHER, together, names, zero_sum=True, seed=tournament.seed))
+        names, seed = list(tournament.players), tournament.seed
+        found.append(standings(game.env, results, names, zero_sum=zero_sum, by=by, seed=seed))
     return found
 
 
@@ -136,17 +130,20 @@ def _says_zero_sum(game: GameConfig) -> bool:
 
 
 def _write(directory: TournamentDirectory, found: Sequence[Standings], counts: dict[str, dict[str, int]]) -> None:
-    from rllib_lmgame.evaluation.tournament.files import matrix_name, write_csv, write_standings
+    from rllib_lmgame.base.json_files import write_json
+    from rllib_lmgame.evaluation.tournament.standings import STANDINGS_FILE, write_csv
 
-    write_standings(directory.path, [table.as_json() for table in found], counts)
+    said = {"standings": [table.as_json() for table in found], "counts": counts}
+    write_json(directory.path / STANDINGS_FILE, said, indent=1)
     for table in found:
-        if len(table.players) > 1 and table.games and table.game != TOGETHER:
-            write_csv(table, directory.path / f"{matrix_name(table)}.csv")
+        if table.games:
+            name = re.sub(r"[^\w.-]+", "-", table.game.rpartition("/")[2])
+            write_csv(table, directory.path / f"payoffs-{name}.csv")
 
 
 def standings_text(table: Standings) -> str:
     rows = [_cells(table, standing) for standing in table.players]
-    lines = [f"{table.game}: {table.games} games", *tables.lines(rows, left=1)]
+    lines = [f"{table.game}: {table.games} games", *tables.lines_of(rows, left=1)]
     matrix = table.matrix.tolist()
     if len(rows) > 1 and not all(math.isnan(cell) for row in matrix for cell in row):
         what = "points of the row against the column" if table.by == "wins" else "return of the row with the column"
@@ -159,25 +156,24 @@ def standings_text(table: Standings) -> str:
 
 def _cells(table: Standings, one: Standing) -> tables.Row:
     """The columns of a player, each with its head."""
-    got, reached = one.payoff or (math.nan,), one.success or (math.nan,)
+    got, reached = one.payoff or (math.nan,), one.rate or (math.nan,)
     rating = one.rating if one.rating is not None and math.isfinite(one.rating.low) else None
-    earned = [("return", number(got[0], "+.4g")), ("95 %", interval(got[1:], "+.4g"))]
-    if not table.zero_sum:
-        end = [*earned, ("success", number(reached[0], ".3f")), ("95 %", interval(reached[1:], ".3f"))]
-    else:
-        counted = [("win", str(one.wins)), ("draw", str(one.draws)), ("loss", str(one.losses))]
-        counted += [("win rate", number(one.win_rate, ".3f")), ("95 %", interval(one.win_interval, ".3f"))]
-        nash = [("Nash", number(one.nash_weight, ".3f")), ("score", number(one.nash_score, "+.3f"))]
-        rated = [("return", number(got[0], "+.3f")), ("rating", number(rating.rating if rating else None, "+.0f"))]
-        rated += [("95 %", interval((rating.low, rating.high) if rating else None, "+.0f"))]
-        end = [*counted, *rated, *nash] if table.by == "wins" else [*earned, *counted, *nash]
+    end = [("return", number(got[0], "+.4g")), ("95 %", interval(got[1:], "+.4g"))]
+    if table.zero_sum:
+        end += [("win", str(one.wins)), ("draw", str(one.draws)), ("loss", str(one.losses))]
+    end += [("win rate" if table.zero_sum else "success", number(reached[0], ".3f"))]
+    end += [("95 %", interval(reached[1:], ".3f"))]
+    if table.by == "wins":
+        end += [("rating", number(rating.rating if rating else None, "+.0f"))]
+        end += [("95 %", interval((rating.low, rating.high) if rating else None, "+.0f"))]
     return [("player", one.player), ("seats", str(one.seats)), *end]
 
 
 def failures_text(outcome: Outcome, counts: Mapping[str, Mapping[str, int]]) -> str:
     played, failed = sum(map(len, outcome.results)), len(outcome.failures)
+    by = Counter(player for failure in outcome.failures for player in failure["failed"])
     lines = [*spent_lines(counts), f"{played} of {outcome.planned} games played" + f", {failed} failed" * bool(failed)]
-    lines += [f"  {count} because {player} gave no reply" for player, count in sorted(outcome.failed.items())]
+    lines += [f"  {count} because {player} gave no reply" for player, count in sorted(by.items())]
     reasons = Counter(failure["message"] for failure in outcome.failures)
     lines += [f"  {count} times: {message}" for message, count in reasons.most_common(SHOWN_FAILURES)]
     return printable("\n".join(lines))

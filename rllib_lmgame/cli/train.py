@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import values_of
 from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.cli import options
@@ -20,13 +20,12 @@ from rllib_lmgame.experiments.spec import ExperimentSpec, Source, check_name, ma
 
 SETS = "set."
 """Begins the names of arguments that set a key of the experiment."""
-OF_LOCAL_CLUSTER = ("--ray-num-cpus", "--ray-num-gpus", "--ray-object-store-memory", "--ray-ui")
+CHECKPOINTS = f"{SETS}checkpoint_config."
 
 
 @options.command(
     "Train an algorithm: `rllib train file FILE`, or with the flags below.",
     Option("[file FILE...]", "the word `file` and a .yaml or .py file of experiments", dest="words", default=()),
-    Option("-f|--config-file FILE", "the same as `file FILE`", dest="file"),
     Section(
         "experiment",
         Option("--algo|--run|-a|-r NAME", "algorithm, e.g. PPO, LMGamePPO, package.module:Class", dest="algo"),
@@ -36,30 +35,14 @@ OF_LOCAL_CLUSTER = ("--ray-num-cpus", "--ray-num-gpus", "--ray-object-store-memo
         Option("--stop|-s YAML", "when to stop, as YAML or JSON text: '{training_iteration: 10}'"),
         Option("--experiment-name|-n NAME", "name of the experiment and of its directory"),
         Option("--num-samples N", "times to draw from the search space", int, dest="set.num_samples"),
-        Option("--scheduler NAME", "trial scheduler: asha, pbt, hyperband, median_stopping_rule, fifo"),
-        Option("--scheduler-config YAML", "its arguments as YAML or JSON text"),
-        Option("--max-failures N", "restarts of a failed trial", int, dest="set.max_failures"),
-        Option(
-            "--checkpoint-freq N",
-            "iterations between checkpoints",
-            int,
-            dest="set.checkpoint_config.checkpoint_frequency",
-        ),
+        Option("--checkpoint-freq N", "iterations between checkpoints", int, dest=f"{CHECKPOINTS}checkpoint_frequency"),
         Option(
             "--checkpoint-at-end",
             "save a checkpoint at the end (default)",
             action=argparse.BooleanOptionalAction,
-            dest="set.checkpoint_config.checkpoint_at_end",
+            dest=f"{CHECKPOINTS}checkpoint_at_end",
         ),
-        Option("--keep-checkpoints-num N", "checkpoints to keep", int, dest="set.checkpoint_config.num_to_keep"),
-        Option(
-            "--checkpoint-score-attr METRIC",
-            "metric the kept checkpoints are chosen by",
-            dest="set.checkpoint_config.checkpoint_score_attribute",
-        ),
-        Option(
-            "--storage-path PATH", "directory or URI of the results (default: ~/ray_results)", dest="set.storage_path"
-        ),
+        Option("--storage-path PATH", "place of the results (default: ~/ray_results)", dest="set.storage_path"),
         Option("--restore PATH", "checkpoint to start from", dest="set.restore"),
     ),
     Section(
@@ -96,20 +79,14 @@ OF_LOCAL_CLUSTER = ("--ray-num-cpus", "--ray-num-gpus", "--ray-object-store-memo
 def command(args: argparse.Namespace) -> int:
     if args.measure and not args.dry_run:
         raise ConfigError("", "--measure goes with --dry-run: it trains nothing that is kept")
-    if args.ray_address not in (None, "local"):
-        for flag in given(args, *OF_LOCAL_CLUSTER):
-            why = f"is for a cluster that this command starts, but --ray-address {args.ray_address} joins one"
-            raise ConfigError("", f"{flag} {why}")
     if sys.stderr.isatty():  # Importing Ray and torch takes a while.
         print(f"checking {_file_of(args) or 'the flags'} ...", file=sys.stderr, flush=True)
     from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly, with_other_wrong_keys
 
-    said: set[str] = set()
     check: Callable[[Iterable[ExperimentSpec]], object] = check_quickly
     args.overrides = [*_as_overrides(args), *args.overrides]
     try:
         specs = _read(args)
-        _print_notices(specs, said)
         for spec in specs:
             find_in_current_directory(values_of(spec.options))
         # What is wrong with names and types is said before Ray is imported.
@@ -141,7 +118,8 @@ def command(args: argparse.Namespace) -> int:
     from rllib_lmgame.experiments.run.resume import place_runs
 
     place_runs(specs, resume=args.resume)
-    _print_notices(specs, said)
+    for notice in dict.fromkeys(notice for spec in specs for notice in spec.notices):
+        print(f"note: {notice}", file=sys.stderr)
     if not args.dry_run:
         return run_experiments(checked, run_options(args))
     check_resumed(checked, run_options(args))
@@ -182,11 +160,6 @@ def _as_overrides(args: argparse.Namespace) -> list[str]:
     found |= {f"config.{key}": value for key, value in mapping(args.config, "--config").items()}
     if args.stop is not None:
         found["stop"] = mapping(args.stop, "--stop")
-    arguments = mapping(args.scheduler_config, "--scheduler-config")
-    if args.scheduler is not None:
-        found["scheduler"] = {"type": args.scheduler, **arguments}
-    elif args.scheduler_config is not None:
-        raise ConfigError("--scheduler-config", "needs --scheduler")
     return [f"{key}={json.dumps(value)}" for key, value in found.items()]
 
 
@@ -215,21 +188,7 @@ def _read(args: argparse.Namespace) -> list[ExperimentSpec]:
 
 
 def _file_of(args: argparse.Namespace) -> str | None:
-    named = [*args.words[:1]] == ["file"]
-    words = args.words[1:] if named else args.words
-    files = [*words, *([args.file] if args.file else [])]
-    if named and not files:
-        raise ConfigError("", "write `rllib train file FILE`")
-    if len(files) > 1:
-        meant = nearest(words[0], ["file"]) if len(words) > 1 and not Path(words[0]).exists() else None
-        hint = f"; did you mean {meant!r} in place of {words[0]!r}?" if meant else ""
-        raise ConfigError("", f"one file at a time; got {', '.join(files)}{hint}")
+    files = args.words[1:] if args.words[:1] == ["file"] else args.words
+    if args.words and len(files) != 1:
+        raise ConfigError("", f"write `rllib train file FILE`, with one file; got {', '.join(files) or 'none'}")
     return files[0] if files else None
-
-
-def _print_notices(specs: Sequence[ExperimentSpec], said: set[str]) -> None:
-    """Print each notice that has not been ``said``, once."""
-    for notice in [notice for spec in specs for notice in spec.notices]:
-        if notice not in said:
-            said.add(notice)
-            print(f"note: {notice}", file=sys.stderr)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import check_port
 from rllib_lmgame.base.new_files import new_file, out_path, writing
+from rllib_lmgame.base.text import columns, size_text
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.options import OneOf, Option
 
 if TYPE_CHECKING:
-    from rllib_lmgame.viewer.curves import Curves
     from rllib_lmgame.viewer.library import Library, Source
 
 LARGE_PAGE = 100_000_000
@@ -39,23 +39,19 @@ LARGE_PAGE = 100_000_000
     Option("--no-browser", "only print the address"),
 )
 def command(args: argparse.Namespace) -> int:
-    from rllib_lmgame.viewer.library import Library
-    from rllib_lmgame.viewer.places import sources_of
+    from rllib_lmgame.viewer.library import Library, sources_of
 
     check_port(args.port)
     library = Library(sources_of(args.words))
+    title = ", ".join(Path(path).absolute().name for path in args.words)
     if args.export is not None:
-        return _export(library, args.words, args.export)
+        return _export(library, args.words, title, args.export)
     if args.text is not None:
-        return _print(library, args.words, args.text)
-    return _serve(library, args)
+        return _print(library, args.text)
+    return _serve(library, title, args)
 
 
-def _title(paths: list[str]) -> str:
-    return ", ".join(Path(path).absolute().name for path in paths)
-
-
-def _read(library: Library, paths: list[str]) -> None:
+def _read(library: Library) -> None:
     """Raises: ConfigError: there is no episode in any file."""
     for _ in library.refresh():
         pass
@@ -64,37 +60,20 @@ def _read(library: Library, paths: list[str]) -> None:
             print(f"{kind}: {line}", file=sys.stderr)
     if not library.rows:
         read = ", ".join(source.label for source in library.sources) or "no file"
-        raise ConfigError("", f"there are no episodes (read: {read}){_why_none(library, paths)}")
+        raise ConfigError("", f"there are no episodes (read: {read}); a run writes them with text_rollouts.episode_log")
 
 
-def _why_none(library: Library, paths: list[str]) -> str:
-    """The reason why there are no episodes, if it is known."""
-    from rllib_lmgame.experiments.results.curves import read_settings
-    from rllib_lmgame.viewer.places import trials_of
-
-    logs = [(read_settings(trial)[0].get("text_rollouts") or {}).get("episode_log") for trial in trials_of(paths)]
-    if not logs:
-        return "" if library.sources else "; a run writes them with text_rollouts.episode_log"
-    return "; its text_rollouts.episode_log is off" if set(logs) == {"off"} else "; no game was played to its end"
-
-
-def _export(library: Library, paths: list[str], wanted: str) -> int:
-    from rllib_lmgame.base.text import size_text
+def _export(library: Library, paths: list[str], title: str, wanted: str) -> int:
     from rllib_lmgame.viewer.curves import Curves
+    from rllib_lmgame.viewer.library import trials_of
     from rllib_lmgame.viewer.page import exported
-    from rllib_lmgame.viewer.places import trials_of
 
     out = out_path(wanted)
     with new_file(out) as file:
-        _read(library, paths)
+        _read(library)
         curves = Curves(trials_of(paths))
         curves.refresh()
-        head = {
-            "title": _title(paths),
-            **library.about(),
-            "unfinished": library.unfinished,
-            "curves": curves.figures(),
-        }
+        head = {"title": title, **library.about(), "unfinished": library.unfinished, "curves": curves.figures()}
         with writing(out), file.open("w", encoding="utf-8") as target:
             target.writelines(exported(library, head))
     size = out.stat().st_size
@@ -104,11 +83,10 @@ def _export(library: Library, paths: list[str], wanted: str) -> int:
     return 0
 
 
-def _print(library: Library, paths: list[str], number: int) -> int:
-    from rllib_lmgame.base.text import columns
+def _print(library: Library, number: int) -> int:
     from rllib_lmgame.viewer.terminal import listed, told
 
-    _read(library, paths)
+    _read(library)
     if number == 0:
         table = listed([json.loads(row) for row in library.rows], library.about()["trials"])
         print("\n".join(columns(table, len(table[0]) - 4)))
@@ -120,23 +98,21 @@ def _print(library: Library, paths: list[str], number: int) -> int:
     return 0
 
 
-def _found(paths: list[str], curves: Curves) -> list[Source]:
-    """The files there are now; ``curves`` are those of the trials there are now."""
-    from rllib_lmgame.viewer.places import sources_of, trials_of
-
-    sources = sources_of(paths)
-    curves.trials = trials_of(paths)
-    return sources
-
-
-def _serve(library: Library, args: argparse.Namespace) -> int:
+def _serve(library: Library, title: str, args: argparse.Namespace) -> int:
     import webbrowser
 
     from rllib_lmgame.servers.viewer import Viewer
     from rllib_lmgame.viewer.curves import Curves
+    from rllib_lmgame.viewer.library import sources_of, trials_of
 
     curves = Curves([])
-    with Viewer(library, _title(args.words), args.port, lambda: _found(args.words, curves), curves) as viewer:
+
+    def found() -> list[Source]:
+        sources = sources_of(args.words)
+        curves.trials = trials_of(args.words)
+        return sources
+
+    with Viewer(library, title, args.port, found, curves) as viewer:
         print(f"Episodes: {viewer.address} (Ctrl-C ends it)", flush=True)
         if not args.no_browser and sys.stdout.isatty():
             webbrowser.open(viewer.address)

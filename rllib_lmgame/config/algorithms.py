@@ -14,17 +14,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.group import Group, option
 from rllib_lmgame.base.plugin import import_path
-from rllib_lmgame.base.trust import is_name
-from rllib_lmgame.config.async_rollouts import AsyncRolloutOptions
-from rllib_lmgame.config.evolution import EvolutionOptions
+from rllib_lmgame.base.trust import is_name, is_number
 from rllib_lmgame.config.rllib import FLAT_KEYS
 from rllib_lmgame.datasets.options import DPOOptions, SupervisedOptions
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.league.options import LeagueOptions
-from rllib_lmgame.learners.action_value_options import ExpectileValueOptions, ReturnValueOptions, TargetValueOptions
-from rllib_lmgame.learners.options import TokenPPOOptions
-from rllib_lmgame.learners.teacher_options import TeacherOptions
+from rllib_lmgame.learners.options import (
+    ExpectileValueOptions,
+    ReturnValueOptions,
+    TargetValueOptions,
+    TeacherOptions,
+    TokenPPOOptions,
+)
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.options import DataSelectionOptions, TextRolloutOptions
 from rllib_lmgame.telemetry.metrics import (
@@ -38,6 +41,61 @@ from rllib_lmgame.telemetry.metrics import (
 )
 
 ENTRY_POINT_GROUP = "rllib_lmgame.algorithms"
+BASE, LAST = "base", "last"
+
+
+class AsyncRolloutOptions(Group):
+    """The ``async_rollouts`` section: rollouts and updates at the same time."""
+
+    max_staleness: int = option(
+        0,
+        "Iterations that are played ahead while one is trained on: no token is older by more updates. 0: playing and "
+        "updating take turns.",
+        ge=0,
+        le=64,
+    )
+
+
+class EvolutionOptions(Group):
+    """The ``agentevol`` section: what is explored and kept, and what imitation begins from."""
+
+    iterations: int = option(4, "Times that the policy explores and imitates; then the run is done.", ge=1)
+    levels: int = option(256, "Levels that it explores each time.", ge=1, le=1e6)
+    new_levels: bool = option(False, "Others each time; else always the same.")
+    samples_per_level: int = option(3, "Episodes on each of them.", ge=1, le=10_000)
+    min_return: float | dict[str, float] | None = option(
+        None,
+        "Least return of what is kept, or that of each game; null, and games without one: what the game calls a "
+        "success.",
+        stranger=is_number,
+    )
+    one_per_level: str | None = option(
+        "first",
+        "Of a level's successes the `first` is kept, or the `best`, of the highest return; null: all.",
+        choices=("first", "best"),
+    )
+    top_share: float | None = option(
+        None,
+        "Share of what was played in each game that is kept in place of successes: the highest returns.",
+        gt=0,
+        le=1,
+    )
+    accumulate: bool = option(False, "What was kept before stays; else each time counts alone.")
+    keep_original: bool = option(True, "The data of `supervised` is imitated again each time, beside what was kept.")
+    original_episodes: int = option(
+        1024, "Episodes of `supervised.expert` that are that data, where it has no files; 0: none.", ge=0, le=1e6
+    )
+    start: str = option(
+        BASE,
+        "What imitation begins from: the run's first weights (`base`), or those it has come to (`last`).",
+        choices=(BASE, LAST),
+    )
+    epochs: int = option(1, "Passes over the data each time.", ge=1, le=1_000)
+
+    def goes_by_return(self, game: str) -> bool:
+        """Whether returns say what is kept of a game, and not successes alone."""
+        least = self.min_return
+        return self.top_share is not None or (game in least if isinstance(least, dict) else least is not None)
 
 
 @dataclass(frozen=True)
@@ -45,12 +103,10 @@ class Section:
     """One section of an algorithm's configuration.
 
     Attributes:
-        attribute: Of the configuration object, which holds the options.
         optional: Whether it is off (``None``) unless written.
         played: Whether playing with a checkpoint reads it; other sections of a stranger's checkpoint are dropped.
     """
 
-    attribute: str
     group: type
     optional: bool = False
     played: bool = False
@@ -65,10 +121,10 @@ WITHOUT_VALUES = (SUPERVISED, PREFERENCES)
 LEFT_OUT = "conversations_left_out"
 SUPERVISED_METRICS = ("supervised_steps", "supervised_last_step", "validation_loss", "validation_loss_before", LEFT_OUT)
 COMMON_SECTIONS: Mapping[str, Section] = {
-    "language_model": Section("language_model_options", LanguageModelOptions, played=True),
-    "inference": Section("inference_options", InferenceOptions, played=True),
-    "text_rollouts": Section("text_rollout_options", TextRolloutOptions, played=True),
-    TOKEN_PPO: Section("token_ppo_options", TokenPPOOptions),
+    "language_model": Section(LanguageModelOptions, played=True),
+    "inference": Section(InferenceOptions, played=True),
+    "text_rollouts": Section(TextRolloutOptions, played=True),
+    TOKEN_PPO: Section(TokenPPOOptions),
 }
 """Sections that an algorithm has unless it says otherwise; it may leave ``token_ppo`` out."""
 
@@ -153,11 +209,11 @@ PPO = AlgorithmEntry(
     config="rllib_lmgame.algorithms.ppo:LMGamePPOConfig",
     sections={
         **COMMON_SECTIONS,
-        "warm_start": Section("supervised_options", SupervisedOptions, optional=True),
-        "data_selection": Section("data_selection_options", DataSelectionOptions),
-        "league": Section("league_options", LeagueOptions, optional=True),
-        "async_rollouts": Section("async_rollout_options", AsyncRolloutOptions),
-        "teacher": Section("teacher_options", TeacherOptions, optional=True),
+        "warm_start": Section(SupervisedOptions, optional=True),
+        "data_selection": Section(DataSelectionOptions),
+        "league": Section(LeagueOptions, optional=True),
+        "async_rollouts": Section(AsyncRolloutOptions),
+        "teacher": Section(TeacherOptions, optional=True),
     },
     metrics=("rl_iteration", "phase", DATA_EPOCHS, *SUPERVISED_METRICS),
     learner_metrics=LEARNER_NAMES,
@@ -173,7 +229,7 @@ SFT = AlgorithmEntry(
     "LMGameSFT",
     algorithm="rllib_lmgame.algorithms.sft:LMGameSFT",
     config="rllib_lmgame.algorithms.sft:LMGameSFTConfig",
-    sections={**COMMON_SECTIONS, SUPERVISED: Section("supervised_options", SupervisedOptions)},
+    sections={**COMMON_SECTIONS, SUPERVISED: Section(SupervisedOptions)},
     metrics=SUPERVISED_METRICS,
     learner_metrics=(*LEARNER_COLUMNS, *OBSERVATION_NAMES),
     learned_by=SUPERVISED,
@@ -185,7 +241,7 @@ DPO = AlgorithmEntry(
     sections={
         **COMMON_SECTIONS,
         "warm_start": PPO.sections["warm_start"],
-        PREFERENCES: Section("dpo_options", DPOOptions),
+        PREFERENCES: Section(DPOOptions),
     },
     metrics=(*PPO.metrics, "pairs"),
     learner_metrics=(*GRPO.learner_metrics, *PREFERENCE_NAMES),
@@ -195,7 +251,7 @@ AGENTEVOL = AlgorithmEntry(
     "LMGameAgentEvol",
     algorithm="rllib_lmgame.algorithms.agentevol:LMGameAgentEvol",
     config="rllib_lmgame.algorithms.agentevol:LMGameAgentEvolConfig",
-    sections={**SFT.sections, "agentevol": Section("evolution_options", EvolutionOptions)},
+    sections={**SFT.sections, "agentevol": Section(EvolutionOptions)},
     metrics=("evolution", "levels_solved", "kept_episodes", "imitated_episodes", LEFT_OUT),
     learner_metrics=SFT.learner_metrics,
     learned_by=SUPERVISED,
@@ -208,7 +264,7 @@ def _of_action_values(name: str, group: type, *more: str) -> AlgorithmEntry:
         name=name,
         algorithm=f"rllib_lmgame.algorithms.action_values:{name}",
         config=f"rllib_lmgame.algorithms.action_values:{name}Config",
-        sections={**SFT.sections, ACTION_VALUES: Section("action_value_options", group)},
+        sections={**SFT.sections, ACTION_VALUES: Section(group)},
         learner_metrics=(*SFT.learner_metrics, *ACTION_VALUE_NAMES, *more),
     )
 
@@ -220,16 +276,11 @@ OWN: Mapping[str, AlgorithmEntry] = {entry.name: entry for entry in (PPO, GRPO, 
 """The algorithms of this package by name."""
 
 
-def announced() -> dict[str, list[str]]:
-    """What installed packages announce: name -> import paths, several where packages do not agree."""
+def announced() -> dict[str, str]:
+    """What installed packages announce: name -> import path."""
     from importlib.metadata import entry_points
 
-    paths: dict[str, list[str]] = {}
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        known = paths.setdefault(point.name, [])
-        if point.value not in known:
-            known.append(point.value)
-    return paths
+    return {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
 def known_names() -> list[str]:
@@ -241,21 +292,14 @@ def known_entry(name: str) -> AlgorithmEntry | None:
     """The entry of this name (no import path), or ``None``. Raises: ConfigError: if packages announce it wrongly."""
     if name in OWN:
         return OWN[name]
-    paths = [] if ":" in name else announced().get(name, [])
-    if not paths:
+    path = None if ":" in name else announced().get(name)
+    if path is None:
         return None
-    if len(paths) > 1:
-        raise ConfigError("run", f"two packages announce an algorithm {name!r}; write {' or '.join(paths)}")
-    (path,) = paths
     entry = entry_at(path)
     if entry is None:
         raise ConfigError(
             "run",
             f"the entry point {name!r} names {path}, which is neither an AlgorithmEntry nor an algorithm of this kind",
-        )
-    if entry.algorithm != path and entry.name != name:
-        raise ConfigError(
-            "run", f"the entry point {name!r} names {path}, which calls itself {entry.name!r}; the names must agree"
         )
     return dataclasses.replace(entry, name=name)
 

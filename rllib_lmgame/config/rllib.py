@@ -21,8 +21,7 @@ from rllib_lmgame.base.group import (
     values_of,
 )
 from rllib_lmgame.base.registry import MEASURES
-from rllib_lmgame.base.results import is_metric
-from rllib_lmgame.base.schedule import check_points
+from rllib_lmgame.base.schedule import check_points, is_metric
 from rllib_lmgame.base.trust import is_name, is_number
 from rllib_lmgame.policies.options import PlayerOptions, read_policies
 from rllib_lmgame.rollouts.options import EnvConfig, GameConfig, read_evaluated, read_games

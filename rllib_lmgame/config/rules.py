@@ -1,18 +1,16 @@
 """Options that are impossible together, lose work, or train something wrong: functions that yield what is broken.
 
 ``s`` are the :class:`~rllib_lmgame.config.run.RunConfig` of a run or of one policy; ``f`` is what plug-ins and games
-say of them (:mod:`rllib_lmgame.algorithms.facts`). Importing this loads neither Ray nor torch.
+say of them (:mod:`rllib_lmgame.algorithms.validation`). Importing this loads neither Ray nor torch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from rllib_lmgame.base.errors import did_you_mean
 from rllib_lmgame.base.group import given
-from rllib_lmgame.config.algorithms import ACTION_VALUES
 from rllib_lmgame.config.run import RunConfig
 from rllib_lmgame.league.options import is_league
 from rllib_lmgame.rollouts.options import groups_needed, share_of_groups, spare_groups
@@ -62,24 +60,24 @@ def rllib(s: RunConfig, f: Any) -> Found:
 
 def lengths(s: RunConfig, f: Any) -> Found:
     """Tokens of a turn."""
-    most, context = s.lm.max_tokens_per_turn, s.lm.context_length
+    most, context = s.language_model.max_tokens_per_turn, s.language_model.context_length
     if most >= context:
         yield Broken(
             "language_model.max_tokens_per_turn",
             f"max_tokens_per_turn={most} leaves no room for a prompt in context_length={context}",
             ("language_model.context_length",),
         )
-    if s.lm.least_room > most:
+    if s.language_model.least_room > most:
         yield Broken(
             "language_model.min_tokens_per_turn",
-            f"min_tokens_per_turn={s.lm.min_tokens_per_turn} is more than max_tokens_per_turn={most}",
+            f"min_tokens_per_turn={s.language_model.min_tokens_per_turn} is more than max_tokens_per_turn={most}",
             ("language_model.max_tokens_per_turn",),
         )
 
 
 def replies(s: RunConfig, f: Any) -> Found:
     """The form of replies, which ``f`` makes. Raises: ConfigError: there is none of the name."""
-    form = f(s.lm)
+    form = f(s.language_model)
     if form.think_opening in form.tags:
         yield Broken(
             "language_model.answer_tag",
@@ -90,12 +88,12 @@ def replies(s: RunConfig, f: Any) -> Found:
 
 def numerics(s: RunConfig, f: Any) -> Found:
     """How a trained model is held."""
-    half = s.lm.dtype in ("bfloat16", "float16")
-    if half and not f.half_precision and (s.lm.lora is None or s.lm.dtype == "float16"):
+    half = s.language_model.dtype in ("bfloat16", "float16")
+    if half and not f.half_precision and (s.language_model.lora is None or s.language_model.dtype == "float16"):
         yield Broken(
             "language_model.dtype",
-            f"{s.lm.dtype} weights lose small optimizer steps in rounding unless a `bf16` or `fp16` section of "
-            "`deepspeed` keeps float32 copies; use `auto`: float32 weights, bfloat16 passes on a GPU",
+            f"{s.language_model.dtype} weights lose small optimizer steps in rounding unless a `bf16` or `fp16` "
+            "section of `deepspeed` keeps float32 copies; use `auto`: float32 weights, bfloat16 passes on a GPU",
         )
 
 
@@ -104,7 +102,7 @@ def numerics(s: RunConfig, f: Any) -> Found:
 
 def imitation(s: RunConfig, f: Any) -> Found:
     """What needs a game where files alone are learned from."""
-    stage = s.supervised_options
+    stage = s.supervised_stage
     if s.plays:
         return
     if stage is not None and stage.stop_at is not None:
@@ -122,15 +120,15 @@ _AT_ONE = "must be 1 with a teacher behind an endpoint, which tells log-probabil
 
 def asked_teacher(s: RunConfig, f: Any) -> Found:
     """A teacher behind an endpoint knows each token's log-probability at temperature 1 alone."""
-    teacher = s.teacher_options
+    teacher = s.teacher
     if teacher is None or not teacher.is_asked:
         return
-    if s.inf.temperature not in (0, 1) or s.follows("inference.temperature"):
+    if s.inference.temperature not in (0, 1) or s.follows("inference.temperature"):
         yield Broken("inference.temperature", _AT_ONE)
     for number, game in enumerate(s.games):
         if s.follows(f"games.{number}.temperature") or game.temperature not in (None, 0, 1):
             yield Broken(f"games[{number}].temperature", _AT_ONE)
-    if s.play.constrained_decoding:
+    if s.text_rollouts.constrained_decoding:
         yield Broken(
             "text_rollouts.constrained_decoding",
             "does not go with a teacher behind an endpoint, which says nothing of the moves that were not taken; name "
@@ -140,7 +138,7 @@ def asked_teacher(s: RunConfig, f: Any) -> Found:
 
 def row_lengths(s: RunConfig, f: Any) -> Found:
     """A row holds a reply and its prompt."""
-    rows, most = s.ppo.max_row_tokens, s.lm.max_tokens_per_turn
+    rows, most = s.token_ppo.max_row_tokens, s.language_model.max_tokens_per_turn
     if rows is not None and rows < most + 1:
         yield Broken(
             "token_ppo.max_row_tokens",
@@ -151,19 +149,14 @@ def row_lengths(s: RunConfig, f: Any) -> Found:
 
 def update(s: RunConfig, f: Any) -> Found:
     """The update of one policy. Raises: ConfigError: there is no such objective."""
-    ppo = s.ppo
+    ppo = s.token_ppo
     yield from row_lengths(s, f)
-    fits = ppo.critic.warmup is not None and ppo.critic.warmup.type == "fit"
-    for option, sets, instead in (
-        ("warmup", fits, "type: gradient"),
-        ("normalization", ppo.critic.normalization == "popart", "normalization: none"),
-    ):
-        if sets and f.hidden_last_layer:
-            yield Broken(
-                f"token_ppo.critic.{option}",
-                "sets the value head's last layer, which DeepSpeed in half precision allows with ZeRO only: set "
-                f"`deepspeed.zero_optimization.stage` to 1, 2 or 3, or `{instead}`",
-            )
+    if ppo.critic.warmup is not None and ppo.critic.warmup.type == "fit" and f.hidden_last_layer:
+        yield Broken(
+            "token_ppo.critic.warmup",
+            "sets the value head's last layer, which DeepSpeed in half precision allows with ZeRO only: set "
+            "`deepspeed.zero_optimization.stage` to 1, 2 or 3, or `type: gradient`",
+        )
     if ppo.critic.grad_clip is not None and not f.one_norm_each:
         yield Broken(
             "token_ppo.critic.grad_clip",
@@ -175,11 +168,6 @@ def update(s: RunConfig, f: Any) -> Found:
     if in_reward and (place in f.own or "token_ppo.kl.as" not in f.own):
         yield Broken(place, "has no effect with as: reward; it belongs to as: loss")
     _ = f.objective
-    if ppo.entropy is not None and isinstance(s.entropy_coeff, list):
-        yield Broken(
-            "token_ppo.entropy.target",
-            f"does not go with a schedule, entropy_coeff: {s.entropy_coeff}; give the number that it begins with",
-        )
 
 
 def no_critic(s: RunConfig, f: Any) -> Found:
@@ -196,13 +184,13 @@ def states(s: RunConfig, f: Any) -> Found:
     """Of estimators that play on from states."""
     if not f.estimator.state_rollouts:
         return
-    if s.ppo.kl is not None and s.ppo.kl.as_ == "reward":
+    if s.token_ppo.kl is not None and s.token_ppo.kl.as_ == "reward":
         yield Broken(
             "token_ppo.kl.as",
             f"reward does not go with advantage_estimator `{f.estimator_name}`: its rollouts have no penalty on their "
             "tokens, so that values would be of other rewards; use as: loss",
         )
-    if s.data.normalize_rewards is not None:
+    if s.data_selection.normalize_rewards is not None:
         yield Broken(
             "data_selection.normalize_rewards",
             f"does not go with advantage_estimator `{f.estimator_name}`, whose values are in the game's own rewards; "
@@ -212,9 +200,6 @@ def states(s: RunConfig, f: Any) -> Found:
 
 def scheduled(s: RunConfig, f: Any) -> Found:
     """What else would set an option that follows a schedule."""
-    if s.follows("entropy_coeff") and s.ppo.entropy is not None:
-        say = "stands beside token_ppo.entropy, which moves the coefficient; leave one of them out"
-        yield Broken("entropy_coeff", say)
     if s.follows("text_rollouts.reward_scale") and f.estimator.keeps_baseline:
         yield Broken(
             "text_rollouts.reward_scale",
@@ -237,7 +222,8 @@ def _no_group(s: RunConfig) -> str | None:
 
 def play(s: RunConfig, f: Any) -> Found:
     """How many episodes of which game are played."""
-    key, total, learners = "text_rollouts.episodes_per_iteration", s.play.episodes_per_iteration, s.num_learners
+    key, learners = "text_rollouts.episodes_per_iteration", s.num_learners
+    total = s.text_rollouts.episodes_per_iteration
     for number, (game, size) in enumerate(zip(s.games, s.group_sizes, strict=True)):
         if game.episodes and game.episodes % size:
             say = f"{game.episodes} is not a multiple of group_size={size}"
@@ -270,7 +256,7 @@ def play(s: RunConfig, f: Any) -> Found:
 
 def selection(s: RunConfig, f: Any) -> Found:
     """What is kept of what is played."""
-    data, alone = s.data, _no_group(s)
+    data, alone = s.data_selection, _no_group(s)
     for name, compares in (
         ("reward_variance_filter", data.reward_variance_filter < 1),
         ("zero_variance_groups", data.zero_variance_groups.type == "drop"),
@@ -295,10 +281,11 @@ def selection(s: RunConfig, f: Any) -> Found:
 
 def _oversample(s: RunConfig) -> Iterator[str]:
     """What does not go with beginning more games than are needed."""
-    runners, more, spare = s.num_env_runners, s.data.oversample, spare_groups(s.groups, s.data.oversample)
-    if s.play.deterministic is True:
+    runners, more = s.num_env_runners, s.data_selection.oversample
+    spare = spare_groups(s.groups, more)
+    if s.text_rollouts.deterministic is True:
         yield "contradicts text_rollouts.deterministic: who finishes first is no rule; leave one of them out"
-    if s.league_options:
+    if s.league:
         yield (
             "does not go with a `league`: its pay-offs would hardly count the games that take longest (draws, often); "
             "leave one of them out"
@@ -319,11 +306,10 @@ def _oversample(s: RunConfig) -> Iterator[str]:
 def async_rollouts(s: RunConfig, f: Any) -> Found:
     """What does not go with playing ahead of the update."""
     ahead = s.max_staleness
-    ppo = [s.policy(name).ppo for name in s.trained_policies()]
-    limits = [each.staleness_limit for each in ppo if each.staleness_limit is not None]
+    ppo = [s.policy(name).token_ppo for name in s.trained_policies()]
     for problem, say in (
         (
-            s.play.deterministic is True,
+            s.text_rollouts.deterministic is True,
             "contradicts text_rollouts.deterministic: which weights sample a reply depends on when it is asked for; "
             "leave one of them out",
         ),
@@ -338,11 +324,7 @@ def async_rollouts(s: RunConfig, f: Any) -> Found:
             "replies of older weights",
         ),
         (
-            any(limit < ahead for limit in limits),
-            f"{ahead} is more than token_ppo.staleness_limit, which would leave out of the loss what is played ahead",
-        ),
-        (
-            s.inf.sleep_during_update,
+            s.inference.sleep_during_update,
             "does not go with inference.sleep_during_update: engines that sleep play no games; leave one of them out",
         ),
         (
@@ -360,7 +342,7 @@ def async_rollouts(s: RunConfig, f: Any) -> Found:
 
 def league(s: RunConfig, f: Any) -> Found:
     """A league and its policies."""
-    own, learning = s.league_options, s.trained_policies()
+    own, learning = s.league, s.trained_policies()
     if own is None:
         return
     if s.policy_mapping_fn is not None and not is_league(s.policy_mapping_fn):
@@ -374,14 +356,9 @@ def league(s: RunConfig, f: Any) -> Found:
     if own.averaged_snapshots and not s.averages:
         say = "needs averaged weights: set config.token_ppo.ema_decay"
         yield Broken("league.averaged_snapshots", say)
-    yield from _exploiters(own.exploiter_options, learning)
-    meeting = [name for name in learning if own.share_without_members(name) < 1]
-    if own.opponent_engines < len(meeting):
-        yield Broken(
-            "league.opponent_engines",
-            f"{own.opponent_engines} engines do not suffice for {len(meeting)} policies that meet members "
-            f"({', '.join(meeting)}); each needs one",
-        )
+    if own.self_play_share < 1 and own.opponent_engines < len(learning):
+        say = f"{own.opponent_engines} engines do not suffice for {len(learning)} policies; each needs one"
+        yield Broken("league.opponent_engines", say)
     if own.max_members < len(learning):
         yield Broken(
             "league.max_members",
@@ -402,19 +379,6 @@ def league(s: RunConfig, f: Any) -> Found:
             )
 
 
-def _exploiters(exploiters: Mapping[str, Any], policies: Sequence[str]) -> Found:
-    """Who is to beat whom."""
-    key = "league.exploiters"
-    for name, options in exploiters.items():
-        for policy, path in ((name, f"{key}.{name}"), (options.of, f"{key}.{name}.of")):
-            if policy not in policies:
-                hint = did_you_mean(policy, policies, f"policies that learn: {', '.join(policies)}")
-                yield Broken(path, f"{policy!r} is no policy that learns; {hint}")
-        if options.of in exploiters:
-            what = "itself" if options.of == name else "another exploiter"
-            yield Broken(f"{key}.{name}.of", f"is {what}; an exploiter is to beat a policy that is none")
-
-
 def _without_seed(options: Any) -> Any:
     """The options but for what tells two untrained tiny models apart."""
     return options.model_copy(update={"tiny": {key: value for key, value in options.tiny.items() if key != "seed"}})
@@ -425,22 +389,22 @@ def _without_seed(options: Any) -> Any:
 
 def engines(s: RunConfig, f: Any) -> Found:
     """Engines, weights on their way to them, action values and adapters. Raises: ConfigError: no such engine."""
-    gpus = s.inf.num_gpus_per_engine
-    if gpus != s.inf.tensor_parallel_size > 1:
-        say = f"must equal tensor_parallel_size={s.inf.tensor_parallel_size}, got {gpus:g}"
+    gpus = s.inference.num_gpus_per_engine
+    if gpus != s.inference.tensor_parallel_size > 1:
+        say = f"must equal tensor_parallel_size={s.inference.tensor_parallel_size}, got {gpus:g}"
         yield Broken("inference.num_gpus_per_engine", say)
     engine = f.engine
-    if s.inf.over_devices:
+    if s.inference.over_devices:
         yield from _over_devices(s, engine)
     yield from _action_values(s, engine)
-    if s.inf.adapters:
+    if s.inference.adapters:
         yield from _adapters(s, engine)
 
 
 def _over_devices(s: RunConfig, engine: Any) -> Found:
     """Weights that go from GPU to GPU."""
-    key, way = "inference.weight_transport", s.inf.weight_transport
-    ours, theirs = s.inf.num_gpus_per_engine, s.num_gpus_per_learner
+    key, way = "inference.weight_transport", s.inference.weight_transport
+    ours, theirs = s.inference.num_gpus_per_engine, s.num_gpus_per_learner
     got = f"got num_gpus_per_engine={ours:g} and num_gpus_per_learner={theirs:g}"
     if not ours:
         yield Broken(key, f"{way!r} needs engines on GPUs; use object_store")
@@ -459,7 +423,7 @@ def _over_devices(s: RunConfig, engine: Any) -> Found:
     if way == "ipc" and ours + theirs > 1:
         say = f"'ipc' needs learner and engine on one GPU, {got}, which must be at most 1 together; use object_store"
         yield Broken(key, say)
-    for key, count in (("inference.num_engines", s.inf.num_engines), ("num_learners", s.num_learners)):
+    for key, count in (("inference.num_engines", s.inference.num_engines), ("num_learners", s.num_learners)):
         if way == "ipc" and count > 1:
             say = f"must be 1 with inference.weight_transport: ipc, where learner and engine share a GPU; got {count}"
             yield Broken(key, say)
@@ -467,7 +431,7 @@ def _over_devices(s: RunConfig, engine: Any) -> Found:
 
 def _action_values(s: RunConfig, engine: Any) -> Found:
     """Values of tokens, which the engine may add to logits."""
-    values = s.section(ACTION_VALUES)
+    values = s.action_values
     if values is None:
         return
     backbones = any(s.model_of(name).value_model == "separate" for name in s.trained_policies())
@@ -478,10 +442,10 @@ def _action_values(s: RunConfig, engine: Any) -> Found:
             f"transformers,{' value_model: shared,' * backbones} or action_values.beta: 0, with which the policy plays "
             "alone",
         )
-    if values.beta > 0 and s.inf.over_devices:
-        say = f"'{s.inf.weight_transport}' does not send action values; use object_store"
+    if values.beta > 0 and s.inference.over_devices:
+        say = f"'{s.inference.weight_transport}' does not send action values; use object_store"
         yield Broken("inference.weight_transport", say)
-    if s.lm.lora is not None:
+    if s.language_model.lora is not None:
         say = f"{s.entry.name} trains whole weights and values of tokens beside them; leave it out"
         yield Broken("language_model.lora", say)
     if s.deepspeed is not None:
@@ -498,10 +462,10 @@ def _adapters(s: RunConfig, engine: Any) -> Found:
         yield Broken(key, "needs language_model.lora for all policies that learn")
     if len({_base_of(s, policy) for policy in learning}) > 1:
         yield Broken(key, "needs the same model, tokenizer and context_length for all policies that learn")
-    if s.inf.over_devices:
-        say = f"{s.inf.weight_transport!r} does not go with inference.adapters; use object_store"
+    if s.inference.over_devices:
+        say = f"{s.inference.weight_transport!r} does not go with inference.adapters; use object_store"
         yield Broken("inference.weight_transport", say)
-    if s.inf.sleep_during_update:
+    if s.inference.sleep_during_update:
         yield Broken("inference.sleep_during_update", "does not go with inference.adapters")
 
 

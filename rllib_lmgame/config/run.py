@@ -22,7 +22,16 @@ from rllib_lmgame.base.group import (
 from rllib_lmgame.base.schedule import ScheduleOptions, schedules_in, with_numbers
 from rllib_lmgame.base.storage import with_absolute_paths
 from rllib_lmgame.base.threads import AUTO
-from rllib_lmgame.config.algorithms import OWN, TOKEN_PPO, WITHOUT_VALUES, AlgorithmEntry
+from rllib_lmgame.config.algorithms import (
+    ACTION_VALUES,
+    OWN,
+    PREFERENCES,
+    SUPERVISED,
+    TOKEN_PPO,
+    WITHOUT_VALUES,
+    AlgorithmEntry,
+    AsyncRolloutOptions,
+)
 from rllib_lmgame.config.rllib import (
     FLAT_KEYS,
     INSTEAD,
@@ -35,8 +44,7 @@ from rllib_lmgame.config.rllib import (
 from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.league.options import LeagueOptions, is_league
-from rllib_lmgame.learners.options import TokenPPOOptions
-from rllib_lmgame.learners.teacher_options import TeacherOptions
+from rllib_lmgame.learners.options import TeacherOptions, TokenPPOOptions
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, LanguageModelOptions, PlayerOptions
 from rllib_lmgame.rollouts.options import DataSelectionOptions, GameConfig, TextRolloutOptions, game_of_env
 
@@ -47,7 +55,8 @@ OVERRIDES = "algorithm_config_overrides_per_module"
 class RunConfig(RLlibOptions, OtherOptions):
     """The options of a run, or of one of its policies (:meth:`policy`), with numbers in the places of schedules.
 
-    :func:`run_class` adds the sections of an algorithm. What was written, schedules included, is ``written``; of that,
+    Each section is an attribute: :func:`run_class` makes options of those that an algorithm has, others are
+    :data:`ABSENT`. What was written, schedules included, is ``written``; of that,
     ``games`` has no game of ``env``.
 
     Attributes:
@@ -61,6 +70,19 @@ class RunConfig(RLlibOptions, OtherOptions):
     if TYPE_CHECKING:
         policies: dict[str, PlayerOptions] = {}  # type: ignore[assignment]
         games: tuple[GameConfig, ...] = ()  # type: ignore[assignment]
+        language_model: LanguageModelOptions = LanguageModelOptions()
+        inference: InferenceOptions = InferenceOptions()
+        text_rollouts: TextRolloutOptions = TextRolloutOptions()
+        token_ppo: TokenPPOOptions = TokenPPOOptions()
+        data_selection: DataSelectionOptions = DataSelectionOptions()
+        async_rollouts: AsyncRolloutOptions = AsyncRolloutOptions()
+        league: LeagueOptions | None = None
+        teacher: TeacherOptions | None = None
+        warm_start: SupervisedOptions | None = None
+        supervised: SupervisedOptions | None = None
+        dpo: Any = None
+        agentevol: Any = None
+        action_values: Any = None
     _written: RunConfig | None = PrivateAttr(None)
     _name: str = PrivateAttr("")
     _present: Mapping[str, float] = PrivateAttr(default_factory=dict)
@@ -109,7 +131,10 @@ class RunConfig(RLlibOptions, OtherOptions):
         """The run with values of schedules by their keys, else the last ones; options that are off stay off."""
         written = self.written
         run = with_numbers(written, lambda key, options: values.get(key, options.last))
-        run = run.model_copy(update={"games": run.games or game_of_env(run.env, run.env_config)})
+        own: dict[str, Any] = {"games": run.games or game_of_env(run.env, run.env_config)}
+        if "league" in self.entry.sections and is_league(run.policy_mapping_fn):
+            own["league"] = run.league or LeagueOptions()
+        run = run.model_copy(update=own)
         run._written, run._name, run._present, run._asked = written, self._name, dict(values), self._asked
         return run
 
@@ -126,73 +151,30 @@ class RunConfig(RLlibOptions, OtherOptions):
         """The value of a dotted key (``token_ppo.policy_loss.clip_high``); ``None`` if its section or group is off."""
         return value_at(self, key)
 
-    def section(self, name: str) -> Any:
-        """The options of a section; ``None`` if it is off, or the algorithm has none of this name."""
-        return getattr(self, name, None)
-
-    # -- sections -----------------------------------------------------------------------------------------------
-
-    @property
-    def lm(self) -> LanguageModelOptions:
-        """The section ``language_model``."""
-        return self.section("language_model")  # type: ignore[no-any-return]
-
-    @property
-    def inf(self) -> InferenceOptions:
-        """The section ``inference``."""
-        return self.section("inference")  # type: ignore[no-any-return]
-
-    @property
-    def play(self) -> TextRolloutOptions:
-        """The section ``text_rollouts``."""
-        return self.section("text_rollouts")  # type: ignore[no-any-return]
-
-    @property
-    def ppo(self) -> TokenPPOOptions:
-        """The section ``token_ppo``; where an algorithm has none, its defaults."""
-        return self.section(TOKEN_PPO) or TokenPPOOptions()
-
-    @property
-    def data(self) -> DataSelectionOptions:
-        """The section ``data_selection``, likewise."""
-        return self.section("data_selection") or DataSelectionOptions()
-
     @property
     def max_staleness(self) -> int:
         """How many updates games are played ahead of the update."""
-        return getattr(self.section("async_rollouts"), "max_staleness", 0)
+        return self.async_rollouts.max_staleness
 
     @property
-    def teacher_options(self) -> TeacherOptions | None:
-        """The section ``teacher``."""
-        return self.section("teacher")  # type: ignore[no-any-return]
-
-    @property
-    def league_options(self) -> LeagueOptions | None:
-        """The section ``league``; also where only the mapping asks for a league."""
-        if "league" not in self.entry.sections:
-            return None
-        return self.section("league") or (LeagueOptions() if is_league(self.policy_mapping_fn) else None)
-
-    @property
-    def supervised_options(self) -> SupervisedOptions | None:
+    def supervised_stage(self) -> SupervisedOptions | None:
         """The supervised stage: the section ``warm_start`` or ``supervised``."""
-        stages = map(self.section, ("warm_start", "supervised"))
+        stages = (self.warm_start, self.supervised)
         return next((stage for stage in stages if isinstance(stage, SupervisedOptions)), None)
 
     @property
     def deterministic(self) -> bool:
         """Whether the run repeats bit for bit: ``auto`` does on CPUs, where nothing depends on who finishes first."""
-        asked = self.play.deterministic
+        asked = self.text_rollouts.deterministic
         if asked != AUTO:
             return bool(asked)
-        on_gpu = self.inf.on_gpu or self.num_gpus_per_learner > 0
-        return not on_gpu and self.data.oversample <= 1 and not self.max_staleness
+        on_gpu = self.inference.on_gpu or self.num_gpus_per_learner > 0
+        return not on_gpu and self.data_selection.oversample <= 1 and not self.max_staleness
 
     @property
     def selects(self) -> bool:
         """Whether there is data selection in any iteration."""
-        return self.data.active or any(key.startswith("data_selection.") for key in self.schedules)
+        return self.data_selection.active or any(key.startswith("data_selection.") for key in self.schedules)
 
     # -- policies and games -------------------------------------------------------------------------------------
 
@@ -212,15 +194,16 @@ class RunConfig(RLlibOptions, OtherOptions):
     def model_of(self, policy: str, game: GameConfig | None = None) -> LanguageModelOptions:
         """The section ``language_model`` with what a game asks for, and above it what a policy has of its own."""
         own = self.policies[policy].language_model
-        asked = {} if game is None else game.asked(own)
-        base = build(LanguageModelOptions, asked, "config.games.language_model", self.lm) if asked else self.lm
+        asked, base = {} if game is None else game.asked(own), self.language_model
+        if asked:
+            base = build(LanguageModelOptions, asked, "config.games.language_model", base)
         with _likely_keys(self.entry.groups):
             return build(LanguageModelOptions, own, f"config.policies.{policy}.language_model", base)
 
     def in_game(self, game: GameConfig, place: str) -> RunConfig:
         """A policy's options (:meth:`policy`) in one game, whose entry stands at ``place`` below ``config``."""
         asked = game.asked(self.policies[self.name].language_model)
-        run = self.model_copy(update={"language_model": build(LanguageModelOptions, asked, "", self.lm)})
+        run = self.model_copy(update={"language_model": build(LanguageModelOptions, asked, "", self.language_model)})
         run._asked = dict.fromkeys(asked, place)
         return run
 
@@ -240,7 +223,7 @@ class RunConfig(RLlibOptions, OtherOptions):
         if self.policies[name].player == LANGUAGE_MODEL and model:
             path = f"config.policies.{name}.language_model"
             written = written.model_copy(
-                update={"language_model": build(LanguageModelOptions, model, path, written.section("language_model"))}
+                update={"language_model": build(LanguageModelOptions, model, path, written.language_model)}
             )
         run = written.at(self.present)
         run._name = name
@@ -260,7 +243,7 @@ class RunConfig(RLlibOptions, OtherOptions):
     def averages(self) -> bool:
         """Whether evaluation and export use averaged weights (``token_ppo.ema_decay``) of any policy."""
         by_ppo = self.entry.learned_by == TOKEN_PPO
-        return by_ppo and any(self.policy(name).ppo.ema_decay is not None for name in self.trained_policies())
+        return by_ppo and any(self.policy(name).token_ppo.ema_decay is not None for name in self.trained_policies())
 
     @property
     def plays(self) -> bool:
@@ -272,7 +255,7 @@ class RunConfig(RLlibOptions, OtherOptions):
 
         Raises: ConfigError: if there is none and one is needed.
         """
-        learnt = self.section(self.entry.learned_by)
+        learnt = getattr(self, self.entry.learned_by, None)
         if not self.games and self.entry.learned_by in WITHOUT_VALUES and getattr(learnt, "data", None) is not None:
             return ()
         if not self.games or not isinstance(self.games[0].env, str):
@@ -282,23 +265,23 @@ class RunConfig(RLlibOptions, OtherOptions):
     @property
     def group_sizes(self) -> list[int]:
         """Episodes of a group, of each training game."""
-        return [game.group_size or self.play.group_size for game in self.games]
+        return [game.group_size or self.text_rollouts.group_size for game in self.games]
 
     @property
     def least_size(self) -> int:
         """Episodes of the smallest group."""
-        return min(self.group_sizes, default=self.play.group_size)
+        return min(self.group_sizes, default=self.text_rollouts.group_size)
 
     @property
     def shared_size(self) -> int:
         """Episodes of a group of the games that share the iteration by weight."""
         pairs = zip(self.games, self.group_sizes, strict=True)
-        return next((size for game, size in pairs if not game.episodes), self.play.group_size)
+        return next((size for game, size in pairs if not game.episodes), self.text_rollouts.group_size)
 
     @property
     def shared_episodes(self) -> int:
         """What games that say how many ``episodes`` they have leave of an iteration to the others."""
-        return self.play.episodes_per_iteration - sum(game.episodes or 0 for game in self.games)
+        return self.text_rollouts.episodes_per_iteration - sum(game.episodes or 0 for game in self.games)
 
     @property
     def groups(self) -> int:
@@ -329,6 +312,14 @@ class RunConfig(RLlibOptions, OtherOptions):
         return result | {key: value for key, value in said.items() if value not in (None, [], {})}
 
 
+ABSENT: Mapping[str, Any] = {
+    TOKEN_PPO: TokenPPOOptions(),
+    "data_selection": DataSelectionOptions(),
+    "async_rollouts": AsyncRolloutOptions(),
+    **dict.fromkeys(("league", "teacher", "warm_start", SUPERVISED, PREFERENCES, "agentevol", ACTION_VALUES)),
+}
+"""What sections are where an algorithm has none of the name."""
+
 _CLASSES: dict[Any, type[RunConfig]] = {}
 
 
@@ -358,6 +349,8 @@ def _made(entry: AlgorithmEntry) -> type[RunConfig]:
         },
     )
     found.entry = entry
+    for name in ABSENT.keys() - entry.sections.keys():
+        setattr(found, name, ABSENT[name])
     return found
 
 

@@ -14,11 +14,13 @@ import fnmatch
 import hashlib
 import importlib.metadata
 import shutil
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rllib_lmgame.base import json_files
@@ -26,18 +28,15 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.lock import locked
 from rllib_lmgame.base.text import size_text
 from rllib_lmgame.downloads import hub
-from rllib_lmgame.downloads.archives import leads_out, unpack
+from rllib_lmgame.downloads.hub import check_room, download
 from rllib_lmgame.downloads.places import PREFIX, SOURCE, Named, named, read_source
-from rllib_lmgame.downloads.table import HUB, MB, PACKAGE, Source
-from rllib_lmgame.downloads.web import CHUNK, check_room, download
+from rllib_lmgame.downloads.table import HUB, PACKAGE, Source
 
 Report = Callable[[str], None]
-
-Progress = Callable[[int, int | None], None]
-"""Called with the bytes that have arrived and the total."""
-
-STEP = 100 * MB
-"""Bytes between two lines about a file that comes, at least; of a large one a fiftieth."""
+CHUNK = 1 << 20
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+_DEEPEST = 3
+"""Archives in archives, at most."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,10 @@ class _Item:
     """One file to be had: where, and what it must be; ``of`` says where from, in ``SOURCE.json``."""
 
     path: str
-    get: Callable[[Path, Progress], None]
+    get: Callable[[Path], object]
     of: Mapping[str, str]
     size: int | None = None
     sha256: str | None = None
-    blob: str | None = None
     unpack: bool = False
 
 
@@ -142,13 +140,10 @@ def verify(name: str) -> list[str]:
     return problems
 
 
-def hash_of(file: Path, algorithm: str = "sha256", head: bytes = b"") -> str:
-    """Hash of a file's content, with ``head`` before it."""
-    digest = hashlib.new(algorithm, head, usedforsecurity=False)
+def hash_of(file: Path) -> str:
+    """SHA-256 of a file's content."""
     with file.open("rb") as content:
-        while chunk := content.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _take(record: _Record, items: Sequence[_Item], report: Report) -> None:
@@ -177,27 +172,13 @@ def _take(record: _Record, items: Sequence[_Item], report: Report) -> None:
         target = folder / item.path
         target.parent.mkdir(parents=True, exist_ok=True)
         if item.path in record.files or not _came_whole(item, target):
-            item.get(target, _told(report, f"{record.chosen.name}: {item.path}"))
+            item.get(target)
         sha256 = _checked(item, target)
         if item.unpack:
             _unpack(record, item, target, sha256)
         else:
             record.add(item.path, item.of, sha256)
         record.write()
-
-
-def _told(report: Report, what: str) -> Progress:
-    """A line about ``what`` now and then."""
-    told = 0
-
-    def tell(done: int, whole: int | None) -> None:
-        nonlocal told
-        if done - told >= max(STEP, (whole or 0) // 50):
-            told = done
-            share = f" of {size_text(whole)} ({done / whole:.0%})" if whole else ""
-            report(f"{what}: {size_text(done)}{share}")
-
-    return tell
 
 
 def _came_whole(item: _Item, target: Path) -> bool:
@@ -226,8 +207,6 @@ def _checked(item: _Item, file: Path) -> str:
         problem = f"has {size:,} bytes instead of {item.size:,}"
     elif item.sha256 is not None and sha256 != item.sha256:
         problem = f"is not the file that is known: its SHA-256 is {sha256}, not {item.sha256}"
-    elif item.blob is not None and hash_of(file, "sha1", f"blob {size}\0".encode()) != item.blob:
-        problem = "is not the file that the hub lists (its Git hash differs)"
     if problem:
         file.unlink()
         raise ConfigError("", f"{item.of['url']} {problem}; it was removed, fetch it again")
@@ -252,6 +231,34 @@ def _unpack(record: _Record, item: _Item, archive: Path, sha256: str) -> None:
     record.archives[item.path] = {**item.of, "bytes": archive.stat().st_size, "sha256": sha256}
     record.write()
     archive.unlink()
+
+
+def unpack(archive: Path, folder: Path, within: int = _DEEPEST) -> None:
+    """Unpack a ZIP archive into a new folder, and the archives in it, which go once they are unpacked.
+
+    Raises: ConfigError: it is damaged, or the disk has not enough room.
+    """
+    try:
+        with zipfile.ZipFile(archive) as content:
+            wanted = [entry for entry in content.infolist() if not entry.filename.startswith("__MACOSX/")]
+            check_room(folder.parent, sum(entry.file_size for entry in wanted), f"unpacking {archive.name}")
+            content.extractall(folder, wanted)  # Writes nothing outside the folder, and makes no links.
+    except _BROKEN as error:
+        raise ConfigError("", f"{archive} is no whole ZIP archive ({error}); remove it and fetch it again") from None
+    for inner in sorted(folder.rglob("*.zip")):
+        if within <= 1:
+            raise ConfigError("", f"{archive} holds archives in archives, deeper than {_DEEPEST}")
+        beside = inner.with_suffix(".unpacked")
+        unpack(inner, beside, within - 1)
+        shutil.copytree(beside, inner.parent, dirs_exist_ok=True, copy_function=shutil.move)
+        shutil.rmtree(beside)
+        inner.unlink()
+
+
+def leads_out(name: str) -> bool:
+    """Whether a name that somebody else gave a file is none below the folder it is to be put in."""
+    path = PurePosixPath(name)
+    return path.is_absolute() or ".." in path.parts or "\\" in name or not path.parts
 
 
 def _join(record: _Record, wanted: Iterable[str]) -> None:
@@ -316,23 +323,18 @@ def _of_hub(source: Source) -> Iterator[_Item]:
     repository = source.origin.removeprefix(HUB)
     hub.check_online(repository)
     commit, there = hub.listing(repository, source.revision)
-    found = [file for file in there if any(fnmatch.fnmatchcase(file.path, pattern) for pattern in source.files)]
+    found = [file for file in there if any(fnmatch.fnmatchcase(file.rfilename, pattern) for pattern in source.files)]
     exact = [path for path in source.files if "*" not in path]
-    missing = [path for path in exact if path not in {file.path for file in found}]
+    missing = [path for path in exact if path not in {file.rfilename for file in found}]
     if missing or not found:
-        has = ", ".join(file.path for file in there[:10])
+        has = ", ".join(file.rfilename for file in there[:10])
         raise ConfigError("", f"{repository} has no {', '.join(missing or source.files)}; it has {has or 'no files'}")
     for file in found:
-        url = hub.address(repository, commit, file.path)
-        yield _Item(
-            _local(source, file.path),
-            lambda target, tell, url=url, size=file.size: download(url, target, hub.headers(), size, tell),
-            {"url": url, "revision": commit},
-            file.size,
-            source.sha256.get(file.path, file.sha256),
-            file.blob,
-            source.unpack,
-        )
+        url = hub.address(repository, commit, file.rfilename)
+        known = source.sha256.get(file.rfilename, file.lfs and file.lfs.sha256)
+        get = partial(download, url, headers=hub.headers(), size=file.size)
+        of = {"url": url, "revision": commit}
+        yield _Item(_local(source, file.rfilename), get, of, file.size, known, source.unpack)
 
 
 def _of_web(source: Source) -> Iterator[_Item]:
@@ -341,7 +343,7 @@ def _of_web(source: Source) -> Iterator[_Item]:
         url = f"{source.origin}/{path}"
         yield _Item(
             _local(source, path),
-            lambda target, tell, url=url: download(url, target, report=tell),
+            partial(download, url),
             {"url": url},
             sha256=source.sha256.get(path),
             unpack=source.unpack,
@@ -360,13 +362,4 @@ def _of_package(source: Source) -> Iterator[_Item]:
             raise ConfigError("", f"{package} {distribution.version} has no {path}")
         of = {"url": f"package {package}", "revision": distribution.version}
         known, size = source.sha256.get(path), file.stat().st_size
-        yield _Item(_local(source, path), partial(_copy, file), of, size, known, unpack=source.unpack)
-
-
-def _copy(file: Path, target: Path, tell: Progress) -> None:
-    part = target.with_name(target.name + ".part")
-    with file.open("rb") as source, part.open("wb") as written:
-        while chunk := source.read(CHUNK):
-            written.write(chunk)
-            tell(written.tell(), file.stat().st_size)
-    part.replace(target)
+        yield _Item(_local(source, path), partial(shutil.copyfile, file), of, size, known, source.unpack)

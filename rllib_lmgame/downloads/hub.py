@@ -1,52 +1,29 @@
-"""What a Hugging Face hub has: files of a repository, their sizes and hashes, and their addresses.
+"""Files of a Hugging Face hub and of other addresses, by ``huggingface_hub``.
 
-``HF_ENDPOINT`` is its address, ``HF_TOKEN`` is sent to it alone, and ``HF_HUB_OFFLINE`` keeps from all requests.
+``HF_ENDPOINT`` is the hub's address, ``HF_TOKEN`` is sent to it alone, and ``HF_HUB_OFFLINE`` forbids all requests.
 """
 
 from __future__ import annotations
 
 import os
-import urllib.error
+import shutil
 import urllib.parse
-from dataclasses import dataclass
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-from rllib_lmgame.base import json_files
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.text import first_line
-from rllib_lmgame.downloads.web import BROKEN, TIMEOUT_S, WITHOUT, open_address, refused
+from rllib_lmgame.base.text import first_line, size_text
 
-_MOST_LISTED = 64 << 20
+TIMEOUT_S = 30.0
+"""Longest silence of the hub when it is first asked."""
+WITHOUT = "or copy the set's folder in RLLIB_LMGAME_DATA from a machine that has it"
 _YES = ("1", "on", "yes", "true")
-
-
-@dataclass(frozen=True)
-class HubFile:
-    """A file of a repository.
-
-    Attributes:
-        path: In it.
-        size: Bytes, where the hub says.
-        sha256: Of files in its large storage.
-        blob: Git's hash (SHA-1 of ``blob SIZE\\0`` and the content), of other files.
-    """
-
-    path: str
-    size: int | None
-    sha256: str | None
-    blob: str | None
 
 
 def endpoint() -> str:
     """The hub's address."""
     return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
-
-
-def headers() -> dict[str, str]:
-    """Headers of requests to the hub. Raises: ConfigError: the token is invalid; it is not printed."""
-    token = os.environ.get("HF_TOKEN", "").strip()
-    if not token.isascii() or not token.isprintable():
-        raise ConfigError("", "HF_TOKEN holds no token: it has characters that no request can carry")
-    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def check_online(what: str) -> None:
@@ -72,14 +49,12 @@ def silence(repository: str) -> str | None:
         asked = f"{endpoint()}/{repository}/resolve/main/config.json"
         get_session().head(asked, timeout=TIMEOUT_S, follow_redirects=False)
     except Exception as error:  # Of the HTTP client that the library has.
-        return (
-            f"{endpoint()} does not answer ({first_line(error) or type(error).__name__}), and this machine has no copy"
-        )
+        return f"{endpoint()} does not answer ({_why(error)}), and this machine has no copy"
     return None
 
 
-def listing(repository: str, revision: str) -> tuple[str, list[HubFile]]:
-    """The commit of a repository's revision, and all files of it.
+def listing(repository: str, revision: str) -> tuple[str, list[Any]]:
+    """The commit of a repository's revision, and all files of it as ``huggingface_hub.hf_api.RepoSibling``.
 
     Args:
         repository: ``datasets/owner/name`` or ``owner/name`` of a model.
@@ -87,23 +62,21 @@ def listing(repository: str, revision: str) -> tuple[str, list[HubFile]]:
 
     Raises: ConfigError: the hub has it not, refuses it, or does not answer.
     """
-    kind, name = (
-        ("datasets", repository.removeprefix("datasets/"))
-        if repository.startswith("datasets/")
-        else ("models", repository)
-    )
-    url = f"{endpoint()}/api/{kind}/{name}/revision/{urllib.parse.quote(revision, safe='')}?blobs=true"
+    from huggingface_hub import HfApi, get_token
+
+    kind = "dataset" if repository.startswith("datasets/") else "model"
     try:
-        with open_address(url, headers()) as answer:
-            said = json_files.parse(answer.read(_MOST_LISTED))
-        files = [_file(each) for each in said["siblings"]]
-        return str(said["sha"]), files
-    except urllib.error.HTTPError as error:
-        raise _refused(repository, url, error) from None
-    except BROKEN as error:
-        raise refused(url, error) from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError("", f"{url} answers no list of files ({type(error).__name__}: {error})") from None
+        found = HfApi(endpoint=endpoint(), token=get_token()).repo_info(
+            repository.removeprefix("datasets/"),
+            repo_type=kind,
+            revision=revision,
+            files_metadata=True,
+            timeout=TIMEOUT_S,
+        )
+        return str(found.sha), list(found.siblings or ())
+    except Exception as error:  # Also of its HTTP client, and of a list that is none.
+        hint = "set HF_TOKEN to a token that may read it" if _status(error) in (401, 403) else WITHOUT
+        raise ConfigError("", f"{endpoint()} gives no list of {repository} ({_why(error)}); {hint}") from None
 
 
 def address(repository: str, commit: str, path: str) -> str:
@@ -111,22 +84,51 @@ def address(repository: str, commit: str, path: str) -> str:
     return f"{endpoint()}/{repository}/resolve/{commit}/{urllib.parse.quote(path)}"
 
 
-def _file(said: dict[str, object]) -> HubFile:
-    large = said.get("lfs")
-    size = said.get("size")
-    blob = said.get("blobId")
-    return HubFile(
-        str(said["rfilename"]),
-        size if isinstance(size, int) else None,
-        str(large["sha256"]) if isinstance(large, dict) and "sha256" in large else None,
-        str(blob) if isinstance(blob, str) and not large else None,
-    )
+def headers() -> dict[str, str]:
+    """Headers of requests to the hub."""
+    from huggingface_hub import get_token
+    from huggingface_hub.utils import build_hf_headers
+
+    return build_hf_headers(token=get_token(), library_name="rllib-lmgame")
 
 
-def _refused(repository: str, url: str, error: urllib.error.HTTPError) -> ConfigError:
-    if error.code in (401, 403):
-        token = "the token in HF_TOKEN may not read it" if headers() else "set HF_TOKEN to a token that may read it"
-        return ConfigError("", f"{endpoint()} refuses {repository} ({error.code}): {token}")
-    if error.code == 404:
-        return ConfigError("", f"{endpoint()} has no {repository}, or not the revision asked for ({url})")
-    return refused(url, error)
+def download(url: str, target: Path, headers: Mapping[str, str] = {}, size: int | None = None) -> None:
+    """Fetch a file to ``target``, which gets its name when it is whole and has ``size`` bytes, where that is known.
+
+    What was fetched before stays in ``target.part`` and is gone on with.
+
+    Raises: ConfigError: the server refuses or breaks off for good, or the file cannot be written.
+    """
+    from huggingface_hub.file_download import http_get
+
+    part = target.with_name(f"{target.name}.part")
+    try:
+        with part.open("ab") as file:
+            http_get(url, file, resume_size=file.tell(), headers=dict(headers), expected_size=size)
+    except Exception as error:  # Of the library, its HTTP client, and the disk.
+        here = part.stat().st_size if part.exists() else 0
+        if _status(error) == 416 or here > (size or here):  # It is no part of the file that is there now.
+            part.unlink(missing_ok=True)
+            here = 0
+        kept = f"; {here:,} bytes are kept, and the same command goes on from there" if here else ""
+        raise ConfigError("", f"cannot fetch {url}: {_why(error)}; {WITHOUT}{kept}") from None
+    part.replace(target)
+
+
+def check_room(folder: Path, needed: int, what: str) -> None:
+    """Raises: ConfigError: the disk has less than ``needed`` bytes left."""
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise ConfigError(
+            "",
+            f"{what} needs {size_text(needed)} in {folder}, where {size_text(free)} are free; make room, or set "
+            "RLLIB_LMGAME_DATA to a folder on a larger disk",
+        )
+
+
+def _status(error: Exception) -> int | None:
+    return getattr(getattr(error, "response", None), "status_code", None)
+
+
+def _why(error: Exception) -> str:
+    return first_line(error) or type(error).__name__

@@ -1,13 +1,15 @@
-"""Where an endpoint is, and which key it is given."""
+"""Where an endpoint is, which key it is given, and how it is asked."""
 
 from __future__ import annotations
 
 import os
 import re
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import Group, option
 
 KNOWN_KEYS = {"api.openai.com": "OPENAI_API_KEY"}
 """Hosts with a well-known variable for the key, which is sent to no other host."""
@@ -61,3 +63,17 @@ def read_address(source: str, flag: str = "--players") -> Address:
         raise ConfigError(flag, f"{source!r}: {variable!r} is no name of an environment variable")
     known = KNOWN_KEYS.get(host) if parts.scheme == "https" else None
     return Address(match["model"], url, variable or known, flag)
+
+
+class EndpointOptions(Group):
+    """The ``endpoint`` section of ``--config``."""
+
+    attempts: int = option(5, "Attempts of one request before its game is given up.", ge=1, le=100)
+    first_wait_s: float = option(
+        0.5, "Wait before the second attempt; it doubles each time, unless the server names another.", ge=0
+    )
+    longest_wait_s: float = option(30.0, "Longest wait between two attempts, whatever the server asks for.", ge=0)
+    max_answer_bytes: int = option(262_144, "Largest answer that is read.", ge=1024)
+    request: dict[str, Any] = option(
+        {}, "Further fields of the request; null leaves one out: `{max_tokens: null, max_completion_tokens: 512}`."
+    )

@@ -3,8 +3,7 @@
 1. Every request ends: with an answer, or with :class:`EndpointError` after bounded attempts, time and size.
 2. Passing faults (too many requests, server faults, no connection, no answer) are tried again, ever later or when the
    server says. Lasting ones (a wrong key, an unknown model) are not.
-3. The key goes only to the endpoint: no redirect, no proxy. What a server says is not shown if it gives the key away
-   (:mod:`.secrecy`), and a reply that holds a key does not count.
+3. The key goes only to the endpoint: no redirect, no proxy. It is left out of what is shown of a server's errors.
 4. After many failed requests in a row the rest fails at once.
 """
 
@@ -22,9 +21,7 @@ from rllib_lmgame.base import http_client
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.json_files import parse
 from rllib_lmgame.base.text import one_line, printable
-from rllib_lmgame.endpoints.address import Address
-from rllib_lmgame.endpoints.secrecy import RUN, gives_away
-from rllib_lmgame.endpoints.settings import EndpointOptions
+from rllib_lmgame.endpoints.address import Address, EndpointOptions
 
 Message = dict[str, str]
 
@@ -39,8 +36,8 @@ MOST_TOKENS = 10**9
 SHOWN = 200
 """Most characters of a server's error that a message shows."""
 
-KEY_LENGTH = 16
-"""Characters of a key that no word of a game is: with as many in a row a reply, which is kept, gives it away."""
+KEY_LENGTH = 8
+"""Characters of the shortest key that is left out: shorter ones, as `none` and `EMPTY`, are words."""
 
 TOO_LONG = ("context_length_exceeded", "maximum context length", "context length is", "longer than the maximum")
 """How servers say that a conversation is too long for the model."""
@@ -202,8 +199,6 @@ class EndpointClient:
             raise Passing(f"{self.address.url} sent no chat completion: {self._clean(_shown(content))!r}") from None
         if not isinstance(text, str | None) or not isinstance(reasoning, str | None):
             raise Passing(f"{self.address.url} sent a chat completion that is no text")
-        if any(said and self._key_in_reply(said) for said in (text, reasoning)):
-            raise Passing(f"{self.address.url} sent a reply that holds the key")
         return Answer(text or "", reasoning, *self._count(response.get("usage")))
 
     def _count(self, usage: Any) -> tuple[int, int] | tuple[None, None]:
@@ -221,14 +216,9 @@ class EndpointClient:
         return f"{self.address.url} answered HTTP {status}: {self._clean(_error_of(content))}"
 
     def _clean(self, text: str) -> str:
-        text = (text if self._key is None or len(self._key) < RUN else text.replace(self._key, "***"))[: 4 * SHOWN]
-        if self._key is not None and gives_away(text, self._key):
-            return "(not shown: what the server says holds parts of the key)"
+        if self._key is not None and len(self._key) >= KEY_LENGTH:
+            text = text.replace(self._key, "***")
         return printable(one_line(text))[:SHOWN]
-
-    def _key_in_reply(self, text: str) -> bool:
-        secret = self._key
-        return secret is not None and len(secret) >= KEY_LENGTH and gives_away(text, secret, KEY_LENGTH)
 
     def spent(self) -> dict[str, int]:
         counts = asdict(self.counts)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.base.gym_registration import stand_for
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.envs.modules import add_game_modules
@@ -35,4 +34,7 @@ if __name__ == "rllib_lmgame.envs":
     register_own_games()
     add_game_modules()
 else:  # By the link at the top of the repository.
-    stand_for("rllib_lmgame.envs", __name__)
+    import importlib
+    import sys
+
+    sys.modules[__name__] = importlib.import_module("rllib_lmgame.envs")

@@ -30,8 +30,8 @@ from typing import Any
 import gymnasium
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError, did_you_mean, nearest
-from rllib_lmgame.base.limits import CALL_LIMIT_S
 from rllib_lmgame.base.plugin import attribute_of, missing_import, where_it_was_sought
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.base.text import in_words
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession

@@ -1,4 +1,4 @@
-"""Evaluates a checkpoint or a Hugging Face model: its files, games and an engine; no learner."""
+"""Evaluates a checkpoint: its files, games and an engine; no learner."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.games import found_beside, has_option, on_split
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.config.algorithms import PPO
-from rllib_lmgame.downloads.places import DataMissing
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.normalised import score_in
-from rllib_lmgame.policies.model.files import check_model, fetched, load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import (
     episode_metrics,
@@ -34,12 +31,10 @@ from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.rollouts.sources import AgentMapper
 from rllib_lmgame.telemetry.metrics import MOSTLY
 
-AGAINST = "--against"
-
 
 @dataclass
 class LoadedPolicies:
-    """Policies of a checkpoint or model, ready to play as long as the context of their engines lives."""
+    """Policies of a checkpoint, ready to play as long as the context of their engines lives."""
 
     config: LMGameConfig
     runner: TextGameEnvRunner
@@ -85,27 +80,25 @@ def loaded_policies(
     return engines_for(saved_policies(checkpoint, trust=trust), log_dir)
 
 
-def saved_policies(checkpoint: str | Path, *, trust: bool = False, last: bool = False) -> LMGameConfig:
+def saved_policies(checkpoint: str | Path, *, trust: bool = False) -> LMGameConfig:
     """The configuration of a checkpoint with the files of its models; see :func:`~.saved_config.open_checkpoint`."""
-    directory, config = open_checkpoint(checkpoint, trust=trust, last=last)
+    directory, config = open_checkpoint(checkpoint, trust=trust)
     for policy in config.language_model_policies():
-        config.model_files[policy] = model_of(directory, config, policy, last=last)
+        config.model_files[policy] = model_of(directory, config, policy)
     return config
 
 
 @contextmanager
-def engines_for(
-    config: LMGameConfig, log_dir: str | None, connected: AbstractContextManager[Any] | None = None
-) -> Iterator[LoadedPolicies]:
-    """Engines on the models of ``config``, which names their files.
+def engines_for(config: LMGameConfig, log_dir: str | None) -> Iterator[LoadedPolicies]:
+    """Engines on the models of ``config``, which names their files; without a Ray cluster one is joined or started."""
+    import ray
 
-    ``connected`` connects to a Ray cluster; by default :func:`~.ray_cluster.be_connected`.
-    """
-    from rllib_lmgame.algorithms.cluster.engines import each_group, start_engines
+    from rllib_lmgame.algorithms.cluster.workers import each_group, start_engines
 
     config.episode_log_dir = log_dir
     with ExitStack() as stack:
-        stack.enter_context(connected or ray_cluster())
+        if be_connected(num_cpus=4):
+            stack.callback(ray.shutdown)
         groups = start_engines(config, training=False)
         for group in each_group(groups):
             stack.callback(group.shutdown)
@@ -115,36 +108,11 @@ def engines_for(
         yield LoadedPolicies(config, runner)
 
 
-@contextmanager
-def ray_cluster() -> Iterator[None]:
-    import ray
-
-    started = be_connected(num_cpus=4)
-    try:
-        yield
-    finally:
-        if started:
-            ray.shutdown()
-
-
-def check_games(games: Sequence[GameConfig], against: Sequence[str] = ()) -> None:
-    """Build each game once.
-
-    Raises: ConfigError: wrong options; data sets that are not here, of all games; somebody to play ``against``, and all
-        have one seat.
-    """
-    most, missing = 0, dict[str, DataMissing]()
+def check_games(games: Sequence[GameConfig]) -> None:
+    """Build each game once. Raises: ConfigError: wrong options, or a data set that is not here."""
     for game in games:
-        try:
-            with opened(game.env, game.env_config) as session:
-                most = max(most, len(session.agent_ids))
-        except DataMissing as error:
-            missing[game.called(game.env)] = error
-    if missing:
-        said = "; ".join(f"{name}: {error.message}" for name, error in missing.items())
-        raise DataMissing(next(iter(missing.values())).path, said)
-    if against and most == 1:
-        raise ConfigError(AGAINST, f"{games[0].env} has one seat; there is nobody to play against")
+        with opened(game.env, game.env_config):
+            pass
 
 
 def evaluate_checkpoint(
@@ -155,8 +123,6 @@ def evaluate_checkpoint(
     num_episodes: int = 512,
     temperature: float | None = None,
     split: str = "test",
-    evaluation_games: bool = False,
-    last_iterate: bool = False,
     trust: bool = False,
 ) -> dict[str, Any]:
     """Play episodes with the policies of a checkpoint; `rllib evaluate` also writes them down, and takes other players.
@@ -167,8 +133,6 @@ def evaluate_checkpoint(
         num_episodes: Per game.
         temperature: 0 is greedy; by default that of its evaluation during training.
         split: Levels, where the game has splits.
-        evaluation_games: Play the games of its ``evaluation_config``.
-        last_iterate: Use the weights in training, not their average (``token_ppo.ema_decay``).
         trust: Also take what could run code from a checkpoint (:mod:`.saved_config`).
 
     Returns:
@@ -180,9 +144,9 @@ def evaluate_checkpoint(
 
     Raises: ConfigError, CheckpointError: Something in it or in the games is wrong; nothing was started.
     """
-    config = saved_policies(path, trust=trust, last=last_iterate)
+    config = saved_policies(path, trust=trust)
     if env is None:
-        games = games_of_run(config, split, env_config or {}, evaluation_games=evaluation_games)
+        games = games_of_run(config, split, env_config or {})
     else:
         games = on_split([GameConfig(env=env, env_config=env_config or {})], split, override=True)
     games = tuple(game.evaluated(temperature) for game in games)
@@ -195,18 +159,16 @@ def evaluate_checkpoint(
         return measure(policies, games, num_episodes, temperature)
 
 
-def games_of_run(
-    config: LMGameConfig, split: str, env_config: Mapping[str, Any], *, evaluation_games: bool
-) -> tuple[GameConfig, ...]:
-    """What a run was trained on, on levels of ``split``, or the ``evaluation_games`` it names, on those they say.
+def games_of_run(config: LMGameConfig, split: str, env_config: Mapping[str, Any]) -> tuple[GameConfig, ...]:
+    """What a run was trained on, on levels of ``split``.
 
     ``env_config`` goes on top of the options of each. Raises: ConfigError: it was trained on no game.
     """
-    games = config.games_for_evaluation(split) if evaluation_games else config.evaluated_games()
+    games = config.evaluated_games()
     if not games:
         raise ConfigError("--games", "the checkpoint was trained on files alone; name a game (`rllib games list`)")
-    games = tuple(game.model_copy(update={"env_config": {**game.env_config, **env_config}}) for game in games)
-    return games if evaluation_games else on_split(games, split, override=True)
+    changed = [game.model_copy(update={"env_config": {**game.env_config, **env_config}}) for game in games]
+    return on_split(changed, split, override=True)
 
 
 def evaluate_as_in_training(checkpoint: str | Path) -> dict[str, Any]:
@@ -215,24 +177,6 @@ def evaluate_as_in_training(checkpoint: str | Path) -> dict[str, Any]:
         config = policies.config
         games, temperature = config.games_for_evaluation(), config.run.evaluation_config.sampling
         return measure(policies, tuple(games), int(config.evaluation_duration), temperature)
-
-
-def model_as_run(model: str, games: Sequence[GameConfig], settings: Mapping[str, Any]) -> LMGameConfig:
-    """The configuration of a run that has not begun: a Hugging Face model as it is, on its ``settings``.
-
-    Raises: ConfigError: no such model, or a wrong setting.
-    """
-    from rllib_lmgame.algorithms.models import prepare_models
-
-    check_model(model, "MODEL")
-    fetched(model, "MODEL")
-    own = dict(settings)
-    section = {**own.pop("language_model", {}), "model": model}
-    config = PPO.config_class()().update_from_dict({**own, "language_model": section, "games": tuple(games)})
-    config.validate()
-    load_tokenizer(model, config.language_model_options)
-    config.model_files = prepare_models(config)
-    return config
 
 
 def measure(
@@ -246,7 +190,7 @@ def measure(
     temperature = policies.config.run.evaluation_config.sampling if temperature is None else temperature
     result = policies.play(games, num_episodes, temperature=temperature, players=players)
     numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
-    used = policies.config.inference_options.temperature if temperature is None else temperature
+    used = policies.config.run.inference.temperature if temperature is None else temperature
     rows = []
     for number, game in enumerate(games):
         own = [summary for summary in result.summaries if summary.game == number]

@@ -14,9 +14,9 @@ import contextlib
 import json
 import mmap
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -46,25 +46,25 @@ Key = TypeVar("Key")
 """Tells an episode from the others of a directory."""
 
 
-class RecordedGames(ABC, Generic[Key]):
-    """Plays plans, as many side by side as it is told, begun in order; ``directory`` keeps what becomes of each."""
+@dataclass
+class RecordedGames(Generic[Key]):
+    """Plays plans, as many side by side as it is told, begun in order; ``directory`` keeps what becomes of each.
 
-    def __init__(self, directory: RecordDirectory | None, ended: Callable[[], object]) -> None:
-        self._directory = directory
-        self._ended = ended
+    Attributes:
+        keep: Counts a played episode; returns its record. A ValueError makes it a failure.
+        ended: Called when an episode ends.
+        failures: Records of the episodes without an end, with the players because of whom (``failed``), if any.
+    """
 
-    @abstractmethod
-    def keep(self, key: Key, played: PlayedEpisode) -> Mapping[str, Any]:
-        """Count a played episode; returns its record. Raises: ValueError: it is no result, which makes it a failure."""
-
-    @abstractmethod
-    def fail(self, key: Key, failure: Failure, players: list[str]) -> Mapping[str, Any]:
-        """Count an episode without an end, perhaps because of some ``players``; returns its record."""
+    directory: RecordDirectory | None
+    keep: Callable[[Key, PlayedEpisode], Mapping[str, Any]]
+    ended: Callable[[], object]
+    failures: dict[Key, dict[str, Any]] = field(default_factory=dict)
 
     async def play(
         self,
         plans: Mapping[Key, EpisodePlan],
-        game_of: Callable[[EpisodePlan], GameConfig],
+        games: Sequence[GameConfig],
         player_of: Callable[[AgentAssignment, GameConfig], Player],
         sessions: Sessions,
         options: TextRolloutOptions,
@@ -76,7 +76,7 @@ class RecordedGames(ABC, Generic[Key]):
         async def one_after_the_other() -> None:
             while queue:
                 key, plan = queue.popleft()
-                game, seats = game_of(plan), dict[str, Seat]()
+                game, seats = games[plan.game], dict[str, Seat]()
 
                 def sit(
                     session: GameSession, plan: EpisodePlan, game: GameConfig = game, seats: dict[str, Seat] = seats
@@ -96,7 +96,6 @@ class RecordedGames(ABC, Generic[Key]):
                 group.create_task(one_after_the_other())
 
     def _note(self, key: Key, played: PlayedEpisode | Failure, game: GameConfig, failed: list[str]) -> None:
-        add: Callable[[Mapping[str, Any]], None] | None = None if self._directory is None else self._directory.add
         record: Mapping[str, Any] = {}
         if isinstance(played, PlayedEpisode):
             try:
@@ -104,11 +103,19 @@ class RecordedGames(ABC, Generic[Key]):
             except ValueError as error:
                 played = Failure(played.plan, StopReason.ENV_ERROR.value, f"{game.env}: {error}")
         if isinstance(played, Failure):
-            record = self.fail(key, played, failed)
-            add = None if self._directory is None else self._directory.add_failure
-        if add is not None:
-            add(record)
-        self._ended()
+            plan = played.plan
+            record = self.failures[key] = {
+                "episode_id": plan.episode_id,
+                "game": game.env,
+                "seed": plan.seed,
+                "players": {agent: assignment.module_id for agent, assignment in plan.assignments.items()},
+                "failed": failed,
+                "reason": played.reason,
+                "message": played.message,
+            }
+        if self.directory is not None:
+            self.directory.add(record, failed=key in self.failures)
+        self.ended()
 
 
 class RecordDirectory:
@@ -130,9 +137,8 @@ class RecordDirectory:
         """
         for entry in self.path.iterdir():
             if entry.is_symlink() or not entry.is_file():
-                raise ConfigError(
-                    "--out", f"{entry} is a link or no file; the directory of a {self.what} holds files alone"
-                )
+                why = f"{entry} is a link or no file; the directory of a {self.what} holds files alone"
+                raise ConfigError("--out", why)
         taken = f"another process plays the {self.what} in {self.path}"
         with locked(self.path, "--out", taken, "name another directory, or wait for its end"):
             yield
@@ -162,8 +168,8 @@ class RecordDirectory:
         if self.settings() != plain(settings):
             write_json(self.path / self.settings_file, settings, indent=1)
 
-    def results(self, read: Callable[[Mapping[str, Any]], T]) -> Iterator[tuple[str, T]]:
-        """What ``read`` makes of each episode that was played, with the place where it is written.
+    def results(self, read: Callable[[Mapping[str, Any]], T]) -> Iterator[T]:
+        """What ``read`` makes of each episode that was played.
 
         Half a line at the end is cut off. Raises: ConfigError: a line is no record.
         """
@@ -173,17 +179,14 @@ class RecordDirectory:
         _cut_after_last_line(path)
         for number, record in numbered_records(path):
             try:
-                yield f"{path}, line {number}", read(record)
+                yield read(record)
             except NOT_READ as error:
                 why = f"no record of an episode of this {self.what} ({error!r})"
                 raise ConfigError("--out", f"{path}, line {number}: {why}") from None
 
-    def add(self, record: Mapping[str, Any]) -> None:
-        """Write the record of a played game. Raises: OSError: if it could not be written."""
-        self._records.write([dict(record)])
-
-    def add_failure(self, failure: Mapping[str, Any]) -> None:
-        self._failures.write([dict(failure)])
+    def add(self, record: Mapping[str, Any], *, failed: bool = False) -> None:
+        """Write the record of an episode. Raises: OSError: if it could not be written."""
+        (self._failures if failed else self._records).write([dict(record)])
 
 
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,15 +6,16 @@ algorithm; ``hf/`` may hold data alone (:mod:`rllib_lmgame.algorithms.trust`).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.admission import check_overrides
-from rllib_lmgame.algorithms.checkpoints.manifest import LAST_DIRECTORY, hf_directory, read_json, verify_manifest
+from rllib_lmgame.algorithms.checkpoints.manifest import hf_directory, read_json, verify_manifest
 from rllib_lmgame.algorithms.checkpoints.unpickling import TRUST_FLAG
 from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN, LMGameConfig
 from rllib_lmgame.algorithms.trust import check_config
+from rllib_lmgame.algorithms.validation import check_overrides
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.plugin import find_in_current_directory
@@ -31,10 +32,10 @@ GATE = Gate(
 )
 
 
-def open_checkpoint(path: str | Path, *, trust: bool = False, last: bool = False) -> tuple[Path, LMGameConfig]:
+def open_checkpoint(path: str | Path, *, trust: bool = False) -> tuple[Path, LMGameConfig]:
     """Check a checkpoint; returns its absolute directory and its configuration.
 
-    ``trust`` takes what could run code; ``last`` uses the weights in training, not their average.
+    ``trust`` takes what could run code.
 
     Raises: CheckpointError: not one of this package, damaged or not to be trusted; ConfigError: a wrong configuration.
     """
@@ -45,7 +46,7 @@ def open_checkpoint(path: str | Path, *, trust: bool = False, last: bool = False
     if not trained:
         raise CheckpointError(f"{directory / CONFIG_FILE} names no policy that was trained")
     for policy in trained:
-        files = saved_model(directory, config, policy, last=last)
+        files = saved_model(directory, config, policy)
         problem = model_problem(files)
         if problem is None and not trust and (code := code_problem(files)):
             problem = f"{code}; pass {TRUST_FLAG} if you trust whoever made it"
@@ -54,21 +55,15 @@ def open_checkpoint(path: str | Path, *, trust: bool = False, last: bool = False
     return directory, config
 
 
-def saved_model(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bool = False) -> Path:
-    """Directory of a trained policy's model; ``last``: the last iterate where weights are averaged.
-
-    Raises: CheckpointError: if it holds the average alone.
-    """
-    last = last and config.run.averages
-    if last and not (checkpoint / LAST_DIRECTORY).is_dir():
-        raise CheckpointError(f"{checkpoint} holds averaged weights alone: {LAST_DIRECTORY}/ is missing")
-    return hf_directory(checkpoint, policy, config.trained_policies(), last=last)
+def saved_model(checkpoint: Path, config: LMGameConfig, policy: str) -> Path:
+    """Directory of a trained policy's model."""
+    return hf_directory(checkpoint, policy, config.trained_policies())
 
 
-def model_of(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bool = False) -> ModelFiles:
+def model_of(checkpoint: Path, config: LMGameConfig, policy: str) -> ModelFiles:
     """Files of the model that plays as ``policy``: trained (:func:`saved_model`), or never trained."""
     if config.run.is_trained(policy):
-        return ModelFiles(str(saved_model(checkpoint, config, policy, last=last)))
+        return ModelFiles(str(saved_model(checkpoint, config, policy)))
     from rllib_lmgame.algorithms.models import initial_model
 
     return initial_model(config, policy)
@@ -116,40 +111,25 @@ def of_a_stranger(values: Mapping[str, Any], entry: AlgorithmEntry = PPO) -> dic
     unplayed = (name for name, section in entry.sections.items() if not section.played)
     unread = {"deepspeed", OVERRIDES, *unplayed}
     taken = _with_saved_models({key: value for key, value in values.items() if key not in unread})
-    taken |= _averaging(values)
     check_config(taken, GATE, sections=entry.groups)
     return taken
 
 
-def _averaging(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the learner's options the one that says what stands in ``hf/``: the weights in training, or their average."""
-    own = values.get(OVERRIDES)
-    everybodys_and_own = [values, *(own.values() if isinstance(own, Mapping) else ())]
-    sections = [options.get("token_ppo") for options in everybodys_and_own if isinstance(options, Mapping)]
-    decays = [section.get("ema_decay") for section in sections if isinstance(section, Mapping)]
-    decay = next((decay for decay in decays if decay is not None), None)
-    return {} if decay is None else {"token_ppo": {"ema_decay": decay}}
-
-
-def _with_saved_models(values: dict[str, Any]) -> dict[str, Any]:
+def _with_saved_models(values: Mapping[str, Any]) -> dict[str, Any]:
     """Where the trained policies' models and tokenizers came from is left out: they stand in ``hf/``."""
     saved = {"model": TINY_MODEL, "tokenizer": None}
-    policies = values.get("policies")
-    entries = {name: options or {} for name, options in policies.items()} if isinstance(policies, Mapping) else {}
-    if not all(isinstance(options, Mapping) for options in entries.values()):
-        return values
-    own = {name: options.get("language_model") or {} for name, options in entries.items()}
-    if not all(isinstance(section, Mapping) for section in own.values()):
-        return values
-    models = [name for name, options in entries.items() if options.get("player", LANGUAGE_MODEL) == LANGUAGE_MODEL]
-    trained = [name for name in models if entries[name].get("trained") is not False]
-    result = dict(values)
-    if entries:
-        of_saved = {name: {**entries[name], "language_model": {**own[name], **saved}} for name in trained}
-        result["policies"] = {name: of_saved.get(name, options) for name, options in entries.items()}
-    section = values.get("language_model")
-    if isinstance(section, Mapping):
-        others = [own[name] for name in models if name not in trained]
-        unused = {key: value for key, value in saved.items() if all(key in other for other in others)}
-        result["language_model"] = {**section, **unused}
+    result = copy.deepcopy(dict(values))
+    entries, others = result.get("policies"), []
+    for name, entry in [*entries.items()] if isinstance(entries, dict) else []:
+        entry = entries[name] = {} if entry is None else entry
+        if not isinstance(entry, dict) or entry.get("player", LANGUAGE_MODEL) != LANGUAGE_MODEL:
+            continue
+        own = entry.get("language_model") or {}
+        if entry.get("trained") is False:
+            others.append(own)
+        elif isinstance(own, dict):
+            entry["language_model"] = {**own, **saved}
+    section = result.get("language_model")
+    if isinstance(section, dict):
+        section |= {key: value for key, value in saved.items() if all(key in other for other in others)}
     return result

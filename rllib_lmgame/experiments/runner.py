@@ -32,7 +32,6 @@ from rllib_lmgame.experiments.results.next_commands import (
 from rllib_lmgame.experiments.results.outcome import (
     TrialSummary,
     experiment_directory,
-    full_disk_line,
     load_report,
     print_ranking,
     print_summary,
@@ -42,14 +41,16 @@ from rllib_lmgame.experiments.results.outcome import (
 )
 from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile
 from rllib_lmgame.experiments.run.callbacks import (
+    INTERRUPTION,
     MetricNames,
     ProgressFile,
     ResultFile,
     WaitingCallback,
+    handled_signals,
     oom_is_a_failure,
+    watched,
 )
 from rllib_lmgame.experiments.run.cluster import RunOptions, running_cluster
-from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, watched
 from rllib_lmgame.experiments.run.resume import (
     Resumption,
     adopt_newest,
@@ -61,7 +62,6 @@ from rllib_lmgame.experiments.run.resume import (
 )
 from rllib_lmgame.experiments.search.schedulers import make_scheduler, make_searcher
 from rllib_lmgame.experiments.search.spaces import to_tune
-from rllib_lmgame.experiments.spec import stopping_criteria
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.telemetry.trial_names import settings_name, trial_settings
 
@@ -76,18 +76,17 @@ def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -
     """
     _check_started(checked, options)
     with ExitStack() as held:
-        for experiment in checked:
+        for directory in [experiment_directory(experiment.spec) for experiment in checked]:
             try:
-                held.enter_context(_locked(experiment_directory(experiment.spec)))
+                held.enter_context(_locked(directory))
             except OSError as error:
-                reason = f"{experiment_directory(experiment.spec)} cannot be written: {error.strerror}"
+                reason = f"{directory} cannot be written: {error.strerror}"
                 raise ConfigError("storage_path", f"{reason}; name another place with --storage-path") from None
         check_resumed(checked, options)
         return _run_all(checked, options)
 
 
 def _locked(directory: str) -> AbstractContextManager[None]:
-    """One run at a time in the directory of an experiment."""
     taken = f"a run of {Path(directory).name!r} is already writing to {directory}"
     hint = "give this run another name (--experiment-name), or end that one and go on from it with --resume"
     return locked(directory, "", taken, hint)
@@ -117,11 +116,9 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
         summaries: list[TrialSummary] = []
         best: dict[str, TrialSummary] = {}
         try:
-            is_saved = _run_each(checked, options, summaries)
+            _run_each(checked, options, summaries)
         finally:  # What has been run is told of, also if a later experiment could not be.
             best = _tell(checked, summaries)
-        if not is_saved:
-            return EXIT_FAILED
         if interruption.requested:
             saved = any(summary.checkpoint for summary in summaries)
             way_on = "Go on with" if saved else "Nothing was saved yet. Begin anew with"
@@ -131,55 +128,48 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
             print(f"Once that is mended, go on with {resume_command()}", file=sys.stderr)
             return EXIT_FAILED
         for experiment in checked:
-            own_trials = [s for s in summaries if s.experiment == experiment.spec.name]
-            _report(experiment, own_trials)
-            if experiment.spec.name in best:
+            _report(experiment, [s for s in summaries if s.experiment == experiment.spec.name])
+            if (found := best.get(experiment.spec.name)) is not None:
                 own = experiment.algorithm.own
                 plays = not own or experiment.configs[0].run.plays
-                found = best[experiment.spec.name]
-                stopped = reached(stopping_criteria(experiment.spec.options), found.last_result)
-                lines = next_commands(found, own=own, plays=plays, stopped=stopped)
-                print("", *lines, sep="\n", flush=True)
+                stopped = reached(experiment.spec.options.stop, found.last_result)
+                print("", *next_commands(found, own=own, plays=plays, stopped=stopped), sep="\n", flush=True)
         print(f"{time.monotonic() - options.started:.0f} s in all", flush=True)
         return EXIT_OK
 
 
-def _run_each(checked: Sequence[CheckedExperiment], options: RunOptions, summaries: list[TrialSummary]) -> bool:
-    """Run experiments until an interrupt or a full disk; False if the disk was full."""
+def _run_each(checked: Sequence[CheckedExperiment], options: RunOptions, summaries: list[TrialSummary]) -> None:
     since = options.started
     for experiment in checked:
         INTERRUPTION.begin_experiment()
-        try:
-            with experiment.spec.source.attached(), oom_is_a_failure():
+        with experiment.spec.source.attached(), oom_is_a_failure():
+            try:
                 summaries += _run_one(experiment, options, since)
-        except Exception as error:
-            if not says_full_disk(error):
+            except Exception as error:
+                if says_full_disk(error):
+                    raise ConfigError("storage_path", "the disk is full; make room and go on with --resume") from error
                 raise
-            print(f"error: {full_disk_line(experiment.spec)}", file=sys.stderr)
-            return False
         since = time.monotonic()
         if INTERRUPTION.requested:
-            break
-    return True
+            return
 
 
 def _tell(checked: Sequence[CheckedExperiment], summaries: Sequence[TrialSummary]) -> dict[str, TrialSummary]:
     """Print what came out; the best trial of each experiment that has any."""
     print_summary(summaries)
     best = {}
-    for name, spec in ((experiment.spec.name, experiment.spec) for experiment in checked):
-        own = [summary for summary in summaries if summary.experiment == name]
+    for spec in [experiment.spec for experiment in checked]:
+        own = [summary for summary in summaries if summary.experiment == spec.name]
         first = print_ranking(spec, own)
         if len(own) > 1 and not is_uri(own[0].path):
-            directory = Path(experiment_directory(spec))
-            print_comparison(directory, [Path(summary.path) for summary in own if summary.last_result])
+            measured = [Path(summary.path) for summary in own if summary.last_result]
+            print_comparison(Path(experiment_directory(spec)), measured)
         if first is not None:
-            best[name] = first
+            best[spec.name] = first
     return best
 
 
 def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[TrialSummary]:
-    """Run one experiment, or go on with it."""
     from ray import tune
 
     spec, settings = experiment.spec, experiment.spec.options
@@ -198,7 +188,7 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
         config=to_tune(with_paths_of_here(spec.config, experiment.algorithm.entry)),
         storage_path=settings.storage_path and absolute(settings.storage_path),
         resume_config=resumption and tune.ResumeConfig(unfinished=every, errored=every),
-        stop=stopping_criteria(settings),
+        stop=settings.stop,
         num_samples=settings.num_samples,
         time_budget_s=settings.time_budget_s,
         scheduler=make_scheduler(settings.scheduler, wrap=lambda cls: watched(cls, resumption and resumption.take)),
@@ -219,12 +209,11 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
 
 
 def _resumption(experiment: CheckedExperiment) -> Resumption:
-    options, directory = experiment.spec.options, experiment_directory(experiment.spec)
-    if experiment.algorithm.own and not is_uri(
-        directory
-    ):  # The driver sees checkpoints, and can say if they are whole.
-        return Resumption(options, adopt_newest, lambda: ways_on(Path(directory), _restart(experiment)))
-    return Resumption(options)
+    spec, directory = experiment.spec, experiment_directory(experiment.spec)
+    if not experiment.algorithm.own or is_uri(directory):  # The driver does not see if checkpoints are whole.
+        return Resumption(spec.options)
+    anew = f"rllib train file {spec.source.name} --experiment-name {spec.name}-2 {TRUST_FLAG} --restore"
+    return Resumption(spec.options, adopt_newest, lambda: ways_on(Path(directory), anew))
 
 
 def _is_started(experiment: CheckedExperiment) -> bool:
@@ -233,14 +222,7 @@ def _is_started(experiment: CheckedExperiment) -> bool:
     return is_uri(directory) or is_started(Path(directory))
 
 
-def _restart(experiment: CheckedExperiment) -> str:
-    """Start of a command that begins a new experiment from a checkpoint."""
-    name = f"{experiment.spec.name}-2"
-    return f"rllib train file {experiment.spec.source.name} --experiment-name {name} {TRUST_FLAG} --restore"
-
-
 def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[Any]:
-    from rllib_lmgame.experiments.run.screen import LiveScreen, wanted
     from rllib_lmgame.telemetry.progress import ProgressCallback
 
     own = [ResultFile(), ProgressFile(), WaitingCallback(request_of(experiment), asked_by(experiment))]
@@ -248,8 +230,7 @@ def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float)
     with suppress(ImportError):  # Tune says that tensorboardX is not there.
         callbacks.append(TensorBoardFile())
     if options.verbosity == 0:
-        shown = LiveScreen if wanted() else ProgressCallback
-        callbacks.append(shown(experiment.spec.options.stop, since, why=reason))
+        callbacks.append(ProgressCallback(experiment.spec.options.stop, since, why=reason))
     return callbacks
 
 
@@ -287,14 +268,16 @@ def with_paths_of_here(config: Mapping[str, Any], entry: AlgorithmEntry | None) 
     for section in entry.groups.keys() & config.keys():
         whole[section] = with_absolute_paths(entry.groups[section], config[section])
     if isinstance(policies := config.get("policies"), Mapping):
-        whole["policies"] = {name: _policy(options) for name, options in policies.items()}
+        groups = {"language_model": LanguageModelOptions}
+        whole["policies"] = {name: _with_groups(options, groups) for name, options in policies.items()}
     return _with_games(whole)
 
 
-def _policy(options: Any) -> Any:
-    if not isinstance(options, Mapping) or "language_model" not in options:
-        return options
-    return {**options, "language_model": with_absolute_paths(LanguageModelOptions, options["language_model"])}
+def _with_groups(settings: Any, groups: Mapping[str, Any]) -> Any:
+    if not isinstance(settings, Mapping):
+        return settings
+    own = {key: with_absolute_paths(group, settings[key]) for key, group in groups.items() if key in settings}
+    return {**settings, **own}
 
 
 def _with_games(settings: Any) -> Any:
@@ -303,9 +286,8 @@ def _with_games(settings: Any) -> Any:
         return settings
     whole = dict(settings)
     for name in _texts(settings.get("env")):
-        group = options_of(name)
-        if group is not None and "env_config" in whole:
-            whole["env_config"] = with_absolute_paths(group, whole["env_config"])
+        if (group := options_of(name)) is not None:
+            whole = _with_groups(whole, {"env_config": group})
     if isinstance(games := settings.get("games"), list | tuple):
         whole["games"] = [_with_games(game) for game in games]
     if "evaluation_config" in settings:

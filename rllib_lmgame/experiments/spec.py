@@ -137,11 +137,6 @@ class ExperimentOptions(Group):
     env: str | None = option(None, "Environment; moved into `config.env`.")
     config: dict[str, Any] = option({}, "The algorithm's configuration; any value may be a search space.")
     stop: dict[str, float] = option({}, "Metric -> value; the trial ends when one is at least its value.", le=1e15)
-    stop_below: dict[str, float] = option(
-        {},
-        "Metric -> value; the trial ends when one has fallen to its value (`evaluation/exploitability: 0.03`).",
-        le=1e15,
-    )
     checkpoint_config: dict[str, Any] = option({}, "What checkpoints are kept.", holds=Holds(CheckpointOptions))
     num_samples: int = option(
         1, "Times the search space is drawn from (grids are gone through each time).", ge=1, le=100_000
@@ -169,31 +164,8 @@ class ExperimentOptions(Group):
 MAX_NAME = 200
 """Bytes of an experiment's name; file systems take 255, and later runs add a number."""
 
-STOPS = ("stop", "stop_below")
-"""Settings that end trials."""
-MAPPINGS = ("config", *STOPS, "checkpoint_config", "search")
+MAPPINGS = ("config", "stop", "checkpoint_config", "search")
 """Settings that are mappings; null is an empty one."""
-_OLD_NAMES = {
-    "local_dir": "storage_path",
-    "algorithm": "run",
-    "algo": "run",
-    "checkpoint_freq": "checkpoint_config.checkpoint_frequency",
-    "checkpoint_at_end": "checkpoint_config.checkpoint_at_end",
-    "keep_checkpoints_num": "checkpoint_config.num_to_keep",
-    "checkpoint_score_attr": "checkpoint_config.checkpoint_score_attribute",
-    "config.num_workers": "config.num_env_runners",
-    "config.num_rollout_workers": "config.num_env_runners",
-    "config.evaluation_num_workers": "config.evaluation_num_env_runners",
-    "config.num_learner_workers": "config.num_learners",
-    "config.sgd_minibatch_size": "config.minibatch_size",
-    "config.num_sgd_iter": "config.num_epochs",
-    "config.lambda_": "config.lambda",
-    "stop.episode_reward_mean": "stop.env_runners/episode_return_mean",
-    "stop.env_runners/episode_reward_mean": "stop.env_runners/episode_return_mean",
-    "stop.timesteps_total": "stop.num_env_steps_sampled_lifetime",
-    "stop.episodes_total": "stop.env_runners/num_episodes_lifetime",
-}
-"""What RLlib's and Tune's files called it before."""
 
 
 @dataclass
@@ -236,11 +208,8 @@ def make_spec(
     Raises: ConfigError: with file and line, for an unknown key or a wrong type.
     """
     if not isinstance(settings, Mapping):
-        raise ConfigError(
-            name,
-            "expected the experiment's settings (`run:`, `env:`, `config:`, ...) below its name",
-            source.locate(""),
-        )
+        expected = "expected the experiment's settings (`run:`, `env:`, `config:`, ...) below its name"
+        raise ConfigError(name, expected, source.locate(""))
     try:
         plain = _plain(settings, source)
         _check_keys(plain)
@@ -257,27 +226,12 @@ def make_spec(
 
 def check_name(name: str, where: str | None = None) -> None:
     """Refuse a name that no directory can have; ``where`` is its file and line, or the flag."""
-    if not name or "/" in name or name in {".", ".."}:
-        rule = "it may not be empty or contain `/`"
-    elif not name.isprintable():
-        rule = "it must be text that can be printed"
-    elif len(name.encode()) > MAX_NAME:
-        rule = f"it may have {MAX_NAME} bytes, this one has {len(name.encode())}"
-    else:
-        return
-    raise ConfigError(shown(name), f"an experiment's name becomes a directory: {rule}", where)
+    if not name or "/" in name or name in {".", ".."} or not name.isprintable() or len(name.encode()) > MAX_NAME:
+        rule = f"it must be printable, without `/`, of at most {MAX_NAME} bytes"
+        raise ConfigError(shown(name), f"an experiment's name becomes a directory: {rule}", where)
 
 
 def _check_keys(settings: Mapping[str, Any]) -> None:
-    """Raise for a key that had another name in older files, or is beside ``config`` but belongs into it."""
-    old = [
-        ConfigError(key, f"unknown key; did you mean {new!r}?")
-        for key, new in _OLD_NAMES.items()
-        for section, _, name in [key.rpartition(".")]
-        if isinstance(place := settings.get(section) if section else settings, Mapping) and name in place
-    ]
-    if old:
-        raise ConfigError.together(old)
     known = ExperimentOptions.model_fields
     run = settings.get("run")
     entry = known_entry(run) if isinstance(run, str) else PPO
@@ -297,11 +251,7 @@ def make_specs(experiments: Mapping[str, Any], source: Source) -> list[Experimen
         raise ConfigError("", "the file holds no experiment", source.name)
     known = set(ExperimentOptions.model_fields)
     if "run" in experiments and set(experiments) & known:
-        raise ConfigError(
-            "run",
-            "stands at the top of the file; put the settings below a name: `my-experiment:`",
-            source.locate("run"),
-        )
+        raise source.error("run", "stands at the top of the file; put the settings below a name: `my-experiment:`")
     return [make_spec(str(name), settings, source.scoped(str(name))) for name, settings in experiments.items()]
 
 
@@ -311,9 +261,11 @@ def _plain(settings: Mapping[str, Any], source: Source) -> dict[str, Any]:
     for key in MAPPINGS:
         value = plain.get(key, ...)
         if value is None or isinstance(value, Mapping):
-            plain[key] = _flatten(value or {}) if key in STOPS else dict(value or {})
-            for metric in plain[key] if key in STOPS else ():
-                _move_place(source, f"{key}.{metric.replace('/', '.')}", f"{key}.{metric}")
+            plain[key] = dict(value or {})
+    if isinstance(plain.get("stop"), Mapping):
+        plain["stop"] = _flatten(plain["stop"])
+        for metric in plain["stop"]:
+            _move_place(source, f"stop.{metric.replace('/', '.')}", f"stop.{metric}")
     return plain
 
 
@@ -335,32 +287,6 @@ def _flatten(stop: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _move_env(options: ExperimentOptions, source: Source) -> ExperimentOptions:
     if options.config.get("env", options.env) != options.env:
-        raise ConfigError(
-            "config.env", f"is {options.config['env']!r}, but the experiment's `env` is {options.env!r}; keep one"
-        )
+        raise ConfigError("config.env", f"is not the experiment's `env`, {options.env!r}; keep one")
     _move_place(source, "env", "config.env")
     return options.model_copy(update={"config": {**options.config, "env": options.env}, "env": None})
-
-
-class AtMost:
-    """A number that a metric reaches from above.
-
-    Tune ends a trial once ``result[metric] >= number``; Python asks this object instead, with the sides swapped.
-    """
-
-    __array_ufunc__ = None
-    """NumPy's numbers leave the comparison to this class too."""
-
-    def __init__(self, number: float) -> None:
-        self.number = number
-
-    def __le__(self, result: Any) -> bool:
-        return bool(result <= self.number)
-
-    def __repr__(self) -> str:
-        return f"at most {self.number:g}"
-
-
-def stopping_criteria(options: ExperimentOptions) -> dict[str, Any]:
-    """``stop`` and ``stop_below`` in one mapping for Tune: metric -> what ends a trial once the metric is no less."""
-    return {**options.stop, **{metric: AtMost(number) for metric, number in options.stop_below.items()}}

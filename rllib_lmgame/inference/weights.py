@@ -124,7 +124,7 @@ class AdapterBundle:
 
         Raises: ConfigError: they do not belong together.
         """
-        from rllib_lmgame.policies.model.adapters import merged_checkpoint
+        from rllib_lmgame.policies.model.network import merged_checkpoint
 
         assert self.base is not None
         base = str(self.base.model.directory())
@@ -201,8 +201,8 @@ def check_weights(state: Mapping[str, torch.Tensor], expected: Mapping[str, tupl
     for name, tensor in state.items():
         if name in expected and tuple(tensor.shape) != tuple(expected[name]):
             raise ValueError(f"{name} has shape {tuple(tensor.shape)}, the model's is {tuple(expected[name])}")
-    if bad := not_finite(state):
-        raise ValueError(f"{bad} holds NaN or infinity")
+    if (broken := not_finite(state)) is not None:
+        raise ValueError(f"{broken} holds NaN or infinity")
 
 
 def not_finite(state: Mapping[str, torch.Tensor]) -> str | None:
@@ -296,7 +296,7 @@ class DevicePush:
     """
 
     def __init__(self, names: Sequence[str], options: InferenceOptions) -> None:
-        self.names, self._options = list(names), options
+        self.names, self.options = list(names), options
         self._members: dict[str, str] = {}
         self._trainer: Any = None
 
@@ -307,9 +307,9 @@ class DevicePush:
         """
         import ray
 
-        began, timeout_s = time.perf_counter(), self._options.start_timeout_s
+        began, timeout_s = time.perf_counter(), self.options.start_timeout_s
         engines = {name: ray.get_actor(name) for name in self.names}
-        client = _SyncClient(engines, version, self._options.tensor_parallel_size, timeout_s)
+        client = _SyncClient(engines, version, self.options.tensor_parallel_size, timeout_s)
         members = client.incarnations()
         trainer, self._trainer = self._trainer if members == self._members else None, None
         device = next(iter(state.values())).device
@@ -339,7 +339,7 @@ class DevicePush:
 
     def _connect(self, client: _SyncClient, source: _StateSource) -> Any:
         """vLLM's trainer-side engine, connected to all workers."""
-        if self._options.weight_transport == "ipc":
+        if self.options.weight_transport == "ipc":
             from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo, IPCTrainerWeightTransferEngine
 
             return IPCTrainerWeightTransferEngine.trainer_init(IPCTrainerInitInfo(rank=0), client=client, source=source)

@@ -14,7 +14,7 @@ from typing import Any
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.json_files import read_mapping
 from rllib_lmgame.inference.weights import AdapterBundle, Base, WeightBundle, pack_state
-from rllib_lmgame.league.members import Member, policies_of
+from rllib_lmgame.league.matchmaking import Member
 from rllib_lmgame.policies.model.files import ADAPTER_FILES, MAX_JSON_BYTES, weight_files
 
 DIRECTORY = "league"
@@ -22,9 +22,6 @@ DIRECTORY = "league"
 
 LIST_FILE = "league.json"
 """Members and pay-offs, for users and to check a checkpoint's league; a resumed run reads the algorithm's state."""
-
-INITIAL = "initial_checkpoints"
-"""Directory of the states that exploiters restart from. No member has this name."""
 
 
 def is_adapter(directory: Path) -> bool:
@@ -70,7 +67,8 @@ def members_of(checkpoint: Path) -> dict[str, str]:
     if not file.is_file():
         return {}
     try:
-        members = policies_of(read_mapping(file, MAX_JSON_BYTES))
+        listed = read_mapping(file, MAX_JSON_BYTES)["members"]
+        members = {str(member["name"]): str(member["policy"]) for member in listed}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{file} is damaged: it holds no league") from error
     missing = members.keys() - {path.name for path in file.parent.iterdir() if path.is_dir()}
@@ -82,25 +80,19 @@ def members_of(checkpoint: Path) -> dict[str, str]:
 def copy_members(source: Path, target: Path, members: Iterable[Member]) -> None:
     """Copy members from ``source`` to ``target``, as links if possible. Raises: CheckpointError: one is missing."""
     for member in members:
-        _copy(source, target, member.name, "a league member")
+        copy_directory(source / member.name, target / member.name)
 
 
-def copy_initial_checkpoints(source: Path, target: Path, policies: Iterable[str]) -> None:
-    """The same for the states that exploiters restart from. Raises: CheckpointError: one is missing."""
-    for policy in policies:
-        _copy(source / INITIAL, target / INITIAL, policy, "what an exploiter begins with")
-
-
-def _copy(source: Path, target: Path, name: str, what: str) -> None:
-    here, there = source / name, target / name
-    if not here.is_dir():
-        raise CheckpointError(f"{here}, the directory of {what}, is missing")
-    if there.exists() and here.samefile(there):
+def copy_directory(source: Path, target: Path) -> None:
+    """Copy a directory, its files as links if possible; ``target`` is whole or not there. Raises: CheckpointError."""
+    if not source.is_dir():
+        raise CheckpointError(f"{source} is missing")
+    if target.exists() and source.samefile(target):
         return
-    scratch = target / f".copying-{name}"
+    scratch = target.parent / f".copying-{target.name}"
     shutil.rmtree(scratch, ignore_errors=True)
-    shutil.copytree(here, scratch, copy_function=_link_or_copy)
-    move_directory(scratch, there)
+    shutil.copytree(source, scratch, copy_function=_link_or_copy)
+    move_directory(scratch, target)
 
 
 def move_directory(scratch: Path, target: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rllib_lmgame.league.members import Member
+from rllib_lmgame.league.matchmaking import Member
 from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, deal_games, stable_seed
 from rllib_lmgame.rollouts.sources import AgentMapper, Roles
@@ -24,8 +24,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Who plays an episode; without a member, or present weights of another policy (``against``), the policy plays
-    itself.
+    """Who plays an episode: the policy against a member, or against itself.
 
     ``number`` is that of its group among those of the same game, policy and opponent: seats are dealt by it.
     """
@@ -33,21 +32,13 @@ class Match:
     policy: str
     member: Member | None
     number: int
-    against: str | None = None
-
-    @property
-    def opponent(self) -> str | None:
-        return self.against if self.member is None else self.member.name
 
     def assignments(self, roles: Roles) -> dict[str, AgentAssignment]:
         """Everybody's seat. Alone or against itself the policy learns from every seat, else from its own."""
         own = AgentAssignment(self.policy, trained=True)
-        if self.opponent is None or len(roles) == 1:
+        if self.member is None or len(roles) == 1:
             return dict.fromkeys(roles, own)
-        if self.member is None:
-            opponent = AgentAssignment(self.opponent)
-        else:
-            opponent = AgentAssignment(self.member.policy, member=self.member.name)
+        opponent = AgentAssignment(self.member.policy, member=self.member.name)
         seat = self.number % len(roles)
         return {agent: own if place == seat else opponent for place, agent in enumerate(roles)}
 
@@ -60,13 +51,12 @@ def deal_matches(
     All policies have the same number of matches. Shares are met within one group per game; seats and tables are taken
     evenly. A group's episodes are all of one kind. ``seed`` is that of the iteration.
     """
-    kinds: list[tuple[str, Member | None, str | None]] = []
+    kinds: list[tuple[str, Member | None]] = []
     shares: list[float] = []
+    share = options.self_play_share
     for policy in policies:
         own = [table for table in tables if table.policy == policy]
-        exploiter, share = options.exploiter_options.get(policy), options.share_without_members(policy)
-        kinds.append((policy, None, None if exploiter is None else exploiter.of))
-        kinds += [(policy, table.member, None) for table in own]
+        kinds += [(policy, None), *((policy, table.member) for table in own)]
         shares += [share if own else 1.0, *((1 - share) / len(own) for _ in own)]
     matches: dict[int, Match] = {}
     plans = sorted(plans, key=lambda plan: plan.index)
@@ -76,8 +66,7 @@ def deal_matches(
         numbers = [stable_seed(seed, game, kind, "start") % 2**16 for kind in range(len(kinds))]
         of_group: dict[str, Match] = {}
         for group, kind in zip(groups, dealt, strict=True):
-            policy, member, against = kinds[kind]
-            of_group[group] = Match(policy, member, numbers[kind], against)
+            of_group[group] = Match(*kinds[kind], numbers[kind])
             numbers[kind] += 1
         matches |= {plan.index: of_group[plan.group] for plan in plans if plan.game == game}
     return matches

@@ -1,4 +1,4 @@
-"""Matchmakers: a class gives the weights of the members that a policy may meet; its fields are its options.
+"""Members of a league, and matchmakers: classes whose fields are options, which weigh the members a policy may meet.
 
 Weights depend only on the standings, so every process draws the same. Prioritised fictitious self-play (PFSP) and
 forgotten members are those of Vinyals et al., "Grandmaster level in StarCraft II using multi-agent reinforcement
@@ -8,14 +8,13 @@ learning", Nature 575, 2019.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import Group, option, tag
 from rllib_lmgame.base.plugin import import_path
-from rllib_lmgame.league.members import Member
 from rllib_lmgame.rollouts.plans import stable_seed
 
 if TYPE_CHECKING:
@@ -24,10 +23,26 @@ if TYPE_CHECKING:
 KEY = "config.league.matchmaking"
 
 FORGOTTEN_POWER = 2.0
-"""Exponent of the draw among forgotten members, and among past exploiters."""
+"""Exponent of the draw among forgotten members."""
 
-EXPLOITED_BELOW = 0.3
-"""A policy that wins less of its games than this against a past exploiter is exploited by it."""
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A snapshot of a policy, which never changes; ``name`` is unique in the league, and its directory's.
+
+    Attributes:
+        policy: The policy of the snapshot, whose chat format and options it shares.
+        iteration: Iterations that the policy had been trained for.
+        checksum: Of the weights (:func:`~rllib_lmgame.inference.weights.state_checksum`).
+        files: Their entries in a checkpoint's manifest; the files are hashed once.
+    """
+
+    name: str
+    policy: str
+    iteration: int
+    version: int = 0
+    checksum: str = ""
+    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,26 +121,14 @@ def forgotten(standings: Sequence[Standing], below: float) -> list[Standing]:
     return earlier if any(standing.win_rate < below for standing in earlier) else []
 
 
-def exploited_by(standings: Sequence[Standing], options: LeagueOptions) -> list[Standing]:
-    """All past exploiters, if one of them exploits the policy."""
-    past = [standing for standing in standings if standing.member.policy in options.exploiters]
-    return past if any(standing.win_rate < EXPLOITED_BELOW for standing in past) else []
-
-
 def draw_member(standings: Sequence[Standing], options: LeagueOptions, chance: Callable[[str], float]) -> Member:
     """The member to meet, of at least one (oldest first); ``chance`` draws a number from [0, 1) for a purpose."""
     against_others = 1 - options.self_play_share
     if options.forgotten and chance("branch") * against_others < options.forgotten.share:
-        others = [standing for standing in standings if standing.member.policy not in options.exploiters]
-        past = exploited_by(standings, options) or forgotten(others, options.forgotten.below)
+        past = forgotten(standings, options.forgotten.below)
         if past:
             return _pick(past, [(1 - standing.win_rate) ** FORGOTTEN_POWER for standing in past], chance("member"))
     return _pick(standings, _weights(options.matchmaking, standings), chance("member"))
-
-
-def draw_past(standings: Sequence[Standing], chance: Callable[[str], float]) -> Member:
-    """The past version of its policy that an exploiter meets, drawn by ``pfsp_var``."""
-    return _pick(standings, PFSPVar()(standings), chance("member"))
 
 
 def drawn(*parts: object) -> float:

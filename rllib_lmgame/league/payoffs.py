@@ -1,4 +1,4 @@
-"""Pay-offs: results of policies against members, of exploiters against policies, of members against earlier ones."""
+"""Pay-offs: results of policies against members, and of members against earlier ones."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ OUTCOMES = (Outcome.WIN, Outcome.DRAW, Outcome.LOSS)
 class Payoffs:
     """Decayed games won, drawn and lost by a player (row: policy or member) against a member (column).
 
-    An exploiter's row also has the column of its policy's present weights. A member's row is its policy's at the time
-    of the snapshot, so the matrix also compares members.
+    A member's row is its policy's at the time of the snapshot, so the matrix also compares members.
     """
 
     def __init__(self) -> None:
@@ -60,13 +59,6 @@ class Payoffs:
     def copy_row(self, player: str, member: str) -> None:
         """``member`` is a snapshot of ``player`` and has its results so far."""
         self._results[member] = {other: list(record) for other, record in self._results.get(player, {}).items()}
-
-    def retire(self, exploiter: str, of: str, member: str) -> None:
-        """``exploiter`` restarts; its results against ``of`` become those of ``of`` against ``member``."""
-        row = self._results.pop(exploiter, {})
-        won, drawn, lost = row.pop(of, [0.0, 0.0, 0.0])
-        self._results[member] = row
-        self._results.setdefault(of, {})[member] = [lost, drawn, won]
 
     def forget(self, member: str) -> None:
         self._results.pop(member, None)

@@ -17,52 +17,40 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from ray.rllib.algorithms.ppo.ppo import LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY, LEARNER_RESULTS_CURR_KL_COEFF_KEY
+from ray.rllib.algorithms.ppo.ppo import LEARNER_RESULTS_CURR_KL_COEFF_KEY
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
-from ray.rllib.utils.metrics import (
-    ALL_MODULES,
-    NUM_ENV_STEPS_SAMPLED_LIFETIME,
-    NUM_NON_TRAINABLE_PARAMETERS,
-    NUM_TRAINABLE_PARAMETERS,
-)
+from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from ray.rllib.utils.schedules.scheduler import Scheduler
 
 from rllib_lmgame.inference.weights import AdapterBundle, WeightBundle, pack_state
-from rllib_lmgame.learners.critic.critic import Critic
+from rllib_lmgame.learners.critic import Critic
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.token_log import mark_logged, write_tokens
 from rllib_lmgame.learners.engines.deepspeed_engine import (
     DeepSpeedEngine,
     deepspeed_config,
     optimizer_is_guarded,
     wants_activation_checkpointing,
 )
-from rllib_lmgame.learners.engines.reference import Reference, WeightAverage
-from rllib_lmgame.learners.engines.teacher import Teacher
+from rllib_lmgame.learners.engines.reference import Reference, Teacher, WeightAverage
 from rllib_lmgame.learners.engines.torch_engine import (
     TorchEngine,
-    UpdateEngine,
     forget_moments,
     learning_rates,
     make_optimizer,
-    parameter_counts,
     set_learning_rates,
 )
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
-from rllib_lmgame.learners.malloc import give_back_gpu_memory, give_back_memory, keep_freed_memory
-from rllib_lmgame.learners.metrics import UpdateMeter, update_metrics
+from rllib_lmgame.learners.metrics import UpdateMeter, mark_logged, update_metrics, write_tokens
+from rllib_lmgame.learners.microbatch import found_tokens
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_objective
-from rllib_lmgame.learners.objectives.base import StepCounts, UpdateLoop
-from rllib_lmgame.learners.objectives.policy_losses import next_coefficient
-from rllib_lmgame.learners.process_group import ProcessGroup
-from rllib_lmgame.learners.settings import LearnerSettings, learner_threads
-from rllib_lmgame.learners.weights import WeightUse, takes_average
-from rllib_lmgame.policies.model.card import Played
-from rllib_lmgame.policies.model.network import PolicyNetwork
+from rllib_lmgame.learners.objectives.base import LearnerSettings, StepCounts, UpdateLoop
+from rllib_lmgame.learners.options import COEFF_RANGE, WeightUse, learner_threads
+from rllib_lmgame.learners.process import ProcessGroup, give_back_gpu_memory, give_back_memory, keep_freed_memory
+from rllib_lmgame.policies.model.export import Played
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
-from rllib_lmgame.rollouts.episode_log import SAMPLE_BYTES
+from rllib_lmgame.rollouts.episode_log import SAMPLE_BYTES, TOKENS
 from rllib_lmgame.rollouts.records import Trajectory, played_parts, trajectory_of
-from rllib_lmgame.telemetry.phases import STEPS, telling
+from rllib_lmgame.telemetry.progress import STEPS, telling
 
 if TYPE_CHECKING:
     from rllib_lmgame.learners.engines.teacher_client import TeacherClient
@@ -84,7 +72,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def build(self) -> None:
         self._settings: dict[str, LearnerSettings] = {}
         self._scheduled: dict[str, float] = {}
-        self.engines: dict[str, UpdateEngine] = {}
+        self.engines: dict[str, TorchEngine] = {}
         self.references: dict[str, Reference] = {}
         self.averages: dict[str, WeightAverage] = {}
         self.teachers: dict[str, Teacher] = {}
@@ -93,7 +81,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self.critics: dict[str, Critic] = {}
         self.updates: dict[str, int] = {}
         self._steps: dict[str, StepCounts] = {}
-        self._entropy_coefficients: dict[str, float] = {}
         self._device_pushes: dict[str, DevicePush] = {}
         self._lifetime_timesteps = 0
         self._microbatch_tokens: dict[str, int] = {}
@@ -164,7 +151,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _configured(self, module_id: str) -> LearnerSettings:
         if module_id not in self._settings:
             settings = LearnerSettings.from_config(self.config.get_config_for_module(module_id))
-            settings = replace(settings, reward_scales=self._reward_scales(module_id))
             if settings.ppo.microbatch is None:
                 settings = replace(settings, microbatch_tokens=self._found_tokens(module_id, settings))
             self._settings[module_id] = settings.with_values(self._scheduled_of(module_id))
@@ -176,7 +162,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             room, on_gpu = getattr(self.config, "learner_rooms", {}).get(module_id), self._device.type != "cpu"
             card = torch.cuda.get_device_properties(self._device).total_memory if on_gpu and room is not None else 0
             most = None if room is None else room.activations(card)
-            self._microbatch_tokens[module_id] = settings.found_tokens(self.module[module_id], on_gpu, most)
+            context = settings.ppo.max_row_tokens or self.module[module_id].options.context_length
+            self._microbatch_tokens[module_id] = found_tokens(self.module[module_id], context, on_gpu, most)
         return self._microbatch_tokens[module_id]
 
     def _agree_on_microbatches(self) -> None:
@@ -188,14 +175,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def microbatches(self) -> dict[str, int]:
         """Tokens of a micro-batch of each policy."""
         return {module_id: self.settings(module_id).microbatch_tokens for module_id in self.engines}
-
-    def _has_own_scale(self, module_id: str) -> bool:
-        """Whether a policy scales rewards in its own way, in every game."""
-        return "text_rollouts.reward_scale" in self.config.run.own_keys(module_id)
-
-    def _reward_scales(self, module_id: str) -> dict[str, float]:
-        games = () if self._has_own_scale(module_id) else self.config.run.games
-        return {game.called(game.env): game.reward_scale for game in games if game.reward_scale is not None}
 
     def _scheduled_of(self, module_id: str) -> dict[str, float]:
         own = self.config.run.own_keys(module_id)
@@ -248,12 +227,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             for module_id in self.engines:
                 self.module[module_id].version = self._weights_seq_no
             self.after_gradient_based_update(timesteps=timesteps)
-            for module_id in self.engines:
-                value = self._following_entropy(module_id)
-                if value is not None:
-                    self.metrics.log_value((module_id, LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY), value, window=1)
-        self._log_parameters()
-        if self.config.inference_options.sleep_during_update:
+        if self.config.run.inference.sleep_during_update:
             give_back_gpu_memory(self._device)
         give_back_memory()
         return self.metrics.reduce()
@@ -297,16 +271,15 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self.updates[module_id] = self._steps[module_id].applied = 0
         self._set_kl_coef(module_id)
         if module_id in self.critics:
-            self.critics[module_id].forget_fit()
+            self.critics[module_id].sums.clear()
         self.references.pop(module_id, None)
         self._reference_known.pop(module_id, None)
         self.averages.pop(module_id, None)
-        self._entropy_coefficients.pop(module_id, None)
 
     def build_batch(self, module_id: str, trajectories: Sequence[Trajectory]) -> TokenBatch:
         """The rows a policy is trained on; override to change what becomes of a trajectory."""
         settings = self.settings(module_id)
-        if self._has_own_scale(module_id):
+        if "text_rollouts.reward_scale" in self.config.run.own_keys(module_id):  # In every game.
             trajectories = [replace(each, reward_scale=None) for each in trajectories]
         limit = settings.ppo.max_row_tokens or self.module[module_id].options.context_length
         return TokenBatch.from_trajectories(
@@ -327,22 +300,53 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         started = time.perf_counter()
         settings, meter = self.settings(module_id), UpdateMeter()
         batch = self.build_batch(module_id, trajectories)
-        batch.leave_out_stale(self._weights_seq_no, settings.ppo.staleness_limit)
         mark_logged(batch, trajectories)
-        sampled, action_tokens = map(int, self.ranks.sum([batch.num_actions, batch.kept.sum()]).tolist())
-        if sampled == 0:
-            return
-        meter.before["stale_fraction"] = 1.0 - action_tokens / sampled
+        action_tokens = int(self.ranks.sum(batch.num_actions))
         if action_tokens == 0:
-            self.metrics.log_dict(meter.before, key=module_id, window=1)
             return
-        optimizer = self.get_optimizer(module_id)
         lora = self.module[module_id].options.lora
         if lora is not None and lora.dropout:  # A resumed run drops the same.
             entropy = settings.minibatch_seed(self._weights_seq_no, 0, self.ranks.rank)
             torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
-        loop = UpdateLoop(
-            update=self._module_update(module_id, settings, batch, meter),
+        loop = self._loop(module_id, settings, batch, meter)
+        watched = getattr(self.config, "watched_as", None) if self.ranks.rank == 0 else None
+        with telling(watched, STEPS, module_id, settings.num_epochs * settings.ppo.num_minibatches) as loop.share:
+            loop.run(self._weights_seq_no)
+        self.updates[module_id] += 1
+        self._update_copies(module_id)
+        seconds, version = time.perf_counter() - started, self._weights_seq_no
+        if len(batch.shown):
+            path = Path(getattr(self.config, "episode_log_dir", None) or ".") / f"learner-{self.ranks.rank}{TOKENS}"
+            sampled = self.config.run.text_rollouts.episode_log == "sample"
+            write_tokens(path, batch, trajectories, version, SAMPLE_BYTES // self.ranks.world if sampled else None)
+        values = update_metrics(meter, batch, self.ranks, version=version, tokens=action_tokens, seconds=seconds)
+        self.metrics.log_dict(values, key=module_id, window=1)
+
+    def _loop(self, module_id: str, settings: LearnerSettings, batch: TokenBatch, meter: UpdateMeter) -> UpdateLoop:
+        flags = {"temperature": settings.temperature, "with_entropy": False, "with_values": False}
+        teacher = settings.teacher
+        asked = self._teacher_client(teacher.model) if teacher is not None and teacher.is_asked else None
+
+        update = ModuleUpdate(
+            module_id=module_id,
+            settings=settings,
+            batch=batch,
+            meter=meter,
+            ranks=self.ranks,
+            reference_logprobs=lambda inputs: self.reference(module_id).forward({**inputs, **flags})["logprobs"],
+            teacher_logprobs=None
+            if teacher is None or asked is not None
+            else lambda inputs: self._teacher(module_id, settings).logprobs({**inputs, **flags}),
+            ask_teacher=None if asked is None else asked.logprobs,
+            entropy_coefficient=float(self.entropy_coeff_schedulers_per_module[module_id].get_current_value()),
+            kl_coefficient=float(self.curr_kl_coeffs_per_module[module_id]) if settings.ppo.kl is not None else 0.0,
+            num_updates=self.updates[module_id],
+            critic=self.critics.get(module_id),
+            reference_known=self._reference_known.setdefault(module_id, {}),
+        )
+        optimizer = self.get_optimizer(module_id)
+        return UpdateLoop(
+            update=update,
             objective=self.objective(module_id),
             engine=self.engines[module_id],
             optimizer=optimizer,
@@ -350,68 +354,17 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             steps=self._steps[module_id],
             device=self._device,
         )
-        watched = getattr(self.config, "watched_as", None) if self.ranks.rank == 0 else None
-        with telling(watched, STEPS, module_id, settings.num_epochs * settings.ppo.num_minibatches) as loop.share:
-            loop.run(self._weights_seq_no)
-        self.updates[module_id] += 1
-        if module_id in self.critics:
-            self.critics[module_id].rescale()
-        self._update_copies(module_id)
-        seconds, version = time.perf_counter() - started, self._weights_seq_no
-        if len(batch.shown):
-            directory = getattr(self.config, "episode_log_dir", None) or "."
-            sampled = self.config.text_rollout_options.episode_log == "sample"
-            most = SAMPLE_BYTES // self.ranks.world if sampled else None
-            write_tokens(directory, self.ranks.rank, batch, trajectories, version, most)
-        values = update_metrics(meter, batch, self.ranks, version=version, tokens=action_tokens, seconds=seconds)
-        self.metrics.log_dict(values, key=module_id, window=1)
-        self._follow_entropy(module_id, values.get("entropy", float("nan")))
-
-    def _module_update(
-        self, module_id: str, settings: LearnerSettings, batch: TokenBatch, meter: UpdateMeter
-    ) -> ModuleUpdate:
-        flags = {"temperature": settings.temperature, "with_entropy": False, "with_values": False}
-        teacher = settings.teacher
-        asked = self._teacher_client(teacher.model) if teacher is not None and teacher.is_asked else None
-
-        def taught(inputs: Mapping[str, Any]) -> torch.Tensor:
-            return self._teacher(module_id, settings).logprobs({**inputs, **flags})
-
-        return ModuleUpdate(
-            module_id=module_id,
-            settings=settings,
-            batch=batch,
-            meter=meter,
-            ranks=self.ranks,
-            reference_logprobs=lambda inputs: self._reference(module_id).forward({**inputs, **flags})["logprobs"],
-            teacher_logprobs=None if teacher is None or asked is not None else taught,
-            ask_teacher=None if asked is None else asked.logprobs,
-            entropy_coefficient=self.entropy_coefficient(module_id),
-            kl_coefficient=float(self.curr_kl_coeffs_per_module[module_id]) if settings.ppo.kl is not None else 0.0,
-            num_updates=self.updates[module_id],
-            critic=self.critics.get(module_id),
-            reference_known=self._reference_known.setdefault(module_id, {}),
-        )
 
     def measured_losses(self, episodes: Sequence[Any], objective: Objective) -> dict[str, float]:
-        """The mean loss of ``objective`` on each policy's part of ``episodes``, which it is not trained on.
-
-        All learners must be asked, each with its own episodes, and say the same.
+        """The mean loss of ``objective`` on each policy's part of ``episodes``, not trained on. All learners must be
+        asked.
         """
         trajectories, found = self._trajectories(episodes), {}
         with self._in_place_of_configured(objective):
             for module_id in self.engines:
                 batch, settings = self.build_batch(module_id, trajectories.get(module_id, [])), self.settings(module_id)
                 with _dropping_nothing(self.module[module_id]):
-                    found[module_id] = UpdateLoop(
-                        update=self._module_update(module_id, settings, batch, UpdateMeter()),
-                        objective=objective,
-                        engine=self.engines[module_id],
-                        optimizer=self.get_optimizer(module_id),
-                        lr=0.0,
-                        steps=StepCounts(),
-                        device=self._device,
-                    ).measured_loss()
+                    found[module_id] = self._loop(module_id, settings, batch, UpdateMeter()).measured_loss()
         return found
 
     # The KL coefficient: RLlib's adaptive one, or scheduled.
@@ -419,9 +372,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _update_module_kl_coeff(self, *, module_id: str, config: Any, kl_loss: float) -> None:
         """RLlib's adaptive coefficient within its range, or ``kl.coef``.
 
-        A critic's warm-up says nothing about it, and neither does an update without the policy, whose divergence RLlib
-        gives as NaN. Without a range quiet iterations would halve it until the penalty is gone for good:
-        it grows by a factor of 1.5 each time.
+        A critic's warm-up says nothing about it, nor an update without the policy, whose divergence RLlib gives as NaN.
         """
         settings = self.settings(module_id)
         kl = settings.ppo.kl
@@ -433,45 +384,19 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
                 return
             if not math.isnan(kl_loss):
                 super()._update_module_kl_coeff(module_id=module_id, config=config, kl_loss=kl_loss)
-            coefficient.clamp_(config.kl_coeff / kl.coeff_range, config.kl_coeff * kl.coeff_range)
+            coefficient.clamp_(config.kl_coeff / COEFF_RANGE, config.kl_coeff * COEFF_RANGE)
         self.metrics.log_value((module_id, LEARNER_RESULTS_CURR_KL_COEFF_KEY), coefficient.item(), window=1)
 
-    def _set_kl_coef(self, module_id: str) -> bool:
-        """Whether the coefficient is ``kl.coef``, a number or scheduled; if so it is set."""
+    def _set_kl_coef(self, module_id: str) -> None:
+        """Set the coefficient where it is ``kl.coef``, a number or scheduled."""
         kl = self.settings(module_id).ppo.kl
-        if kl is None or kl.coef is None:
-            return False
-        self.curr_kl_coeffs_per_module[module_id].data.fill_(kl.coef)
-        return True
-
-    # The entropy coefficient: fixed or scheduled by RLlib, or following a target.
-
-    def entropy_coefficient(self, module_id: str) -> float:
-        following = self._following_entropy(module_id)
-        if following is not None:
-            return following
-        return float(self.entropy_coeff_schedulers_per_module[module_id].get_current_value())
-
-    def _following_entropy(self, module_id: str) -> float | None:
-        """The coefficient that follows a target; a restored run may have no target any more."""
-        aimed = self.settings(module_id).ppo.entropy is not None
-        return self._entropy_coefficients.get(module_id) if aimed else None
-
-    def _follow_entropy(self, module_id: str, entropy: float) -> None:
-        settings = self.settings(module_id)
-        entropy_options = settings.ppo.entropy
-        if entropy_options is not None and not settings.critic_warms_up(self.updates[module_id] - 1):
-            self._entropy_coefficients[module_id] = next_coefficient(
-                self.entropy_coefficient(module_id), entropy, entropy_options.target, entropy_options.rate
-            )
+        if kl is not None and kl.coef is not None:
+            self.curr_kl_coeffs_per_module[module_id].data.fill_(kl.coef)
 
     # Reference and average.
 
-    def reference(self, module_id: str) -> PolicyNetwork:
-        """The model that the KL penalty compares with; all learners must ask for it the first time."""
-        return self._reference(module_id).module
-
-    def _reference(self, module_id: str) -> Reference:
+    def reference(self, module_id: str) -> Reference:
+        """What the KL penalty compares with; all learners must ask for it the first time."""
         if module_id not in self.references:
             with self.engines[module_id].full_state(trained=True) as weights:
                 self.references[module_id] = self._make_reference(module_id, weights)
@@ -492,15 +417,13 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         return self.teacher_client
 
     def _update_copies(self, module_id: str) -> None:
-        settings, reference = self.settings(module_id), self.references.get(module_id)
-        decay = settings.ppo.ema_decay
-        if settings.ppo.kl is None:
-            reference = None
-        moves = reference is not None and reference.moves_after(self.updates[module_id])
+        ppo = self.settings(module_id).ppo
+        decay, reference = ppo.ema_decay, None if ppo.kl is None else self.references.get(module_id)
+        moves = reference is not None and reference.options.moves_after(self.updates[module_id])
         if decay is None and not moves:
             return
         with self.engines[module_id].full_state(trained=True) as weights:
-            if decay is not None and self._keeps_averages():
+            if decay is not None and self.ranks.rank == 0:  # One learner keeps it, for all.
                 self.averages.setdefault(module_id, WeightAverage(decay)).update(weights)
             if reference is not None and moves:
                 reference.follow(weights)
@@ -517,32 +440,21 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             if self.ranks.rank == 0:
                 sender(self.module[module_id].as_checkpoint(weights, self._device), version)
 
-    # Metrics.
-
     def _log_trainable_parameters(self) -> None:
-        """RLlib logs these numbers once, which makes them NaN in every later result: :meth:`update` logs them."""
-
-    def _log_parameters(self) -> None:
-        counts = [parameter_counts(self.module[module_id]) for module_id in self.engines]
-        total = (sum(trained for trained, _ in counts), sum(frozen for _, frozen in counts))
-        for module_id, numbers in zip([*self.engines, ALL_MODULES], [*counts, total], strict=True):
-            names = (NUM_TRAINABLE_PARAMETERS, NUM_NON_TRAINABLE_PARAMETERS)
-            self.metrics.log_dict(dict(zip(names, numbers, strict=True)), key=module_id, window=1)
+        """RLlib logs these numbers once, which makes them NaN in every later result."""
 
     @contextmanager
     def weights_for(self, use: WeightUse, module_id: str, trained: bool = False) -> Iterator[dict[str, torch.Tensor]]:
-        """The tensors to send or write for ``use``, valid inside the context, of rank 0. All learners must be asked.
-
-        ``trained``: without frozen weights beside adapters.
+        """The tensors for ``use``, valid inside the context; ``trained``: without frozen ones beside adapters. All must
+        ask.
         """
+        average = None if use is WeightUse.TRAINING else self.averages.get(module_id)
         with self.engines[module_id].full_state(trained) as weights:
-            yield chosen_weights(use, weights, self.averages.get(module_id))
+            averaged = {} if average is None else average.tensors  # None before the first update.
+            yield weights | {name: tensor.to(weights[name].dtype) for name, tensor in averaged.items()}
 
     def pack_weights(self, module_id: str, version: int, use: WeightUse = WeightUse.TRAINING) -> WeightBundle | None:
-        """On rank 0 the complete tensors as the model's checkpoint has them, in one buffer. All learners must be asked.
-
-        They are copied one after the other. Only of an average that is sent in half precision there is a whole copy.
-        """
+        """On rank 0 the complete tensors as the model's checkpoint has them, in one buffer. All must be asked."""
         module = self.module[module_id]
         with self.weights_for(use, module_id) as weights:
             if self.ranks.rank > 0:
@@ -568,9 +480,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         adapter: str | Path | None = None,
     ) -> None:
         """Rank 0 writes a policy's Hugging Face directory, and its ``adapter`` if it has one. All must be asked."""
+        module = self.module[module_id]
         with self.weights_for(use, module_id) as weights, self.ranks.all_or_none():
             if self.ranks.rank == 0:
-                module = self.module[module_id]
                 module.save_hf(directory, weights, self._played())
                 if adapter is not None and module.adapters is not None:
                     module.adapters.save(Path(adapter), weights)
@@ -579,8 +491,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """Rank 0 writes a snapshot for a league: the policy's adapter, or all its weights. All must be asked."""
         adapters = self.module[module_id].adapters
         if adapters is None:
-            self.export_hf(directory, module_id, use)
-            return
+            return self.export_hf(directory, module_id, use)
         with self.weights_for(use, module_id, trained=True) as weights, self.ranks.all_or_none():
             if self.ranks.rank == 0:
                 adapters.save(Path(directory), weights)
@@ -589,15 +500,16 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """What the policies are trained on, for model cards; ``None`` in a configuration that knows no games, or
         without any.
         """
-        config, sampling = self.config, self.config.inference_options
-        if not hasattr(config, "training_games") or not config.training_games():
+        config, sampling = self.config, self.config.run.inference
+        games: tuple[Any, ...] = getattr(config, "training_games", tuple)()
+        if not games:
             return None
         return Played(
-            games=[(game.env, game.env_config) for game in config.training_games()],
+            games=[(game.env, game.env_config) for game in games],
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,
-            constrained_decoding=config.text_rollout_options.constrained_decoding,
+            constrained_decoding=config.run.text_rollouts.constrained_decoding,
         )
 
 
@@ -611,16 +523,3 @@ def _dropping_nothing(module: torch.nn.Module) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
-
-
-def chosen_weights(
-    use: WeightUse, trained: Mapping[str, torch.Tensor], average: WeightAverage | None
-) -> dict[str, torch.Tensor]:
-    """The complete tensors for ``use``, by their names in memory and in the dtype of ``trained``.
-
-    ``average`` lies in main memory; it is ``None`` before the first update and where nothing is averaged. Frozen
-    weights are not averaged.
-    """
-    if average is None or not takes_average(use, averaging=True):
-        return dict(trained)
-    return dict(trained) | {name: tensor.to(trained[name].dtype) for name, tensor in average.tensors.items()}

@@ -17,16 +17,14 @@ import numpy as np
 import torch
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
-from rllib_lmgame.base.json_files import count_of, mapping_of, number_of, read_mapping, write_json
+from rllib_lmgame.base.json_files import count_of, mapping_of, number_of, read_mapping
 from rllib_lmgame.learners.engines.reference import AdapterReference, Reference, WeightAverage, frozen_copy
 from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
 from rllib_lmgame.learners.objectives.base import StepCounts
-from rllib_lmgame.learners.options import LEAST_TOKENS, MOST_TOKENS, InitialReference
-from rllib_lmgame.learners.weights import STATE_FILE, critic_difference
+from rllib_lmgame.learners.options import LEAST_TOKENS, MOST_TOKENS, STATE_FILE, InitialReference, critic_difference
 
 logger = logging.getLogger(__name__)
 
-CRITIC_FILE = "critic.json"
 REFERENCE_FILE = "reference.safetensors"
 AVERAGE_FILE = "average.safetensors"
 MAX_STATE_BYTES = 64 << 20
@@ -51,19 +49,11 @@ class LearnerStateMixin:
             "updates": dict(self.updates),
             "optimizer_steps": {mid: steps.applied for mid, steps in self._steps.items()},
             "nan_steps_in_a_row": {mid: steps.nan_in_a_row for mid, steps in self._steps.items()},
-            "entropy_coefficients": dict(self._entropy_coefficients),
-            "configured_coefficients": {mid: self._begin_coefficients(mid) for mid in self.engines},
+            "first_kl_coefficients": {mid: self._first_kl_coefficient(mid) for mid in self.engines},
             "microbatch_tokens": dict(self._microbatch_tokens),
-            "critics": {mid: critic.get_state() for mid, critic in self.critics.items()},
+            "critics": list(self.critics),
             "objectives": {mid: o.get_state() for mid, o in self._objectives.items()},
         }
-
-    def _check_critics(self, saved: Mapping[str, Any], origin: str) -> None:
-        """Refuse weights and optimizers of other parts."""
-        for mid in self.engines:
-            own, theirs = mid in self.critics, mid in saved["critics"]
-            if theirs != own:
-                raise CheckpointError(critic_difference(origin, mid, there=theirs))
 
     def set_counters(self, ours: Mapping[str, Any]) -> None:
         """Undo :meth:`counters`. Raises: ValueError: names a number that is none or cannot be."""
@@ -71,29 +61,25 @@ class LearnerStateMixin:
         self._lifetime_timesteps = count_of(ours["timesteps"], "timesteps")
         for mid in self.engines:
             self.module[mid].version = self._weights_seq_no
-            self.updates[mid] = _count_of_policy(ours, "updates", mid)
-            saved = (_count_of_policy(ours, name, mid) for name in ("optimizer_steps", "nan_steps_in_a_row"))
-            self._steps[mid] = StepCounts(*saved)
+            self.updates[mid], *steps = (
+                count_of(mapping_of(ours[name], name).get(mid, 0), f"{name}.{mid}")
+                for name in ("updates", "optimizer_steps", "nan_steps_in_a_row")
+            )
+            self._steps[mid] = StepCounts(*steps)
             self.entropy_coeff_schedulers_per_module[mid].update(timestep=self._lifetime_timesteps)
             self._optimizer_lr_schedules[self.get_optimizer(mid)].update(timestep=self._lifetime_timesteps)
             remembered = mapping_of(ours.get("objectives", {}), "objectives")
             if remembered.get(mid) is not None:
                 self.objective(mid).set_state(remembered[mid])
         self._keep_microbatches(mapping_of(ours.get("microbatch_tokens", {}), "microbatch_tokens"))
-        for mid, critic in self.critics.items():
-            critic.set_state(mapping_of(ours.get("critics", {}).get(mid, {}), f"critics.{mid}"))
         self._set_coefficients(ours)
 
     def _set_coefficients(self, ours: Mapping[str, Any]) -> None:
-        """As the run has moved them; as the configuration says where they follow a schedule or are configured anew."""
-        self._entropy_coefficients = {}
-        for mid, value in mapping_of(ours.get("entropy_coefficients", {}), "entropy_coefficients").items():
-            number = number_of(value, f"entropy_coefficients.{mid}", low=0)
-            if mid in self.engines and not self._begins_anew(ours, mid, "entropy_coeff"):
-                self._entropy_coefficients[mid] = number
+        """As the run has moved them, unless they are set, or now begin with another number than in the checkpoint."""
+        first = mapping_of(ours.get("first_kl_coefficients", {}), "first_kl_coefficients")
         for mid, value in mapping_of(ours["kl_coefficients"], "kl_coefficients").items():
             number = number_of(value, f"kl_coefficients.{mid}", low=0)
-            if not self._begins_anew(ours, mid, "kl_coeff"):
+            if mid not in self.engines or mid not in first or first[mid] == self._first_kl_coefficient(mid):
                 self.curr_kl_coeffs_per_module[mid] = self._get_tensor_variable(number)
         for mid in self.engines:
             self._set_kl_coef(mid)
@@ -111,20 +97,8 @@ class LearnerStateMixin:
                 self._microbatch_tokens[mid] = tokens
         self._settings.clear()
 
-    def _begin_coefficients(self, module_id: str) -> dict[str, Any]:
-        """What the coefficients of a policy begin with."""
-        config = self.config.get_config_for_module(module_id)
-        return {name: getattr(config, name) for name in ("kl_coeff", "entropy_coeff")}
-
-    def _begins_anew(self, ours: Mapping[str, Any], module_id: str, name: str) -> bool:
-        """Whether a policy's coefficient is configured to begin with another number than in the checkpoint."""
-        before = ours.get("configured_coefficients", {}).get(module_id, {})
-        known = module_id in self.engines and name in before
-        return known and before[name] != self._begin_coefficients(module_id)[name]
-
-    def _keeps_averages(self) -> bool:
-        """One learner does, for all."""
-        return bool(self.ranks.rank == 0)
+    def _first_kl_coefficient(self, module_id: str) -> float:
+        return float(self.config.get_config_for_module(module_id).kl_coeff)
 
     def _make_reference(self, module_id: str, tensors: Mapping[str, torch.Tensor]) -> Reference:
         kl = self._configured(module_id).ppo.kl
@@ -133,18 +107,6 @@ class LearnerStateMixin:
             return AdapterReference(self.engines[module_id], options, self.ranks, tensors)
         model = frozen_copy(self.module[module_id], tensors, self._device)
         return Reference(model, options, self.ranks, tensors)
-
-    def _set_copies(self, references: dict[str, Any], averages: dict[str, Any]) -> None:
-        self.references = {
-            mid: self._make_reference(mid, weights) for mid, weights in references.items() if mid in self.engines
-        }
-        self._reference_known: dict[str, dict[str, np.ndarray]] = {}
-        self.averages = {}
-        for mid, weights in averages.items():
-            decay = self.settings(mid).ppo.ema_decay if mid in self.engines else None
-            if decay is not None:
-                self.averages[mid] = WeightAverage(decay)
-                self.averages[mid].tensors = dict(weights)
 
     def save_shard(self, directory: str | Path) -> None:
         """Write this learner's part of a checkpoint, to storage that all learners share. All must be asked."""
@@ -161,18 +123,14 @@ class LearnerStateMixin:
                     save_tensors(tensors, directory / mid / REFERENCE_FILE)
         with self.ranks.all_or_none():
             if self.ranks.rank == 0:
-                self._save_rest(directory)
-
-    def _save_rest(self, directory: Path) -> None:
-        """What one learner has for all: averages, counters."""
-        for mid in self.engines:
-            (directory / mid).mkdir(exist_ok=True)
-            if mid in self.averages:
-                save_tensors(self.averages[mid].tensors, directory / mid / AVERAGE_FILE)
-            if mid in self.critics:
-                self.critics[mid].save(directory / mid)
-        counters = self.counters() | {"modules": list(self.engines), "learners": self.ranks.world}
-        (directory / STATE_FILE).write_text(json.dumps(counters, indent=1))
+                for mid in self.engines:
+                    (directory / mid).mkdir(exist_ok=True)
+                    if mid in self.averages:
+                        save_tensors(self.averages[mid].tensors, directory / mid / AVERAGE_FILE)
+                    if mid in self.critics:
+                        self.critics[mid].save(directory / mid)
+                counters = self.counters() | {"modules": list(self.engines), "learners": self.ranks.world}
+                (directory / STATE_FILE).write_text(json.dumps(counters, indent=1))
 
     def load_shard(self, directory: str | Path) -> None:
         """Read a checkpoint of :meth:`save_shard`. All learners must be asked.
@@ -190,47 +148,42 @@ class LearnerStateMixin:
         if missing:
             raise CheckpointError(f"{path}: holds no weights of {', '.join(missing)}")
         with _named(path):
-            self._check_critics(counters, str(path))
+            for mid in self.engines:
+                there = mid in counters["critics"]
+                if there != (mid in self.critics):
+                    raise CheckpointError(critic_difference(str(path), mid, there=there))
         for mid, engine in self.engines.items():
             engine.load(directory / mid)
             if mid in self.critics:
                 self.critics[mid].load(directory / mid)
         with _named(path):
             self.set_counters(counters)
-        averages = self._load_copies(directory, AVERAGE_FILE) if self._keeps_averages() else {}
-        self._set_copies(self._load_copies(directory, REFERENCE_FILE), averages)
+        self.references, self.averages = {}, {}
+        self._reference_known: dict[str, dict[str, np.ndarray]] = {}
+        for mid in self.engines:
+            reference, average = directory / mid / REFERENCE_FILE, directory / mid / AVERAGE_FILE
+            decay = self.settings(mid).ppo.ema_decay
+            if reference.exists():
+                self.references[mid] = self._make_reference(mid, load_tensors(reference))
+            if self.ranks.rank == 0 and decay is not None and average.exists():  # One learner keeps it, for all.
+                self.averages[mid] = WeightAverage(decay)
+                self.averages[mid].tensors = load_tensors(average)
 
     def save_policy(self, directory: str | Path, module_id: str) -> None:
         """Write this learner's part of one policy and its optimizer, to storage they share. All must be asked."""
         self.engines[module_id].save(Path(directory))
-        critic = self.critics.get(module_id)
-        with self.ranks.all_or_none():
-            if self.ranks.rank == 0:
-                write_json(Path(directory) / CRITIC_FILE, {} if critic is None else critic.get_state())
 
     def begin_again(self, directory: str | Path, module_id: str) -> None:
         """Make a policy what it was when :meth:`save_policy` wrote it, as PPO began. All learners must be asked.
 
         Raises: CheckpointError: naming a file that is missing or damaged.
         """
-        path = Path(directory) / CRITIC_FILE
-        try:
-            units = read_mapping(path, MAX_STATE_BYTES)
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{path}: cannot be read ({error})") from error
         self.engines[module_id].load(Path(directory))
-        if module_id in self.critics:
-            with _named(path):
-                self.critics[module_id].set_state(units)
         self.module[module_id].version = self._weights_seq_no
         self._steps[module_id].nan_in_a_row = 0
         self._objectives.pop(module_id, None)
-        coefficient = float(self.config.get_config_for_module(module_id).kl_coeff)
-        self.curr_kl_coeffs_per_module[module_id] = self._get_tensor_variable(coefficient)
+        self.curr_kl_coeffs_per_module[module_id] = self._get_tensor_variable(self._first_kl_coefficient(module_id))
         self._begin_module(module_id)
-
-    def _load_copies(self, directory: Path, name: str) -> dict[str, dict[str, torch.Tensor]]:
-        return {mid: load_tensors(directory / mid / name) for mid in self.engines if (directory / mid / name).exists()}
 
 
 @contextmanager
@@ -243,7 +196,3 @@ def _named(origin: str | Path) -> Iterator[None]:
     except Exception as error:
         cause = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise CheckpointError(f"{origin} is damaged: {cause}") from error
-
-
-def _count_of_policy(ours: Mapping[str, Any], name: str, module_id: str) -> int:
-    return count_of(mapping_of(ours[name], name).get(module_id, 0), f"{name}.{module_id}")

@@ -1,14 +1,29 @@
-"""Sums over the tokens of an update, added up over micro-batches and learners."""
+"""What an update reports: sums over its tokens, and the tokens of logged episodes, written beside their log.
+
+A record has, per learned token of a trajectory (forced ones and prompts are none), in the order they were sampled:
+``old_logprobs``, ``advantages``, ``entropies``, and where there are any ``values``, ``ref_logprobs`` and
+``importance_weights``. What was not computed is ``None``. ``version`` is of the weights before the update; with
+``rollout_sum``, the sum of the sampler's log-probabilities, a record finds its episode where an iteration was played
+again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.process_group import ProcessGroup
+from rllib_lmgame.learners.process import ProcessGroup
+from rllib_lmgame.rollouts.episode_log import ALWAYS_THERE, TOKEN_COLUMNS, EpisodeLog, thin
+from rllib_lmgame.rollouts.records import Trajectory
+
+logger = logging.getLogger(__name__)
 
 WITHOUT_GRADIENT = "zero_grad_updates"
 """1 for an update that was left out since nothing had a gradient, else 0."""
@@ -65,9 +80,8 @@ def moments(values: np.ndarray, ranks: ProcessGroup) -> dict[str, float]:
 
 
 def explained_variance(values: np.ndarray, returns: np.ndarray, ranks: ProcessGroup) -> float:
-    """``1 - Var[returns - values] / Var[returns]`` over all learners' tokens; NaN if the returns do not vary.
-
-    They vary if single precision tells them apart, in numbers of their size or that of the values they may be made of.
+    """``1 - Var[returns - values] / Var[returns]`` over all learners' tokens; NaN if the returns do not vary in
+    float32.
     """
     of_returns, of_values = moments(returns, ranks), moments(values, ranks)
     largest = max(abs(each[bound]) for each in (of_returns, of_values) for bound in ("min", "max"))
@@ -85,11 +99,7 @@ def update_metrics(
     tokens: int,
     seconds: float,
 ) -> dict[str, float]:
-    """The metrics of one module's update, the same on all learners, which all must call.
-
-    ``meter`` has all that the update has added; ``b`` is this learner's batch, ``version`` is
-    of the weights before, ``tokens`` are those that all have learned from, ``seconds`` what it took.
-    """
+    """The metrics of one module's update, the same on all learners, which must call: ``tokens`` are those of all."""
     gap = np.abs(b.old_logprobs - b.rollout_logprobs)
     meter.max("logprob_diff", gap[np.isfinite(gap)])
     meter.max("staleness_max", version - b.policy_version)
@@ -124,3 +134,55 @@ def update_metrics(
             "num_computed_tokens": read_tokens * used / max(given, 1.0),
         }
     )
+
+
+def mark_logged(batch: TokenBatch, trajectories: Sequence[Trajectory]) -> None:
+    """Let the update keep the entropies of what is logged."""
+    logged = np.array([trajectories[number].logged for number in batch.trajectory_ids.tolist()], bool)
+    if logged.any():
+        batch.shown = logged[batch.trajectory]
+
+
+def token_records(batch: TokenBatch, trajectories: Sequence[Trajectory], version: int) -> Iterator[dict[str, Any]]:
+    """Records of the logged trajectories of an update, which is over."""
+    for place, number in enumerate(batch.trajectory_ids.tolist()):
+        trajectory = trajectories[number]
+        if not trajectory.logged:
+            continue
+        tokens = slice(*batch.trajectory_offsets[place : place + 2].tolist())
+        columns = {name: getattr(batch, name)[tokens] for name in TOKEN_COLUMNS}
+        yield {
+            "episode_id": trajectory.episode_id,
+            "agent_id": trajectory.agent_id,
+            "module_id": trajectory.module_id,
+            "version": version,
+            "rollout_sum": round(float(batch.rollout_logprobs[tokens].sum(dtype=np.float64)), 4),
+            **{
+                name: _plain(values)
+                for name, values in columns.items()
+                if name in ALWAYS_THERE or np.isfinite(values).any()
+            },
+        }
+
+
+def _plain(values: np.ndarray) -> list[float | None]:
+    return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values.tolist()]
+
+
+def write_tokens(
+    path: Path, batch: TokenBatch, trajectories: Sequence[Trajectory], version: int, most: int | None = None
+) -> None:
+    """Append the records of an update to a learner's file, thinned out where it has more than ``most`` bytes.
+
+    What cannot be written is logged and costs no update.
+    """
+    records = list(token_records(batch, trajectories, version))
+    if not records:
+        return
+    try:
+        EpisodeLog(path).write(records)
+    except OSError as error:
+        logger.error("The tokens of an update could not be written to %s: %s", path, error)
+    else:
+        if most is not None:
+            thin(path, most)

@@ -118,23 +118,29 @@ def _last_layer(model: Any, count: int) -> dict[str, Any]:
 def kept_per_token(
     layers: int, layer: Layer, width: int, context: int = 0, gradient_checkpointing: bool = False
 ) -> int:
-    """Bytes that a forward pass keeps of each token for the backward pass.
-
-    With ``gradient_checkpointing``: each layer's input, and one layer in full. ``width`` is in bytes of a number,
-    ``context`` in tokens of the longest row.
+    """Bytes that a forward pass keeps of each token for the backward pass; with ``gradient_checkpointing`` each layer's
+    input, and one layer in full. ``width`` is in bytes of a number, ``context`` in tokens of the longest row.
     """
     full = (layer.values + layer.scores * context) * width
     return layers * layer.width * width + full if gradient_checkpointing else layers * full
 
 
 def default_tokens(kept: int, on_gpu: bool, room: float | None = None) -> int:
-    """Tokens of a micro-batch, a power of two.
+    """Tokens of a micro-batch, a power of two; ``kept`` is the bytes of a token, 0 if they are not known.
 
-    ``kept`` is the bytes of a token, 0 if they are not known. ``room`` is the bytes for activations; ``None``: any
-    number on a GPU, else :data:`CPU_ACTIVATIONS`.
+    ``room`` is the bytes for activations; ``None``: any number on a GPU, else :data:`CPU_ACTIVATIONS`.
     """
     if room is None:
         room = math.inf if on_gpu else CPU_ACTIVATIONS
     if not kept or room >= kept * MOST_TOKENS:
         return MOST_TOKENS
     return 1 << (max(LEAST_TOKENS, int(room // kept)).bit_length() - 1)
+
+
+def found_tokens(module: Any, context: int, on_gpu: bool, room: float | None) -> int:
+    """Tokens of a micro-batch of a policy's module; ``context`` is the longest row, ``room`` as above."""
+    model = module.language_model
+    layers = number_of(model.config.get_text_config(), "num_hidden_layers")
+    recomputes = module.options.gradient_checkpointing
+    kept = kept_per_token(layers, layer_of(model), model.dtype.itemsize, context, recomputes)
+    return default_tokens(kept if module.value_backbone is None else 2 * kept, on_gpu, room)

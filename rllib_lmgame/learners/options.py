@@ -1,13 +1,15 @@
-"""Options of the token-level PPO update, beside RLlib's own (`lr`, `gamma`, `lambda_`, `num_epochs`, ...)."""
+"""Options of updates, beside RLlib's own (`lr`, `gamma`, `lambda_`, `num_epochs`, ...)."""
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated, Any, Literal
 
 from rllib_lmgame.base.group import REQUIRED, Group, Scheduled, option, tag
 from rllib_lmgame.base.registry import AGGREGATIONS, ESTIMATORS, OBJECTIVES, POLICY_LOSSES, Registry
 from rllib_lmgame.base.threads import AUTO, MOST_THREADS
 from rllib_lmgame.base.trust import is_name
+from rllib_lmgame.endpoints.address import ENDPOINT
 
 WARMUP_STEPS_AFTER_SUPERVISION = 20
 """PPO begins with fresh moments, with which Adam's first steps are of full length whatever the gradient: a rate like
@@ -25,30 +27,22 @@ IMPORTANCE_LEVELS = ("token", "turn", "turn_geometric", "trajectory", "trajector
 
 GROUP = "group"
 
+TEACHER = "config.teacher.model"
 
-class Warmup(Group):
-    """``token_ppo.critic.warmup``."""
-
-    type: str = tag("", "Its name.")
-    iterations: int = option(REQUIRED, "Iterations in which only the value function is trained.", ge=1)
+COEFF_RANGE = 100.0
+"""How far the adaptive KL coefficient may go from its first value: quiet iterations would halve it for good."""
 
 
-class FitWarmup(Warmup):
-    """The last layer of the value head becomes the ridge regression of Monte-Carlo returns; nothing else changes."""
+class WarmupOptions(Group):
+    """``token_ppo.critic.warmup``: first iterations, in which only the value function is trained."""
 
-    type: str = tag("fit", "Its name.")
-
-
-class GradientWarmup(Warmup):
-    """Optimizer steps, on all of the value function."""
-
-    type: str = tag("gradient", "Its name.")
-    lr: Scheduled[float | None] = option(
-        None, "Learning rate of the value head in these iterations; null takes `critic.lr`.", gt=0
+    type: str = option(
+        "fit",
+        "`fit`: the last layer of the value head becomes the ridge regression of Monte-Carlo returns "
+        "([how](algorithms.md#the-critic)), nothing else changes. `gradient`: optimizer steps, on all of it.",
+        choices=("fit", "gradient"),
     )
-
-
-WARMUPS = Registry.of("token_ppo.critic.warmup", "warm-up", FitWarmup, GradientWarmup)
+    iterations: int = option(REQUIRED, "How many iterations.", ge=1)
 
 
 class CriticOptions(Group):
@@ -60,18 +54,7 @@ class CriticOptions(Group):
         "`gae` (that of `lambda`).",
         choices=("gae", "monte_carlo"),
     )
-    warmup: Annotated[Any | None, WARMUPS] = option(
-        None,
-        "First iterations, in which it learns alone; null: none. `fit`, the default: the last layer of the value head "
-        "becomes the ridge regression of Monte-Carlo returns ([how](algorithms.md#the-critic)), nothing else changes. "
-        "`gradient`: optimizer steps, on all of it.",
-    )
-    normalization: str = option(
-        "none",
-        "`popart`: trained on returns less their running mean, over their running deviation, per policy and game. "
-        "`vf_loss` and `clip` are in these units, [advantages are not](algorithms.md#the-value-loss).",
-        choices=("popart", "none"),
-    )
+    warmup: WarmupOptions | None = option(None, "First iterations, in which it learns alone; null: none.")
     lr: Scheduled[float | None] = option(
         None,
         f"Learning rate of the value head; null takes `lr` of `config`, but at least {LEAST_VALUE_LR:g} (0 where that "
@@ -113,18 +96,6 @@ class ImportanceSamplingOptions(Group):
         choices=IMPORTANCE_LEVELS,
     )
     mask: MaskOptions | None = option(None, "Tokens outside are left out of the policy loss; null is off.")
-
-
-class EntropyOptions(Group):
-    """``token_ppo.entropy``: the bonus's coefficient follows a target."""
-
-    target: Scheduled[float] = option(
-        REQUIRED,
-        "Entropy per token, in nats, that the bonus keeps up. Its coefficient begins as `entropy_coeff`, and after "
-        "every update `c = max(0, c + rate * (target - entropy))`.",
-        gt=0,
-    )
-    rate: Scheduled[float] = option(0.005, "How fast the coefficient follows.", gt=0)
 
 
 class InitialReference(Group):
@@ -172,18 +143,16 @@ class KLOptions(Group):
     """
 
     coef: Scheduled[float | None] = option(
-        None, "Coefficient; null is RLlib's adaptive one, from `kl_coeff` to `kl_target`.", ge=0
+        None,
+        "Coefficient; null is RLlib's adaptive one, which begins as `kl_coeff`, follows `kl_target`, and stays within "
+        f"a factor of {COEFF_RANGE:g} of its first value.",
+        ge=0,
     )
     as_: str = tag(
         "loss",
-        "Where it is: a part of the `loss`, or taken off the `reward` of every token before advantages are estimated.",
+        "Where it is: a part of the `loss`, or `log p - log p_ref` taken off the `reward` of every token before "
+        "advantages are estimated.",
         choices=("loss", "reward"),
-    )
-    estimator: str | None = option(
-        None,
-        "Estimate of KL(policy || reference) that is reported (`mean_kl_loss`), that steers the coefficient, and that "
-        "is the penalty in the reward. Null: `k3` (at most 10 a token) in the loss, else `k1`.",
-        choices=("k1", "k2", "k3"),
     )
     loss_estimator: str = option(
         "k2",
@@ -191,21 +160,11 @@ class KLOptions(Group):
         "KL(reference || policy). That of `k1` is zero in expectation.",
         choices=("k2", "k3"),
     )
-    coeff_range: Scheduled[float] = option(
-        100.0,
-        "The adaptive coefficient stays between `kl_coeff` divided by this and `kl_coeff` times this.",
-        ge=1,
-    )
     reference: Annotated[Any, REFERENCES] = option(
         "initial",
         "The model that the policy is kept near: `initial`, the weights at the start of PPO; `ema`, an exponential "
         "average of the policy's weights; `refresh`, replaced by the policy now and then.",
     )
-
-    @property
-    def value(self) -> str:
-        """The estimate of the divergence in use."""
-        return self.estimator or ("k3" if self.as_ == "loss" else "k1")
 
 
 class TokenPPOOptions(Group):
@@ -224,12 +183,6 @@ class TokenPPOOptions(Group):
         "only. null: `none` if the [estimator](algorithms.md#scale) has an own scale, else `batch`.",
         choices=("batch", GROUP, "game", "role", "center_role", "none"),
     )
-    advantage_std_floor: Scheduled[float] = option(
-        0.01,
-        "Advantages are divided by their deviation, or by this where it is smaller (in units of scaled rewards): "
-        "where all returns are equal, what is left is the value function's error.",
-        gt=0,
-    )
     policy_loss: Annotated[Any, POLICY_LOSSES] = option(
         "clip", f"[Policy loss](parts.md#policy-losses): {POLICY_LOSSES.listed()}; options of its own stand beside it."
     )
@@ -240,9 +193,6 @@ class TokenPPOOptions(Group):
     )
     importance_sampling: ImportanceSamplingOptions | None = option(
         ImportanceSamplingOptions(), "Weights between sampler and learner; null: none."
-    )
-    entropy: EntropyOptions | None = option(
-        None, "The entropy bonus follows a target; null keeps `entropy_coeff`, a number or a schedule."
     )
     kl: KLOptions | None = option(
         None, "Penalty on the KL divergence to a reference model, a frozen copy of the weights; null: none."
@@ -258,12 +208,6 @@ class TokenPPOOptions(Group):
         "A policy's first update (also after a resume) with `logprob_diff_mean` above this, or NaN, ends the run: "
         "sampler and learner compute different models. Numerics differ by hundredths. Null goes on.",
         gt=0,
-    )
-    staleness_limit: Scheduled[int | None] = option(
-        None,
-        "Tokens sampled by weights more updates old than this are left out of the loss; null keeps all. They "
-        "count in advantages, and `stale_fraction` says how many there were.",
-        ge=0,
     )
     num_minibatches: Scheduled[int] = option(
         1,
@@ -313,3 +257,98 @@ class TokenPPOOptions(Group):
         """Tokens of a micro-batch that were asked for; ``None`` for ``auto``."""
         asked = self.max_tokens_per_microbatch
         return None if asked == AUTO else asked
+
+
+class TeacherOptions(Group):
+    """The ``teacher`` section: a model that judges each token the policy has sampled."""
+
+    model: str = option(
+        REQUIRED,
+        "The teacher, of the policy's own vocabulary: a checkpoint, directory or hub id, which each learner holds, or "
+        "`openai:MODEL@URL`, a server that gives log-probabilities.",
+        path=True,
+        stranger=is_name,
+    )
+    coefficient: Scheduled[float] = option(
+        1.0,
+        "What a token's advantage loses for each nat that its log-probability under the policy is above that under the "
+        "teacher.",
+        gt=0,
+    )
+    game: bool = option(True, "The advantages of the game's rewards count beside it; else the teacher alone does.")
+    trust_remote_code: bool = option(False, "Run the code that the teacher's directory brings along.", stranger=False)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it is behind an endpoint, which is asked, and learners hold none."""
+        return self.model.startswith(ENDPOINT)
+
+
+class ReturnValueOptions(Group):
+    """The ``action_values`` section of ``LMGameMC``."""
+
+    gamma: float = option(0.99, "Discount per token of a reply.", ge=0, le=1)
+    cql_weight: float = option(
+        0.01, "Weight of the cross-entropy that keeps values of tokens low that were not taken.", ge=0
+    )
+    policy_weight: float = option(
+        1.0,
+        "Weight of the policy's own cross-entropy beside the losses of values; 0: it stays what it is, as after "
+        "`LMGameSFT`, and shares nothing with the values but a frozen backbone.",
+        ge=0,
+    )
+    q_init: float = option(0.0, "What values of tokens begin at.")
+    beta: float = option(
+        8.0,
+        "What values count where the policy plays: logits + `beta` (Q - V). 0: the policy plays alone, on any engine.",
+        ge=0,
+    )
+
+
+class TargetValueOptions(ReturnValueOptions):
+    """The ``action_values`` section of ``LMGameCQL``."""
+
+    target_rate: float = option(
+        0.005, "Share of the way to the values that their slow copies go in each optimizer step.", gt=0, le=1
+    )
+
+
+class ExpectileValueOptions(TargetValueOptions):
+    """The ``action_values`` section of ``LMGameILQL``."""
+
+    tau: float = option(
+        0.7, "Expectile of the values of actions that the value of a state is; 0.5 is their mean.", gt=0, lt=1
+    )
+
+
+class WeightUse(Enum):
+    TRAINING = "training"
+    """Playing the episodes that are trained on."""
+    EVALUATION = "evaluation"
+    """Playing the episodes of an evaluation."""
+    EXPORT = "export"
+    """The Hugging Face directory of a checkpoint."""
+
+
+STATE_FILE = "learner.json"
+"""In a checkpoint's files of the learners: which policies there are, and which of them have a value function."""
+
+
+def critic_difference(origin: str, policy: str, *, there: bool) -> str:
+    """What to say of weights of a policy with a value function (``there``) where the run has none, or without one."""
+    kinds = {True: "a value function", False: "no value function"}
+    return (
+        f"{origin}: {policy} has {kinds[there]} there and {kinds[not there]} here; set a token_ppo.advantage_estimator "
+        "of the same kind, or begin with the checkpoint's hf/ as language_model.model"
+    )
+
+
+def learner_threads(config: Any) -> int | None:
+    """CPU threads of each learner; ``None`` leaves them. Once started, ``config.learner_threads`` is ``auto``."""
+    asked, reserved = config.run.token_ppo.num_threads, config.num_cpus_per_learner
+    if isinstance(asked, int):
+        return asked
+    found = getattr(config, "learner_threads", None) if asked == AUTO else None
+    if found is None and isinstance(reserved, int | float) and not isinstance(reserved, bool) and reserved >= 1:
+        return int(reserved)
+    return found

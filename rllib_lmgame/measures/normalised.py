@@ -21,19 +21,18 @@ _OTHERWISE = (
 """Options that make another game of it."""
 
 
-def normalised_score(value: float, least: float, mean: float, best: float) -> float:
-    """``50 (x - least) / (mean - least)`` up to the mean, and ``50 + 50 (x - mean) / (best - mean)`` above it."""
-    if value < mean:
-        return 50.0 * (value - least) / (mean - least)
-    return 50.0 + 50.0 * (value - mean) / (best - mean)
-
-
 def score_in(game: str, env_config: Mapping[str, Any], mean_return: float) -> float | None:
-    """The score of a mean return; ``None`` of a game, or with options, that LMRL-Gym has no numbers of."""
+    """The score of a mean return; ``None`` of a game, or with options, that LMRL-Gym has no numbers of.
+
+    ``50 (x - least) / (mean - least)`` up to the mean, and ``50 + 50 (x - mean) / (best - mean)`` above it.
+    """
     known, as_there = REFERENCES.get(game), _AS_THERE.get(game, {})
     otherwise = [*_OTHERWISE, "observation"] if "Maze" in game else _OTHERWISE
     if known is None or any(key in env_config for key in otherwise):
         return None
     if any(env_config.get(key) != value for key, value in as_there.items()):
         return None
-    return normalised_score(mean_return, *known)
+    least, mean, best = known
+    if mean_return < mean:
+        return 50.0 * (mean_return - least) / (mean - least)
+    return 50.0 + 50.0 * (mean_return - mean) / (best - mean)

@@ -77,15 +77,9 @@ def bradley_terry(wins: np.ndarray, smoothing: float = SMOOTHING) -> np.ndarray:
 
 
 def ratings(
-    games: Iterable[Game],
-    players: Sequence[str],
-    *,
-    confidence: float = 0.95,
-    resamples: int = 1000,
-    seed: int = 0,
-    smoothing: float = SMOOTHING,
+    games: Iterable[Game], players: Sequence[str], *, resamples: int = 1000, seed: int = 0
 ) -> dict[str, Rating]:
-    """Ratings of ``players`` from ``games``, with bootstrap confidence intervals.
+    """Ratings of ``players`` from ``games``, with bootstrap intervals of 95 %.
 
     Percentiles over as many games drawn anew, with replacement, from those played and one win more for each side of
     every pair that met. So who won all of few games does not seem to win for certain. The same games give the same
@@ -101,16 +95,15 @@ def ratings(
     counts = np.array([kinds[kind] for kind in ordered], dtype=np.int64)
     drawn_from = counts + np.array([kind in possible for kind in ordered])
     each = np.array([win_matrix([kind], names) for kind in ordered]).reshape(len(ordered), len(names), len(names))
-    point = bradley_terry(np.tensordot(counts.astype(float), each, axes=1), smoothing)
+    point = bradley_terry(np.tensordot(counts.astype(float), each, axes=1))
     unknown = Rating(0.0, -math.inf, math.inf)
     if not pairs:
         return dict.fromkeys(players, unknown)
     total = int(counts.sum())
     chances = drawn_from / drawn_from.sum()
     drawn = np.random.default_rng(seed).multinomial(total, chances, size=resamples).astype(float)
-    sampled = bradley_terry(np.tensordot(drawn, each, axes=1), smoothing)
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(sampled, (tail, 1 - tail), axis=0)
+    sampled = bradley_terry(np.tensordot(drawn, each, axes=1))
+    low, high = np.quantile(sampled, (0.025, 0.975), axis=0)
     bounds = np.stack([point, np.minimum(low, point), np.maximum(high, point)], axis=1)
     found = dict(zip(names, bounds.tolist(), strict=True))
     met = {player for pair in pairs for player in pair}

@@ -1,4 +1,4 @@
-"""Confidence intervals of success rates and means, and pass@k.
+"""Confidence intervals (95 %) of success rates and means, and pass@k.
 
 Results on one level hang together: 512 episodes of 16 levels say as much of other levels as some 16 results. So
 intervals are over levels where results name theirs: the results themselves show how far those of a level go together,
@@ -13,18 +13,20 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
+UPPER = 0.975
+"""Quantile at the upper end of the intervals, which hold 95 %."""
 PRIOR_LEVELS = 0.25
 """Levels of nothing but successes, and as many of failures, added to the spread: few levels may miss the rarer kind."""
 
 
-def wilson_interval(successes: float, trials: float, confidence: float = 0.95) -> tuple[float, float]:
+def wilson_interval(successes: float, trials: float) -> tuple[float, float]:
     """Wilson score interval of a proportion (E. B. Wilson, JASA 22, 1927); both numbers may be fractions.
 
     Raises: ValueError: no trials, or more successes than trials.
     """
     if trials <= 0 or not 0 <= successes <= trials:
         raise ValueError(f"{successes} successes in {trials} trials")
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    z = NormalDist().inv_cdf(UPPER)
     rate = successes / trials
     denominator = 1 + z * z / trials
     centre = (rate + z * z / (2 * trials)) / denominator
@@ -49,7 +51,7 @@ class Rate:
     settled: float | None
 
 
-def rate_over_levels(results: Sequence[float], levels: Sequence[Hashable], confidence: float = 0.95) -> Rate:
+def rate_over_levels(results: Sequence[float], levels: Sequence[Hashable]) -> Rate:
     """Success rate with Wilson's interval for as many results (0 to 1) as those on different levels are worth.
 
     Their number is divided by the design effect: the variance of the mean over that of independent results (L. Kish,
@@ -64,10 +66,10 @@ def rate_over_levels(results: Sequence[float], levels: Sequence[Hashable], confi
         return Rate(mean, 1, None, None)
     worth: float = count
     if len(played) < count:
-        worth /= _design_effect(played, mean) * (_quantile(len(played), confidence) / _quantile(count, confidence)) ** 2
+        worth /= _design_effect(played, mean) * (_quantile(len(played)) / _quantile(count)) ** 2
     twice = all(len(own) > 1 and len(set(own)) == 1 for own in played.values())
     settled = fmean(own[0] for own in played.values()) if twice else None
-    return Rate(mean, len(played), wilson_interval(mean * worth, worth, confidence), settled)
+    return Rate(mean, len(played), wilson_interval(mean * worth, worth), settled)
 
 
 def notes_on_levels(levels: int | None, settled: float | None) -> list[str]:
@@ -117,16 +119,14 @@ def by_level(results: Sequence[float], levels: Sequence[Hashable]) -> dict[Hasha
     return dict(played)
 
 
-def _quantile(size: int, confidence: float) -> float:
+def _quantile(size: int) -> float:
     """Of Student's t for the mean of ``size`` independent numbers."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(size - 1, 0.5 + confidence / 2))
+    return float(stdtrit(size - 1, UPPER))
 
 
-def mean_interval(
-    values: Sequence[float], levels: Sequence[Hashable] | None = None, confidence: float = 0.95
-) -> tuple[float, float, float]:
+def mean_interval(values: Sequence[float], levels: Sequence[Hashable] | None = None) -> tuple[float, float, float]:
     """Mean, lower and upper bound by Student's t; the interval of a single value or level is infinitely wide.
 
     Values on one level go together (K.-Y. Liang and S. L. Zeger, Biometrika 73, 1986). Raises: ValueError: no values.
@@ -135,23 +135,20 @@ def mean_interval(
         raise ValueError("no values")
     played = by_level(values, range(len(values)) if levels is None else levels)
     mean = fmean(values)
-    half = _half_width(played, mean, 0.0, confidence)
+    half = _half_width(played, mean, 0.0)
     return mean, mean - half, mean + half
 
 
-def _half_width(played: Mapping[Hashable, Sequence[float]], mean: float, prior: float, confidence: float) -> float:
+def _half_width(played: Mapping[Hashable, Sequence[float]], mean: float, prior: float) -> float:
     """Of an interval by Student's t; ``prior`` is added to the variance of the sum of all results."""
     if len(played) == 1:
         return math.inf
     error = math.sqrt(_between(played, mean) + prior) / sum(map(len, played.values()))
-    return _quantile(len(played), confidence) * error
+    return _quantile(len(played)) * error
 
 
 def paired_by_level(
-    after: Mapping[str, float],
-    before: Mapping[str, float],
-    level_of: Callable[[str], Hashable] = str,
-    confidence: float = 0.95,
+    after: Mapping[str, float], before: Mapping[str, float], level_of: Callable[[str], Hashable] = str
 ) -> tuple[int, float, float, float]:
     """Mean of ``after - before`` over the results both have, with its interval by Student's t over levels.
 
@@ -168,7 +165,7 @@ def paired_by_level(
         raise ValueError(f"{len(after)} and {len(before)} results do not pair up")
     differences = [float(after[name]) - float(before[name]) for name in shared]
     played, mean = by_level(differences, [level_of(name) for name in shared]), fmean(differences)
-    half = _half_width(played, mean, 2 * _prior(played, mean, -1.0), confidence)
+    half = _half_width(played, mean, 2 * _prior(played, mean, -1.0))
     if math.isinf(half):
         return len(shared), mean, -half, half
     return len(shared), mean, max(-1.0, mean - half), min(1.0, mean + half)

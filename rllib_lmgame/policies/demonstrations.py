@@ -15,7 +15,6 @@ KEY = "config.language_model.demonstrations"
 MOST = 64
 """Demonstrations of one game, at most."""
 MOST_LISTED = 100 * MOST
-MAX_BYTES = 4_000_000
 
 
 class Demonstration(Group):
@@ -50,13 +49,7 @@ def read_demonstrations(value: Any) -> Given:
 def _entries(name: str) -> Any:
     path = expanded(name)
     try:
-        if not path.is_file():
-            raise FileNotFoundError("it is no file" if path.exists() else "no such file")
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
-        text = content.decode("utf-8-sig")
+        text = path.read_text(encoding="utf-8-sig")
         lines = [line for line in text.split("\n") if line.strip()]
         return list(map(parse, lines)) if path.suffix == ".jsonl" else parse(text)
     except (OSError, ValueError) as error:

@@ -17,8 +17,6 @@ Episodes of one level, of a group or as samples, have the same seed and number, 
 
 from __future__ import annotations
 
-import inspect
-import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -173,40 +171,20 @@ def make_mapping(spec: Any, policies: Sequence[str], trained: int = 1) -> Mappin
         return SeatMapping(spec)
     if callable(spec) or (isinstance(spec, str) and ":" in spec):
         found: MappingFn = import_path(spec, KEY) if isinstance(spec, str) else spec
-        takes = "it is called as (agent_id, None, role=..., agent_ids=..., seed=...), and may take **kwargs"
-        check_call(found, str(spec), KEY, takes, None, None, role=None, agent_ids=None, seed=None)
-        return found if _takes_anything(found) else _without(found, "roles", "number")
+        named: dict[str, Any] = dict.fromkeys(("role", "roles", "agent_ids", "seed", "number"))
+        takes = f"it is called as (agent_id, None, {', '.join(f'{name}=...' for name in named)}); take **kwargs"
+        check_call(found, str(spec), KEY, takes, None, None, **named)
+        return found
     return _by_name("self_play" if spec is None else spec, {}, policies, trained)
-
-
-def _takes_anything(function: MappingFn) -> bool:
-    """Whether a function takes any keyword; assumed if it has no signature."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return True
-    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-
-
-def _without(function: MappingFn, *names: str) -> MappingFn:
-    taken = inspect.signature(function).parameters
-    left_out = [name for name in names if name not in taken]
-
-    def mapping(*args: Any, **kwargs: Any) -> str:
-        return function(*args, **{key: value for key, value in kwargs.items() if key not in left_out})
-
-    return mapping
 
 
 def _by_name(name: Any, options: Mapping[str, Any], policies: Sequence[str], trained: int) -> MappingFn:
     learning = list(policies[: max(1, trained)])
     known: dict[str, Callable[[], MappingFn]] = {
-        "self_play": lambda: SharedMapping(*learning),
-        "shared": lambda: SharedMapping(*learning),
+        **dict.fromkeys(("self_play", "shared", LEAGUE), lambda: SharedMapping(*learning)),
         "per_role": lambda: RoleMapping(policies),
         "versus": lambda: _versus(options, policies, learning),
         "random_seat": lambda: RandomSeatMapping(policies, trained),
-        LEAGUE: lambda: SharedMapping(*learning),
     }
     if not isinstance(name, str) or name not in known:
         match = nearest(str(name), known)
@@ -223,29 +201,22 @@ def _by_name(name: Any, options: Mapping[str, Any], policies: Sequence[str], tra
 
 def _versus(options: Mapping[str, Any], policies: Sequence[str], learning: Sequence[str]) -> VersusMapping:
     key = f"{KEY}.opponents"
-    others = [policy for policy in policies if policy not in learning]
-    given = options.get("opponents", others)
-    if isinstance(given, list | tuple):
-        for name in given:
-            _check_policy(name, policies, key)
-            if given.count(name) > 1:
-                raise ConfigError(key, f"{name!r} stands there twice; write {{{name}: 2, ...}} for a larger share")
-        given = dict.fromkeys(given, 1.0)
-    if not isinstance(given, Mapping) or not given:
+    given = options.get("opponents", [policy for policy in policies if policy not in learning])
+    if not isinstance(given, Mapping | list | tuple) or not given:
         raise ConfigError(
             key if "opponents" in options else KEY,
             "versus needs opponents: policies with trained: false, or scripted players, e.g. "
             "policies: {player: {}, opponent: {player: random}}",
         )
-    for name, share in given.items():
+    for name in given:
         _check_policy(name, policies, key)
         if name in learning:
             raise ConfigError(key, f"{name!r} is trained; an opponent is not (trained: false)")
+    shares = given if isinstance(given, Mapping) else dict.fromkeys(given, 1.0)
+    for name, share in shares.items():
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < float("inf"):
             raise ConfigError(f"{key}.{name}", f"expected a share greater than 0, got {share!r}")
-    if math.isinf(sum(given.values())):
-        raise ConfigError(key, "the sum of the shares is no number any more; they count relative to each other")
-    return VersusMapping(learning, given)
+    return VersusMapping(learning, shares)
 
 
 def _check_policy(policy: Any, policies: Sequence[str], key: str) -> None:

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 from pydantic import create_model, model_validator
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import Group, Holds, Scheduled, build, declared, describe, option
-from rllib_lmgame.base.placeholders import check_placeholders
+from rllib_lmgame.base.group import Group, Holds, Scheduled, build, check_placeholders, declared, describe, option
 from rllib_lmgame.base.registry import REPLY_FORMATS
 from rllib_lmgame.base.schedule import is_meant_as_schedule
 from rllib_lmgame.base.storage import with_absolute_paths
@@ -94,7 +93,7 @@ class LanguageModelOptions(Group):
 
     model: str = option(
         TINY_MODEL,
-        "Hugging Face hub id, directory, `.gguf` file, a name that `rllib models` lists, or `tiny` for a small Qwen2 "
+        "Hugging Face hub id, directory, `.gguf` file, a known name (`smollm2-135m`), or `tiny` for a small Qwen2 "
         "model built on the spot.",
         stranger=is_hub_id,
         path=True,

@@ -41,8 +41,8 @@ class Answer:
     """The model's replies at one decision.
 
     Attributes:
-        odds: Probability of each legal action, given that the reply is legal. For free text: 1 for the sampled one.
-        illegal: Probability of all other replies. For free text: 1 if the reply cannot be read, else 0.
+        odds: Probability of each legal action, given that the reply is legal.
+        illegal: Probability of all other replies.
         counts: Number of samples of each legal action, if there were samples.
     """
 
@@ -87,26 +87,21 @@ async def ask_for_samples(
 ) -> list[Answer]:
     """As :func:`ask`, from ``samples`` replies to each decision, for models that reason first.
 
-    If no reply is legal, all legal actions are equally likely. A decision without legal actions takes one reply, of any
-    text. The prompt shows earlier replies without reasoning. ``numbers`` (by default the places of the decisions) seed
-    the draws together with ``seed``.
+    If no reply is legal, all legal actions are equally likely. The prompt shows earlier replies without reasoning.
+    ``numbers`` (by default the places of the decisions) seed the draws together with ``seed``.
 
     Raises: NotAnswered: the engine failed; NoRoom: decisions do not fit the context.
     """
     places = range(len(decisions)) if numbers is None else numbers
     requests = []
     for decision, number, prompt in zip(decisions, places, prompts_of(decisions, chat), strict=True):
-        for n in range(samples if decision.legal_actions else 1):
+        for n in range(samples):
             own = stable_seed(seed, number, len(decision.replies), n, "asked")
             sampling = SamplingSpec(prompt.max_tokens, temperature, seed=own, **chat.ends)
             requests.append(GenerationRequest(f"sample-{number}-{n}", prompt.ids, sampling))
     generations = iter(await asyncio.gather(*(generate(request) for request in requests)))
     answers = []
     for decision in decisions:
-        if not decision.legal_actions:
-            said = _said(next(generations), decision, chat)
-            answers.append(Answer({said or "": 1.0}, float(said is None)))
-            continue
         counts = dict.fromkeys(decision.legal_actions, 0)
         for _ in range(samples):
             action = _legal(_said(next(generations), decision, chat), decision)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rllib_lmgame.base.limits import CALL_LIMIT_S
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.game_calls import opened, run_to_end

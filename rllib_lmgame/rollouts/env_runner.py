@@ -27,8 +27,8 @@ from ray.rllib.utils.checkpoints import Checkpointable
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
-from rllib_lmgame.base.limits import CALL_LIMIT_S
 from rllib_lmgame.base.plugin import asking
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
@@ -48,7 +48,7 @@ from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, TEXT_SPACE, GameConfi
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import EngineReplies, ExpertReplies, ReplySource, Seat
 from rllib_lmgame.rollouts.sources import AgentMapper
-from rllib_lmgame.telemetry.phases import GAMES, Share, telling
+from rllib_lmgame.telemetry.progress import GAMES, Share, telling
 
 if TYPE_CHECKING:
     from rllib_lmgame.inference.serving.client import EngineClient
@@ -70,7 +70,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         )
         self.module = MultiRLModuleSpec(
             rl_module_specs={
-                module_id: config.module_spec(module_id, inference_only=True) for module_id in config.player_options
+                module_id: config.module_spec(module_id, inference_only=True) for module_id in config.run.policies
             }
         ).build()
         self._hooks = Hooks(self)
@@ -93,7 +93,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         every episode is returned as ``error``: if it were raised, RLlib would restart the runner and hide the cause.
         """
         start = time.perf_counter()
-        options = settings.rollouts or self.config.text_rollout_options
+        options = settings.rollouts or self.config.run.text_rollouts
 
         @cache
         def player(number: int, assignment: AgentAssignment) -> Player:
@@ -126,7 +126,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         The default is this runner's share of ``episodes_per_iteration``; ``num_timesteps`` is ignored.
         """
         config = self.config
-        share = config.text_rollout_options.episodes_per_iteration // max(1, config.num_env_runners)
+        share = config.run.text_rollouts.episodes_per_iteration // max(1, config.num_env_runners)
         count = num_episodes or max(1, share)
         self._sampled += 1
         games = config.training_games()
@@ -169,7 +169,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
 
         ``changes`` are options that a schedule has changed; own options of the policy or game take precedence.
         """
-        own = self.config.player_options[module_id].language_model
+        own = self.config.run.policies[module_id].language_model
         asked = {} if game is None else game.asked(own)
         limits = {key: value for key, value in (changes or {}).items() if key not in own}
         limits |= {key: value for key, value in asked.items() if key in LIMITS}
@@ -202,7 +202,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
             if names is None:
                 there = ", ".join([*self.config.engine_names, *(members or {})]) or "none"
                 raise ConfigError("config.policies", f"no engine holds the weights {weights!r}; engines hold {there}")
-            self._clients[key] = EngineClient(names, request_timeout_s=self.config.inference_options.request_timeout_s)
+            self._clients[key] = EngineClient(names, request_timeout_s=self.config.run.inference.request_timeout_s)
         return self._clients[key]
 
     def forget(self, plan: EpisodePlan) -> None:
@@ -233,7 +233,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         if assignment.player != LANGUAGE_MODEL:
             return Scripted(name, assignment.player)
         chat = self.chat(name, settings.language_model, game)
-        options = settings.rollouts or self.config.text_rollout_options
+        options = settings.rollouts or self.config.run.text_rollouts
         if game.format_penalty is not None:
             options = options.model_copy(update={"format_penalty": game.format_penalty})
         replies = partial(self._replies, settings, game, assignment)
@@ -245,18 +245,16 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
     ) -> ReplySource:
         if settings.expert is not None:
             return ExpertReplies(make_scripted_player(settings.expert), random.Random(seed))
-        inference, temperature = sampled_in(
-            game, settings.inference or self.config.inference_options, settings.temperature
-        )
+        inference, temperature = sampled_in(game, settings.inference or self.config.run.inference, settings.temperature)
         generate = partial(self.client(assignment.weights, settings.members).generate, key=plan.episode_id)
-        constrained = (settings.rollouts or self.config.text_rollout_options).constrained_decoding
+        constrained = (settings.rollouts or self.config.run.text_rollouts).constrained_decoding
         return EngineReplies(generate, inference, temperature, constrained, settings.seeded)
 
     def _with_policies(self, played: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """``played``, during which games may ask the policies."""
-        players = self.config.player_options.items()
+        players = self.config.run.policies.items()
         models = tuple(policy for policy, options in players if options.player == LANGUAGE_MODEL)
-        limit_s = self.config.inference_options.request_timeout_s
+        limit_s = self.config.run.inference.request_timeout_s
 
         async def asking() -> T:
             loop = asyncio.get_running_loop()
@@ -302,7 +300,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         return {
             INPUT_ENV_SPACES: space,
             INPUT_ENV_SINGLE_SPACES: space,
-            **dict.fromkeys(self.config.player_options, space),
+            **dict.fromkeys(self.config.run.policies, space),
         }
 
     def get_metrics(self) -> dict[str, Any]:

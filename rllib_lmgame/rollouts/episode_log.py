@@ -22,7 +22,7 @@ from rllib_lmgame.rollouts.records import SeatSummary, Turn
 from rllib_lmgame.rollouts.seats import LanguageModelSeat
 
 TOKENS = ".tokens"
-"""Ending of files with token data of updates (``learners/data/token_log.py``)."""
+"""Ending of files with token data of updates (``learners/metrics.py``)."""
 TOKEN_COLUMNS = ("old_logprobs", "advantages", "entropies", "values", "ref_logprobs", "importance_weights")
 ALWAYS_THERE = TOKEN_COLUMNS[:3]
 """Columns that each update has."""

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.base.limits import CALL_LIMIT_S
-from rllib_lmgame.base.step_timer import WaitedTooLong, clocked
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S, WaitedTooLong, clocked
 from rllib_lmgame.base.text import in_words, one_line
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec, make_session

@@ -18,15 +18,15 @@ from rllib_lmgame.base.group import (
     Scheduled,
     as_mapping,
     build,
+    check_placeholders,
     declared,
     option,
     tag,
     value_at,
 )
-from rllib_lmgame.base.limits import CALL_LIMIT_S
-from rllib_lmgame.base.placeholders import check_placeholders
 from rllib_lmgame.base.registry import Registry
 from rllib_lmgame.base.schedule import ScheduleOptions, schedules_in, with_schedules
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.base.threads import AUTO
 from rllib_lmgame.base.trust import is_name
 from rllib_lmgame.policies.options import TALK, LanguageModelOptions, TalkOptions

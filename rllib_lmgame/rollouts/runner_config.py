@@ -13,6 +13,14 @@ from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import GameConfig
 
 
+class PlayedOptions(Protocol):
+    """The part of a run's options that playing needs."""
+
+    policies: dict[str, PlayerOptions]
+    inference: InferenceOptions
+    text_rollouts: TextRolloutOptions
+
+
 class RunnerConfig(Protocol):
     """The part of an algorithm's configuration that playing needs.
 
@@ -25,9 +33,7 @@ class RunnerConfig(Protocol):
         watched_as: Id of the trial under which progress is shown, if it is.
     """
 
-    player_options: dict[str, PlayerOptions]
-    inference_options: InferenceOptions
-    text_rollout_options: TextRolloutOptions
+    run: PlayedOptions
     num_env_runners: int
     num_envs_per_env_runner: int
     seed: int | None

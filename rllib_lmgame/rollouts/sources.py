@@ -97,7 +97,7 @@ class AgentMapper:
     def assignment(self, policy: str) -> AgentAssignment:
         if policy in self.guests:
             return self.guests[policy]
-        player = self.players.get(policy, self.config.player_options[policy].player)
+        player = self.players.get(policy, self.config.run.policies[policy].player)
         return AgentAssignment(policy, player, trained=policy in self._trained)
 
     def _policy(self, plan: EpisodePlan, roles: Roles, agent: str) -> str:
@@ -110,8 +110,8 @@ class AgentMapper:
             raise
         except Exception as error:
             raise ConfigError(KEY, f"raised {type(error).__name__} for {agent!r}: {error}") from error
-        if not isinstance(policy, str) or policy not in {*self.config.player_options, *self.guests}:
-            known = ", ".join(self.config.player_options)
+        if not isinstance(policy, str) or policy not in {*self.config.run.policies, *self.guests}:
+            known = ", ".join(self.config.run.policies)
             raise ConfigError(KEY, f"maps {agent!r} to {policy!r}, which is not a policy; policies: {known}")
         return policy
 
@@ -119,7 +119,7 @@ class AgentMapper:
         """The seats of a game, or what it raised; a game that could not be built is tried again next time."""
         if game.key not in self._roles:
             try:
-                self._roles[game.key] = run_to_end(_roles_of(game, self.config.text_rollout_options.env_step_timeout_s))
+                self._roles[game.key] = run_to_end(_roles_of(game, self.config.run.text_rollouts.env_step_timeout_s))
             except EpisodeFailed as failure:
                 return failure
         return self._roles[game.key]

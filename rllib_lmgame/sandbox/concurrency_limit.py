@@ -5,12 +5,9 @@ their own, and together they may take more memory than there is. So a run is let
 
 Guarantees, each with a test:
 
-1. At most as many runs as there are slots, in all processes together; one that may use more memory than a slot's share
-   takes several.
-2. Nobody is passed over: a process lets its runs in by age, and the next one of all processes waits alone for its
-   slots.
-3. A process that dies gives back what it held: a slot is a locked file, and the kernel frees the lock.
-4. A wait ends, in :class:`SandboxBusyError`. It is not the game's own time (:mod:`rllib_lmgame.base.step_timer`).
+1. At most as many runs as there are slots, in all processes together.
+2. A process that dies gives back what it held: a slot is a locked file, and the kernel frees the lock.
+3. A wait ends, in :class:`SandboxBusyError`. It is not the game's own time (:mod:`rllib_lmgame.base.step_timer`).
 """
 
 from __future__ import annotations
@@ -23,160 +20,79 @@ import stat
 import tempfile
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from rllib_lmgame.base.step_timer import waiting
-from rllib_lmgame.sandbox.limits import Limits, SandboxBusyError, SandboxError
-from rllib_lmgame.sandbox.machine import usable_cores, usable_memory
+from rllib_lmgame.base.threads import usable_cores
+from rllib_lmgame.sandbox.limits import SandboxBusyError, SandboxError
 
 SLOTS = "RLLIB_LMGAME_SANDBOX_PROGRAMS"
 """Environment variable: programs at once, in place of what cores and memory allow."""
 WAIT_S = "RLLIB_LMGAME_SANDBOX_WAIT_S"
 """Environment variable: seconds a run waits to be let in before its episode is given up."""
 DEFAULT_WAIT_S = 600.0
-MEMORY_SHARE = 0.5
-"""Part of the machine's memory that sandboxed programs may use together."""
+MEMORY_SHARE, SLOT_BYTES = 0.5, 1 << 30
+"""Part of the machine's memory that sandboxed programs may use together, and what one is taken to use."""
 POLL_S = 0.005
 """Locks of other processes are looked at this often; those of this process are seen at once."""
-
-
-@dataclass(frozen=True)
-class Capacity:
-    """Slots, and the memory of each in bytes (``None``: not counted)."""
-
-    slots: int
-    memory_bytes: int | None = None
-
-    def slots_of(self, memory_bytes: int) -> int:
-        """Slots a run with this memory limit takes; at most all."""
-        if self.memory_bytes is None:
-            return 1
-        return min(self.slots, max(1, math.ceil(memory_bytes / self.memory_bytes)))
+_MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 class ConcurrencyLimit:
-    """Lets runs in, at most ``size.slots`` at once. Processes with the same ``folder`` share it."""
+    """Lets runs in, at most ``slots`` at once. Processes with the same ``folder`` share it."""
 
-    def __init__(self, folder: Path, size: Capacity, wait_s: float) -> None:
-        self.folder = folder
-        self.size = size
-        self.wait_s = wait_s
-        self._line: deque[object] = deque()
-        self._changed = threading.Condition()
+    def __init__(self, folder: Path, slots: int, wait_s: float) -> None:
+        self.folder, self.slots, self.wait_s = folder, slots, wait_s
+        self._turn = threading.Lock()  # One thread of a process looks for a slot, the others wait for it.
+        self._freed = threading.Event()
 
     @contextlib.contextmanager
-    def admitted(self, memory_bytes: int) -> Iterator[None]:
-        """Wait to be let in, and hold what ``memory_bytes`` take until the end of the ``with``.
+    def admitted(self) -> Iterator[None]:
+        """Wait to be let in, and hold a slot until the end of the ``with``.
 
         Raises: SandboxBusyError: it took longer than ``wait_s``; SandboxError: the limit's folder cannot be used.
         """
-        wanted = self.size.slots_of(memory_bytes)
-        held = self._at_once(wanted)
-        if held is None:
-            with waiting():
-                held = self._in_turn(wanted, time.monotonic() + self.wait_s)
+        with waiting():
+            slot = self._wait(time.monotonic() + self.wait_s)
         try:
             yield
         finally:
-            _release(held)
-            with self._changed:
-                self._changed.notify_all()
+            fcntl.flock(slot, fcntl.LOCK_UN)  # Closing alone would not unlock what a forked process inherited.
+            os.close(slot)
+            self._freed.set()
 
-    def _at_once(self, wanted: int) -> list[int] | None:
-        if self._line:
-            return None
-        turn = self._lock("turn")
-        if turn is None:
-            return None
-        try:
-            held = self._free(wanted)
-            if len(held) == wanted:
-                return held
-            _release(held)
-            return None
-        finally:
-            _release([turn])
-
-    def _in_turn(self, wanted: int, deadline: float) -> list[int]:
-        """Wait for this thread's turn in the process, for the process's turn, and then for the slots."""
-        held: list[int] = []
-        ticket = object()
-        with self._changed:
-            self._line.append(ticket)
-        try:
-            self._wait(lambda: self._line[0] is ticket, deadline, None)
-            turn: list[int] = []
+    def _wait(self, deadline: float) -> int:
+        if self._turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
             try:
-                self._wait(lambda: bool(turn) or self._take(turn, "turn"), deadline, POLL_S)
-                self._wait(lambda: self._gather(held, wanted), deadline, POLL_S)
+                while (slot := self._free_slot()) is None and time.monotonic() < deadline:
+                    self._freed.wait(POLL_S)
+                    self._freed.clear()
             finally:
-                _release(turn)
-            return held
-        except BaseException:
-            _release(held)
-            raise
-        finally:
-            with self._changed:
-                self._line.remove(ticket)
-                self._changed.notify_all()
+                self._turn.release()
+            if slot is not None:
+                return slot
+        raise SandboxBusyError(
+            f"no sandbox was free for {self.wait_s:g} s ({self.slots} programs run at once on this machine); lower the "
+            f"number of games played at once or the time limit of a program, or set {SLOTS} or {WAIT_S}"
+        )
 
-    def _wait(self, ready: Callable[[], bool], deadline: float, look_every_s: float | None) -> None:
-        with self._changed:
-            while not ready():
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise SandboxBusyError(
-                        f"no sandbox was free for {self.wait_s:g} s ({self.size.slots} programs run at once on this "
-                        "machine); lower the number of games played at once or the time limit of a program, or set "
-                        f"{SLOTS} or {WAIT_S}"
-                    )
-                self._changed.wait(left if look_every_s is None else min(left, look_every_s))
-
-    def _take(self, held: list[int], name: str) -> bool:
-        descriptor = self._lock(name)
-        if descriptor is not None:
-            held.append(descriptor)
-        return descriptor is not None
-
-    def _gather(self, held: list[int], wanted: int) -> bool:
-        held += self._free(wanted - len(held))
-        return len(held) == wanted
-
-    def _free(self, wanted: int) -> list[int]:
-        """At most ``wanted`` slots that are free now, locked."""
-        held: list[int] = []
-        for slot in range(self.size.slots):
-            if len(held) == wanted:
-                break
-            self._take(held, f"slot-{slot}")
-        return held
-
-    def _lock(self, name: str) -> int | None:
-        """A descriptor that holds a file's lock, or ``None`` if another one does."""
-        try:
-            descriptor = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
-            raise SandboxError(
-                f"the folder {self.folder}, in which running programs are counted, cannot be used: {error}"
-            ) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            return None
-        return descriptor
-
-
-def _release(descriptors: list[int]) -> None:
-    """Unlock and close. (Closing alone would not unlock what a forked process inherited.)"""
-    for descriptor in descriptors:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
-    descriptors.clear()
+    def _free_slot(self) -> int | None:
+        """A descriptor that holds the lock of a free slot; ``None`` if there is none."""
+        for number in range(self.slots):
+            path = self.folder / f"slot-{number}"
+            try:
+                slot = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            except OSError as error:
+                raise SandboxError(f"{path}, which counts running programs, cannot be used: {error}") from error
+            try:
+                fcntl.flock(slot, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(slot)
+            else:
+                return slot
+        return None
 
 
 def machine_limit() -> ConcurrencyLimit:
@@ -185,19 +101,17 @@ def machine_limit() -> ConcurrencyLimit:
 
 @cache
 def _limit(process: int, slots: str, wait_s: str) -> ConcurrencyLimit:
-    size = Capacity(int(_number(SLOTS, slots, 1))) if slots else machine_size()
-    return ConcurrencyLimit(lock_folder(), size, _number(WAIT_S, wait_s, 0) if wait_s else DEFAULT_WAIT_S)
+    most = int(_number(SLOTS, slots, 1)) if slots else max(1, min(usable_cores(), _usable_memory() // SLOT_BYTES))
+    return ConcurrencyLimit(lock_folder(), most, _number(WAIT_S, wait_s, 0) if wait_s else DEFAULT_WAIT_S)
 
 
-def machine_size() -> Capacity:
-    """One slot for each core, each with its part of a share of the memory."""
-    cores = usable_cores()
-    return Capacity(cores, int(usable_memory() * MEMORY_SHARE / cores))
-
-
-def memory_of(limits: Limits, processes: int = 1) -> int:
-    """Bytes that ``processes`` under these limits may use, with the files they write in memory."""
-    return processes * (limits.memory_bytes + limits.disk_bytes)
+def _usable_memory() -> int:
+    """Bytes of memory that programs may use, within the container's limit."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for path in map(Path, _MEMORY_LIMITS):
+        with contextlib.suppress(OSError, ValueError):  # There is no such file, or it says "max".
+            found.append(int(path.read_text()))
+    return int(min(found) * MEMORY_SHARE)
 
 
 def lock_folder(parent: Path | None = None) -> Path:

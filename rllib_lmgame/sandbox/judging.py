@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.sandbox.assertions import counted
-from rllib_lmgame.sandbox.concurrency_limit import machine_limit, memory_of
+from rllib_lmgame.sandbox.concurrency_limit import machine_limit
 from rllib_lmgame.sandbox.harness import Unknown, decode, encode
 from rllib_lmgame.sandbox.limits import MEBIBYTE, Limits, ProgramEnd
-from rllib_lmgame.sandbox.modes import sandbox_mode
 from rllib_lmgame.sandbox.process import Process, supervise
+from rllib_lmgame.sandbox.programs import sandbox_mode
 
 JUDGE_LIMITS = Limits(wall_s=5.0, cpu_s=5, output_bytes=MEBIBYTE)
 TOLERANCE = 1e-9
@@ -58,7 +58,7 @@ def call_function(source: str, entry: str, calls: Sequence[Sequence[Any]], limit
     """
     more = [_line([encode(list(call)), encode({})]) for call in calls]
     mode, job = sandbox_mode(), _line({"source": source, "entry": entry})
-    with machine_limit().admitted(memory_of(limits)), Process(_harness(), job, limits, mode, more=more) as process:
+    with machine_limit().admitted(), Process(_harness(), job, limits, mode, more=more) as process:
         outcome = supervise([process], limits.wall_s)[0]
     return _answers(outcome.stdout, len(calls), outcome.problem() or "the program ended early")
 
@@ -90,7 +90,7 @@ def run_tests(source: str, entry: str, tests: str, prelude: str = "", limits: Li
     mode = sandbox_mode()
     with contextlib.suppress(SyntaxError, ValueError, RecursionError):  # else the judge says what is wrong
         tests = counted(tests)
-    with machine_limit().admitted(memory_of(limits, processes=2)):  # they take turns, so they need one core
+    with machine_limit().admitted():  # they take turns, so they need one core
         return _run_tests(source, entry, tests, prelude, limits, mode)
 
 

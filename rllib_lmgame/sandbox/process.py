@@ -29,9 +29,6 @@ GRACE_S = 1.0
 """Seconds the launcher has to end its namespace before it is killed as well."""
 SETUP_MESSAGE_BYTES = 4_096
 READY = b"ready"
-PIDFD = hasattr(os, "pidfd_open")
-POLL_S = 0.02
-"""Where no descriptor tells of an ended process (anything but Linux), it is asked this often."""
 
 
 class Process(contextlib.AbstractContextManager["Process"]):
@@ -173,9 +170,7 @@ def supervise(processes: Sequence[Process], wall_s: float) -> list[ProgramEnd]:
             left = begun + wall_s - time.monotonic()
             if left <= 0:
                 break
-            ready = selector.select(left if PIDFD else min(left, POLL_S))
-            waiting.update({process: False for process in processes if not PIDFD and process.popen.poll() is not None})
-            for key, _ in ready:
+            for key, _ in selector.select(left):
                 process, role = key.data
                 if role == "stdin":
                     _feed(selector, process)
@@ -218,10 +213,9 @@ def _register(selector: selectors.BaseSelector, process: Process, stack: context
         assert pipe is not None
         os.set_blocking(pipe.fileno(), False)
         selector.register(pipe, event, (process, role))
-    if PIDFD:
-        ended = os.pidfd_open(popen.pid)
-        stack.callback(os.close, ended)
-        selector.register(ended, selectors.EVENT_READ, (process, "exit"))
+    ended = os.pidfd_open(popen.pid)
+    stack.callback(os.close, ended)
+    selector.register(ended, selectors.EVENT_READ, (process, "exit"))
 
 
 def _feed(selector: selectors.BaseSelector, process: Process) -> None:

@@ -1,9 +1,9 @@
 """Games by MRLM's gRPC service (https://github.com/open-tinker/MRLM, ``src/mrlm/protocols/mrlm.proto``).
 
 ``Reset`` names a game and begins a session. The service has no call that ends one: it ends with the game, or when
-nothing is heard of it for too long. It ends at once when its client is cut off while it waits for an answer or has a
-stream open. ``config`` may hold ``seed``, ``split`` and ``seats`` (names joined by commas). The messages of an
-observation are the whole conversation of the seat that is to reply. Values of ``info`` are JSON.
+nothing is heard of it for too long. It ends at once when its client is cut off while it waits for an answer.
+``StreamStep`` is not implemented. ``config`` may hold ``seed``, ``split`` and ``seats`` (names joined by commas). The
+messages of an observation are the whole conversation of the seat that is to reply. Values of ``info`` are JSON.
 
 A token is sent as metadata, ``authorization: Bearer TOKEN``.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from time import time_ns
@@ -35,9 +35,6 @@ from rllib_lmgame.servers.sessions import (
     ServedGame,
     SessionPool,
 )
-
-CUT_OFF_S = 0.1
-"""In which gRPC cancels a call that was cut off: its requests come to an end as those of one that was not."""
 
 
 @dataclass
@@ -84,18 +81,16 @@ class _Service:
         """The methods, for gRPC."""
         import grpc
 
-        forms, found = messages(), {}
-        kind: Any
-        method: Any
-        for name, (asked, answered) in METHODS.items():
-            kind, method = grpc.unary_unary_rpc_method_handler, partial(_of_one, getattr(self, name))
-            if name == "StreamStep":
-                kind, method = grpc.stream_stream_rpc_method_handler, self.StreamStep
-            found[name] = kind(
-                method,
+        forms = messages()
+        found = {
+            name: grpc.unary_unary_rpc_method_handler(
+                partial(_of_one, getattr(self, name)),
                 request_deserializer=partial(_read, forms[asked]),
                 response_serializer=forms[answered].SerializeToString,
             )
+            for name, (asked, answered) in METHODS.items()
+            if name != "StreamStep"
+        }
         return grpc.method_handlers_generic_handler(SERVICE, found)
 
     async def close(self) -> None:
@@ -124,21 +119,6 @@ class _Service:
         return messages()["BatchStepResponse"](
             responses=[_lost(answer) if isinstance(answer, BaseException) else answer for answer in answers]
         )
-
-    async def StreamStep(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-        """Replies, one after another; a stream that is cut off, not ended, ends its sessions."""
-        await self._check(context)
-        played: set[str] = set()
-        try:
-            async for request in requests:
-                await _check_read(request, context)
-                played.add(request.session_id)
-                yield await self._told(self._step(request), context)
-            await asyncio.sleep(CUT_OFF_S)
-        except (asyncio.CancelledError, GeneratorExit):
-            for name in played:
-                await self._held.leave(name)
-            raise
 
     async def ListEnvironments(self, request: Any, context: Any) -> Any:
         """The games."""
@@ -237,16 +217,12 @@ def _read(form: Any, data: bytes) -> Any:
         return None
 
 
-async def _check_read(request: Any, context: Any) -> None:
+async def _of_one(method: Any, request: Any, context: Any) -> Any:
+    """The answer of a method to one request."""
     from grpc import StatusCode
 
     if request is None:
         await context.abort(StatusCode.INVALID_ARGUMENT, "the request is no message of MRLM's service")
-
-
-async def _of_one(method: Any, request: Any, context: Any) -> Any:
-    """The answer of a method to one request."""
-    await _check_read(request, context)
     return await method(request, context)
 
 

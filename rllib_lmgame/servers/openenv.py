@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import json
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -31,8 +31,7 @@ from rllib_lmgame.base import json_files
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.http_server import guard, open_to_all
 from rllib_lmgame.envs.contract.base import MAX_TEXT
-from rllib_lmgame.envs.contract.splits import SPLITS, VALIDATION
-from rllib_lmgame.servers.openenv_forms import SCHEMA, VERSION, Action, Reset, State, Step, Tasks, openapi
+from rllib_lmgame.servers.openenv_forms import SCHEMA, VERSION, Action, Reset, State, Step, openapi
 from rllib_lmgame.servers.served_episode import GameLostError, View
 from rllib_lmgame.servers.sessions import MOST_BYTES, Client, FullError, HeldSessions, ServedGame, SessionPool, always
 
@@ -40,8 +39,6 @@ CUT_OFF_BYTES = 1 << 22
 """A connection that sends more in one message is closed (1009)."""
 PING_S = 60.0
 """Between two pings; a client that answers none for half as long is gone."""
-MOST_LISTED = 10_000
-"""Tasks of one answer."""
 MOST_ERRORS = 10
 """Errors of one message that are reported."""
 CLOSING_S = 2.0
@@ -157,15 +154,12 @@ def _read(form: type[M], data: Any, where: str = "data") -> M:
         raise _invalid(*({**each, "loc": [where, *each["loc"]]} for each in told[:MOST_ERRORS])) from None
 
 
-def _read_reset(data: Any, game: ServedGame) -> Reset:
+def _read_reset(data: Any) -> Reset:
     """Arguments of a reset; ``index`` is an alias of the seed. Raises: WireError."""
     asked = _read(Reset, data)
-    if asked.index is None:
-        return asked
-    if asked.seed is not None or asked.index >= game.tasks:
-        why = "stands beside seed; give one of them" if asked.seed is not None else f"there are {game.tasks} tasks"
-        raise _invalid({"type": "value_error", "loc": ["data", "index"], "msg": why})
-    return asked.model_copy(update={"seed": asked.index})
+    if asked.index is not None and asked.seed is not None:
+        raise _invalid({"type": "value_error", "loc": ["data", "index"], "msg": "stands beside seed; give one of them"})
+    return asked if asked.index is None else asked.model_copy(update={"seed": asked.index})
 
 
 def _invalid(*errors: Mapping[str, Any]) -> WireError:
@@ -193,8 +187,6 @@ def openenv_app(pool: SessionPool, token: str | None) -> web.Application:
         served = _Served(pool, game)
         for base in pool.bases(game):
             served.route(app, base)
-        for base in ("", f"/{game.name}"):
-            served.route_tasks(app, f"{base}/{game.name}")
         app.router.add_get(f"/{game.name}/list_environments", always([game.name]))
         app.on_shutdown.append(served.close)
     return app
@@ -229,12 +221,6 @@ class _Served:
         app.router.add_get(f"{base}/state", self._state)
         app.router.add_get(f"{base}/ws", self._socket)
 
-    def route_tasks(self, app: web.Application, base: str) -> None:
-        """Tasks of ORS: levels by split and number."""
-        app.router.add_get(f"{base}/splits", self._splits)
-        for name in ("tasks", "num_tasks", "task", "task_range"):
-            app.router.add_post(f"{base}/{name}", getattr(self, f"_{name}"))
-
     async def close(self, app: web.Application) -> None:
         """End what is in play; who does not read what it is told is cut off."""
         leaves = [asyncio.create_task(socket.close(code=WSCloseCode.GOING_AWAY)) for socket in self._sockets]
@@ -245,7 +231,7 @@ class _Served:
         await self._held.close()
 
     async def _reset(self, request: web.Request) -> web.Response:
-        asked = _read_reset(await _body(request, {}), self._game)
+        asked = _read_reset(await _body(request, {}))
         asked.episode_id = name = asked.episode_id or str(uuid4())
         episode = self._held.of(name)
         if episode is not None:
@@ -323,43 +309,6 @@ class _Served:
         except TimeoutError:
             raise ConnectionResetError("the client does not read") from None
 
-    async def _splits(self, request: web.Request) -> web.Response:
-        named = self._game.splits
-        return web.json_response([{"name": name, "type": name if name in SPLITS else VALIDATION} for name in named])
-
-    async def _tasks(self, request: web.Request) -> web.Response:
-        asked = await self._asked(request)
-        return web.json_response({"tasks": self._listed(asked, range(self._game.tasks)), "env_name": self._game.name})
-
-    async def _num_tasks(self, request: web.Request) -> web.Response:
-        await self._asked(request)
-        return web.json_response({"num_tasks": self._game.tasks})
-
-    async def _task(self, request: web.Request) -> web.Response:
-        asked = await self._asked(request)
-        if not 0 <= asked.index < self._game.tasks:
-            return web.json_response({"detail": "Invalid task index"}, status=400)
-        return web.json_response({"task": self._listed(asked, [asked.index])[0]})
-
-    async def _task_range(self, request: web.Request) -> web.Response:
-        asked = await self._asked(request)
-        indices = range(self._game.tasks)[asked.start : asked.stop]
-        return web.json_response({"tasks": self._listed(asked, indices)})
-
-    def _listed(self, asked: Tasks, indices: Sequence[int]) -> list[dict[str, Any]]:
-        name, split = self._game.name, asked.split
-        return [
-            {"id": f"{name}/{split}/{index}", "split": split, "index": index, "seed": index}
-            for index in indices[:MOST_LISTED]
-        ]
-
-    async def _asked(self, request: web.Request) -> Tasks:
-        asked = _read(Tasks, await _body(request), "body")
-        if asked.split not in self._game.splits:
-            known = ", ".join(self._game.splits) or "none"
-            raise _invalid({"type": "value_error", "loc": ["body", "split"], "msg": f"must be a split; known: {known}"})
-        return asked
-
 
 def _entered(enter: Callable[[], T]) -> T:
     try:
@@ -394,7 +343,7 @@ async def _answered(episode: Episode, text: str | bytes) -> dict[str, Any] | Non
         raise _invalid({"type": "dict_type", "loc": [], "msg": "must be an object"})
     kind, data = message.get("type"), message.get("data")
     if kind == "reset":
-        asked = _read_reset({} if data is None else data, episode.game)
+        asked = _read_reset({} if data is None else data)
         return {"type": "observation", "data": await episode.reset(asked)}
     if kind == "step":
         return {"type": "observation", "data": await episode.step(_read(Action, data).message)}

@@ -70,16 +70,6 @@ class Step(BaseModel):
     episode_id: str
 
 
-class Tasks(BaseModel):
-    """The request for levels."""
-
-    model_config = ConfigDict(extra="ignore")
-    split: str
-    index: Annotated[int, Field(strict=True)] = -1
-    start: Annotated[int, Field(strict=True)] | None = None
-    stop: Annotated[int, Field(strict=True)] | None = None
-
-
 _FORMS: dict[str, type[BaseModel]] = {
     "action": Action,
     "observation": Observation,
@@ -99,11 +89,6 @@ def openapi(name: str) -> dict[str, Any]:
         "/reset": ("post", "Begin an episode", Reset),
         "/step": ("post", "Reply", Step),
         "/mcp": ("post", "JSON-RPC; games have no tools", None),
-        f"/{name}/splits": ("get", "Splits of levels", None),
-        f"/{name}/tasks": ("post", "Levels of a split", Tasks),
-        f"/{name}/num_tasks": ("post", "How many levels a split has", Tasks),
-        f"/{name}/task": ("post", "A level of a split", Tasks),
-        f"/{name}/task_range": ("post", "Some levels of a split", Tasks),
     }
     described = {path: {method: _operation(said, body)} for path, (method, said, body) in paths.items()}
     return {"openapi": "3.1.0", "info": {"title": name, "version": VERSION}, "paths": described}

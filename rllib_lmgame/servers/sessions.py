@@ -21,7 +21,7 @@ from aiohttp.typedefs import Handler
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import open_to_all
-from rllib_lmgame.base.limits import CALL_LIMIT_S
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.splits import SPLIT_CHOICES
 from rllib_lmgame.envs.registry import game_spec, options_of
@@ -66,7 +66,6 @@ class ServedGame:
         agents: Its seats.
         instructions: Its rules.
         splits: Splits of its levels; none in games of others, whose seeds are all there is.
-        tasks: Levels of a split that are listed: the seeds from 0.
     """
 
     name: str
@@ -75,7 +74,6 @@ class ServedGame:
     agents: tuple[str, ...]
     instructions: str
     splits: tuple[str, ...]
-    tasks: int
 
     def at(self, split: str | None) -> GameConfig:
         """The game on levels of a split. Raises: ConfigError: there is no such split."""
@@ -257,9 +255,7 @@ class HeldSessions(Generic[H]):
         return task.add_done_callback(self._leaving.discard)
 
 
-async def open_games(
-    games: Mapping[str, GameConfig], seating: Seating | None = None, tasks: int = 512
-) -> dict[str, ServedGame]:
+async def open_games(games: Mapping[str, GameConfig], seating: Seating | None = None) -> dict[str, ServedGame]:
     """The games by the names that addresses have, each built once to see that it can be played.
 
     Raises:
@@ -276,7 +272,7 @@ async def open_games(
             seated(seating, session)
             has_splits = "split" in getattr(options_of(config.env), "model_fields", ())
             splits = tuple(split for split in SPLIT_CHOICES if has_splits)
-            found[short] = ServedGame(short, config, seating, session.agent_ids, session.instructions, splits, tasks)
+            found[short] = ServedGame(short, config, seating, session.agent_ids, session.instructions, splits)
         finally:
             abandon(session)
     return found

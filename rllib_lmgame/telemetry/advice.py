@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from rllib_lmgame.base.results import number_at
+from rllib_lmgame.base.schedule import number_at
 from rllib_lmgame.telemetry.metrics import MOSTLY
-from rllib_lmgame.telemetry.phases import WHY_DROPPED, phase_of
 
 UNREAD, EQUAL, GAP, DROPPED = "unread", "equal", "gap", "dropped"
 LARGE_GAP = 0.1
@@ -29,55 +28,47 @@ def advice(result: Mapping[str, Any], config: Mapping[str, Any] | None = None) -
     unread = number_at(result, "env_runners/format_error_rate")
     if unread is not None and unread > MOSTLY:
         found[UNREAD] = (
-            f"{unread:.0%} of the replies could not be read (`rllib evaluate` shows some), so rewards say nothing of "
-            f"moves. Set {untried or 'language_model.max_tokens_per_turn higher'}: {PAGE}"
+            f"{unread:.0%} of the replies could not be read (`rllib evaluate` shows some); set "
+            f"{untried or 'language_model.max_tokens_per_turn higher'}: {PAGE}"
         )
-    equal = [policy for policy, numbers in (result.get("learners") or {}).items() if _has_equal_returns(numbers)]
+    learners = {str(name): x for name, x in (result.get("learners") or {}).items() if isinstance(x, Mapping)}
+    equal = [
+        name for name, x in learners.items() if number_at(x, "advantage_min") == 0 == number_at(x, "advantage_max")
+    ]
     if equal:
         found[EQUAL] = (
-            f"{', '.join(equal)}: every advantage is 0, since the games of each group earned the same; rewards teach "
-            "nothing, and an update without another gradient is left out. Play levels of which some are won; raise "
-            f"text_rollouts.group_size{', or set warm_start' * bool(warm)}: {PAGE}"
+            f"{', '.join(equal)}: every advantage is 0, since the games of each group earned the same; play levels of "
+            f"which some are won, raise text_rollouts.group_size{', or set warm_start' * bool(warm)}: {PAGE}"
         )
-    gap, policy = max(_gaps(result), default=(0.0, ""))
+    gaps = [(gap, name) for name, x in learners.items() if (gap := number_at(x, "logprob_diff")) is not None]
+    gap, policy = max(gaps, default=(0.0, ""))
     if gap > LARGE_GAP:
         found[GAP] = (
             f"{policy}: sampler and learner differ by up to {gap:.2g} in the log-probability of a token "
-            "(logprob_diff); importance weights make up for a part of it. With dtype: bfloat16 try "
-            f"language_model.dtype: float32, or token_ppo.importance_sampling: {PAGE}"
+            "(logprob_diff); with dtype: bfloat16 try language_model.dtype: float32, or "
+            f"token_ppo.importance_sampling: {PAGE}"
         )
     reasons = (result.get("env_runners") or {}).get("dropped") or {}
-    lost = {reason: count for reason in reasons if (count := number_at(reasons, reason))}
-    if lost:
+    if lost := {reason: count for reason in reasons if (count := number_at(reasons, reason))}:
         told = ", ".join(f"{reason} {count:.0f}" for reason, count in lost.items())
         found[DROPPED] = f"{sum(lost.values()):.0f} episodes were dropped, and played anew as often as allowed ({told})"
     return found
 
 
-def _gaps(result: Mapping[str, Any]) -> list[tuple[float, str]]:
-    learners = result.get("learners") or {}
-    each = {str(policy): numbers for policy, numbers in learners.items() if isinstance(numbers, Mapping)}
-    gaps = [(number_at(numbers, "logprob_diff"), policy) for policy, numbers in each.items()]
-    return [(gap, policy) for gap, policy in gaps if gap is not None]
-
-
-def _has_equal_returns(numbers: Any) -> bool:
-    known = isinstance(numbers, Mapping)
-    return known and [number_at(numbers, f"advantage_{end}") for end in ("min", "max")] == [0.0, 0.0]
-
-
 class Adviser:
-    """Says once each what :func:`advice` finds for 1, 10, 100 ... iterations of a trial in a row."""
+    """Says once each what :func:`advice` finds for 1, 10, 100 ... iterations of a trial in a row; ``why`` says why
+    episodes of a trial were dropped.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, why: Callable[[str], str | None]) -> None:
+        self._why = why
         self._rows: dict[tuple[str, str], int] = {}
         self._said: set[tuple[str, str, int]] = set()
 
     def lines(self, trial_id: str, result: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> list[str]:
-        found = advice(result, config)
-        if DROPPED in found and (why := phase_of(f"{trial_id}{WHY_DROPPED}")):
+        found, lines = advice(result, config), []
+        if DROPPED in found and (why := self._why(trial_id)):
             found[DROPPED] += f": {why}"
-        lines = []
         for kind in (UNREAD, EQUAL, GAP, DROPPED):
             row = self._rows[trial_id, kind] = self._rows.get((trial_id, kind), 0) + 1 if kind in found else 0
             if row in ROWS and (trial_id, kind, row) not in self._said:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
-from rllib_lmgame.base.results import number_at
+from rllib_lmgame.base.schedule import number_at
 
 EPISODE_GAUGES = {
     "success_rate": "Success of the trained policies",
@@ -96,7 +96,6 @@ class LMGameGauges(RLlibCallback):
 
 
 def _go_on(of: weakref.ref[LMGameGauges], ended: threading.Event) -> None:
-    """Tell the numbers again and again, as long as their algorithm runs and Ray does."""
     import ray
 
     while not ended.wait(TELL_AGAIN_S):

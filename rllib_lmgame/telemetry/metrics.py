@@ -83,11 +83,10 @@ LEARNER_NAMES = (
     *LEARNER_COLUMNS,
     *("total_loss", "ratio", "dual_clip_fraction", "value_clip_fraction", "return_mean"),
     *(f"advantage_{moment}" for moment in ("mean", "std", "min", "max")),
-    *("critic_fit_explained_var", "critic_fit_explained_var_held_out", "staleness_max", "stale_fraction"),
+    *("critic_fit_explained_var", "critic_fit_explained_var_held_out", "staleness_max"),
     *("update_s", "num_steps", "num_rows", "num_row_tokens", "num_computed_tokens", "truncated_sequences"),
     *("importance_weight", "importance_capped_fraction", "importance_masked_fraction", "logprob_diff_mean"),
-    *("curr_entropy_coeff", "default_optimizer_learning_rate"),
-    *("num_trainable_parameters", "num_non_trainable_parameters", "teacher_kl"),
+    *("curr_entropy_coeff", "default_optimizer_learning_rate", "teacher_kl"),
     *OBSERVATION_NAMES,
 )
 """What this package reports of a policy below ``learners`` in PPO's phase, whatever its options."""
@@ -129,7 +128,7 @@ RLLIB_EVALUATION = (
     "num_env_runners_dropped_lifetime",
 )
 """Metrics of RLlib below ``evaluation`` that are not about episodes."""
-LEAGUE_NAMES = ("size", "mean_win_rate", "win_rate", "rating", "exploiters", "swaps", "prepare_s")
+LEAGUE_NAMES = ("size", "mean_win_rate", "win_rate", "rating", "swaps", "prepare_s")
 """First parts of what is reported below ``league``."""
 
 ASYNC_ROLLOUT_NAMES = ("idle_engine_s", "idle_learner_s", "played_again")

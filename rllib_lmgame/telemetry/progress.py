@@ -1,19 +1,116 @@
-"""One line per iteration and per evaluation: what the run is doing and how well."""
+"""What a trial is doing, told through Ray's key-value store, and one line per iteration and per evaluation."""
 
 from __future__ import annotations
 
+import json
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 from ray.tune import Callback
 
-from rllib_lmgame.base.results import number_at
+from rllib_lmgame.base.schedule import number_at
 from rllib_lmgame.telemetry.advice import Adviser
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, OVER_LEVELS, PHASES, RLLIB_EVALUATION, flatten, win_draw_loss
-from rllib_lmgame.telemetry.phases import CHOSEN, STARTING, phase_of, shares_of
 from rllib_lmgame.telemetry.trial_names import names_of, trial_settings
+
+WHY_DROPPED = "/dropped"
+"""Behind a trial's id: where it says why episodes were dropped."""
+CHOSEN = "/chosen"
+"""Likewise, where it says what was left to it to choose."""
+TELL_EVERY_S = 1.0
+"""Between two words on how far a phase is."""
+START = (
+    "starting the trial's process",
+    "preparing the models",
+    "starting the engines",
+    "starting env runners and learners",
+)
+"""Phases of a trial's start, one after the other."""
+STARTING, MODELS, ENGINES, WORKERS = START
+GAMES, STEPS, UP = "games", "steps", "engines"
+"""Counts of a phase: episodes, optimizer steps and engines that are up."""
+
+_SHARES = "/shares/"
+_NAMESPACE = b"rllib_lmgame_phase"
+
+
+@dataclass
+class Share:
+    """How far a phase is: ``done`` ``of`` so many."""
+
+    of: int
+    done: int = 0
+
+
+def tell_phase(trial_id: str, phase: str) -> None:
+    """Say what the trial begins to do, of which nothing is done; nothing happens where no cluster answers."""
+    from ray.experimental import internal_kv
+
+    _asked(internal_kv._internal_kv_put, trial_id, phase.encode(), overwrite=True)
+    _asked(internal_kv._internal_kv_del, trial_id + _SHARES, del_by_prefix=True)
+
+
+def phase_of(trial_id: str) -> str | None:
+    """The trial's latest phase; ``None`` if it has reported none."""
+    from ray.experimental import internal_kv
+
+    told = _asked(internal_kv._internal_kv_get, trial_id)
+    return None if told is None else told.decode()
+
+
+@contextmanager
+def telling(trial_id: str | None, what: str, who: str, of: int) -> Iterator[Share]:
+    """Meanwhile ``who`` tells every :data:`TELL_EVERY_S` how many of ``what`` are done; what is short tells nothing."""
+    from ray.experimental import internal_kv
+
+    share, end = Share(of), threading.Event()
+    if trial_id is None:
+        yield share
+        return
+
+    def tell() -> None:
+        while not end.wait(TELL_EVERY_S):
+            told = json.dumps([share.done, share.of])
+            _asked(internal_kv._internal_kv_put, f"{trial_id}{_SHARES}{what}/{who}", told.encode(), overwrite=True)
+
+    thread = threading.Thread(target=tell, daemon=True, name="tell-share")
+    thread.start()
+    try:
+        yield share
+    finally:
+        end.set()
+        thread.join(TELL_EVERY_S)  # A control service that does not answer keeps nobody.
+
+
+def shares_of(trial_id: str) -> dict[str, Share]:
+    """How far the trial's phase is, by what is counted."""
+    from ray.experimental import internal_kv
+
+    shares: dict[str, Share] = {}
+    for key in sorted(_asked(internal_kv._internal_kv_list, trial_id + _SHARES) or ()):
+        if (told := _asked(internal_kv._internal_kv_get, key.decode())) is not None:
+            done, of = json.loads(told)
+            share = shares.setdefault(key.decode().rsplit("/", 2)[1], Share(0))
+            share.done, share.of = share.done + done, share.of + of
+    return shares
+
+
+def _asked(ask: Callable[..., Any], key: str, *value: bytes, **options: Any) -> Any:
+    """Ray's answer; ``None`` where no cluster is, or it gives none: nothing fails because it could not be watched."""
+    from ray.exceptions import RayError
+    from ray.experimental import internal_kv
+
+    if not internal_kv._internal_kv_initialized():
+        return None
+    with suppress(RayError, OSError):
+        return ask(key.encode(), *value, namespace=_NAMESPACE, **options)
+    return None
+
 
 SAY_EVERY_S = 10.0
 """Between two lines about what a trial does that has no result yet."""
@@ -34,16 +131,16 @@ class ProgressCallback(Callback):
         why: Callable[[Any], str] | None = None,
     ) -> None:
         self._stop = dict(stop or {})
-        self._since: float | None = time.monotonic() if since is None else since
+        self._began = time.monotonic() if since is None else since
         self._stream = stream
         self._why = why
-        self._first: dict[str, dict[str, tuple[float, float]]] = {}
+        self._is_first = True
+        self._first: dict[tuple[str, str], tuple[float, float]] = {}
         self._names: dict[str, str] = {}
-        self._began = time.monotonic() if since is None else since
         self._next = time.monotonic() + SAY_EVERY_S
         self._with_result: set[str] = set()
         self._ends: dict[str, list[float]] = {}
-        self._adviser = Adviser()
+        self._adviser = Adviser(lambda trial_id: phase_of(trial_id + WHY_DROPPED))
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
         print("starting processes ...", file=self._stream or sys.stdout, flush=True)
@@ -61,14 +158,14 @@ class ProgressCallback(Callback):
         if silent and not told and len(silent) == len(trials):  # Nobody has got so far.
             told = {next(iter(silent)): STARTING}
         for name, phase in told.items():
-            counts = [f"{share.done} of {share.of} {what}" for what, share in shares_of(name)[0].items()]
+            counts = [f"{share.done} of {share.of} {what}" for what, share in shares_of(name).items()]
             self._print(silent[name], f"{now - self._began:5.0f} s  " + "  ".join([phase, *counts]))
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Its processes are up, its first iteration begins."""
         self._names = names_of(trials)
-        took = "" if self._since is None else f" in {time.monotonic() - self._since:.0f} s"
-        self._since = None  # Of a later trial nobody knows how long it waited for its turn.
+        took = f" in {time.monotonic() - self._began:.0f} s" if self._is_first else ""  # Later ones waited for turns.
+        self._is_first = False
         chosen = phase_of(trial.trial_id + CHOSEN)
         self._print(trial, f"processes up{took}" + (f": {chosen}" if chosen else ""))
 
@@ -81,8 +178,7 @@ class ProgressCallback(Callback):
         self._print(trial, progress_line(result, eta_s))
         if (pace := self._pace(trial.trial_id, result, eta_s)) is not None:
             self._print(trial, f"note: {pace}")
-        evaluated = evaluation_line(result)
-        if evaluated:
+        if evaluated := evaluation_line(result):
             self._print(trial, evaluated)
         for line in self._adviser.lines(trial.trial_id, result, getattr(trial, "config", None)):
             self._print(trial, f"note: {line}")
@@ -91,12 +187,10 @@ class ProgressCallback(Callback):
         self._print(trial, f"failed: {self._why(trial)}" if self._why else "failed")
 
     def _print(self, trial: Any, text: str) -> None:
-        print(self._head(trial) + text, file=self._stream or sys.stdout, flush=True)
-
-    def _head(self, trial: Any) -> str:
-        """How a line of a trial begins: with its name, where there are several or it has one."""
+        """The line begins with the trial's name, where there are several or it has one."""
         named = len(self._names) > 1 or trial_settings(trial)
-        return f"[{self._names.get(trial.trial_id, trial.trial_id)}] " if named else ""
+        head = f"[{self._names.get(trial.trial_id, trial.trial_id)}] " if named else ""
+        print(head + text, file=self._stream or sys.stdout, flush=True)
 
     def _pace(self, trial_id: str, result: Mapping[str, Any], eta_s: float | None) -> str | None:
         """At the third result behind a warm start, what an iteration takes, where nothing tells how many there are."""
@@ -113,35 +207,32 @@ class ProgressCallback(Callback):
 
         Supervised learning that nothing comes after ends with its last step.
         """
-        now = time.monotonic()
-        estimates = []
+        now, estimates = time.monotonic(), []
         last = None if "phase" in result else number_at(result, "supervised_last_step")
         for key, goal in [*self._stop.items(), *([] if last is None else [("supervised_steps", last)])]:
             value = number_at(result, key)
             if value is None or key.endswith(("_mean", "_rate")):
                 continue
-            began = self._first.setdefault(trial_id, {})
-            if key not in began or value <= began[key][1]:
-                began[key] = (now, value)
+            since, start = self._first.get((trial_id, key), (now, value))
+            if value <= start:
+                self._first[trial_id, key] = (now, value)
                 continue
-            since, start = began[key]
             estimates.append(max(0.0, (goal - value) * (now - since) / (value - start)))
         return min(estimates) if estimates else None
 
 
 def evaluation_line(result: Mapping[str, Any]) -> str:
     """What an iteration's evaluation found; empty without one, and in a warm start, whose own line has its success."""
-    numbers = result.get("evaluation")
-    runners = numbers.get("env_runners") if isinstance(numbers, Mapping) else None
-    count = number_at(runners, "num_episodes") if isinstance(runners, Mapping) else None
-    if not isinstance(numbers, Mapping) or not isinstance(runners, Mapping) or count is None:
+    count = number_at(result, "evaluation/env_runners/num_episodes")
+    if count is None or number_at(result, "phase") == 0:
         return ""
-    if number_at(result, "phase") == 0:
-        return ""
+    numbers = result["evaluation"]
     measured = {key: value for key, value in numbers.items() if key not in ("env_runners", *RLLIB_EVALUATION)}
     found = [("/".join(path), number_at(numbers, "/".join(path))) for path, _ in flatten(measured)]
     shown = [f"{name} {value:.4f}" for name, value in found if value is not None]
-    return "  ".join([f"  evaluation of {count:.0f} episodes:", *played(runners, _policies(result)), *shown])
+    return "  ".join(
+        [f"  evaluation of {count:.0f} episodes:", *played(numbers["env_runners"], _policies(result)), *shown]
+    )
 
 
 def played(runners: Mapping[str, Any], policies: Sequence[str]) -> list[str]:
@@ -168,21 +259,16 @@ def progress_line(result: Mapping[str, Any], eta_s: float | None = None) -> str:
 
 
 def _head(result: Mapping[str, Any]) -> str:
-    iteration = f"iter {int(result.get('training_iteration', 0)):>4}"
-    phase = number_at(result, "phase")
-    steps = number_at(result, "supervised_steps")
-    if phase == 1:
+    iteration, steps = f"iter {int(result.get('training_iteration', 0)):>4}", number_at(result, "supervised_steps")
+    if number_at(result, "phase") == 1:
         return f"{iteration}  RL  {int(number_at(result, 'rl_iteration') or 0):>4}"
-    if steps is not None:
-        return f"{iteration}  supervised step {int(steps):>5}"
-    return iteration
+    return iteration if steps is None else f"{iteration}  supervised step {int(steps):>5}"
 
 
 def _times(result: Mapping[str, Any]) -> str:
-    timers = result.get("timers")
     parts = []
     for key, phase in PHASES.items():
-        value = number_at(timers, key) if isinstance(timers, Mapping) else None
+        value = number_at(result, f"timers/{key}")
         if value is not None and not (key == EXPERT_TIMER and number_at(result, "phase") == 1):
             parts.append(f"{phase.name} {value:.2f}s")
     return " ".join(parts) or f"{number_at(result, 'time_this_iter_s') or 0:.1f}s"
@@ -191,36 +277,38 @@ def _times(result: Mapping[str, Any]) -> str:
 def _numbers(result: Mapping[str, Any]) -> list[str]:
     phase = number_at(result, "phase")
     ppo = number_at(result, "supervised_steps") is None if phase is None else phase != 0
-    learner = _learner(result)
-    runners = result.get("env_runners")
-    runners = runners if ppo and isinstance(runners, Mapping) else {}
+    policies, runners = _policies(result), (result.get("env_runners") or {}) if ppo else {}
+    learner = result["learners"][policies[0]] if policies else {}
     success = number_at(runners, "success_rate")
-    chosen = [
-        ("loss", number_at(learner, "policy_loss") if not ppo else None, "{:.3f}"),
-        ("held out", number_at(result, "validation_loss") if not ppo else None, "{:.3f}"),
-        ("valid", number_at(result, "evaluation/env_runners/success_rate") if not ppo else None, "{:.3f}"),
+    supervised = [
+        ("loss", number_at(learner, "policy_loss"), "{:.3f}"),
+        ("held out", number_at(result, "validation_loss"), "{:.3f}"),
+        ("valid", number_at(result, "evaluation/env_runners/success_rate"), "{:.3f}"),
+    ]
+    both = [
         ("accuracy", number_at(learner, "reward_accuracy"), "{:.3f}"),
         ("kl", number_at(learner, "mean_kl_loss"), "{:.4f}"),
         ("entropy", number_at(learner, "entropy"), "{:.3f}"),
-        ("gap", number_at(learner, "logprob_diff") if ppo else None, "{:.0e}"),
-        ("tok/s", number_at(result, "env_runners/generated_tokens_per_s") if ppo else None, "{:.0f}"),
-        ("busy", number_at(result, "env_runners/engine_busy_fraction") if ppo else None, "{:.0%}"),
     ]
+    played_for = [
+        ("gap", number_at(learner, "logprob_diff"), "{:.0e}"),
+        ("tok/s", number_at(runners, "generated_tokens_per_s"), "{:.0f}"),
+        ("busy", number_at(runners, "engine_busy_fraction"), "{:.0%}"),
+    ]
+    chosen = [*both, *played_for] if ppo else [*supervised, *both]
     shown = [f"{name} {form.format(value)}" for name, value, form in chosen if value is not None]
     won = [f"success {success:.3f}"] if success is not None else _outcomes(runners)
-    return [*won, *_returns(runners, _policies(result)), *shown]
+    return [*won, *_returns(runners, policies), *shown]
 
 
 def _returns(runners: Mapping[str, Any], policies: Sequence[str]) -> list[str]:
     """Returns of trained policies, by role where they differ. The sum over all seats only if nothing else is known."""
-    earned = runners.get("seat_returns_mean")
-    earned = earned if isinstance(earned, Mapping) else {}
+    earned = runners.get("seat_returns_mean") or {}
     found = {
         (policy, str(role)): f"{value:+.2f}"
         for policy in policies
-        if isinstance(roles := earned.get(policy), Mapping)
-        for role in roles
-        if (value := number_at(roles, str(role))) is not None
+        for role in earned.get(policy) or ()
+        if (value := number_at(earned[policy], str(role))) is not None
     }
     if not found:
         total = number_at(runners, "episode_return_mean")
@@ -248,12 +336,6 @@ def _policies(result: Mapping[str, Any]) -> list[str]:
     learners = result.get("learners")
     named = learners.items() if isinstance(learners, Mapping) else ()
     return [str(name) for name, numbers in named if name != "__all_modules__" and isinstance(numbers, Mapping)]
-
-
-def _learner(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    policies = _policies(result)
-    numbers: Mapping[str, Any] = result["learners"][policies[0]] if policies else {}
-    return numbers
 
 
 def duration(seconds: float) -> str:

@@ -22,25 +22,14 @@ NODE_ENDED = "Raylet is terminated. Termination is unexpected."
 """How Ray begins what it prints of a lost node; what follows its last sentence are lines of the node's own log."""
 
 
-class _LeaveOut(logging.Filter):
-    def __init__(self, beginning: str) -> None:
-        super().__init__()
-        self.beginning = beginning
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not record.getMessage().startswith(self.beginning)
-
-
+@functools.cache
 def leave_out_noise() -> None:
-    """Filter :data:`NOISE` out of this process's logs, and shorten :data:`NODE_ENDED`. Again it changes nothing."""
+    """Filter :data:`NOISE` out of this process's logs, and shorten :data:`NODE_ENDED`."""
     from ray._private import worker
 
     for name, beginning in NOISE.items():
-        noisy = logging.getLogger(name)
-        if not any(isinstance(known, _LeaveOut) for known in noisy.filters):
-            noisy.addFilter(_LeaveOut(beginning))
-    if not isinstance(worker.print_worker_logs, functools.partial):
-        worker.print_worker_logs = functools.partial(_print_shorter, worker.print_worker_logs)
+        logging.getLogger(name).addFilter(lambda record, known=beginning: not record.getMessage().startswith(known))
+    worker.print_worker_logs = functools.partial(_print_shorter, worker.print_worker_logs)
 
 
 def _print_shorter(plain: Callable[..., None], data: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:

@@ -204,7 +204,7 @@ def _of_conversation(record: Mapping[str, Any], form: str, source: str) -> dict[
     success = record.get("success")
     game = record.get("game") or record.get("env") or record.get("task_name")
     if told is not None:
-        earned, success, game = told.episode_return, told.success, game or told.game
+        earned, success, game = told.episode_return, told.success, game
     at = re.search(r"\bstep(\d+)\b", source)
     level = next((record[key] for key in ("item_id", "level") if record.get(key) is not None), "")
     seat: dict[str, Any] = {

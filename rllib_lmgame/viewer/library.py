@@ -13,7 +13,6 @@ from __future__ import annotations
 import codecs
 import json
 import mmap
-import re
 import tempfile
 import threading
 from bisect import bisect_right
@@ -22,9 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.json_files import parse, read_mapping
+from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import first_line, printable
-from rllib_lmgame.evaluation.tournament.files import STANDINGS_FILE
+from rllib_lmgame.evaluation.tournament.standings import STANDINGS_FILE
+from rllib_lmgame.experiments.results.files import RESULT_FILE
 from rllib_lmgame.rollouts.episode_log import TOKENS
 from rllib_lmgame.telemetry.trial_names import directory_names
 from rllib_lmgame.viewer.forms import episode_of, join_tokens, row_of, words_of
@@ -40,11 +42,14 @@ _AT_ONCE = 256
 """Episodes that appear together."""
 _BYTES_AT_ONCE = 2**23
 """The most that waits for others: parsed it takes several times as much."""
+_LOGS = ("episodes/*.jsonl", f"episodes/*{TOKENS}", "games.jsonl", "results.jsonl", "executer_logs/step*/*.json")
+"""What is looked for in a directory, in that order; where nothing is, every ``*.jsonl``."""
+_LISTS = "step*/*.json"
 _DAMAGED = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 class Place(NamedTuple):
-    """Where an episode stands: file, byte, length in bytes, and number of its line or entry."""
+    """Where an episode stands: file, byte (or number in a list), length in bytes, and number of its line or entry."""
 
     source: int
     start: int
@@ -110,7 +115,6 @@ class Library:
         self._word_ends: list[int] = []
         self._words = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it lives as long as this)
         self.problems.clear()
-        self._untold = 0
         for source in self.sources:
             source.read, source.lines, source.end, source.is_list = 0, 0, b"", None
 
@@ -209,19 +213,17 @@ class Library:
         return episode
 
     def _read(self, place: Place) -> Any:
-        with self.sources[place.source].path.open("rb") as file:
+        source = self.sources[place.source]
+        with source.path.open("rb") as file:
+            if source.is_list:
+                return _parsed(file.read())[place.start]
             file.seek(place.start)
             return _parsed(file.read(place.length))
 
     def _tell(self, problem: str) -> None:
         problem = printable(problem[:500])
-        if problem in self.problems:
-            return
-        if len(self.problems) < MOST_PROBLEMS:
-            self.problems.append(problem)
-        elif not self._untold:
-            self.problems.append("... and more")
-        self._untold += len(self.problems) > MOST_PROBLEMS
+        if problem not in self.problems and len(self.problems) <= MOST_PROBLEMS:
+            self.problems.append(problem if len(self.problems) < MOST_PROBLEMS else "... and more")
 
     def _records(self, number: int, source: Source) -> Iterator[tuple[Place, Mapping[str, Any]]]:
         with source.path.open("rb") as file:
@@ -258,40 +260,23 @@ class Library:
                     self._tell(f"{source.label}, line {source.lines}: no JSON ({_said(error)})")
 
     def _entries(self, source: Source, file: Any) -> Iterator[tuple[int, int, Any]]:
-        """Those of a file that is one list. It is read when it has changed, which it does at once."""
+        """Those of a file that is one list, by their numbers. It is read when it has changed, which it does at once."""
         size = _size(source.path)
-        if size == source.read or size > LONGEST_LIST:
-            if size > LONGEST_LIST and not source.read:
-                source.read = size
-                self._tell(f"{source.label}: passed over, a list of more than {LONGEST_LIST:,} bytes; write JSON lines")
+        if size == source.read:
+            return
+        source.read = size
+        if size > LONGEST_LIST:
+            self._tell(f"{source.label}: passed over, a list of more than {LONGEST_LIST:,} bytes; write JSON lines")
             return
         file.seek(0)
-        head = file.read(3)
-        file.seek(0)
-        text = file.read().decode("utf-8-sig", "surrogateescape")
-        bom = 3 if head == codecs.BOM_UTF8 else 0
-        read, blank = json.JSONDecoder().raw_decode, re.compile(r"[\s,]*", re.ASCII)
-        at, at_byte, known, number = text.index("[") + 1, bom + text.index("[") + 1, source.lines, 0
-        while True:
-            begin = blank.match(text, at).end()  # type: ignore[union-attr]
-            at_byte += begin - at
-            if text[begin : begin + 1] in ("]", ""):
-                source.read = size
-                if text[begin + 1 :].strip():
-                    self._tell(f"{source.label}: what follows behind its first list is not read")
-                return
-            try:
-                record, at = read(text, begin)
-            except (ValueError, RecursionError) as error:
-                self._tell(f"{source.label}, entry {number + 1}: no JSON ({_said(error)}); what follows is not read")
-                source.read = size
-                return
-            length = len(text[begin:at].encode("utf-8", "surrogateescape"))
-            number += 1
-            if number > known:
-                source.lines = number
-                yield at_byte, length, record
-            at_byte += length
+        try:
+            records = _parsed(file.read())
+        except ValueError as error:
+            self._tell(f"{source.label}: no JSON ({_said(error)})")
+            return
+        for number, record in enumerate(records[source.lines :], source.lines):
+            source.lines = number + 1
+            yield number, 0, record
 
     @property
     def unfinished(self) -> list[str]:
@@ -375,6 +360,52 @@ class Library:
                     found.append(bisect_right(ends, at))
                     at = words.find(needle, ends[found[-1]])
         return found
+
+
+def sources_of(targets: Sequence[str]) -> list[Source]:
+    """The files of ``targets``: logs, and directories of runs, trials, checkpoints, tournaments, evaluations.
+
+    A run that has not written any yet has none. Raises: ConfigError: there is no such file or directory.
+    """
+    found: dict[Path, str] = {}
+    for target in targets:
+        path = expanded(target)
+        try:
+            if path.is_dir():
+                root = _with_logs(path)
+                files = _logs_of(root)
+            elif path.is_file():
+                root, files = path.parent, [path, *sorted(path.parent.glob(f"*{TOKENS}"))]
+            else:
+                raise ConfigError("", f"no such run, checkpoint or episode log: {target}")
+        except (OSError, ValueError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError("", f"{target} cannot be read: {first_line(error)}") from None
+        for file in files:
+            label = str(file.relative_to(root))
+            found.setdefault(file.resolve(), f"{root.name}/{label}" if len(targets) > 1 else label)
+    return [Source(path, label) for path, label in found.items()]
+
+
+def _with_logs(path: Path) -> Path:
+    """A checkpoint's episodes lie in the directory of its trial."""
+    own = (path / "manifest.json").exists() or (path / "lmgame_config.json").exists()
+    return path.absolute().parent if own else path
+
+
+def _logs_of(root: Path) -> list[Path]:
+    patterns = [p for log in _LOGS for p in (log, f"*/{log}")]
+    found = [file for pattern in [*patterns, _LISTS] for file in sorted(root.glob(pattern)) if file.is_file()]
+    known = found or [file for file in sorted(root.glob("**/*.jsonl")) if file.is_file()]
+    return [file for file in dict.fromkeys(known) if file.name != "failures.jsonl"]
+
+
+def trials_of(targets: Sequence[str]) -> list[Path]:
+    """The trials that ``targets`` are, are of, or hold."""
+    roots = [_with_logs(path) for path in map(expanded, targets) if path.is_dir()]
+    found = [path.parent for root in roots for path in (root / RESULT_FILE, *sorted(root.glob(f"*/{RESULT_FILE}")))]
+    return list({path.resolve(): None for path in found if (path / RESULT_FILE).is_file()})
 
 
 def as_json(value: Any) -> bytes:

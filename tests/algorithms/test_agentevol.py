@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from episode_parts import episode_of, part_of
 
-from rllib_lmgame.algorithms import supervised
+from rllib_lmgame.algorithms import sft as supervised
 from rllib_lmgame.algorithms.agentevol import LMGameAgentEvol, LMGameAgentEvolConfig
-from rllib_lmgame.algorithms.supervised import SupervisedStage
+from rllib_lmgame.algorithms.sft import SupervisedStage
 from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.envs.support.item_order import item_of_seed
 from rllib_lmgame.rollouts.item_order import ItemOrder
@@ -43,13 +43,13 @@ class Loop(LMGameAgentEvol):
 
     @property
     def own(self) -> Any:
-        return self.config.evolution_options
+        return self.config.run.agentevol
 
-    def kept(self, *played: tuple[str, float, bool]) -> list[tuple[float, float]]:
-        """Of games ``(name, return, success)`` what is kept: returns, and what each counts."""
-        return [(got, weight) for got, weight, _ in self.chosen(*played)]
+    def kept(self, *played: tuple[str, float, bool]) -> list[float]:
+        """Of games ``(name, return, success)`` what is kept: the returns."""
+        return [got for got, _ in self.chosen(*played)]
 
-    def chosen(self, *played: tuple[str, float, bool]) -> list[tuple[float, float, Any]]:
+    def chosen(self, *played: tuple[str, float, bool]) -> list[tuple[float, Any]]:
         ids, logprobs = np.zeros(2, np.int32), np.zeros(2, np.float32)
         result, returns = PlayResult(), {}
         for number, (game, got, success) in enumerate(played):
@@ -65,22 +65,14 @@ class Loop(LMGameAgentEvol):
             )
         parts = [part for episode in self._successes(result, self.own) for part in played_parts(episode)]
         found = map(trajectory_of, parts)
-        return [(returns[int(each.turns[0].response_ids[0])], each.turns[0].weight, each) for each in found]
+        return [(returns[int(each.turns[0].response_ids[0])], each) for each in found]
 
 
 def test_of_games_without_a_least_return_successes_are_kept() -> None:
     played = ("a", 0.4, False), ("a", 0.9, False), ("b", 0.0, False), ("b", 1.0, True)
-    assert Loop({"min_return": {"a": 0.5}}).kept(*played) == [(0.9, 1.0), (1.0, 1.0)]
-    assert Loop({}).kept(*played) == [(1.0, 1.0)]
-    assert [got for got, _ in Loop({"min_return": 0.0}).kept(*played)] == [0.4, 0.9, 0.0, 1.0]
-
-
-def test_weights_by_return_are_of_returns_above_zero() -> None:
-    """In an exploration that earned nothing, nothing is kept; the run goes on."""
-    own = {"weight_by": "return", "top_share": 0.75, "one_per_level": None}
-    played = ("a", -1.0, False), ("a", 3.0, True), ("a", 1.0, False), ("a", 0.0, False)
-    assert Loop(own).kept(*played) == [(3.0, 1.5), (1.0, 0.5)]
-    assert Loop(own).kept(*(("a", got, False) for got in (0.0, -1.0, 0.0))) == []
+    assert Loop({"min_return": {"a": 0.5}}).kept(*played) == [0.9, 1.0]
+    assert Loop({}).kept(*played) == [1.0]
+    assert Loop({"min_return": 0.0}).kept(*played) == [0.4, 0.9, 0.0, 1.0]
 
 
 def test_what_is_kept_is_learnt_as_the_model_says_it() -> None:
@@ -98,9 +90,7 @@ def test_what_is_imitated_and_from_which_weights(
     """Every imitation but the first begins with the first weights again, right before it."""
     loop, done = Loop({"start": start, "accumulate": accumulate, "epochs": 2, "levels": 8}), []
     loop._imitated, loop._kept, loop._stage = False, [], SupervisedStage(loop, SupervisedOptions())
-    loop._base = SimpleNamespace(  # type: ignore[assignment]
-        keep=lambda policies: done.append("keep"), begin_again=lambda policies: done.append("begin again")
-    )
+    loop._base_files = {}
     loop.metrics = SimpleNamespace(log_value=lambda *args, **how: None)
     loop.learner_group = None  # type: ignore[assignment]
     explorations = iter([["a"], [], ["b"]])
@@ -110,6 +100,8 @@ def test_what_is_imitated_and_from_which_weights(
         "training_data": lambda learnt: learnt,
         "engines_asleep": nullcontext,
         "after_update": lambda results: None,
+        "_write_base": lambda: done.append("keep"),
+        "_begin_again": lambda: done.append("begin again"),
         "push_weights": lambda: done.append("push"),
     }.items():
         setattr(loop, name, does)

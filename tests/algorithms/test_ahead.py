@@ -1,4 +1,4 @@
-"""Iterations played ahead: in order and each once, never older than allowed, whatever is killed and begun again."""
+"""Episodes that weights played which are older than asynchronous rollouts allow are played again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_lmgame.algorithms.async_rollouts import Ahead
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig, PlayResult, PlaySettings, SeatSummary
 from rllib_lmgame.rollouts.sources import STALE, RolloutError, play_all, without_stale
@@ -20,104 +19,6 @@ from rllib_lmgame.rollouts.sources import STALE, RolloutError, play_all, without
 
 def planned(count: int) -> list[EpisodePlan]:
     return plan_episodes(count, run_seed=0, purpose="t", iteration=1)
-
-
-class Run:
-    """A driver that trains, as far as it asks what may begin.
-
-    Iterations are played in order, by somebody who may be anywhere between the first and the last that have begun; a
-    level of a list is dealt when its iteration begins to be played. ``saved`` is what a checkpoint holds.
-    """
-
-    def __init__(self, max_staleness: int) -> None:
-        self.max_staleness = max_staleness
-        self.iteration = self.version = self.dealt = self.used = 0
-        self.trained: list[tuple[int, int]] = []
-        self.start_anew()
-
-    def start_anew(self) -> None:
-        self.ahead: Ahead[dict[str, int]] = Ahead(self.max_staleness)
-
-    def begin(self, iteration: int) -> dict[str, int]:
-        oldest = self.ahead.oldest(self.version, self.iteration, iteration)
-        return {"iteration": iteration, "oldest": oldest, "version": -1, "level": -1}
-
-    def play(self) -> None:
-        """The next iteration that has begun and was not played is played."""
-        for job in self.ahead.begun:
-            if job["version"] < 0:
-                self.play_one(job)
-                return
-
-    def play_one(self, job: dict[str, int]) -> None:
-        job["version"], job["level"] = self.version, self.dealt
-        self.dealt += 1
-
-    def step(self, plays_during_the_update: int) -> None:
-        job = self.ahead.take(self.iteration) or self.begin(self.iteration)
-        if job["version"] < 0:
-            self.play_one(job)
-        assert job["iteration"] == self.iteration
-        assert 0 <= self.version - job["version"] <= self.max_staleness and job["version"] >= job["oldest"]
-        self.used = job["level"] + 1
-        for iteration in self.ahead.room(self.iteration):
-            self.ahead.begin(iteration, self.begin(iteration))
-        assert len(self.ahead.begun) == self.max_staleness
-        for _ in range(plays_during_the_update):
-            self.play()
-        self.trained.append((job["iteration"], job["level"]))
-        self.version += 1
-        self.iteration += 1
-
-    def save(self) -> tuple[int, ...]:
-        return self.iteration, self.version, self.used
-
-    def restore(self, saved: tuple[int, ...]) -> None:
-        self.iteration, self.version, self.used = saved
-        self.dealt = self.used
-        del self.trained[self.iteration :]
-
-
-@given(
-    st.integers(0, 4),
-    st.lists(
-        st.one_of(
-            st.integers(0, 5), st.sampled_from(["play", "save", "kill", "killed in the update", "forget", "fewer"])
-        ),
-        max_size=60,
-    ),
-)
-def test_nothing_is_lost_nothing_comes_twice_and_nothing_is_too_old(staleness: int, events: list[int | str]) -> None:
-    """Numbers: an iteration, and so many that are played while it is trained on."""
-    run = Run(staleness)
-    saved = run.save()
-    for event in events:
-        if isinstance(event, int):
-            run.step(event)
-        elif event == "play":
-            run.play()
-        elif event == "save":
-            saved = run.save()
-        elif event == "forget":
-            assert len(run.ahead.forget()) <= staleness and not run.ahead.begun
-            run.dealt = run.used
-        else:
-            if event == "fewer":
-                run.max_staleness = max(0, run.max_staleness - 1)
-            run.start_anew()
-            run.restore(saved)
-        assert run.trained == [(number, number) for number in range(run.iteration)]
-
-
-def test_iterations_cannot_be_left_out() -> None:
-    ahead: Ahead[str] = Ahead(2)
-    assert list(ahead.room(0)) == [1, 2]
-    ahead.begin(1, "one")
-    with pytest.raises(ValueError, match="iteration 3 does not follow on 1"):
-        ahead.begin(3, "three")
-    with pytest.raises(ValueError, match="iteration 1 comes out before iteration 2"):
-        ahead.take(2)
-    assert ahead.take(1) == "one" and ahead.take(1) is None
 
 
 class Engines:

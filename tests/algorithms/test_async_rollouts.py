@@ -14,12 +14,9 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.algorithms.async_rollouts import AsyncRollouts
-from rllib_lmgame.algorithms.facts import RunFacts
 from rllib_lmgame.algorithms.league import LeaguePlay
-from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
+from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig, Selected
 from rllib_lmgame.algorithms.scheduled import schedules_of
-from rllib_lmgame.algorithms.selection import Selected
-from rllib_lmgame.config import rules
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.records import PlayResult
 from rllib_lmgame.rollouts.sources import RolloutError
@@ -149,7 +146,7 @@ def test_nothing_is_played_ahead_of_what_its_schedules_are_not_known_for(loop: A
     run = loop(3, inference={"temperature": {"by": by, "points": [[0, 1.0], [1000, 0.5]]}})
     for number in range(3):
         assert run.iterate() == number
-        assert len(run._ahead._ahead.begun) == ahead and not run._ahead.numbers()["played_again"]
+        assert len(run._ahead.begun) == ahead and not run._ahead.numbers()["played_again"]
 
 
 def test_a_league_plays_one_iteration_ahead_and_none_behind_a_snapshot(loop: Any) -> None:
@@ -161,7 +158,7 @@ def test_a_league_plays_one_iteration_ahead_and_none_behind_a_snapshot(loop: Any
     ahead = []
     for number in range(7):
         assert run.iterate() == number
-        ahead.append(len(run._ahead._ahead.begun))
+        ahead.append(len(run._ahead.begun))
     assert ahead == [1, 1, 0, 1, 1, 0, 1] and prepared == [1, 2, 4, 5, 7]
 
 
@@ -202,18 +199,6 @@ def test_an_iteration_that_failed_is_played_anew_and_those_behind_it_too(loop: A
     assert [run.iterate() for _ in range(3)] == [2, 3, 4]
     run._ahead.drain()
     assert [number for number, _, _ in run.played][-5:] == [2, 3, 4, 5, 6] and run.unlogged == [1, 2]
-
-
-def test_a_policys_own_limit_of_staleness_counts_too() -> None:
-    config = LMGamePPOConfig().environment("lmgame/KuhnPoker-v0").players(["first", "second"], "random_seat")
-    config.env_runners(num_env_runners=1).async_rollouts(max_staleness=1)
-    assert not list(rules.async_rollouts(config.run, RunFacts(config)))
-    own = {"token_ppo": config.token_ppo_options.model_copy(update={"staleness_limit": 0})}
-    config.multi_agent(algorithm_config_overrides_per_module={"second": own})
-    (broken,) = rules.async_rollouts(config.run, RunFacts(config))
-    assert broken.key == "async_rollouts.max_staleness" and broken.message.startswith(
-        "1 is more than token_ppo.staleness_limit"
-    )
 
 
 def test_nothing_is_waited_for_behind_the_end(loop: Any) -> None:

@@ -123,12 +123,6 @@ def test_a_game_without_a_solver_or_with_too_few_levels_is_told() -> None:
         made(KUHN, 10)
 
 
-def test_no_role_is_shown_a_turn_twice_while_there_are_others() -> None:
-    for seed in range(20):
-        turns = [(turn["role"], turn["observation"]) for turn in made(KUHN, 3, seed)]
-        assert len(set(turns)) == len(turns) == 6
-
-
 def test_a_level_that_was_shown_is_not_played() -> None:
     turns = made(DIGITS, 5)
     shown = frozenset(turn["level"] for turn in turns)

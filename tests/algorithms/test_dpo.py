@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints.cards import Curve
 from rllib_lmgame.algorithms.dpo import LMGameDPO, LMGameDPOConfig
 from rllib_lmgame.algorithms.scheduled import schedules_of
 
@@ -15,7 +14,7 @@ class Resumed(LMGameDPO):
 
     def __init__(self, data: Any) -> None:
         self.config = LMGameDPOConfig().environment("lmgame/Sokoban-v0")
-        self._policy_version, self._best, self._at_start, self._curve = 0, None, False, Curve()
+        self._policy_version, self._best, self._at_start = 0, None, False
         self._rl_iteration, self._warm_start, self._league, self._item_order = 0, None, None, None
         self._schedules, self._data = schedules_of(self.config), data
 

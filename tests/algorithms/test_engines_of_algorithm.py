@@ -14,8 +14,14 @@ import ray
 import torch
 from learner_weights import hf_state
 
-from rllib_lmgame.algorithms.cluster.engines import engine_seed, engine_sets, start_engines
-from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, push_from_learners, share_weights
+from rllib_lmgame.algorithms.cluster.workers import (
+    engine_seed,
+    engine_sets,
+    foreach_learner,
+    push_from_learners,
+    share_weights,
+    start_engines,
+)
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
@@ -25,10 +31,10 @@ from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
 from rllib_lmgame.inference.weights import state_checksum, unpack_state
 from rllib_lmgame.learners.learner import LMGameLearner
-from rllib_lmgame.learners.process_group import OtherLearnerError, ProcessGroup
-from rllib_lmgame.learners.weights import WeightUse
-from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of
+from rllib_lmgame.learners.options import WeightUse
+from rllib_lmgame.learners.process import OtherLearnerError, ProcessGroup
 from rllib_lmgame.policies.model.files import ModelFiles
+from rllib_lmgame.policies.model.network import CheckpointTensors, parts_of
 
 NCCL = {
     "inference": {"engine": "vllm", "weight_transport": "nccl", "num_gpus_per_engine": 1},
@@ -182,7 +188,7 @@ def test_engines_are_told_whether_code_of_the_model_is_trusted(make_config, monk
         told.append(trust_remote_code)
         return SimpleNamespace(wait_until_ready=lambda up: counted.append(up.of))
 
-    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.engines.EngineGroup.create", create)
+    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.workers.EngineGroup.create", create)
     monkeypatch.setattr("ray.util.get_current_placement_group", lambda: None)  # It would start Ray.
     for trusted in (False, True):
         config = make_config(language_model={"trust_remote_code": trusted})

@@ -5,9 +5,9 @@ from __future__ import annotations
 import gymnasium
 import pytest
 
-from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts, state_rollouts
 from rllib_lmgame.algorithms.grpo import LMGameGRPOConfig
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.algorithms.validation import PolicyFacts, RunFacts, state_rollouts
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import text_space
 
@@ -46,10 +46,10 @@ def test_it_needs_neither_a_critic_nor_groups() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"env": "lmgame/CodeExecution-v0"}, "a pure function .* lmgame/CodeExec"),
+        ({"env": "lmgame/CodeExecution-v0"}, "plays on from .* lmgame/CodeExec"),
         (
             {"env": "lmgame/Debate-v0", "env_config": {"judge": f"{__name__}:Judge"}},
-            "lmgame/Debate-v0 with these options does not say that it is",
+            "lmgame/Debate-v0 with these options",
         ),
         ({"env": None, "games": ["lmgame/Sokoban-v0", f"{__name__}:Echo"]}, ":Echo with these options"),
     ],

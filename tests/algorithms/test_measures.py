@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rllib_lmgame.algorithms.measuring import measures
-from rllib_lmgame.algorithms.measuring.exploitability import Exploitability
+from rllib_lmgame.algorithms.measuring.exact import Exploitability
 from rllib_lmgame.algorithms.measuring.measures import load_measure, measure_policies, measured_columns, profiles
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.base.errors import ConfigError
@@ -114,7 +114,7 @@ def test_who_takes_the_seats(make_config, settings, expected) -> None:
 
 
 def test_where_the_numbers_stand(make_config, monkeypatch) -> None:
-    monkeypatch.setattr(measures, "_with_engines", lambda config, game, seats, use, heal: use(seats))
+    monkeypatch.setattr(measures, "_with_engines", lambda config, game, seats, use, heal, play: use(seats))
     own = {"type": "seats", "scale": 2}
     monkeypatch.setitem(MEASURES.own, "seats", Seats)  # type: ignore[arg-type]
     config = make_config(**KUHN)
@@ -150,7 +150,9 @@ def test_numbers_of_one_name_are_refused_and_games_keep_theirs_apart(make_config
         with pytest.raises(ConfigError, match=r"measures\[0\].* names already: gain_last"):
             make_config(**gains, **averaged).validate()
     make_config(**gains).validate()
-    monkeypatch.setattr(measures, "_with_engines", lambda config, game, seats, use, heal: {"illegal_mean": len(seats)})
+    monkeypatch.setattr(
+        measures, "_with_engines", lambda config, game, seats, use, heal, play: {"illegal_mean": len(seats)}
+    )
     games = [GameConfig(env="lmgame/TicTacToe-v0"), GameConfig(env=KUHN["env"])]
     found = measure_policies(make_config(**KUHN), ["exploitability", "tic_tac_toe"], games)
     assert set(found["games"]) == {"lmgame_TicTacToe-v0", "lmgame_KuhnPoker-v0"} and len(found) == 1
@@ -159,12 +161,12 @@ def test_numbers_of_one_name_are_refused_and_games_keep_theirs_apart(make_config
 @pytest.mark.parametrize(
     ("measure", "says"),
     [
-        ("Forgetful", r"measures\[1\]: Forgetful did not give middle, which its `columns` name"),
-        ("Talkative", r"measures\[1\]: Talkative gave last too; add"),
+        ("Forgetful", r"measures\[1\]: Forgetful gave first, last, but its `columns` name first, last, middle"),
+        ("Talkative", r"measures\[1\]: Talkative gave first, last, but its `columns` name first"),
     ],
 )
 def test_a_measure_gives_the_numbers_that_it_promises(make_config, monkeypatch, measure, says) -> None:
-    monkeypatch.setattr(measures, "_with_engines", lambda config, game, seats, use, heal: use(seats))
+    monkeypatch.setattr(measures, "_with_engines", lambda config, game, seats, use, heal, play: use(seats))
     settings, games = [f"{__name__}:Seats", f"{__name__}:{measure}"], [GameConfig(env=KUHN["env"])]
     with pytest.raises(ConfigError, match=says):
         measure_policies(make_config(**KUHN), settings, games)
@@ -284,7 +286,7 @@ def test_the_gap_of_a_matrix_game_is_what_a_best_response_gains(make_config) -> 
 
 
 def test_why_a_game_cannot_be_walked_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rllib_lmgame.algorithms.measuring import exploitability
+    from rllib_lmgame.algorithms.measuring import exact
 
     walks: list[str] = []
 
@@ -292,8 +294,8 @@ def test_why_a_game_cannot_be_walked_is_found_out_once(monkeypatch: pytest.Monke
         walks.append(env)
         raise ValueError("too large")
 
-    monkeypatch.setattr(exploitability, "game_tree", refuse)
-    measure, game = exploitability.Exploitability(max_states=77), GameConfig(env=KUHN["env"])
+    monkeypatch.setattr(exact, "game_tree", refuse)
+    measure, game = Exploitability(max_states=77), GameConfig(env=KUHN["env"])
     assert [measure.problem(game) for _ in range(3)] == ["too large"] * 3 and len(walks) == 1
     assert "not plain" in str(measure.problem(GameConfig(env=KUHN["env"], env_config={"players": {2}})))
 

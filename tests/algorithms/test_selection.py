@@ -12,8 +12,9 @@ from episode_parts import episode_of, part_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
-from rllib_lmgame.algorithms.selection import (
+from rllib_lmgame.algorithms.ppo import (
+    LMGamePPO,
+    LMGamePPOConfig,
     group_spreads,
     kept_groups,
     normalize_rewards,

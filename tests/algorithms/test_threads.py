@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,36 +14,27 @@ from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem, _MockFileSystem
 
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
-from rllib_lmgame.algorithms.cluster import trials
+from rllib_lmgame.algorithms.cluster import threads as trials
 from rllib_lmgame.algorithms.cluster.threads import (
-    HERE,
     THREADS_FILE,
     Places,
-    in_group,
     places,
+    places_here,
     threads_of,
     with_kept_threads,
 )
 from rllib_lmgame.base import threads
 from rllib_lmgame.base.threads import cores_of_trial, first_environment, openmp_threads, threads_each, usable_cores
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.learners.settings import learner_threads
-
-NODES = st.sampled_from("abc")
+from rllib_lmgame.learners.options import learner_threads
 
 
-@given(
-    st.fixed_dictionaries({node: st.floats(0, 64) for node in "abc"}),
-    st.lists(NODES, min_size=1, max_size=9),
-    st.lists(NODES, max_size=4),
-    st.none() | st.integers(1, 80),
-)
-def test_processes_of_a_phase_fill_the_fullest_node_and_no_more(cores, processes, others, most) -> None:
+@given(st.floats(0, 64), st.integers(1, 9), st.integers(0, 4), st.none() | st.integers(1, 80))
+def test_processes_of_a_phase_fill_the_cores_and_no_more(cores, processes, others, most) -> None:
     each = threads_each(cores, processes, others, most)
-    crowds, beside = Counter(processes), Counter(others)
 
     def fits(count: int) -> bool:
-        return all(count * n + beside[node] <= cores[node] + 1e-6 for node, n in crowds.items())
+        return count * processes + others <= cores + 1e-6
 
     assert 1 <= each <= (most or each)
     assert each == 1 or fits(each)
@@ -108,37 +98,14 @@ def test_what_a_process_was_started_with_is_known_whatever_was_set_since() -> No
     assert first_environment().keys() >= {"PATH"}
 
 
-def table(*bundles: tuple[str, float]):
-    """Ray's table of a placement group of bundles, each with its node and its CPUs."""
-    return {
-        "bundles": {i: {"CPU": cpus} for i, (_, cpus) in enumerate(bundles)},
-        "bundles_to_node_id": {i: node for i, (node, _) in enumerate(bundles)},
-    }
-
-
-def node(name: str, cpus: float):
-    return {"NodeID": name, "Resources": {"CPU": cpus}}
-
-
-def test_processes_are_found_among_the_bundles(make_config, monkeypatch) -> None:
-    """The main process, two env runners, two learners, three engines, on two nodes."""
-    monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "a"))
-    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.trials_at_once", lambda: None)
-    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.usable_cores", lambda: 4)
-    bundles = [("a", 1.0), ("a", 1.0), ("b", 1.0), ("a", 2.0), ("b", 4.0), ("a", 4.0), ("b", 5.0), ("b", 6.0)]
+def test_processes_share_the_machine(make_config, monkeypatch) -> None:
+    """Three engines, two learners and two env runners on two nodes: as the fuller one has them."""
+    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.FEW_PARAMETERS", 0)
     config = make_config(num_env_runners=2, num_learners=2, inference={"num_engines": 3})
-    found = in_group(table(*bundles), [node("a", 8.0), node("b", 32.0)], config, engines=3, most=None)
-    assert found == Places({"a": 4.0, "b": 16.0}, ["a", "b", "b"], ["a", "b"], ["a", "b"])
-    assert found.engine_threads() == 3  # of 4 - 1 on a and of (16 - 1) / 2 on b
-    assert found.learner_threads() == 4
-
-
-def test_a_learner_in_the_main_process_is_on_its_node(make_config, monkeypatch) -> None:
-    monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "a"))
-    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.trials_at_once", lambda: None)
-    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.usable_cores", lambda: 2)
-    found = in_group(table(("a", 1.0), ("a", 1.0)), [node("a", 2.0)], make_config(), engines=1, most=None)
-    assert (found.engine_threads(), found.learner_threads()) == (2, 2)
+    found = places_here(config, 3, 9.0, {}, nodes=2)
+    assert found == Places(9.0, 2, 1, 1)
+    assert (found.engine_threads(), found.learner_threads()) == (4, 9)
+    assert places_here(make_config(), 1, 2.0, {}).learner_threads() == 2, "in the main process"
 
 
 def test_openmp_and_small_models_limit_what_auto_takes(make_config, monkeypatch) -> None:
@@ -149,7 +116,7 @@ def test_openmp_and_small_models_limit_what_auto_takes(make_config, monkeypatch)
     config = make_config(num_learners=3)
     assert (places(config, 2).engine_threads(), places(config, 2).learner_threads()) == (1, 1), "a tiny model"
     monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.FEW_PARAMETERS", 0)
-    assert places(config, 2) == Places({HERE: 8}, [HERE] * 2, [HERE] * 3, [], None)
+    assert places(config, 2) == Places(8, 2, 3, 0)
     assert (places(config, 2).engine_threads(), places(config, 2).learner_threads()) == (4, 2)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert (places(config, 2).engine_threads(), places(config, 2).learner_threads()) == (3, 2)
@@ -178,8 +145,8 @@ def test_what_ray_sets_in_an_actor_limits_nothing(make_config, monkeypatch) -> N
     ],
 )
 def test_an_explicit_number_of_a_learner_wins(asked, found, reserved, threads) -> None:
-    options = SimpleNamespace(num_threads=asked)
-    config = SimpleNamespace(token_ppo_options=options, learner_threads=found, num_cpus_per_learner=reserved)
+    run = SimpleNamespace(token_ppo=SimpleNamespace(num_threads=asked))
+    config = SimpleNamespace(run=run, learner_threads=found, num_cpus_per_learner=reserved)
     assert learner_threads(config) == threads
 
 
@@ -214,15 +181,15 @@ def test_what_tune_reserved_is_read_in_the_trial(ray_cluster, make_config) -> No
     (declared,) = (node["Resources"]["CPU"] for node in ray.nodes() if node["NodeID"] == here)
     cores = cores_of_trial(usable_cores(), declared, 2)
     asked = openmp_threads(os.environ)
-    assert found == Places({here: pytest.approx(cores)}, [here], [here], [], asked)
+    assert found == Places(pytest.approx(cores), 1, 1, 0, asked)
 
 
 @pytest.mark.parametrize(("gpus", "device", "threads"), [(0, "none", 8), (1, "none", None), (1, "cpu", 8)])
 def test_an_offloaded_optimizer_has_the_threads_of_a_learner_on_cpus(make_config, gpus, device, threads) -> None:
     zero = {"stage": 2, "offload_optimizer": {"device": device}}
     config = make_config(num_gpus_per_learner=gpus)
-    config.deepspeed_config = {"zero_optimization": zero}
-    assert threads_of(config, Places({HERE: 8}, [HERE], [HERE], []))[1] == threads
+    config.deepspeed(zero_optimization=zero)
+    assert threads_of(config, Places(8, 1, 1, 0))[1] == threads
 
 
 @pytest.mark.parametrize("files", [LocalFileSystem(), _MockFileSystem()])
@@ -231,7 +198,7 @@ def test_a_run_keeps_the_threads_of_its_first_start_on_a_machine_of_other_cores(
     trial = str(tmp_path / "trial")
 
     def start(cores: int) -> tuple[int, int]:
-        kept = with_kept_threads(files, trial, Places({HERE: cores}, [HERE], [HERE] * 2, []))
+        kept = with_kept_threads(files, trial, Places(cores, 1, 2, 0))
         return kept.engine_threads(), kept.learner_threads()
 
     assert [start(8), start(2)] == [(8, 4), (8, 4)]

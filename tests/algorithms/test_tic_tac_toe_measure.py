@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rllib_lmgame.algorithms.measuring.tic_tac_toe import TicTacToeChances
+from rllib_lmgame.algorithms.measuring.exact import TicTacToeChances
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.measures.tic_tac_toe import chances, minimax_player, uniform_player
 from rllib_lmgame.rollouts.batch_inference import Answer

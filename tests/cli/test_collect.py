@@ -121,7 +121,7 @@ def test_no_game_is_opened_for_an_unknown_player(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("form", ["messages", "agentgym", "prompt_completion"])
 def test_conversations_that_supervised_learning_reads(form: str, tmp_path: Path) -> None:
-    assert collect(tmp_path / "x.jsonl", "--format", form, "--min-return", "0.5", game="lmgame/FrozenLake-v0") == 0
+    assert collect(tmp_path / "x.jsonl", "--format", form, "--successes-only", game="lmgame/FrozenLake-v0") == 0
     found = logged(tmp_path / "x.jsonl").training
     assert len(found) >= 70 and all(each.episode_return >= 0.5 for each in found)
     assert all(each.transcript.learnt for each in found)
@@ -176,7 +176,6 @@ def test_an_endpoint_that_is_not_there_writes_nothing(tmp_path: Path, capsys) ->
     ("arguments", "message"),
     [
         (["--split", "test", "--env-config", "{split: train}"], "--split: is test, but env_config says train"),
-        (["--min-return", "nan"], "--min-return: must be a finite number"),
         (["--parallel", "0"], "--parallel: must be at least 1"),
         (["--player", "openai:x"], "openai:x"),
         (["--config", "{language_model: {reply_fromat: react}}"], "did you mean 'reply_format'"),

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import declared
 from rllib_lmgame.base.plugin import IMPORTING_KEYS, find_in_current_directory, named_in
 from rllib_lmgame.cli import main
@@ -89,14 +88,10 @@ def test_a_game_and_players_with_a_name_or_a_seat_are_found(line, shown, mine, m
     assert shown in capsys.readouterr().out
 
 
-def test_an_opponent_with_a_name_is_found(mine, tiny_model_dir, monkeypatch, capsys) -> None:
-    def stop(*_: object) -> None:
-        raise ConfigError("", "far enough")
-
-    monkeypatch.setattr("rllib_lmgame.evaluation.comparison.models.engines_for", stop)
+def test_an_opponent_with_a_name_is_found(mine, capsys) -> None:
     game = ["--env", "lmgame/TicTacToe-v0", "--against", "first=mine:FirstLegal"]
-    assert main(["evaluate", tiny_model_dir, *game]) == 2
-    assert "far enough" in capsys.readouterr().err
+    assert main(["evaluate", "random", *game, "--episodes", "2"]) == 0
+    assert "first as " in capsys.readouterr().out
 
 
 def test_a_file_that_is_not_there_is_answered_with_one_that_is(mine: Path, capsys) -> None:
@@ -116,7 +111,7 @@ def test_nothing_here_is_importable_unless_it_was_named(mine: Path, named: objec
     assert sys.path[-1] == str(mine)
 
 
-@pytest.mark.parametrize("games", ["own=mine:MyGame", "lmgame/Sokoban-v0,mine:MyGame", "a=mine:MyGame,b=mine:MyGame"])
+@pytest.mark.parametrize("games", ["own=mine:MyGame", "lmgame/Sokoban-v0,mine:MyGame"])
 def test_lists_and_names_of_games_find_those_here(games: str, mine: Path) -> None:
     assert len(named_games(listed([games]), {})) == 1 + ("," in games)
     assert sys.path[-1] == str(mine)
@@ -177,7 +172,6 @@ def test_every_key_of_the_table_is_looked_at(key: str) -> None:
 
 MEASURES = [
     "bluffs:Bluffs",
-    {"type": "bluffs:Bluffs", "name": "again"},
     {"type": "against", "player": "bluffs:First", "name": "first", "games": 2},
 ]
 BLUFFS = """
@@ -198,7 +192,7 @@ class First:
 """
 
 
-@pytest.mark.parametrize("measure", MEASURES, ids=["by its path", "with arguments", "a player of one"])
+@pytest.mark.parametrize("measure", MEASURES, ids=["by its path", "a player of one"])
 def test_a_measure_of_ones_own_is_found(here, monkeypatch, capsys, tiny_dict, measure) -> None:
     config = tiny_dict(env="lmgame/KuhnPoker-v0", env_config={}, evaluation_interval=1)
     config["evaluation_config"] = {"measures": [measure]}
@@ -241,10 +235,7 @@ def test_a_misspelt_import_is_not_advised_to_be_installed(line, meant, tmp_path,
     with pytest.raises(MissingDependencyError) as caught:
         load_factory(game_spec(f"{name}:Game"))
     missing = line.split()[1].partition(".")[0]
-    assert (
-        str(caught.value)
-        == f"game '{name}:Game': {name}.py:2 imports {missing!r}, which is not installed; did you mean {meant!r}?"
-    )
+    assert str(caught.value) == f"game '{name}:Game': {name}.py:2 imports {missing!r}, which is not installed"
 
 
 @pytest.mark.slow

@@ -10,10 +10,9 @@ from ray.tune.experiment import Trial
 from ray.tune.utils import flatten_dict
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli import main
-from rllib_lmgame.cli.evaluation_table import evaluation_table
-from rllib_lmgame.evaluation.evaluate import LoadedPolicies, check_games, measure
+from rllib_lmgame.cli.tables import evaluation_table
+from rllib_lmgame.evaluation.evaluate import LoadedPolicies, measure
 from rllib_lmgame.measures.statistics import wilson_interval
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import seed_and_level
@@ -50,9 +49,7 @@ def measured(*games: GameConfig, player: str = "solver", policies=None, mapping=
 def text(numbers: dict[str, Any]) -> list[str]:
     """The lines of the table of :func:`measured` numbers."""
     rows = [{"player": "p", "name": row["game"], **row} for row in numbers["evaluated"]]
-    return evaluation_table(
-        {**numbers, "players": {"p": {"temperature": numbers["temperature"]}}, "evaluated": rows}
-    ).splitlines()
+    return evaluation_table({**numbers, "evaluated": rows}).splitlines()
 
 
 def evaluated(capsys, *words: str, status: int = 0) -> tuple[dict[str, Any], list[str]]:
@@ -71,24 +68,15 @@ def test_levels_that_come_again_are_counted_once() -> None:
     assert game["success_interval"] == pytest.approx((wilson_interval(15, 15)[0], 1.0), abs=0.1)
     assert len({seed_and_level(name)[1] for name in numbers["successes"]}) == 2 * 15
     assert (warm["temperature"], game["temperature"]) == (0.7, 0.0) and "success_each_level_once" not in warm
-    head, columns, row, note, _, told, *_ = text(numbers)
-    assert (head, told) == ("temperature 0 (greedy)", "  temperature 0.7 in this game")
+    columns, row, note, again, *_ = text(numbers)
     assert columns.split()[:6] == ["player", "game", "split", "episodes", "levels", "success"]
     assert row.split()[3:6] == ["200", "15", "1.000"] and note.endswith("counted once each: 1.000, exactly")
-    _, _, row, *notes = text(measured(GameConfig(env="lmgame/MazeUmaze-v0", env_config={"split": "test"})))
-    assert row.split()[3:7] == ["20", "1", "1.000", "-"] and "no interval over levels" in notes[0]
-
-
-def test_all_data_sets_that_are_missing_are_named_with_their_games(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("RLLIB_LMGAME_DATA", str(tmp_path))
-    games = [
-        GameConfig(env="lmgame/GSM8K-v0", env_config={"data": "data:gsm8k"}),
-        GameConfig(env="lmgame/Sokoban-v0"),
-        GameConfig(env="lmgame/MathProblems-v0", env_config={"data": "data:math500", "split": "test"}, name="MATH"),
+    assert [dict(zip(columns.split()[-7:], line.split()[-7:], strict=True))["T"] for line in (row, again)] == [
+        "0",
+        "0.7",
     ]
-    said = r"env_config\.data: lmgame/GSM8K-v0: data set 'gsm8k' is .*; MATH: data set 'math500' .*data fetch math500"
-    with pytest.raises(ConfigError, match=said):
-        check_games(games)
+    _, row, *notes = text(measured(GameConfig(env="lmgame/MazeUmaze-v0", env_config={"split": "test"})))
+    assert row.split()[3:7] == ["20", "1", "1.000", "-"] and "no interval over levels" in notes[0]
 
 
 def test_replies_that_cannot_be_read_stand_apart_from_illegal_moves_and_some_are_shown() -> None:
@@ -103,8 +91,8 @@ def test_replies_that_cannot_be_read_stand_apart_from_illegal_moves_and_some_are
         ],
     }
     lines = text(numbers)
-    assert lines[2].split()[-3:] == ["0.998", "0.001", "-"] and lines[-1].split()[-3:] == ["0.000", "1.000", "-"]
-    *shown, note = lines[4:-1]
+    assert lines[1].split()[-3:] == ["0.998", "0.001", "-"] and lines[-1].split()[-3:] == ["0.000", "1.000", "-"]
+    *shown, note = lines[3:-1]
     assert "max_tokens_per_turn" in note and len(shown) == 3
     assert all(len(line) < 120 and line.isprintable() for line in shown)
     assert shown[0].startswith('    "the sum\\nis 4') and shown[0].endswith(' ..."')
@@ -126,7 +114,7 @@ def test_policies_of_a_run_play_their_roles_and_measures_stand_below_the_row() -
     alone = measured(
         GameConfig(env="lmgame/TicTacToe-v0", env_config={}), episodes=4
     )  # Of self-play there is no success.
-    assert text(alone)[2].split()[4:6] == ["-", "-"] and alone["successes"] == {}
+    assert text(alone)[1].split()[4:6] == ["-", "-"] and alone["successes"] == {}
 
 
 def test_a_run_can_be_ended_by_what_games_for_many_measure() -> None:
@@ -179,9 +167,7 @@ def test_several_opponents_are_met_as_often(capsys) -> None:
         (["--env", "lmgame/Sokobn-v0"], "did you mean 'lmgame/Sokoban-v0'"),
         (["--env", "lmgame/Sokoban-v0", "--env-config", "{dim_rom: 3}"], "dim_room"),
         (["--env", RPS, "--against", "rnadom"], "--against: unknown player 'rnadom'; did you mean 'random'?"),
-        (["--env", RPS, "--against", "player=random"], " is called 'player' too; write NAME=random"),
         (["--env", RPS, "--against", "random", "random"], "two players are called 'random'"),
-        (["--env", "lmgame/Sokoban-v0", "--against", "random"], "has one seat; there is nobody to play against"),
         (["--env", RPS, "--against", "random", "--time-limit", "0"], "--time-limit: must be"),
         (["--env", RPS, "--against", "openai:m@http://h/v1", "-c", "{endpoint: {atempts: 3}}"], "atempts"),
     ],

@@ -17,8 +17,8 @@ from transformers import AutoTokenizer
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli import main
-from rllib_lmgame.cli.evaluation_table import evaluation_markdown
 from rllib_lmgame.cli.game_list import listed, suite
+from rllib_lmgame.cli.tables import evaluation_markdown
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 from rllib_lmgame.rollouts.episode_log import read_log
 
@@ -56,8 +56,6 @@ def test_the_table_says_what_the_records_say(tmp_path: Path, capsys: pytest.Capt
         row = rows[player, game]
         assert len(levels) == 6 and all(len(on_level) == 3 for on_level in levels.values())
         assert len({on_level[0]["seed"] for on_level in levels.values()}) == 6
-        best = [max(sum(seat["episode_return"] for seat in one["seats"]) for one in level) for level in levels.values()]
-        assert row["best_return_mean"] == pytest.approx(fmean(best))
         if game == "lmgame/KuhnPoker-v0":  # Of self-play there is no success.
             assert "success_rate" not in row and "pass_at_k" not in row
             continue
@@ -112,7 +110,7 @@ SIX_GAMES = (
 def test_a_killed_evaluation_is_finished_by_the_same_command_with_the_same_table(
     rllib: Callable[[str], Any], checkpoint, tiny_model_dir: str, tmp_path: Path
 ) -> None:
-    """The kill comes in the middle of what the checkpoint plays, after the scripted players."""
+    """The kill comes in the middle of what the model plays, after the scripted players."""
     model = {"context_length": 2048, "max_tokens_per_turn": 4}
     saved = checkpoint(language_model=model)
     config = {"language_model": model, "inference": {"engine": "transformers", "kv_cache_memory_mb": 32}}
@@ -187,31 +185,6 @@ def test_the_directory_of_another_evaluation_is_refused(changed, words, tmp_path
     assert before == {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"success": "1"},
-        {"seats": []},
-        {"illegal_actions": 10**400},
-        {"episode_return": float("inf")},
-        {"player": ["random"]},
-    ],
-)
-def test_a_record_with_other_kinds_of_values_is_named_with_its_line(changed, tmp_path, capsys) -> None:
-    out = tmp_path / "out"
-    command = ["evaluate", "random", "--games", "lmgame/FrozenLake-v0", "--episodes", "1", "--out", str(out)]
-    assert main(command) == 0
-    record = json.loads((out / "results.jsonl").read_text())
-    of_seat, of_place = changed.keys() & {"illegal_actions", "episode_return"}, "player" in changed
-    own = record["evaluated"]
-    (own if of_place else own["summary"]["seats"][0] if of_seat else own["summary"]).update(changed)
-    (out / "results.jsonl").write_text(json.dumps(record) + "\n")
-    before = {file.name: file.read_bytes() for file in out.iterdir()}
-    assert main(command) == 2
-    assert "results.jsonl, line 1: no record of" in capsys.readouterr().err
-    assert before == {file.name: file.read_bytes() for file in out.iterdir()}
-
-
 @pytest.mark.parametrize("line", ["{}\n", '{"evaluated": {"player": "random"}}\n', "[1]\n", "no record\n"])
 def test_a_file_of_something_else_is_named_with_its_line(line, tmp_path, capsys) -> None:
     out = tmp_path / "out"
@@ -232,19 +205,17 @@ def test_a_file_of_something_else_is_named_with_its_line(line, tmp_path, capsys)
         (["random", "random"], "PLAYER: two players are called 'random'; give one another name: NAME=random"),
         (["rnadom", "--games", RPS], "unknown player 'rnadom'; did you mean 'random'?"),
         (["smolm2-135m", "--games", RPS], "no such model: 'smolm2-135m'; did you mean 'smollm2-135m'?"),
-        (["some/nowhere", "--games", RPS], "MODEL: no directory here, and the hub does not give it"),
+        (["some/nowhere", "--games", RPS], "PLAYER: no directory here, and the hub does not give it"),
         (["random", "--games", RPS, "--against", "hf:no/where"], "--against: no directory here, and the hub does not"),
         (["random", "--games", "lmgame/Sokobn-v0"], "did you mean 'lmgame/Sokoban-v0'"),
         (["random", "--games", "lmgame/Maze-v0,lmgame/Maze-v0"], "two games are called 'lmgame/Maze-v0'"),
         (["random", "--games", "lmgame/Maze-v0@{max_turns: 3"], "with every bracket and quote closed"),
         (["random", "--games", "lmgame/Maze-v0,"], "expected games joined by commas"),
         (["random", "--games", "lmgame/Maze-v0@{max_trns: 3}"], "max_trns"),
-        (["random", "--suite", "glr"], "--suite: there is no suite 'glr'"),
-        (["random", "--suite", "grl:lmgame/Sokobn-v0"], "grl has no game 'lmgame/Sokobn-v0'; did you mean"),
+        (["random", "--suite", "grl-quik"], "there is no example 'grl-quik'; did you mean"),
         (["random", "--games", "lmgame/Maze-v0", "--baseline", "best"], "'best' is nobody who plays; players: random"),
         (["random", "--games", "lmgame/Maze-v0", "--samples", "0"], "--samples: must be at least 1"),
         (["random", "--games", "lmgame/Maze-v0", "--parallel", "0"], "--parallel: must be at least 1"),
-        (["random", "--games", "lmgame/Maze-v0", "--seed", "3"], "--seed is for stock algorithms"),
         (["random", "--games", RPS, "--against", "random"], "two players are called 'random'"),
     ],
 )
@@ -255,42 +226,6 @@ def test_what_is_wrong_is_said_before_anything_is_written(arguments, words, tmp_
     assert words in capsys.readouterr().err and not out.exists()
 
 
-def test_options_that_a_game_refuses_as_it_deals_are_told_before_anybody_plays(tmp_path: Path, capsys) -> None:
-    out = tmp_path / "table"
-    command = ["evaluate", "random", "--episodes", "2", "--out", str(out), "--games"]
-    assert main([*command, f"{RPS},lmgame/Maze-v0@{{max_turns: 2}}"]) == 2
-    assert "--games: lmgame/Maze-v0: env_config.max_turns: leaves too few starts" in capsys.readouterr().err
-    assert not list(out.glob("*.json*"))
-    assert main([*command, f"{RPS},lmgame/Maze-v0"]) == 0
-    assert {place for place, levels in records(out).items() if len(levels) == 2} == {
-        ("random", RPS),
-        ("random", "lmgame/Maze-v0"),
-    }
-
-
-def test_a_random_player_plays_the_games_of_a_list_that_say_what_can_be_replied(tmp_path: Path, capsys) -> None:
-    """Where it could play none, or not against others, it is refused before anything is written."""
-    math, out, refused = "lmgame/MathReasoning-v0", tmp_path / "table", tmp_path / "refused"
-    command = ["evaluate", "--episodes", "2", "--games"]
-    for games, players in ((math, ["random"]), (f"{RPS},{math}", ["solver", "--against", "random"])):
-        assert main([*command, games, "--out", str(refused), *players]) == 2
-        said = capsys.readouterr().err
-        assert f"--games: {math} lists no legal actions: the player `random` cannot play it" in said
-        assert not list(refused.glob("*.json*"))
-    for _ in range(2):  # Again: there is nothing left to play.
-        assert main([*command, f"{RPS},{math}", "--out", str(out), "guess=random", "solver"]) == 0
-        said = capsys.readouterr()
-        assert f"note: guess does not play {math}" in said.err
-        assert set(records(out)) == {("guess", RPS), ("solver", RPS), ("solver", math)}
-        assert [
-            (row["player"], row["name"]) for row in json.loads((out / "results.json").read_text())["evaluated"]
-        ] == [
-            ("guess", RPS),
-            ("solver", RPS),
-            ("solver", math),
-        ]
-
-
 def test_entries_of_a_list_are_parted_where_nothing_is_open() -> None:
     assert listed(["a,b@{x: [1, 2], y: 'a, }'}", "n=c"]) == ["a", "b@{x: [1, 2], y: 'a, }'}", "n=c"]
     with pytest.raises(ConfigError, match="expected games"):
@@ -298,14 +233,9 @@ def test_entries_of_a_list_are_parted_where_nothing_is_open() -> None:
 
 
 def test_a_suite_is_the_evaluation_of_an_example() -> None:
-    games, _ = suite("grl")
+    games, episodes = suite("grl-qwen2.5-0.5b-1gpu")
     assert len(games) > 3 and {game.env_config["split"] for game in games if "split" in game.env_config} == {"test"}
-    assert suite("frozenlake-tiny")[0][0].env == "lmgame/FrozenLake-v0"
-    part, episodes = suite("grl:lmgame/Tetris-v0,lmgame/Sokoban-v0")
-    assert [game.env for game in part] == ["lmgame/Tetris-v0", "lmgame/Sokoban-v0"] and all(
-        game in games for game in part
-    )
-    assert episodes == suite("grl")[1] == 256
+    assert episodes == 256 and suite("frozenlake-tiny")[0][0].env == "lmgame/FrozenLake-v0"
 
 
 def test_an_endpoint_plays_games_for_one_and_its_tokens_are_counted(endpoint, capsys) -> None:
@@ -349,7 +279,7 @@ def test_an_endpoint_is_talked_to_as_the_entry_of_its_game_says(endpoint, tmp_pa
     assert asked[True]["max_tokens"] == 9 != asked[False]["max_tokens"]
     assert plain["temperature"] == 0.7
     endpoint.asked.clear()
-    assert main([*command, "--greedy"]) == 0
+    assert main([*command, "--temperature", "0"]) == 0
     assert {body["temperature"] for body in endpoint.asked} == {0.0}, "it goes before what entries say"
     file.write_text(SUITE.replace("answer_tag: move", "reply_prefill: <answer>"))
     assert main(command) == 2
@@ -433,7 +363,7 @@ def test_an_endpoint_that_hangs_costs_an_episode_that_is_played_again(endpoint, 
     row = table(out)["far", RPS]
     assert row["num_episodes"] == 3 and row["dropped"] == {"engine_error": 1}
     (failure,) = read_log(out / "failures.jsonl")
-    assert failure["reason"] == "engine_error" and failure["player"] == "far" and failure["level"] == 0
+    assert failure["reason"] == "engine_error" and "far" in failure["players"].values()
     assert main(command) == 0
     assert table(out)["far", RPS]["num_episodes"] == 4 and not (out / "failures.jsonl").exists()
 
@@ -447,13 +377,12 @@ def test_an_endpoint_that_is_not_there_is_named_before_anybody_plays(endpoint, t
     assert not (out / "results.jsonl").exists()
 
 
-def test_who_cannot_play_a_game_drops_its_episodes(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["evaluate", "solver", "random", "--games", "lmgame/OpenSpiel-v0@{game: kuhn_poker},lmgame/FrozenLake-v0"]
-    pytest.importorskip("pyspiel")
-    assert main([*command, "--episodes", "2", "--json"]) == 1
+def test_who_cannot_play_a_game_drops_its_episodes_and_plays_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    games = "lmgame/MathReasoning-v0,lmgame/FrozenLake-v0"
+    assert main(["evaluate", "solver", "random", "--games", games, "--episodes", "2", "--json"]) == 1
     numbers = json.loads(capsys.readouterr().out)
-    assert [row["num_episodes"] for row in numbers["evaluated"]] == [0, 2, 2, 2]
-    assert numbers["evaluated"][0]["dropped"] == {"misconfigured": 2} and "has no solver" in numbers["dropped"][0]
+    assert [row["num_episodes"] for row in numbers["evaluated"]] == [2, 0, 2, 2]
+    assert numbers["evaluated"][1]["dropped"] == {"misconfigured": 2} and "legal actions" in numbers["dropped"][0]
 
 
 def test_a_disk_that_is_full_ends_it_and_what_was_played_stays(tmp_path: Path, monkeypatch, capsys) -> None:
@@ -470,8 +399,8 @@ def test_a_disk_that_is_full_ends_it_and_what_was_played_stays(tmp_path: Path, m
         before(self, records)
 
     monkeypatch.setattr(EpisodeLog, "write", full)
-    assert main(command) == 2
-    assert "could not be written: [Errno 28]" in capsys.readouterr().err
+    assert main(command) == 1
+    assert "[Errno 28]" in capsys.readouterr().err
     assert len(read_log(out / "results.jsonl")) == 2
     assert main(command) == 0
     assert len(read_log(out / "results.jsonl")) == 4

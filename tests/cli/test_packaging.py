@@ -86,10 +86,6 @@ def test_the_console_script_and_the_version(wheel):
         assert f"Provides-Extra: {extra}\n" in metadata
 
 
-def test_the_installed_package_sees_the_examples():
-    assert list((Path(rllib_lmgame.__file__).parent / "tuned_examples").glob("*.yaml"))
-
-
 def test_links_at_the_top_lead_into_the_package():
     for name, target in {
         "envs": "rllib_lmgame/envs",
@@ -100,22 +96,13 @@ def test_links_at_the_top_lead_into_the_package():
         assert (ROOT / name).resolve() == ROOT / target
 
 
-@pytest.mark.parametrize("first", ["link", "package"])
-def test_modules_by_the_links_are_those_of_the_package(first):
-    names = ["envs", "envs.contract.base", "envs.support", "policies", "policies.mapping", "policies.chat.format"]
+def test_the_links_are_the_packages():
     program = (
-        "import importlib, sys\n"
-        f"for name in {names!r}:\n"
-        "    pair = [name, f'rllib_lmgame.{name}']\n"
-        f"    pair = pair if {first == 'link'} else pair[::-1]\n"
-        "    one, other = map(importlib.import_module, pair)\n"
-        "    assert one is other, name\n"
-        "    assert one.__name__ == one.__spec__.name == f'rllib_lmgame.{name}', one.__spec__\n"
-        "import envs.contract.base\n"
+        "import envs, policies, rllib_lmgame.policies\n"
         "from envs import GameError, kuhn_poker_v0\n"
         "import rllib_lmgame.envs as real\n"
-        "assert GameError is real.GameError is envs.contract.base.GameError\n"
-        "assert kuhn_poker_v0 is real.kuhn_poker_v0\n"
+        "assert envs is real and policies is rllib_lmgame.policies\n"
+        "assert GameError is real.GameError and kuhn_poker_v0 is real.kuhn_poker_v0\n"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -217,7 +204,6 @@ def fresh(tmp_path: Path, *programs: str, **files: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({}, "Python 3.11 to 3.14 with venv is needed. Install one"),
         ({"python3": 'case "$*" in *ensurepip*) exit 1; esac'}, "Python 3.11 to 3.14 with venv is needed. Install one"),
         ({"python3": "exit 1"}, "Ubuntu 24.04, Debian 12 or 13   sudo apt-get install python3 python3-venv"),
         ({"uname": "echo Darwin"}, "macOS: the CPU engine (vLLM) has no build for it. Run 'pip install .'"),
@@ -242,13 +228,8 @@ def python_that(body: str) -> str:
     [
         ("Failed to write: No space left on device (os error 28)", "The disk is full, or your share of it: "),
         ("error: No solution found when resolving dependencies", "cannot be installed for Python 3.12.1 on "),
-        (
-            "error: Failed to fetch: error sending request for url",
-            "The package index cannot be reached, lacks",
-        ),
-        ("Failed to write: Disk quota exceeded (os error 122)", "The disk is full, or your share of it: "),
+        ("error: Failed to fetch: error sending request for url", "The package index cannot be reached, lacks"),
         ("killed", "The disk is full, or your share of it: "),
-        ("ERROR: ResolutionImpossible: for help visit", "The package index cannot be reached, lacks"),
         ("something else", "The installation failed; its output is in "),
     ],
 )
@@ -272,9 +253,7 @@ def test_a_small_disk_is_said_before_anything_is_made(tmp_path):
     ("what", "variables", "said"),
     [
         ("", {}, "install.sh takes quickstart or all"),
-        ("gpu", {}, "install.sh takes quickstart or all"),
         ("all", {"VENV": "~/venv"}, "VENV=~/venv: a path without spaces and without ~ is needed."),
-        ("all", {"VENV": "/other disk/venv"}, "VENV=/other disk/venv: a path without spaces"),
     ],
 )
 def test_a_wrong_argument_is_said_before_anything_is_made(tmp_path, what, variables, said):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import http.server
 import json
-import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,15 +12,7 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.algorithms.checkpoints.cards import (
-    MOST_VALUES,
-    RETURN,
-    SUCCESS,
-    Curve,
-    add_to_cards,
-    curve_text,
-    game_text,
-)
+from rllib_lmgame.algorithms.checkpoints.cards import add_to_cards
 from rllib_lmgame.base.text import sparkline
 from rllib_lmgame.cli.main import main
 
@@ -201,52 +192,15 @@ def test_a_name_in_an_error_cannot_steer_the_terminal(tmp_path: Path, capsys: An
 
 
 def test_a_card_tells_how_it_was_trained_and_went(make_config: Any, tmp_path: Path) -> None:
-    curve = Curve()
-    for i in range(40):
-        curve.add({"env_runners": {"success_rate": i / 40}})
-    curve.add({"env_runners": {"success_rate": float("nan")}})
     (tmp_path / "README.md").write_text("card\n")
     config = make_config(lr=2e-4, token_ppo={"advantage_estimator": {"type": "gae"}})
     verdicts = {"after | warm <start>": {f"lmgame/Sokoban-v0 {seed}": 1.0 for seed in range(3)}, "none": {}}
-    add_to_cards([tmp_path, tmp_path / "no"], config.run, "LMGamePPO", 7, verdicts, curve, tmp_path)
+    add_to_cards([tmp_path, tmp_path / "no"], config.run, "LMGamePPO", 7, verdicts)
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert card.startswith("card\n\n## How it was trained") and "| `lr` | `0.0002` |" in card
     assert "| `iterations` | `7` |" in card and "['lmgame/Sokoban-v0']" in card
-    assert "over 40 iterations: 0.000 to 0.975" in card and sparkline(curve.values) in card
     assert "EstimatorOptions" not in card and "'type': 'gae'" in card
-    once = Curve(RETURN, values=[1.0], seen=1)
-    assert "over 1 iteration: 1.000" in curve_text(once)
-    assert "| after ? warm ?start? | 3 | 3 | 1.000 |" in card and "| none" not in card and "## A game" not in card
-
-
-def test_a_game_stays_inside_its_block(tmp_path: Path) -> None:
-    (tmp_path / "a-0.jsonl").write_text(json.dumps(RECORD))
-    text = game_text(tmp_path)
-    fence = re.search(r"^(`+)text$", text, re.MULTILINE)[1]  # type: ignore[index]
-    assert len(fence) > 6 and text.count(fence) == 2 and "\x1b" not in text
-    (tmp_path / "a-0.jsonl").write_text('{"steps": 3}\n')
-    assert game_text(tmp_path) == "" == game_text(tmp_path / "no")
-    (tmp_path / "b-0.jsonl").symlink_to(tmp_path / "moved away")
-    (tmp_path / "a-0.jsonl").write_text(json.dumps(RECORD))
-    assert game_text(tmp_path) == text, "a checkpoint is written whatever became of a log"
-
-
-def test_a_curve_is_of_what_is_measured_first() -> None:
-    curve = Curve()
-    curve.add({"env_runners": {"success_rate": float("nan"), "episode_return_mean": 1.0}})
-    curve.add({"env_runners": {}})
-    assert (curve.metric, curve.values) == (RETURN, [1.0])
-
-
-def test_a_long_curve_is_thinned_and_goes_on_after_a_restart() -> None:
-    curve, again = Curve(), Curve()
-    for i in range(3 * MOST_VALUES):
-        curve.add({"env_runners": {"success_rate": float(i)}})
-        again.add({"env_runners": {"success_rate": float(i)}})
-        if i % 700 == 0:
-            again = Curve(**json.loads(json.dumps(again.__dict__)))
-    assert curve == again and len(curve.values) <= MOST_VALUES + 1 and curve.seen == 3 * MOST_VALUES
-    assert curve.values[:3] == [0.0, float(curve.every), 2.0 * curve.every] and curve.metric == SUCCESS
+    assert "| after ? warm ?start? | 3 | 3 | 1.000 |" in card and "| none" not in card
 
 
 @pytest.mark.parametrize(

@@ -40,10 +40,6 @@ class Unspeakable(Exception):
 class Speechless:
     def act(self, session, agent_id, observation, rng):
         raise Unspeakable()
-
-class Broken:
-    def act(self, session, agent_id, observation, rng):
-        raise ValueError("no idea")
 """
 
 
@@ -68,18 +64,17 @@ def test_everything_is_told_and_written(tmp_path: Path, capsys: pytest.CaptureFi
     command = ["tournament", TIC_TAC_TOE, "lmgame/KuhnPoker-v0", "--players", "random", "best=minimax", "r2=random"]
     assert main([*command, "--games", "4", "--out", str(out)]) == 0
     told = capsys.readouterr()
-    assert f"{TIC_TAC_TOE}: 12 games" in told.out and "all zero-sum games: 24 games" in told.out
+    assert f"{TIC_TAC_TOE}: 12 games" in told.out and "lmgame/KuhnPoker-v0: 12 games" in told.out
     assert "24 of 24 games played" in told.out and "points of the row against the column" in told.out
     assert told.out.splitlines()[2].split()[0] == "best" and not told.err
     numbers = json.loads((out / "standings.json").read_text())["standings"]
-    assert [table["game"] for table in numbers] == [TIC_TAC_TOE, "lmgame/KuhnPoker-v0", "all zero-sum games"]
-    assert sum(player["wins"] + player["draws"] + player["losses"] for player in numbers[2]["players"]) == 48
+    assert [table["game"] for table in numbers] == [TIC_TAC_TOE, "lmgame/KuhnPoker-v0"]
+    assert all(sum(one["wins"] + one["draws"] + one["losses"] for one in table["players"]) == 24 for table in numbers)
     with (out / "payoffs-TicTacToe-v0.csv").open() as file:
         rows = list(csv.reader(file))
     assert rows[0][1] == rows[1][0] == "best" and rows[1][1] == ""
     assert float(rows[1][2]) + float(rows[2][1]) == pytest.approx(0)  # Pay-offs of a zero-sum game.
-    assert not list(out.glob("payoffs-all*"))  # Their scales differ.
-    assert [table["by"] for table in numbers] == ["wins", "return", "wins"]
+    assert [table["by"] for table in numbers] == ["wins", "return"]
     seats = [tuple(seat["module_id"] for seat in record["assignments"].values()) for record in played(out).values()]
     assert {seats.count(order) for order in seats} == {4} and len(set(seats)) == 6
     assert len(sessions(out / "games.jsonl")) == 24  # Supervised learning can read it.
@@ -128,16 +123,6 @@ def test_another_order_is_another_tournament(order, tmp_path, capsys) -> None:
     assert "holds another tournament: order was" in told.err and not told.out
 
 
-@pytest.mark.usefixtures("own_players")
-def test_a_tournament_that_cannot_begin_takes_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command put right plays there."""
-    command = ["tournament", TIC_TAC_TOE, "--games", "2", "--out", "cup", "--players", "random"]
-    assert main([*command, "own_players:Broken"]) == 2
-    assert not (tmp_path / "cup" / "tournament.json").exists()
-    assert main([*command, "own_players:Chooses"]) == 0
-    assert "2 of 2 games played" in capsys.readouterr().out
-
-
 GAME_OF_ENORMOUS_RESULTS = """
 from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
 
@@ -165,7 +150,7 @@ def test_games_that_are_not_zero_sum_are_told_by_what_players_get(capsys: pytest
     (table,) = content["standings"]
     assert not table["zero_sum"] and table["games"] == 6 and content["played"] == content["planned"] == 6
     assert [player["player"] for player in table["players"]] == ["solver", "random"]
-    assert table["players"][0]["success"][0] == 1.0 and "wins" in table["players"][0]
+    assert table["players"][0]["rate"][0] == 1.0 and "wins" in table["players"][0]
 
 
 @pytest.mark.parametrize(("game", "zero_sum"), [("bargaining", False), ("kuhn_poker", True)])
@@ -195,7 +180,7 @@ def test_games_with_stakes_are_ranked_by_return(
     assert table["by"] == by and table["zero_sum"] and (table["matrix"] == table["returns"]) is (by == "return")
     assert main(command) == 0
     head = capsys.readouterr().out.splitlines()[1].split()
-    assert head[2] == ("win" if by == "wins" else "return") and ("rating" in head) is (by == "wins")
+    assert head[2] == "return" and "win" in head and ("rating" in head) is (by == "wins")
 
 
 @pytest.mark.usefixtures("own_players")
@@ -213,12 +198,18 @@ def test_a_player_that_fails_costs_its_own_games(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.usefixtures("own_players")
-def test_a_seat_that_never_answers_is_given_up(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["tournament", TIC_TAC_TOE, "--players", "own_players:FallsSilent", "own_players:Chooses"]
-    assert main([*command, "--games", "2", "--time-limit", "2"]) == 1
+@pytest.mark.parametrize(
+    ("player", "why"),
+    [
+        ("FallsSilent", "FallsSilent: a move took longer than --time-limit=1"),
+        ("Speechless", "Speechless: a move: Unspeakable"),
+    ],
+)
+def test_a_seat_that_never_answers_is_given_up(player: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["tournament", TIC_TAC_TOE, "--players", f"own_players:{player}", "own_players:Chooses"]
+    assert main([*command, "--games", "2", "--time-limit", "1"]) == 1
     out = capsys.readouterr().out
-    assert "0 of 2 games played, 2 failed" in out
-    assert "2 times: FallsSilent: a move took longer than --time-limit=2" in out
+    assert "0 of 2 games played, 2 failed" in out and f"2 times: {why}" in out
 
 
 @pytest.mark.usefixtures("own_players")
@@ -235,9 +226,7 @@ def test_a_seat_that_never_answers_is_given_up(capsys: pytest.CaptureFixture[str
         ),
         ([TIC_TAC_TOE, "--players", "random", "hf:./none"], "no such model directory: ./none"),
         ([TIC_TAC_TOE, "--players", "random", "own_players:None"], "has no 'None'"),
-        ([TIC_TAC_TOE, "--players", "random", "own_players:Broken"], "player 'own_players:Broken' cannot play"),
         (["lmgame/Wordl-v0", "--players", "random", "solver"], "did you mean 'lmgame/Wordle-v0'?"),
-        (["lmgame/GSM8K-v0", "--players", "solver", "random"], "player 'random' cannot play lmgame/GSM8K-v0"),
         ([TIC_TAC_TOE, TIC_TAC_TOE, "--players", "random", "solver"], "is named twice"),
         ([TIC_TAC_TOE, "--players", "random", "solver", "--games", "0"], "--games: must be at least 1"),
         ([TIC_TAC_TOE, "--players", "random", "solver", "--out", __file__], "cannot be written"),
@@ -251,7 +240,6 @@ def test_a_seat_that_never_answers_is_given_up(capsys: pytest.CaptureFixture[str
             [TIC_TAC_TOE, "--players", "random", "solver", "--config", "{inference: {temperature: hot}}"],
             "--config.inference.temperature",
         ),
-        ([TIC_TAC_TOE, "--players", "random", "own_players:Speechless"], "Speechless: Unspeakable"),
     ],
 )
 def test_mistakes_are_named_before_anything_is_played(arguments, words, capsys) -> None:

@@ -32,16 +32,13 @@ text_rollouts.constrained_decoding | {teacher: {model: 'openai:big@http://127.0.
 token_ppo.max_row_tokens | token_ppo: {max_row_tokens: 128}
 grad_clip_by | grad_clip_by: value
 token_ppo.critic.warmup | {deepspeed: {bf16: {enabled: true}}, token_ppo: {critic: {warmup: {iterations: 1}}}}
-token_ppo.critic.normalization | {deepspeed: {bf16: {enabled: true}}, token_ppo: {critic: {normalization: popart}}}
 token_ppo.critic.grad_clip | {deepspeed: {zero_optimization: {stage: 2}}, token_ppo: {critic: {grad_clip: 1}}}
 token_ppo.advantage_estimator | token_ppo: {advantage_estimator: gaee}
 token_ppo.objective | token_ppo: {objective: ppoo}
 token_ppo.policy_loss | token_ppo: {policy_loss: gsop}
-token_ppo.entropy.target | {entropy_coeff: [[0, 0.01], [100, 0]], token_ppo: {entropy: {target: 1}}}
 token_ppo.advantage_estimator | {run: LMGameGRPO, token_ppo: {advantage_estimator: gae}}
 token_ppo.kl.as | token_ppo: {advantage_estimator: vine, kl: {as: reward}}
 data_selection.normalize_rewards | {token_ppo: {advantage_estimator: vine}, data_selection: {normalize_rewards: batch}}
-entropy_coeff | {token_ppo: {entropy: {target: 1}}, entropy_coeff: {points: [[0, 0.1], [9, 0]]}}
 text_rollouts.reward_scale | {token_ppo: {advantage_estimator: rae}, text_rollouts: {reward_scale: {points: [[0, 1], [9, 2]]}}}
 games[1].episodes | games: [lmgame/Maze-v0, {env: lmgame/FrozenLake-v0, episodes: 15, group_size: 2}]
 games[1].group_size | games: [lmgame/Maze-v0, {env: lmgame/FrozenLake-v0, group_size: 2}]
@@ -62,7 +59,6 @@ data_selection.oversample | {num_env_runners: 2, text_rollouts: {episodes_per_it
 async_rollouts.max_staleness | {num_env_runners: 1, text_rollouts: {deterministic: true}, async_rollouts: {max_staleness: 1}}
 async_rollouts.max_staleness | {num_env_runners: 1, token_ppo: {advantage_estimator: vine}, async_rollouts: {max_staleness: 1}}
 async_rollouts.max_staleness | {num_env_runners: 1, token_ppo: {importance_sampling: null}, async_rollouts: {max_staleness: 1}}
-async_rollouts.max_staleness | {num_env_runners: 1, token_ppo: {staleness_limit: 0}, async_rollouts: {max_staleness: 1}}
 async_rollouts.max_staleness | {num_env_runners: 1, inference: {sleep_during_update: true, num_gpus_per_engine: 1}, async_rollouts: {max_staleness: 1}}
 async_rollouts.max_staleness | async_rollouts: {max_staleness: 1}
 policy_mapping_fn | {env: lmgame/TicTacToe-v0, policy_mapping_fn: self_play, league: {}}
@@ -70,7 +66,6 @@ league.matchmaking | {env: lmgame/TicTacToe-v0, league: {matchmaking: pfsp_hrad}
 league.forgotten.share | {env: lmgame/TicTacToe-v0, league: {self_play_share: 0.6, forgotten: {share: 0.6}}}
 league.snapshot_every | {env: lmgame/TicTacToe-v0, league: {snapshot_every: null}}
 league.averaged_snapshots | {env: lmgame/TicTacToe-v0, league: {averaged_snapshots: true}}
-league.exploiters.b.of | {env: lmgame/TicTacToe-v0, policies: [a, b], league: {exploiters: {b: {of: b}}}}
 league.opponent_engines | {env: lmgame/TicTacToe-v0, policies: [a, b], league: {}}
 league.max_members | {env: lmgame/TicTacToe-v0, policies: [a, b], league: {opponent_engines: 2, max_members: 1}}
 policies.a-1 | {env: lmgame/TicTacToe-v0, policies: [a, a-1], league: {opponent_engines: 2}}

@@ -25,7 +25,7 @@ def test_values_of_a_dictionary_of_the_configuration_can_be_changed() -> None:
         "token_ppo": {"policy_loss": {"clip_low": 0.1}},
     }
     run = LMGamePPOConfig.from_dict(changed).run
-    assert (run.env, run.gamma, run.ppo.policy_loss.clip_low) == (ROOM["env"], 0.9, 0.1)
+    assert (run.env, run.gamma, run.token_ppo.policy_loss.clip_low) == (ROOM["env"], 0.9, 0.1)
 
 
 def test_search_spaces_of_rllibs_keys_wait_for_tune() -> None:
@@ -61,7 +61,7 @@ SCHEDULE = {"points": [[0, 4], [9, 2]]}
         ({"env_config": {"max_turns": SCHEDULE}}, {"env_config": {}}, "env_config.max_turns"),
         ({"inference": {"temperature": SCHEDULE}}, {"inference": {"temperature": 2}}, "inference.temperature"),
         ({"inference": {"temperature": SCHEDULE}}, {"inference": InferenceOptions()}, "inference.temperature"),
-        ({"token_ppo": {"kl": {"coeff_range": SCHEDULE}}}, {"token_ppo": {"kl": None}}, "token_ppo.kl.coeff_range"),
+        ({"token_ppo": {"kl": {"coef": SCHEDULE}}}, {"token_ppo": {"kl": None}}, "token_ppo.kl.coef"),
         ({"warm_start": {"expert": "random"}}, {"warm_start": None}, ""),
         ({"league": {}}, {"league": None}, ""),
         ({"policies": ["a"]}, {"policies": {"b": {}, "c": {"player": "random"}}}, ""),
@@ -101,8 +101,8 @@ def test_the_options_of_a_policy_have_its_own_and_no_schedules_of_these() -> Non
         .training(lr={"points": [[0, 1e-3]]}, gamma={"points": [[0, 0.5]]})
     )
     a, b = config.run.policy("a"), config.run.policy("b")
-    assert (a.lr, a.ppo.policy_loss.clip_low, a.lm.max_tokens_per_turn) == (1e-4, 0.1, 7)
-    assert (b.lr, b.ppo.policy_loss.clip_low, b.lm.max_tokens_per_turn) == (1e-3, 0.2, 128)
+    assert (a.lr, a.token_ppo.policy_loss.clip_low, a.language_model.max_tokens_per_turn) == (1e-4, 0.1, 7)
+    assert (b.lr, b.token_ppo.policy_loss.clip_low, b.language_model.max_tokens_per_turn) == (1e-3, 0.2, 128)
     assert (a.follows("lr"), a.follows("gamma"), b.follows("lr")) == (False, True, True)
     assert (b.at({"gamma": 0.25}).gamma, b.gamma, b.at({}).name) == (0.25, 0.5, "b")
 
@@ -111,13 +111,9 @@ def test_the_options_of_a_policy_have_its_own_and_no_schedules_of_these() -> Non
     ("values", "message"),
     [
         (
-            {"token_ppo": {"aggregation": {"type": "turn_mean", "length": 3}}},
-            "config.token_ppo.aggregation.length: unknown key with type: turn_mean; it belongs to type: "
+            {"token_ppo": {"aggregation": {"type": "sequence_mean", "length": 3}}},
+            "config.token_ppo.aggregation.length: unknown key with type: sequence_mean; it belongs to type: "
             "constant_length",
-        ),
-        (
-            {"token_ppo": {"critic": {"warmup": {"type": "fit", "iterations": 3, "lr": 1e-3}}}},
-            "config.token_ppo.critic.warmup.lr: unknown key with type: fit; it belongs to type: gradient",
         ),
         (
             {"league": {"matchmaking": {"power": 3}}},

@@ -65,6 +65,7 @@ def blocks(page: Path, language: str) -> list[str]:
     return [re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) for indent, text in found]
 
 
+@pytest.mark.slow
 def test_the_example_of_the_readme_trains_prints_and_saves(
     ray_cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -250,8 +251,8 @@ def test_the_sweep_shown_in_python_is_one_trial_for_each_value() -> None:
     configs = [LMGameGRPOConfig().update_from_dict(config) for _, config in generate_variants(shown["param_space"])]
     for config in configs:
         config.validate()
-    assert [config.token_ppo_options.advantage_estimator.type for config in configs] == ["grpo", "rloo"]
-    assert {config.text_rollout_options.group_size for config in configs} == {4}
+    assert [config.run.token_ppo.advantage_estimator.type for config in configs] == ["grpo", "rloo"]
+    assert {config.run.text_rollouts.group_size for config in configs} == {4}
 
 
 def test_python_with_a_test_of_its_own_is_all_there_is() -> None:
@@ -300,7 +301,6 @@ def test_yaml_passes_the_checks_of_a_run(
 ) -> None:
     """A fragment is put where it belongs: settings of an experiment, or of its configuration."""
     monkeypatch.setenv("JUDGE_KEY", "of a judge")
-    monkeypatch.setattr("rllib_lmgame.policies.model.hf_judge.MAX_TOKENS", 1)  # Each takes a judge a second.
     if "my_loggers" in text:
         monkeypatch.setitem(sys.modules, "my_loggers", shown_loggers())
     if "my_ideas" in text:

@@ -103,7 +103,7 @@ def test_the_site_is_read_and_searched_as_files(site: Path) -> None:
 @pytest.mark.slow
 def test_links_to_files_of_the_repository_lead_to_their_text(site: Path) -> None:
     for page, path in (
-        ("extending.html", "rllib_lmgame/learners/advantages/inputs.py"),
+        ("extending.html", "rllib_lmgame/learners/advantages/base.py"),
         ("clusters.html", "docs/cluster/ray-cluster.yaml"),
     ):
         assert f'href="files/{path}.txt"' in (site / page).read_text(encoding="utf-8")

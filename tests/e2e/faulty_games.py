@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import ray
 
-from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
+from rllib_lmgame.algorithms.cluster.workers import foreach_learner
 from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from rllib_lmgame.inference.weights import unpack_state
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.learners.options import WeightUse
 
 
 def hf_state(
@@ -25,7 +25,7 @@ def hf_state(
 
 def weights_of(algorithm: Any, policy: str = "player", use: WeightUse = WeightUse.TRAINING) -> dict[str, np.ndarray]:
     """A policy's weights in an algorithm's learners, local or remote: see :func:`hf_state`."""
-    from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
+    from rllib_lmgame.algorithms.cluster.workers import foreach_learner
 
     states = foreach_learner(algorithm.learner_group, lambda learner: hf_state(learner, policy, use))
     return next(state for state in states if state is not None)

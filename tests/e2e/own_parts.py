@@ -18,7 +18,7 @@ from rllib_lmgame.learners.advantages import AdvantageInputs, Estimator
 from rllib_lmgame.learners.data.batching import PackedBatch
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
 from rllib_lmgame.learners.objectives.ppo import PPOObjective
-from rllib_lmgame.policies.chat.replies import ParsedReply, ReplyFormat
+from rllib_lmgame.policies.chat.reply_formats import ParsedReply, ReplyFormat
 
 
 class Sticks(TextAECGame):

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
-from rllib_lmgame.policies.model.action_values import FILE
+from rllib_lmgame.policies.model.heads import VALUES_FILE
 
 
 def config_of(name: str, values: dict[str, Any]) -> Any:
@@ -45,18 +44,17 @@ def on_doors(tiny_dict: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["transformers", "vllm"])
-def test_values_find_what_was_good_in_moves_at_random(engine: str, start: Any, on_doors: Any, tmp_path: Path) -> None:
+def test_values_find_what_was_good_in_moves_at_random(start: Any, on_doors: Any, tmp_path: Path) -> None:
     """Two moves before a reward, where the policy alone would get through by chance. A checkpoint plays alike."""
-    pytest.importorskip(engine)
+    pytest.importorskip("vllm")
     values = on_doors()
-    values["inference"] = {**values["inference"], "engine": engine}
+    values["inference"] = {**values["inference"], "engine": "vllm"}
     algorithm = start(config_of("LMGameMC", values))
     numbers = algorithm.train()["learners"]["player"]
     assert numbers["q_loss"] > 0 and 0 < numbers["q_mean"] < 1
     assert algorithm.train()["done"] and algorithm.evaluate()["env_runners"]["success_rate"] > 0.8
     saved = algorithm.save_to_path(str(tmp_path / "saved"))
-    assert (Path(saved) / "hf" / FILE).is_file()
+    assert (Path(saved) / "hf" / VALUES_FILE).is_file()
     played = evaluate_checkpoint(saved, num_episodes=64, split="train")
     assert played["success_rate"] > 0.8, "also where its files are loaded"
 
@@ -67,33 +65,13 @@ def test_a_run_with_slow_copies_goes_on_where_it_was(start: Any, on_doors: Any, 
     algorithm = start(config_of("LMGameILQL", values))
     assert algorithm.train()["learners"]["player"]["v_loss"] >= 0
     saved = algorithm.save_to_path(str(tmp_path / "saved"))
-    assert not (Path(saved) / "hf" / FILE).exists(), "values that count nothing are no part of what plays"
+    assert not (Path(saved) / "hf" / VALUES_FILE).exists(), "values that count nothing are no part of what plays"
     last = algorithm.train()["learners"]["player"]
     other = start(config_of("LMGameILQL", values))
     other.restore_from_path(saved)
     again = other.train()["learners"]["player"]
     for key in ("q_loss", "v_loss", "policy_loss", "q_mean"):
         assert again[key] == pytest.approx(last[key], rel=1e-3, abs=1e-6), key
-
-
-def test_data_that_says_no_rewards_is_refused(tiny_dict: Any, tmp_path: Path) -> None:
-    from rllib_lmgame.experiments.checks.datasets import check_data
-
-    said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-    step = {"state": "s", "action": "a", "reward": -1, "done": False}
-    cases = {
-        json.dumps({"messages": said}): r"line 1: values need rewards",
-        json.dumps(step): r"values need rewards of whole episodes",
-        json.dumps({"messages": said, "reward": 0}): "all rewards of 1 episodes are 0",
-        json.dumps({"input_ids": [1, 2], "reward": 1}): "line 1: holds token ids, maybe of another tokenizer",
-    }
-    for number, (text, message) in enumerate(cases.items()):
-        path = tmp_path / f"{number}.jsonl"
-        path.write_text(text)
-        config = config_of("LMGameILQL", tiny_dict(env=None, env_config={}, supervised={"data": str(path)}))
-        with pytest.raises(ConfigError, match=message) as caught:
-            check_data(config, lambda policy: None)
-        assert caught.value.path == "config.supervised.data"
 
 
 STEPS = (
@@ -105,7 +83,9 @@ STEPS = (
 """Two walks through LMRL-Gym's maze and two games of its chess: state, action, reward."""
 
 
-@pytest.mark.parametrize("name", ["LMGameMC", "LMGameCQL", "LMGameILQL"])
+@pytest.mark.parametrize(
+    "name", ["LMGameILQL", *(pytest.param(name, marks=pytest.mark.slow) for name in ("LMGameMC", "LMGameCQL"))]
+)
 def test_values_are_learnt_of_lmrl_gyms_steps(name: str, start: Any, tiny_dict: Any, tmp_path: Path) -> None:
     """A line is an episode, and each of its replies has the reward that stands beside it."""
     keys, path = ("state", "action", "reward", "done"), tmp_path / "steps.jsonl"

@@ -86,15 +86,6 @@ def test_filtered_cloning_online_goes_on_from_what_it_has(start: Any, evolving: 
     assert all(turn.weight == 1.0 for part in parts for turn in turns_of(part))
 
 
-@pytest.mark.slow
-def test_nothing_good_enough_changes_nothing(start: Any, evolving: Any) -> None:
-    algorithm = start(evolving(original_episodes=0, min_return=1000.0))
-    before = weights(algorithm)
-    result = algorithm.train()
-    assert result["kept_episodes"] == 0 and result["evolution"] == 1
-    assert all(np.array_equal(weights(algorithm)[name], before[name]) for name in before)
-
-
 @pytest.mark.parametrize(
     ("own", "key"),
     [({"min_return": {"lmgame/FrozenLake-v1": 1.0}}, "agentevol.min_return.lmgame/FrozenLake-v1"), ({}, "env")],

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from learner_weights import weights_of
 
-from rllib_lmgame.algorithms.cluster.engines import engine_stats
+from rllib_lmgame.algorithms.cluster.workers import engine_stats
 from rllib_lmgame.rollouts.episode_log import read_log
 from rllib_lmgame.rollouts.records import Turn, trajectory_of
 
@@ -151,18 +151,6 @@ def test_two_policies_are_trained_on_what_was_played_ahead(start, make_config) -
                 assert numbers["logprob_diff"] <= 1e-4
     assert lags[:2] == [{0}, {0}] and all(1 in lag and lag <= {0, 1} for lag in lags[2:])
     assert len(set(run.ids)) == len(run.ids) == 3 * EPISODES
-
-
-@pytest.mark.slow
-def test_a_league_plays_ahead_between_snapshots(start, make_config) -> None:
-    league = {"snapshot_every": 3, "opponent_engines": 1, "max_members": 3}
-    game = {"env": "lmgame/TicTacToe-v0", "env_config": {}, "league": league}
-    run = Trained(start(make_config(**ASYNC_ROLLOUTS | game)))
-    run.train(7)
-    stale = [result["learners"]["player"]["staleness_max"] for result in run.results]
-    assert stale == [0, 1, 1, 0, 1, 1, 0]
-    assert [result["league"]["size"] for result in run.results] == [1, 1, 1, 2, 2, 2, 3]
-    assert sum(run.algorithm._league.league.payoffs.games("player", f"player-{n}") for n in (0, 3, 6)) > 0
 
 
 @pytest.mark.slow

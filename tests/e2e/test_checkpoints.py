@@ -12,7 +12,7 @@ import pytest
 from learner_weights import weights_of
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.learners.options import WeightUse
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.model.tiny import build_tiny_model
 from tests.in_place import in_place
@@ -190,14 +190,6 @@ def test_the_export_is_the_learners_model(trained: tuple[Any, Path]) -> None:
         assert torch.equal(model(ids).logits, module.language_model.get_output_embeddings()(hidden))
 
 
-def test_all_files_of_a_checkpoint_can_be_read_by_the_same_people(trained: tuple[Any, Path]) -> None:
-    _, directory = trained
-    (directory / "file").touch()
-    usual = (directory / "file").stat().st_mode
-    files = [path for path in (directory / "checkpoint_000001").rglob("*") if path.is_file()]
-    assert {path.name: path.stat().st_mode for path in files} == {path.name: usual for path in files}
-
-
 def test_a_policy_s_module_needs_no_name_where_there_is_one(trained: tuple[Any, Path]) -> None:
     algorithm, _ = trained
     module = algorithm.get_module()
@@ -219,16 +211,15 @@ def spoil(path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["missing", "truncated", "altered"])
 @pytest.mark.parametrize("name", ["algorithm_state.pkl", "hf/model.safetensors", "class_and_ctor_args.pkl"])
-def test_a_spoilt_checkpoint_is_refused_and_the_one_before_it_offered(trained, tmp_path, name, how) -> None:
+def test_a_spoilt_checkpoint_is_refused(trained, tmp_path, name, how) -> None:
     from rllib_lmgame.algorithms.ppo import LMGamePPO
 
     algorithm, directory = trained
     copies = Path(shutil.copytree(directory, tmp_path / "run"))
     spoil(copies / "checkpoint_000001" / name, how)
     for load in (algorithm.restore_from_path, LMGamePPO.from_checkpoint):
-        with pytest.raises(CheckpointError, match=f"checkpoint_000001/{name} .*{how}.*checkpoint_000000") as caught:
+        with pytest.raises(CheckpointError, match=f"checkpoint_000001/{name} .*{how}"):
             load(str(copies / "checkpoint_000001"))
-        assert "whole" in str(caught.value)
 
 
 def test_what_never_was_a_checkpoint_is_refused(trained: tuple[Any, Path], tmp_path: Path) -> None:
@@ -257,20 +248,6 @@ def test_a_full_disk_leaves_no_half_checkpoint(trained: tuple[Any, Path], tmp_pa
     assert list(tmp_path.iterdir()) == []
     algorithm.save_to_path(tmp_path / "checkpoint_000007")
     assert (tmp_path / "checkpoint_000007" / "manifest.json").is_file()
-
-
-@pytest.mark.slow
-def test_a_checkpoint_is_evaluated_without_its_run(trained: tuple[Any, Path]) -> None:
-    from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
-    from rllib_lmgame.rollouts.episodes import success_by_seed
-
-    checkpoint = trained[1] / "checkpoint_000001"
-    numbers = evaluate_checkpoint(checkpoint, num_episodes=8, temperature=0.0, split="validation")
-    played = trained[0].evaluate_games(trained[0].config.games_for_evaluation(), 8, temperature=0.0)
-    assert numbers["successes"] == success_by_seed(played.summaries) and len(numbers["successes"]) == 8
-    assert numbers["episode_return_mean"] == pytest.approx(
-        np.mean([s.seats[0].episode_return for s in played.summaries])
-    )
 
 
 @pytest.mark.slow
@@ -334,25 +311,3 @@ def test_learners_need_not_share_a_disk_with_the_algorithm(start, make_config, t
         assert all(np.array_equal(restored[name], before[name]) for name in before)
     finally:
         again.stop()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("num_learners", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_full_disk_of_a_remote_learner_leaves_no_half_checkpoint(start, make_config, tmp_path, num_learners) -> None:
-    from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
-
-    def limit_files(size: int):
-        return lambda learner: (
-            learner.ranks.rank or resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-        )
-
-    algorithm = start(make_config(num_learners=num_learners))
-    algorithm.train()
-    foreach_learner(algorithm.learner_group, limit_files(150_000))
-    with pytest.raises(CheckpointError, match=r"checkpoint_000007.*([Ff]ile too large|failed writing)"):
-        algorithm.save_to_path(tmp_path / "checkpoint_000007")
-    assert list(tmp_path.iterdir()) == []
-    foreach_learner(algorithm.learner_group, limit_files(resource.RLIM_INFINITY))
-    algorithm.train()
-    algorithm.save_to_path(tmp_path / "checkpoint_000007")
-    assert (tmp_path / "checkpoint_000007" / "manifest.json").is_file()

@@ -130,21 +130,6 @@ print("built")
 
 
 @pytest.mark.slow
-def test_an_algorithm_without_ray_starts_it_quietly(tiny_dict) -> None:
-    environment = {key: value for key, value in os.environ.items() if key not in ("RAY_ADDRESS", "RAY_AUTH_MODE")}
-    done = subprocess.run(
-        [sys.executable, "-c", PLAIN, json.dumps(tiny_dict(num_env_runners=2))],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.endswith("built\n")
-    assert "authentication" not in done.stderr and "Started a local Ray" not in done.stderr, done.stderr
-
-
-@pytest.mark.slow
 def test_a_killed_run_goes_on_and_no_iteration_stands_twice(rllib, write_file, tmp_path) -> None:
     file = write_file("killed", 60)
     first = rllib(f"train file {file} --checkpoint-freq 2")
@@ -197,26 +182,3 @@ def test_a_run_that_is_killed_in_the_middle_of_what_it_writes_or_sends_goes_on_f
 
 def iterations(results: Path) -> list[int]:
     return [json.loads(line)["training_iteration"] for line in results.read_text().splitlines()]
-
-
-@pytest.mark.slow
-def test_two_runs_at_once_do_not_meet(rllib: Rllib, write_file: WriteFile, tmp_path: Path) -> None:
-    for command in [rllib(f"train file {write_file(name, 2)}") for name in ("one", "two")]:
-        command.finish()
-    assert len(checkpoints(tmp_path)) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("package", "config"),
-    [("vllm", {"inference": {"engine": "vllm"}}), ("deepspeed", {"deepspeed": {"zero_optimization": {"stage": 0}}})],
-    ids=["vllm", "deepspeed"],
-)
-def test_a_missing_package_is_named(rllib, write_file, tmp_path, package, config) -> None:
-    stub = tmp_path / "hidden" / package
-    stub.mkdir(parents=True)
-    (stub / "__init__.py").write_text(
-        f"raise ModuleNotFoundError({f'No module named {package!r}'!r}, name={package!r})\n"
-    )
-    text = rllib(f"train file {write_file('missing', 1, **config)}", PYTHONPATH=str(stub.parent)).finish(1, 2)
-    assert package in text and "rllib-lmgame[" in text and "Traceback" not in text

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import re
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import browser
 import commands
@@ -19,42 +15,6 @@ import pytest
 import yaml
 
 from rllib_lmgame.telemetry import gauges
-
-RUN = """
-import sys
-from rllib_lmgame.experiments.run.cluster import RunOptions, running_cluster
-
-with running_cluster([], RunOptions(address="local", num_cpus=2, object_store_memory=10**8, dashboard=True)):
-    print("up", flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.fixture(scope="module")
-def printed():
-    """What a run on a terminal prints of its dashboard, while it is on."""
-    process = subprocess.Popen([sys.executable, "-c", RUN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        yield next(line for line in process.stdout if line.startswith(("Ray dashboard", "up")))
-    finally:
-        process.stdin.close()
-        process.wait(timeout=60)
-
-
-@pytest.fixture(scope="module")
-def address(printed: str) -> str:
-    """Of the page."""
-    return re.search(r"http://\S+", printed).group()  # type: ignore[union-attr]
-
-
-@pytest.fixture(scope="module")
-def token(printed: str) -> str:
-    """From the command that is printed, typed where the virtual environment is active."""
-    command = re.search(r"which this prints: (.+)\)", printed).group(1)  # type: ignore[union-attr]
-    active = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(command, shell=True, env=active, capture_output=True, text=True, timeout=60, check=True)
-    return done.stdout.strip()
 
 
 def _get(url: str, token: str | None = None) -> tuple[int, str]:
@@ -66,23 +26,7 @@ def _get(url: str, token: str | None = None) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-@pytest.mark.slow
-def test_the_printed_token_opens_the_dashboard(address: str, token: str):
-    assert "<title>Ray Dashboard</title>" in _get(address)[1]
-    assert _get(f"{address}/nodes?view=summary")[0] == 401
-    assert _get(f"{address}/nodes?view=summary", "wrong")[0] == 403
-    status, text = _get(f"{address}/nodes?view=summary", token)
-    assert status == 200 and len(json.loads(text)["data"]["summary"]) == 1
-    assert _get(f"{address}/api/jobs/", token)[0] == 200
-
-
 ASKED = "Authentication Token Required"
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(browser.CHROMIUM is None, reason="Chromium is not installed")
-def test_a_person_gets_in_with_a_browser(address: str, token: str):
-    assert "ALIVE" in asyncio.run(_seen(address, token, "cluster"))
 
 
 async def _seen(address: str, token: str, part: str) -> str:

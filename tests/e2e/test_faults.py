@@ -110,7 +110,7 @@ def test_an_engine_killed_while_generating_and_in_an_update_comes_back_with_the_
 
 @pytest.mark.slow
 def test_a_lost_learner_ends_training_with_its_cause(start, make_config, tmp_path) -> None:
-    from rllib_lmgame.algorithms.cluster.learner_calls import LearnerError
+    from rllib_lmgame.algorithms.cluster.workers import LearnerError
     from rllib_lmgame.base.errors import CheckpointError
 
     algorithm = start(make_config(num_learners=2))
@@ -135,24 +135,13 @@ def break_the_second(learner) -> None:
 
 @pytest.mark.slow
 def test_a_learner_that_fails_ends_an_update_the_others_wait_in(start, make_config, monkeypatch) -> None:
-    from rllib_lmgame.algorithms.cluster import learner_calls
+    from rllib_lmgame.algorithms.cluster import workers
 
     algorithm = start(make_config(num_learners=2))
     algorithm.learner_group.foreach_learner(break_the_second)
-    monkeypatch.setattr(learner_calls, "STRAGGLER_S", 2.0)
-    with pytest.raises(learner_calls.LearnerError, match=r"a learner failed .*no rows today"):
+    monkeypatch.setattr(workers, "STRAGGLER_S", 2.0)
+    with pytest.raises(workers.LearnerError, match=r"a learner failed .*no rows today"):
         algorithm.train()
-
-
-@pytest.mark.slow
-def test_an_error_of_a_learner_reaches_the_driver(start, make_config, tmp_path) -> None:
-    from rllib_lmgame.algorithms.checkpoints.learner_files import load_learners
-    from rllib_lmgame.base.errors import CheckpointError
-
-    for learners in (0, 1):
-        algorithm = start(make_config(num_learners=learners))
-        with pytest.raises(CheckpointError, match=r"learner\.json"):
-            load_learners(algorithm.learner_group, tmp_path)
 
 
 @pytest.mark.slow

@@ -70,20 +70,11 @@ def test_one_file_and_one_entry_are_enough(announce, ray_cluster, tiny_dict, tmp
     saved = json.loads((checkpoint / CONFIG_FILE).read_text())
     assert saved[RUN] == "SelectivePPO" and saved["selection"] == {"keep": 0.25}
     _, read = open_checkpoint(checkpoint)
-    assert type(read) is type(by_name.configs[0]) and read.selection_options.keep == 0.25
+    assert type(read) is type(by_name.configs[0]) and read.run.selection.keep == 0.25
     assert evaluate_checkpoint(checkpoint, num_episodes=4, split="validation")["num_episodes"] == 4
 
 
-def test_an_entry_point_may_name_the_class(announce, tiny_dict) -> None:
-    announce(PATH)
-    experiment = checked(
-        {"run": "SelectivePPO", "stop": {"kept_episodes": 1}, "config": tiny_dict(selection={"keep": 0.25})}
-    )
-    assert experiment.configs[0].selection_options.keep == 0.25 and not experiment.spec.notices
-
-
-@pytest.mark.parametrize("run", ["SelectivePPO", PATH, "selective_ppo:ENTRY"])
-def test_wrong_settings_are_answered_as_for_the_algorithms_of_the_package(announce, tiny_dict, run) -> None:
+def test_wrong_settings_are_answered_as_for_the_algorithms_of_the_package(announce, tiny_dict) -> None:
     announce("selective_ppo:ENTRY")
     for stop, config, words in (
         ({"kept_epsiodes": 1}, {}, "stop.kept_epsiodes: no result has this metric; did you mean 'kept_episodes'"),
@@ -100,5 +91,5 @@ def test_wrong_settings_are_answered_as_for_the_algorithms_of_the_package(announ
         ),
     ):
         with pytest.raises(ConfigError) as caught:
-            checked({"run": run, "stop": stop, "config": tiny_dict(**config)})
+            checked({"run": "SelectivePPO", "stop": stop, "config": tiny_dict(**config)})
         assert words in str(caught.value)

@@ -75,6 +75,7 @@ def experiment(tiny_dict, tmp_path) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_every_kind_of_plug_in_is_brought_along(installed, ray_cluster, experiment, tmp_path, capsys) -> None:
     assert main(["train", "file", str(experiment)]) == 0, capsys.readouterr().err
     (trial,) = (tmp_path / "results" / "own").glob("LMGamePPO_*/")
@@ -164,15 +165,10 @@ def requests(directory: Path) -> int:
     ("key", "value"),
     [
         ("config.games", [{"env": "own_parts:Stick"}]),
-        ("config.policy_mapping_fn", "own_parts:matchmakr"),
         ("config.policies", {"player": {}, "greedy": {"player": "own_parts:TakesToo"}}),
-        ("config.inference.engine", "own_engine:Countin"),
         ("config.language_model.reply_format", "own_parts:Shoutd"),
         ("config.token_ppo.advantage_estimator", "own_parts:MeanOfGroups"),
-        ("config.token_ppo.objective", "own_parts:GentlPPO"),
-        ("config.warm_start", {"expert": "own_parts:TakesToo"}),
         ("callbacks", ["own_parts:Diry"]),
-        ("report", "own_parts:sumary"),
         ("run", "own_parts:PPO"),
     ],
 )

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.base.errors import ConfigError
-
 THINGS = {"grass": "green", "sky": "blue", "snow": "white", "coal": "black"}
 
 
@@ -41,7 +39,7 @@ def on_pairs(tiny_dict: Callable[..., dict[str, Any]], tmp_path: Path) -> Callab
     return make
 
 
-@pytest.mark.parametrize("loss", ["sigmoid", "kto"])
+@pytest.mark.parametrize("loss", ["sigmoid", pytest.param("kto", marks=pytest.mark.slow)])
 def test_pairs_of_files_are_learnt_without_a_game(loss: str, start: Any, on_pairs: Any, tmp_path: Path) -> None:
     """And a checkpoint goes on where it was."""
     values = on_pairs(loss=loss, pairs_per_iteration=32 if loss == "kto" else 16)
@@ -79,8 +77,3 @@ def test_groups_that_are_played_are_compared(start: Any, tiny_dict: Any) -> None
     result = quiet.train()
     assert result["pairs"] == 0 and quiet.policy_version == 0
     assert math.isnan(result["learners"]["player"]["policy_loss"]) and result["rl_iteration"] == 1
-
-
-def test_a_group_of_one_is_refused(tiny_dict: Any) -> None:
-    with pytest.raises(ConfigError, match=r"dpo\.loss `sigmoid` compares the episodes of a group; set at least 2"):
-        dpo(tiny_dict(text_rollouts={"group_size": 1})).validate()

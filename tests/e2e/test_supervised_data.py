@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
-from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.algorithms.cluster.workers import foreach_learner
 
 RULES = "Say what colour the thing has."
 THINGS = {"grass": "green", "sky": "blue", "snow": "white", "coal": "black"}
@@ -116,7 +115,7 @@ def test_the_measured_loss_is_the_loss_of_an_update_that_changes_nothing(start, 
     episodes = algorithm._stage.data.held_out(algorithm.env_runner)
     objective = SupervisedObjective(1, 1e-3)
     (measured,) = foreach_learner(algorithm.learner_group, lambda learner: learner.measured_losses(episodes, objective))
-    model = AutoModelForCausalLM.from_pretrained(algorithm.config.language_model_options.model, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(algorithm.config.run.language_model.model, dtype=torch.float32)
     total = counted = 0.0
     for trajectory in [trajectory_of(part) for episode in episodes for part in played_parts(episode, ["player"])]:
         (row,) = rows_of([trajectory], max_row_tokens=1000)
@@ -147,8 +146,3 @@ def test_a_warm_start_on_messages_comes_before_play(start, tiny_dict, tmp_path) 
     first, second = algorithm.train(), algorithm.train()
     assert first["phase"] == 0 and math.isfinite(first["validation_loss"])
     assert second["phase"] == 1 and math.isnan(second["validation_loss"])
-
-
-def test_a_game_is_needed_unless_files_alone_are_learnt(tiny_dict) -> None:
-    with pytest.raises(ConfigError, match=r"^env: set env to a game"):
-        sft(tiny_dict(env=None, env_config={})).validate()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from pathlib import Path
 
 import pytest
 
-from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
-from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.algorithms.cluster.workers import foreach_learner
 
 WARM_START = {
     "max_steps": 2,
@@ -201,33 +199,6 @@ def test_supervised_learning_alone_ends_by_itself(start, tiny_dict) -> None:
 
 
 @pytest.mark.slow
-def test_supervised_learning_from_collected_episodes(start, tiny_dict, tmp_path) -> None:
-    from rllib_lmgame.algorithms.sft import LMGameSFTConfig
-    from rllib_lmgame.cli import main
-
-    config = tiny_dict()
-    log = str(tmp_path / "expert.jsonl")
-    assert (
-        main(
-            [
-                "collect",
-                config["env"],
-                "--env-config",
-                json.dumps(config.get("env_config", {})),
-                "--episodes",
-                "32",
-                "--out",
-                log,
-            ]
-        )
-        == 0
-    )
-    config["supervised"] = {"data": log, "max_steps": 4, "steps_per_iteration": 2, "episodes_per_step": 8, "lr": 5e-3}
-    first, second = train(start(LMGameSFTConfig().update_from_dict(config)), 2)
-    assert second["learners"]["player"]["policy_loss"] < first["learners"]["player"]["policy_loss"]
-
-
-@pytest.mark.slow
 def test_a_form_of_replies_is_learnt_and_then_played(start, make_config) -> None:
     """A model that never saw a box writes one after some supervised steps, and PPO goes on from there."""
     boxed = {"reply_format": "boxed", "reply_prefill": "", "max_tokens_per_turn": 24, "context_length": 256}
@@ -236,16 +207,6 @@ def test_a_form_of_replies_is_learnt_and_then_played(start, make_config) -> None
     assert (taught["phase"], played["phase"]) == (0, 1)
     check_rl_iteration(played)
     assert played["env_runners"]["format_error_rate"] < 0.2
-
-
-@pytest.mark.slow
-def test_forced_among_legal_moves_a_form_is_never_missed(start, make_config) -> None:
-    react = {"reply_format": "react", "reply_prefill": "", "max_tokens_per_turn": 24, "context_length": 256}
-    config = make_config(language_model=react, text_rollouts={"constrained_decoding": True})
-    (played,) = train(start(config), 1)
-    check_rl_iteration(played)
-    runners = played["env_runners"]
-    assert runners["invalid_action_rate"] == runners["format_error_rate"] == 0
 
 
 @pytest.mark.slow
@@ -265,11 +226,3 @@ def test_tune_writes_tables_and_events(ray_cluster, tiny_dict, tmp_path) -> None
     assert [float(row["rl_iteration"]) for row in rows] == [1, 2]
     assert float(rows[-1]["learners/player/logprob_diff"]) <= 1e-4
     assert list(Path(result.path).glob("events.out.tfevents*"))
-
-
-@pytest.mark.slow
-def test_another_model_in_the_engine_ends_the_first_iteration(start, make_config) -> None:
-    """A bound below what numerics make of equal models stands for an engine that computes another one."""
-    algorithm = start(make_config(inference={"engine": "transformers"}, token_ppo={"max_logprob_diff": 1e-12}))
-    with pytest.raises(ConfigError, match=r"config\.token_ppo\.max_logprob_diff: player: the log-probabilities of the"):
-        algorithm.train()

@@ -19,9 +19,7 @@ from rllib_lmgame.cli import main
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.servers.viewer import Viewer
-from rllib_lmgame.viewer.curves import Curves
-from rllib_lmgame.viewer.library import Library
-from rllib_lmgame.viewer.places import sources_of, trials_of
+from rllib_lmgame.viewer.library import Library, sources_of
 
 in_browser = pytest.mark.skipif(browser.CHROMIUM is None, reason="Chromium is not installed")
 
@@ -325,7 +323,7 @@ def test_pay_offs_are_told_game_by_game_as_the_tournament_tells_them(tmp_path):
     records[0]["trajectories"][0]["return"] -= 0.1  # a penalty for a reply: no part of who won
     log.write_text("".join(json.dumps(record) + "\n" for record in records))
     wanted = _tables(tmp_path)
-    assert {game for game, *_ in wanted} == {*games, "all zero-sum games"}
+    assert {game for game, *_ in wanted} == {*games}
 
     async def look(page: browser.Page) -> None:
         await page.until("36 of 36")
@@ -339,119 +337,6 @@ def test_pay_offs_are_told_game_by_game_as_the_tournament_tells_them(tmp_path):
 
     with Viewer(Library(sources_of([str(tmp_path)])), "cup", 0, lambda: ()) as viewer:
         _visit(viewer.address, look)
-
-
-@in_browser
-def test_pay_offs_of_games_that_all_ended_with_nothing_are_what_the_standings_say(tmp_path):
-    deal = ["lmgame/Negotiation-v0", "--players", "random", "other=random", "--games", "2", "--seed", "1"]
-    assert main(["tournament", *deal, "--env-config", "{max_turns: 3}", "--out", str(tmp_path)]) == 0
-    wanted = _tables(tmp_path)
-    assert set(wanted.values()) == {0.0}, "no deal in any of them: its returns look like those of a zero-sum game"
-
-    async def look(page: browser.Page) -> None:
-        await page.until("2 of 2")
-        await page.until("mean return of the row")
-        assert await _payoffs(page) == wanted
-
-    with Viewer(Library(sources_of([str(tmp_path)])), "cup", 0, lambda: ()) as viewer:
-        _visit(viewer.address, look)
-
-
-@pytest.mark.slow
-@in_browser
-def test_pay_offs_open_their_games_and_curves_their_iterations(tmp_path):
-    cup = tmp_path / "cup"
-    players = ["--players", "random", "solver", "other=random", "--games", "6"]
-    assert main(["tournament", "lmgame/TicTacToe-v0", *players, "--out", str(cup)]) == 0
-    results = [{"rl_iteration": n, "env_runners": {"success_rate": n / 9}} for n in (1, 5, 9)]
-    (cup / "result.json").write_text("".join(json.dumps(result) + "\n" for result in results))
-    wanted = _tables(cup)
-
-    async def look(page: browser.Page) -> None:
-        await page.until("pay-offs")
-        await page.until("a cell shows its games")
-        assert await _payoffs(page) == pytest.approx(wanted, abs=6e-4)
-        await page.evaluate("document.querySelector('#matrix button').click()")
-        await page.until("6 of 18, of one pair")
-        assert "success_rate: 1" in await page.text()
-        await page.evaluate(
-            "{ const box = document.querySelector('#curves svg'), at = box.getBoundingClientRect();"
-            " box.dispatchEvent(new MouseEvent('click', {clientX: at.left + at.width / 2, bubbles: true})); }"
-        )
-        assert await page.evaluate("[state.i0, state.i1]") == ["5", "5"]
-
-    with Viewer(Library(sources_of([str(cup)])), "cup", 0, lambda: (), Curves(trials_of([str(cup)]))) as viewer:
-        _visit(viewer.address, look)
-
-
-@pytest.mark.slow
-@in_browser
-def test_two_players_on_one_level_stand_beside_each_other_and_keys_lead_through_them(tmp_path):
-    for player in ("random", "solver"):
-        played = collect_episodes("lmgame/FrozenLake-v0", player=player, episodes=3)
-        EpisodeLog(tmp_path / player / "episodes" / "train-0.jsonl").write([episode_record(each) for each in played])
-    talk = {"conversations": [{"from": "human", "value": "rules\x1b"}, {"from": "gpt", "value": "a share of GPT"}]}
-    (tmp_path / "talks.jsonl").write_text(json.dumps(talk) + "\n")
-    logs = tmp_path / "others" / "executer_logs" / "step7"
-    logs.mkdir(parents=True)
-    said = [{"role": "user", "content": "seen"}, {"role": "assistant", "content": "done by AgentGym"}]
-    (logs / "0.json").write_text(json.dumps([{"item_id": "x_1", "conversations": said, "reward": 1}]))
-    paths = [str(tmp_path / name) for name in ("random", "solver", "talks.jsonl", "others")]
-    theme, at = "document.documentElement.dataset.theme", "document.querySelector('.turn.at')?.dataset.t ?? null"
-    facts = (
-        "[...document.querySelectorAll('article .facts')].map(box => box.innerText).filter(text => /level/.test(text))"
-    )
-
-    async def look(page: browser.Page) -> str:
-        await page.until("8 of 8")
-        await _choose(page, "q", "done by")
-        await page.until("1 of 8")
-        await _press(page, "j")
-        assert "return 1" in await page.until("done by AgentGym")
-        await _choose(page, "q", "")
-        await page.until("8 of 8")
-        await _choose(page, "q", "a share of gpt")
-        await page.until("1 of 8")
-        await _press(page, "j")
-        assert "rules\u241b" in await page.until("a share of GPT")
-        await _choose(page, "q", "")
-        await page.until("8 of 8")
-        await page.evaluate("pick(0)")
-        await page.evaluate(
-            "{ const select = document.querySelector('article select'); select.value = select.options[1].value;"
-            " select.dispatchEvent(new Event('change')); }"
-        )
-        await page.until("close")
-        one, other = await page.evaluate(facts)
-        level = one.split("level ")[1].split()[0]
-        assert level == other.split("level ")[1].split()[0]
-        assert "random/episodes/train-0.jsonl:1" in one and "solver/episodes/train-0.jsonl:1" in other
-        link = str(await page.evaluate("location.href"))
-        assert await page.evaluate(at) is None
-        await _press(page, "n")
-        await _press(page, "n")
-        await _press(page, "p")
-        assert await page.evaluate(at) == "0"
-        await _press(page, "x")
-        await page.without("close")
-        assert len(await page.evaluate(facts)) == 1
-        before = await page.evaluate(theme)
-        await _press(page, "d")
-        assert {before, await page.evaluate(theme)} == {"dark", "light"}
-        await _press(page, "/")
-        assert await page.evaluate("document.activeElement.id") == "f-q"
-        await _press(page, "Escape")
-        await _press(page, "?")
-        assert "pay-offs of the players" in await page.until("episode before")
-        return link
-
-    async def again(page: browser.Page) -> None:
-        await page.until("close")
-        assert len(await page.evaluate(facts)) == 2
-
-    with Viewer(Library(sources_of(paths)), "all", 0, lambda: ()) as viewer:
-        link = _visit(viewer.address, look)
-        _visit(link, again)
 
 
 def test_the_server_answers_this_machine_under_its_own_names(records, tmp_path):

@@ -84,25 +84,6 @@ def test_each_dialect_is_played_from_create_to_close(task: str) -> None:
         assert [body[ITEM_IS[task]] for body in resets] == [7, 7]
 
 
-@pytest.mark.parametrize("task", ["textcraft", "sciworld", "maze"])
-def test_a_lost_item_is_no_success(task: str) -> None:
-    with serving(task) as server:
-        session = begun(server)
-        result = session.step({"player": "lose"})
-        assert result.terminated and not result.infos["player"]["success"]
-        assert result.rewards["player"] == pytest.approx(-1 / 15 if task == "maze" else 0.0)
-        session.close()
-
-
-def test_a_score_is_paid_by_what_it_changes_and_a_fall_below_zero_counts_as_none() -> None:
-    with serving("sciworld") as server:
-        session = begun(server)
-        assert "Your task is to\nitem 7" in session.observe("player").text
-        rewards = [session.step({"player": action}).rewards["player"] for action in ("look", "look", "lose")]
-        assert rewards == pytest.approx([0.4, 0.0, -0.4]), "the sum is the last score"
-        session.close()
-
-
 def test_wordle_is_won_by_the_word_alone() -> None:
     """Its server adds 1 to LMRL-Gym's rewards: -1 for a wrong guess or what is no word, 0 for the word."""
     guesses = [0]
@@ -142,16 +123,6 @@ def test_what_is_special_in_a_dialect() -> None:
         session.step({"player": ""})
         assert [body["action"] for path, body in server.bodies if path == "/step"] == ["get 1 oak log"]
         session.close()
-
-
-def test_functions_play_the_actions_of_their_names() -> None:
-    with serving("alfworld") as server:
-        functions = {function.name: function for function in begun(server).functions}
-    assert functions["put"].text({"obj": "mug 1", "recep": "shelf 2"}) == "put mug 1 in/on shelf 2"
-    assert functions["heat"].arguments("heat egg 1 with microwave 1") == {"obj": "egg 1", "recep": "microwave 1"}
-    with serving("sciworld") as server:
-        functions = {function.name: function for function in begun(server).functions}
-    assert functions["wait"].text({"duration": "1"}) == "wait1" and functions["choose"].text({"option": "2"}) == "2"
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------
@@ -227,12 +198,6 @@ def test_an_answer_that_never_comes_takes_no_longer_than_its_limit() -> None:
             ended.set()
 
 
-def test_a_page_of_webarena_that_never_loads_is_no_item() -> None:
-    reply = b'{"observation": "TimeoutError", "sites": "Error", "object": "Error"}'
-    with serving("webarena", fault=at("/reset", 200, reply)) as server, pytest.raises(GameError, match="TimeoutError"):
-        begun(server)
-
-
 def test_a_server_that_is_gone_is_nobodys_level() -> None:
     with serving("textcraft") as server:
         pass
@@ -281,21 +246,6 @@ def test_sixty_four_sessions_wait_for_a_slow_server_side_by_side_and_are_used_ag
             for session in pool:
                 session.close()
         assert not server.open
-
-
-def test_what_goes_wrong_costs_its_own_episode_and_closes_its_session() -> None:
-    def fault(path: str, body: dict[str, Any]) -> tuple[int, bytes] | None:
-        return (200, b'{"error": "broken item"}') if path == "/reset" and body["data_idx"] % 3 == 0 else None
-
-    with serving("textcraft", fault=fault) as server:
-        result, sessions = played(server, 60, at_once=8)
-        assert {failure.reason for failure in result.failures} == {"env_error"}
-        assert len(result.episodes) + len(result.failures) == 60 and result.episodes and result.failures
-        assert "broken item" in result.failures[0].message
-        for pool in sessions._sessions.values():
-            for session in pool:
-                session.close()
-        wait_for(lambda: not server.open)  # Those of failed episodes are closed by threads of their own.
 
 
 def test_a_game_that_is_closed_before_its_session_is_open_leaves_none() -> None:
@@ -352,14 +302,6 @@ def test_sessions_of_a_server_that_was_started_anew_are_opened_anew() -> None:
         for session in (*before, fresh):
             session.close()
         assert not server.open
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    for _ in range(2_000):
-        if condition():
-            return
-        threading.Event().wait(0.005)
-    raise AssertionError("it did not come about in ten seconds")
 
 
 SCRIPT = """
@@ -445,38 +387,6 @@ def test_ids_of_alfworld_that_are_texts_get_their_numbers_from_its_table(tmp_pat
             begun(server, ids=ids, id_table=str(table))
 
 
-@pytest.mark.parametrize(("ids", "numbers"), [(7, {7}), ("7", {7}), ("0-2, 5", {0, 1, 2, 5})])
-def test_items_are_named_by_their_numbers(ids: str | int, numbers: set[int]) -> None:
-    with serving("textcraft") as server:
-        session = begun(server, ids=ids)
-        assert {item_of(session) for seed in range(40) if session.reset(seed) is None} == numbers
-        session.close()
-
-
-def test_ranges_of_items_that_go_down_or_on_for_ever_are_refused() -> None:
-    for ids in ("9-3", "0-99999999", "0-1999999, 5000000"):
-        with pytest.raises(ConfigError, match=r"env_config.ids: .*(must go from|names more than)"):
-            make_game("agentgym:textcraft", {"url": "http://127.0.0.1:9", "ids": ids})
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("", "is no JSON"),
-        ('[{"item_id": "textcraft_1"}, {"item', "is no JSON"),
-        ('{"item_id": "textcraft_1"}', "expected a list"),
-        ('[{"id": 4}]', "entry 0: expected"),
-        ('[{"item_id": "textcraft"}]', "ends in no number"),
-        ("[]", "has no items"),
-    ],
-)
-def test_a_broken_list_of_items_is_told_before_anything_is_played(tmp_path: Path, content: str, said: str) -> None:
-    path = tmp_path / "ids.json"
-    path.write_text(content)
-    with pytest.raises(ConfigError, match=said):
-        make_game("agentgym:textcraft", {"url": "http://127.0.0.1:9", "ids": str(path)})
-
-
 def test_an_evaluation_plays_the_whole_list_and_has_a_row_for_each_category(tmp_path: Path) -> None:
     folder = tmp_path / "textcraft"
     folder.mkdir()
@@ -513,22 +423,6 @@ def test_every_task_is_told_its_rules_and_has_its_data() -> None:
     assert set(SETS["agentgym-ids"].parts) == {f"{task}{ending}" for task in TASKS for ending in ("", "-test")}
 
 
-def test_a_game_has_the_task_of_its_name() -> None:
-    options = {"url": "http://127.0.0.1:9", "ids": "0-9"}
-    with pytest.raises(ConfigError, match=r"env_config\.task: the game's name says it; write env: agentgym:TASK"):
-        make_game("agentgym:alfworld", {**options, "task": "textcraft"})
-    assert make_game("agentgym:alfworld", {**options, "task": "alfworld"}).options.task == "alfworld"
-
-
-def test_categories_that_are_no_lists(tmp_path: Path) -> None:
-    options = {"url": "http://127.0.0.1:9", "ids": "0-9"}
-    with pytest.raises(ConfigError, match=r"env_config.categories: .*is no folder with lists"):
-        make_game("agentgym:textcraft", {**options, "categories": str(tmp_path / "none")})
-    (tmp_path / "deep.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"env_config.categories: .*deep.json holds a dict"):
-        make_game("agentgym:textcraft", {**options, "categories": str(tmp_path)})
-
-
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
@@ -556,31 +450,3 @@ def test_the_check_before_a_run_opens_a_session_and_closes_it() -> None:
     game = make_game("agentgym:textcraft", {"url": "http://127.0.0.1:9", "ids": "0-9"})
     with pytest.raises(ConfigError, match=r"no server answers at .*start one with: textcraft"):
         game.check_ready()
-
-
-def test_a_list_without_an_item_of_the_split_is_told_before_a_run() -> None:
-    with serving("textcraft") as server:
-        options = {"url": server.url, "ids": 7}
-        told = []
-        for split in ("train", "validation", "test", "all"):
-            try:
-                make_game("agentgym:textcraft", {**options, "split": split}).check_ready()
-            except ConfigError as error:
-                told.append(str(error))
-        assert len(told) == 2 and all("env_config.split: none of the 1 levels listed falls" in each for each in told)
-
-
-def test_consecutive_seeds_are_the_items_of_a_split_one_after_another() -> None:
-    with serving("textcraft") as server:
-        found = {}
-        for split in ("train", "validation", "test", "all"):
-            session = begun(server, ids="0-199", split=split)
-            played = []
-            for seed in range(200):
-                session.reset(seed)
-                played.append(item_of(session))
-            found[split] = set(played)
-            assert len(found[split]) == len(set(played[: len(found[split])])), "each once before any comes again"
-            session.close()
-    assert found["all"] == set(range(200)) == found["train"] | found["validation"] | found["test"]
-    assert len(found["train"]) + len(found["validation"]) + len(found["test"]) == 200

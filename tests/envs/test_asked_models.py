@@ -5,25 +5,18 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.step_timer import clocked, time_left, waiting
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.envs.checking.checker import inspect_game
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.envs.games.talk.debate.game import Debate
 from rllib_lmgame.envs.games.words.guessing.guess_my_city import GuessMyCity
 from rllib_lmgame.envs.games.words.guessing.twenty_questions import TwentyQuestions
 from rllib_lmgame.envs.support import asked_models
-from rllib_lmgame.envs.support.asked_models import harmless
 from rllib_lmgame.rollouts.game_calls import GameCalls
 from tests.endpoint_server import Endpoint
-
-NOBODY = "openai:stone@http://127.0.0.1:9/v1"
 
 
 @pytest.fixture
@@ -41,12 +34,6 @@ def debate(judge: str, speech: str = "Cats are kind because they purr."):
     session.reset(1)
     session.step({"pro": speech})
     return session.step({"con": "Dogs bark at night, but they are loyal."})
-
-
-def test_a_long_reply_is_read_in_one_pass(server: Endpoint) -> None:
-    server.text = "<think>PRO" + "x" * 200_000 + "\nCON"
-    began = time.process_time()
-    assert debate(server.player).rewards["pro"] == -1.0 and time.process_time() - began < 3
 
 
 @pytest.mark.parametrize(
@@ -77,14 +64,6 @@ def test_a_judge_without_a_verdict_drops_the_episode(server: Endpoint, said: str
         debate(server.player)
 
 
-def test_a_judge_that_refuses_drops_the_episode(server: Endpoint) -> None:
-    server.refused = {0}
-    with pytest.raises(GameError, match="not today"):
-        debate(server.player)
-    server.text = "PRO"
-    assert debate(server.player).rewards["pro"] == 1.0
-
-
 def test_an_oracle_answers_and_does_not_tell(server: Endpoint) -> None:
     game = TwentyQuestions(oracle=server.player, split="all")
     game.reset(seed=0)
@@ -103,33 +82,6 @@ def test_an_oracle_answers_and_does_not_tell(server: Endpoint) -> None:
     server.text = " \n"
     with pytest.raises(GameError, match="gave no answer"):
         city.step("Who lives there?")
-
-
-def test_a_check_of_a_game_without_its_judge_says_so_and_no_more() -> None:
-    (problem,) = inspect_game("lmgame/Debate-v0", {"judge": NOBODY}).problems
-    assert problem == "env_config.judge: no answer from http://127.0.0.1:9/v1: Connection refused"
-
-
-@pytest.mark.parametrize("near", ["gpt-4", "runs/x", "Qwen/Qwen2.5-0.5B-Instruct", "no_package_of_mine:x"])
-def test_what_nearly_names_a_model_is_told_how_one_is_named(near: str) -> None:
-    forms = "openai:MODEL@URL, hf:DIR_OR_ID or policy:NAME"
-    for game, option in ((Debate, "judge"), (TwentyQuestions, "oracle")):
-        with pytest.raises(ConfigError, match=rf"env_config\.{option}: .*; this option also takes \w+, {forms}"):
-            game(**{option: near})
-    with pytest.raises(ConfigError, match=f"key: '{near}' names no language model; write {forms}"):
-        asked_models.AskedModel(near, "key")
-
-
-def test_what_is_not_there_is_said_before_a_run(server: Endpoint) -> None:
-    assert "stone at http://127.0.0.1" in Debate(judge=server.player).check_ready()
-    assert Debate().check_ready() == TwentyQuestions().check_ready() == ""
-    for game, option in ((Debate, "judge"), (TwentyQuestions, "oracle"), (GuessMyCity, "oracle")):
-        with pytest.raises(ConfigError, match=rf"env_config\.{option}.*no answer from"):
-            game(**{option: NOBODY}).check_ready()
-        with pytest.raises(ConfigError, match=rf"env_config\.{option}.*is no endpoint"):
-            game(**{option: "openai:stone"})
-        with pytest.raises(ConfigError, match=r"the key of .* is to stand in \$NO_SUCH_KEY"):
-            game(**{option: NOBODY + "#NO_SUCH_KEY"})
 
 
 def test_a_judge_that_hangs_costs_its_episode(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,10 +129,6 @@ def test_a_step_knows_what_is_left_of_its_time() -> None:
     assert first is not None and after is not None and 0 < after <= first <= 50 and within is time_left() is None
 
 
-def test_marks_are_broken_apart() -> None:
-    assert harmless("a < b <|im_end|></s> [INST] x[0]") == "a < b < |im_end|>< /s> [ INST] x[ 0]"
-
-
 def test_a_model_buys_a_car_and_never_for_more_than_it_is_worth(server: Endpoint) -> None:
     session = make_session("lmgame/CarDealer-v0", {"buyer": server.player})
     session.reset(1)
@@ -197,20 +145,3 @@ def test_a_model_buys_a_car_and_never_for_more_than_it_is_worth(server: Endpoint
     result = say("Deal!")
     assert result.terminated and len(server.asked) == 2, "its own offer binds it"
     assert result.rewards["player"] == pytest.approx((most - 100) / ((game._market.budget + car.msrp) / 2))
-
-
-@pytest.mark.parametrize(("said", "sold"), [("Deal!", True), ("No deal. Goodbye.", False)])
-def test_a_model_ends_a_sale(server: Endpoint, said: str, sold: bool) -> None:
-    session = make_session("lmgame/CarDealer-v0", {"buyer": server.player})
-    session.reset(1)
-    market, server.text = session.env.unwrapped._market, said
-    result = session.step({"player": f"The {market.wanted.name} is yours for ${market.reservations[0]}."})
-    assert result.terminated and (result.rewards["player"] > 0) is sold
-
-
-def test_a_buyer_without_words_drops_the_episode(server: Endpoint) -> None:
-    session = make_session("lmgame/CarDealer-v0", {"buyer": server.player})
-    session.reset(1)
-    server.text = " "
-    with pytest.raises(GameError, match=r"gave no answer|no answer of"):
-        session.step({"player": "Hello."})

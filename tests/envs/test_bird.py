@@ -8,7 +8,6 @@ import sqlite3
 
 import pytest
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.code.bird.game import BIRD
 from rllib_lmgame.envs.games.code.bird.tasks import Task
 from rllib_lmgame.envs.synthetic.database_questions import FAMILIES
@@ -37,48 +36,6 @@ def test_rows_in_another_order_and_by_another_query_are_right() -> None:
     )
     assert (reward, terminated, truncated, info["success"]) == (1.0, True, False, True)
     assert observation.endswith("Right.")
-
-
-def test_each_try_halves_the_reward() -> None:
-    game = shop()
-    for sql in ("SELECT 1", "SELECT nothing FROM purchase", "SELECT DISTINCT status FROM purchase"):
-        _, reward, terminated, truncated, _ = game.step(block(sql))
-        assert (reward, terminated, truncated) == (0.0, False, False)
-    assert game.step(block("SELECT code FROM purchase WHERE status = 'open'"))[1] == 0.125
-
-
-def test_duplicates_count_and_so_does_the_order_of_columns() -> None:
-    game = shop()
-    game.start(Task("shop", "", "SELECT status, amount > 100 FROM purchase", ""))
-    assert game.step(block("SELECT DISTINCT status, amount > 100 FROM purchase"))[1] == 0.0
-    assert game.step(block("SELECT amount > 100, status FROM purchase"))[1] == 0.0
-    assert game.step(block("SELECT status, (amount > 100) * 1.0 FROM purchase"))[1] == 0.25
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "SELECT code FROM purchase WHERE status = 'open'",
-        "```python\nprint(1)\n```",
-        "",
-        "```sql\n```",
-        block("SELECT 1") + block("SELECT 2"),
-        "x" * 20_000,
-    ],
-)
-def test_no_block_ends_the_game(reply: str) -> None:
-    _, reward, terminated, truncated, info = shop().step(reply)
-    assert (reward, terminated, truncated, info["invalid_action"], info["success"]) == (-0.5, True, False, True, False)
-
-
-def test_what_a_wrong_try_reads_is_its_own() -> None:
-    game = shop()
-    assert game.step(block("SELECT code FROM purchase LIMIT 5"))[0].endswith(
-        "Your query returned 5 rows:\n" + "\n".join(row[2] for row in filled("shop").children[:3])
-    )
-    assert "no such column: nowhere" in game.step(block("SELECT nowhere FROM purchase"))[0]
-    assert "not authorized" in game.step(block("DELETE FROM purchase"))[0]
-    assert "returned 0 rows." in game.step(block("SELECT 1 WHERE 0"))[0]
 
 
 def test_gold_answers_agree_with_the_rows() -> None:
@@ -136,17 +93,6 @@ def test_published_files(published, name) -> None:
     )
 
 
-def test_an_evaluation_has_a_row_for_each_difficulty(published) -> None:
-    rows = json.loads((published / "dev.json").read_text())
-    kinds = ["simple", "moderate", "challenging", None, 3]
-    (published / "dev.json").write_text(
-        json.dumps([{**row, "difficulty": kind} for row, kind in zip(rows, kinds, strict=True)])
-    )
-    game = BIRD(data=str(published / "dev.json"), db_root=str(published / "root"), split="all")
-    told = {game.reset(seed=seed)[1].get("category") for seed in range(40)}
-    assert told == {"simple", "moderate", "challenging", None}
-
-
 def test_a_player_cannot_change_the_gold_database(published) -> None:
     file = published / "root" / "zoo" / "zoo.sqlite"
     before = file.read_bytes()
@@ -170,21 +116,3 @@ def test_a_right_query_may_return_as_much_as_the_gold_one(published) -> None:
         assert game.step(block(more))[1] == 0.0 and "The query failed" in game.board()
         assert "12000" not in game.board() and "800000" not in game.board()
         assert game.step(game.expert_action())[1] == 0.5
-
-
-def test_what_is_wrong_with_a_file_is_said(published, tmp_path) -> None:
-    root = str(published / "root")
-    for row, words in (
-        ({"question": "q", "SQL": "s"}, "line 1: field 'db_id' is missing"),
-        ({"question": "q", "sql": "s", "db_id": "zoo"}, "line 1: field 'SQL' is missing"),
-        ({"question": "q", "SQL": "s", "db_id": "farm"}, "asks about 'farm'"),
-        ({"question": "q", "SQL": "s", "db_id": "../../etc"}, "leads out"),
-        ({"question": "q", "SQL": "s", "db_id": "a\0b"}, "line 1: db_id 'a.x00b' names no database"),
-        ({"question": "q", "SQL": "s", "db_id": "zoo" * 200}, "line 1: db_id 'zoo.* names no database"),
-    ):
-        bad = tmp_path / "bad.jsonl"
-        bad.write_text(json.dumps(row) + "\n")
-        with pytest.raises(ConfigError, match=words):
-            BIRD(data=str(bad), db_root=root)
-    with pytest.raises(ConfigError, match="db_root"):
-        BIRD(data=str(published / "dev.json"))

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from rllib_lmgame.envs.support.bm25 import BM25, words_of
+from rllib_lmgame.envs.support.bm25 import BM25
 
 TEXTS = ["the red shoe", "a red red hat for the cold", "blue shoe, blue sole", "", "Straße über Ähren 東京"]
 
@@ -51,9 +51,3 @@ def test_equal_scores_stay_in_order_and_the_limit_holds() -> None:
     assert index.search("words") == [0, 2, 3]
     assert index.search("words", 2) == [0, 2]
     assert index.search("absent") == [] and BM25([]).search("words") == []
-
-
-def test_any_script_and_any_length_of_query() -> None:
-    assert words_of("Don't_STOP, 東京 2nd\udc80") == ["don", "t", "stop", "東京", "2nd"]
-    assert BM25(TEXTS).search("word " * 100_000 + "red") == [1, 0]
-    assert BM25(TEXTS).search(" ".join(map(str, range(1000))) + " red") == []

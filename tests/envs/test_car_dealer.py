@@ -5,10 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from rllib_lmgame.envs.games.words.car_dealer.buyer import PERSONAS, Buyer, agrees, lines
+from rllib_lmgame.envs.games.words.car_dealer.buyer import PERSONAS, Buyer, agrees
 from rllib_lmgame.envs.games.words.car_dealer.game import CarDealer
 from rllib_lmgame.envs.games.words.car_dealer.market import Car, Market, random_market, seller_reward
 from rllib_lmgame.envs.games.words.car_dealer.prices import HIGHEST, read_prices
@@ -56,29 +54,6 @@ PRICES = [
 ]
 
 
-def test_prices() -> None:
-    for text, prices in PRICES:
-        talk = read_prices(text)
-        assert talk.prices == prices and not talk.unclear, text
-
-
-def test_reductions_and_what_cannot_be_a_price() -> None:
-    assert read_prices("I'll take off $500").reductions == read_prices("$500 off!").reductions == (500,)
-    assert (
-        read_prices("a discount of $1,000").reductions
-        == read_prices("I lower the price by 1,000").reductions
-        == (1_000,)
-    )
-    assert read_prices("10% off").percents == (10.0,)
-    assert read_prices("$2,5000").unclear and read_prices("$0").unclear and read_prices("$1.2.3").unclear
-
-
-@given(st.text(alphabet="$0123456789.,k %-offmsrpby\u0665\ud800", max_size=200))
-def test_any_text_gives_finite_prices(text: str) -> None:
-    talk = read_prices(text)
-    assert all(1 <= price <= HIGHEST for price in talk.prices) and all(0 <= percent <= 100 for percent in talk.percents)
-
-
 @pytest.mark.parametrize(
     ("text", "agreed"),
     [
@@ -103,16 +78,6 @@ def test_a_sale() -> None:
     _, reward, terminated, truncated, info = game.step("All right, $29,000.")
     assert (terminated, truncated, info["success"]) == (True, False, True)
     assert reward == pytest.approx(29_000 / ((36_000 + 30_000) / 2))
-
-
-def test_reductions_count_from_the_last_price() -> None:
-    game = dealer()
-    game.step("The Toyota costs $34,000.")
-    game.step("I take off $5,500.")
-    assert game._price == 28_500
-    game = dealer()
-    game.step("10% off the list price of the Toyota")
-    assert game._price == 27_000
 
 
 @pytest.mark.parametrize(
@@ -178,38 +143,6 @@ def test_a_buyer_never_pays_more_than_it_is_worth(persona: str) -> None:
     assert sold > 25
 
 
-def test_a_stubborn_or_talkative_seller_loses_the_buyer() -> None:
-    for text in ("The Toyota for $40,000.", "What a lovely day!"):
-        game = dealer()
-        for _ in range(12):
-            _, reward, terminated, _, info = game.step(text)
-            if terminated:
-                break
-        assert terminated and not info["success"] and reward == pytest.approx(-(36_000 - 30_000) / 30_000)
-
-
-def test_the_concession_curve_rises_to_the_reservation_price() -> None:
-    for persona in PERSONAS:
-        buyer = Buyer(Market(CARS, "heated seats", persona, 36_000, (32_000, 36_000, 18_000)), random.Random(0))
-        before = buyer.would_pay(0)
-        assert 0.8 * 32_000 < before < 32_000
-        for price in range(60_000, 40_000, -1_000):
-            if buyer.hear(f"The Toyota for ${price}").left:
-                break
-            assert before <= buyer.would_pay(0) <= 32_000
-            before = buyer.would_pay(0)
-        assert before == 32_000
-
-
-def test_features_that_are_there_raise_the_offer() -> None:
-    plain, pointed, lied = dealer(), dealer(), dealer()
-    plain.step("The Toyota is $40,000.")
-    pointed.step("The Toyota with heated seats and a sunroof is $40,000.")
-    lied.step("The Toyota with a navigation system and a backup camera is $40,000.")
-    offers = [game._buyer.offer_for(CARS[0]) for game in (plain, pointed, lied)]
-    assert offers[1] > offers[0] == offers[2]
-
-
 def test_rewards_as_published() -> None:
     assert seller_reward(MARKET, CARS[0], 33_000) == 1.0
     assert seller_reward(MARKET, None, None) == pytest.approx(-0.2)
@@ -217,26 +150,7 @@ def test_rewards_as_published() -> None:
     assert seller_reward(MARKET, None, None, "revenue") == 0.0
 
 
-def test_no_sale_is_never_rewarded() -> None:
-    rng = random.Random(0)
-    for _ in range(2_000):
-        market = random_market(rng, tuple(PERSONAS))
-        assert -0.36 < seller_reward(market, None, None) <= 0.0
-        assert market.reservations[0] >= market.wanted.invoice and len({car.brand for car in market.cars}) == 3
-        best = max(
-            price / ((market.budget + car.msrp) / 2)
-            for car, price in zip(market.cars, market.reservations, strict=True)
-        )
-        assert best < 1.1
-
-
-def test_every_persona_can_say_everything() -> None:
-    situations = {situation for _, situation in lines()}
-    assert {(persona, situation) for persona in PERSONAS for situation in situations} == set(lines())
-    assert situations == {"greet", "which", "ask", "talk", "unclear", "joke", "refuse", "firm", "accept", "leave"}
-
-
-@pytest.mark.parametrize("reply", ["", "   ", "?!", "\ud800\x00"])
-def test_replies_without_words(reply: str) -> None:
-    _, reward, _, _, info = dealer().step(reply)
-    assert info["invalid_action"] and reward == -0.5
+def test_prices() -> None:
+    for text, prices in PRICES:
+        talk = read_prices(text)
+        assert talk.prices == prices and not talk.unclear, text

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.games.talk.car_dealer_duet.game import CarDealerDuet
-from rllib_lmgame.envs.games.talk.car_dealer_duet.offers import offer_text, read_offer
 from rllib_lmgame.envs.games.words.car_dealer.market import Car, Market
 from tests.envs.begun import begun
 
@@ -49,13 +43,6 @@ def test_no_sale_pays_the_seller_less_than_nothing_or_nobody() -> None:
     assert talks("walk away", reward="surplus").rewards == {BUYER: 0.0, SELLER: 0.0}
 
 
-def test_bad_bargains_are_no_success() -> None:
-    game = talks("offer: Ford truck for $15,000", "accept")
-    assert game.infos[BUYER]["success"] and not game.infos[SELLER]["success"]
-    game = talks("offer: Ford for $36,000", "accept")
-    assert not game.infos[BUYER]["success"] and game.infos[SELLER]["success"]
-
-
 def test_the_buyer_cannot_spend_what_it_has_not_and_the_seller_is_not_told_why() -> None:
     game = talks("offer: Mercedes sedan for $36,001")
     assert game.infos[BUYER]["invalid_action"] and "$36,000" in game.observe(BUYER)
@@ -83,27 +70,3 @@ def test_an_offer_holds_until_there_is_another_and_ones_own_cannot_be_accepted()
     assert "The seller offers the Toyota SUV for $30,000." in game.observe(BUYER)
     game = talks("offer: Toyota SUV for $25,000", "Hm.", "accept")
     assert game.infos[BUYER]["invalid_action"]
-
-
-@given(st.integers(1, 10**9), st.integers(0, 2))
-def test_what_is_written_is_read(price: int, number: int) -> None:
-    offer = read_offer(offer_text(CARS[number], price).removeprefix("offer: ").lower(), SELLER, CARS)
-    assert offer == (SELLER, number, price)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["toyota suv", "lada for $1,000", "toyota for $1,000 or $2,000", "toyota for $0", "toyota for $1,00", "$5,000", ""],
-)
-def test_what_is_no_offer(text: str) -> None:
-    with pytest.raises(InvalidAction):
-        read_offer(text, SELLER, CARS)
-
-
-def test_the_buying_expert_hears_words_as_well_as_offers() -> None:
-    game = talks("I want the Toyota.", "The Toyota SUV is yours for $28,000.")
-    assert game.expert_action(BUYER) == "offer: Toyota SUV for $28,000", "it takes a price it hears by offering it"
-    game.step("offer: Toyota SUV for $28,000")
-    assert game.expert_action(SELLER) != "walk away"
-    game = talks("I want the Toyota.", "offer: Toyota SUV for $28,000")
-    assert game.expert_action(BUYER) == "accept"

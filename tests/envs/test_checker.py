@@ -13,7 +13,6 @@ from subprocess import PIPE
 
 import pytest
 
-from rllib_lmgame.base.text import place_of
 from rllib_lmgame.envs.checking import apart, checker
 from rllib_lmgame.envs.checking.checker import Report, check_game, inspect_game
 from rllib_lmgame.envs.contract.base import GameError
@@ -154,20 +153,6 @@ def test_the_line_where_a_game_raises_is_named() -> None:
     assert re.search(place, problem)
 
 
-def test_a_place_is_one_line_whatever_code_says_of_itself() -> None:
-    """Nothing of it is run: a game's own words could end the process, or pass for another message."""
-    names = {"__name__": BadWords()}
-    exec(compile("def fail():\n    raise ValueError", "game\nerror: \x1b[31mlost", "exec"), names)
-    with pytest.raises(ValueError) as raised:
-        names["fail"]()  # type: ignore[operator]
-    assert place_of(raised.value) == " (game error: \\x1b[31mlost:2)"
-
-
-class BadWords:
-    def __str__(self) -> str:
-        raise SystemExit(3)
-
-
 @pytest.mark.slow
 def test_splits_are_compared_without_starting_what_levels_need(monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent program would be begun for each of 450 levels."""
@@ -176,17 +161,6 @@ def test_splits_are_compared_without_starting_what_levels_need(monkeypatch: pyte
     monkeypatch.setattr(AgentProgram, "start", lambda game, level: begun.append(level) or start(game, level))
     assert check_game("agent:rllib_lmgame.envs.games.adapted.agent_program.trail:follow") == []
     assert 10 < len(begun) < 100
-
-
-def test_a_class_may_be_given_instead_of_a_name() -> None:
-    from broken_games import NoRules
-
-    assert check_game(NoRules) == check_game("broken_games:NoRules") != []
-
-
-def test_a_game_that_cannot_be_built_is_one_problem() -> None:
-    (problem,) = check_game("lmgame/Sokoban-v0", {"dim_rom": [6, 6]})
-    assert "dim_room" in problem
 
 
 @pytest.mark.parametrize("game", ["Letters", "Count", "Together"])

@@ -13,7 +13,6 @@ import pytest
 
 chess = pytest.importorskip("chess")
 
-from rllib_lmgame.base.errors import ConfigError, MissingDependencyError  # noqa: E402
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.board import read_chess_move  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.endgames import ChessEndgames, Squares, canonical, position  # noqa: E402
@@ -102,17 +101,6 @@ def test_what_is_no_legal_move_is_refused(said: str) -> None:
         read_chess_move(chess.Board(), said)
 
 
-def test_an_ambiguous_move_is_refused_with_what_to_do() -> None:
-    with pytest.raises(InvalidAction, match="more than one"):
-        read_chess_move(chess.Board("4k3/8/8/8/8/8/4K3/R6R w - - 0 1"), "Rd1")
-
-
-def test_an_illegal_move_costs_one_and_leaves_the_position() -> None:
-    observation, reward, terminated, _, info = at(chess.STARTING_FEN).step("e5")
-    assert (reward, terminated, info["invalid_action"]) == (-1.0, False, True)
-    assert observation.startswith("Invalid action: e5 is not a legal move") and chess.STARTING_FEN in observation
-
-
 @pytest.mark.parametrize(
     ("fen", "move", "reward", "success", "said"),
     [
@@ -131,33 +119,6 @@ def test_ends_of_games(fen: str, move: str | None, reward: float, success: bool,
     observation, paid, terminated, truncated, info = game.step(move)
     assert (paid, terminated, truncated, info["success"], info["legal_actions"]) == (reward, True, False, success, ())
     assert said in observation
-
-
-def test_losing_pays_minus_one() -> None:
-    game = at("8/8/8/8/8/6k1/7r/7K b - - 0 1", opponent="alpha_beta")
-    game.begin(chess.Board("8/8/8/8/8/6k1/r7/6K1 b - - 0 1"), chess.WHITE)
-    assert game.board().endswith("Checkmate. You lose.") and game.finished and not game.success
-    game = at("rnbqkbnr/pppp1ppp/8/4p3/8/5P2/PPPPP1PP/RNBQKBNR w KQkq - 0 2", opponent="greedy")
-    _, reward, terminated, _, info = game.step("g4")
-    assert (reward, terminated, info["success"]) == (-1.0, True, False)
-
-
-def test_a_third_repetition_is_a_draw() -> None:
-    game, board = at("7k/8/8/8/8/8/R7/6K1 w - - 0 1"), chess.Board("7k/8/8/8/8/8/R7/6K1 w - - 0 1")
-    for move in ("g1f1", "h8g8", "f1g1", "g8h8") * 2:
-        board.push_uci(move)
-    game.begin(board, board.turn)
-    assert game.finished and "repetition" in game.board()
-
-
-def test_the_evaluation_is_symmetric() -> None:
-    chance = random.Random(0)
-    board = chess.Board()
-    for _ in range(60):
-        assert evaluate(board) == evaluate(board.mirror())
-        board.push(chance.choice(list(board.legal_moves)))
-        if board.is_game_over():
-            board = chess.Board()
 
 
 @pytest.mark.parametrize(
@@ -198,12 +159,6 @@ def test_a_stronger_player_beats_a_weaker_one() -> None:
     assert results[1.0] >= 5 and results[-1.0] == 0
 
 
-def test_black_waits_for_white_and_levels_differ() -> None:
-    observation, _ = Chess(colour="black", opening_plies=0, split="test").reset(seed=1)
-    assert observation.startswith("You play chess as Black") and "White played" in observation
-    assert len({Chess().reset(seed=seed)[0] for seed in range(50)}) == 50
-
-
 def test_an_engine_plays_and_ends_with_the_game(tmp_path) -> None:
     game = Chess(opponent="stockfish", engine_path=fake_engine(tmp_path), engine_skill=3, opening_plies=0, split="all")
     game.reset(seed=0)
@@ -227,15 +182,6 @@ def test_the_real_stockfish_plays_to_the_end_of_the_game(limit: dict) -> None:
     assert terminated and reward == -1.0 and not info["success"] and game._board.is_checkmate()
 
 
-@pytest.mark.skipif(STOCKFISH is None, reason="Stockfish is not installed (apt-get install stockfish)")
-def test_an_elo_beyond_the_engines_own_range_is_named() -> None:
-    game = Chess(opponent="stockfish", engine_elo=9_000)
-    with pytest.raises(ConfigError, match=r"refuses its settings.*UCI_Elo.*at most"):
-        game.reset(seed=0)
-        game.step(game.legal_actions()[0])
-    assert game.opponent._finalizer is None
-
-
 def test_a_process_that_leaves_its_engine_open_ends_and_so_does_the_engine(tmp_path) -> None:
     code = (
         "import sys; from rllib_lmgame.envs.games.adapted.chess_games.game import Chess\ngame = "
@@ -256,16 +202,6 @@ def test_an_engine_that_dies_or_cheats_is_named(tmp_path) -> None:
         with pytest.raises(GameError, match="fakefish failed"):
             game.step("e4")
         game.close()
-
-
-def test_only_opponents_that_think_long_are_called_slow() -> None:
-    assert not Chess().slow_calls and not Chess(opponent="alpha_beta").slow_calls
-    assert Chess(opponent="alpha_beta", opponent_depth=3).slow_calls
-
-
-def test_an_engine_that_is_not_there_is_named() -> None:
-    with pytest.raises(MissingDependencyError, match=r"'no-such-fish'.*not on PATH"):
-        Chess(opponent="stockfish", engine_path="no-such-fish")
 
 
 @pytest.mark.slow

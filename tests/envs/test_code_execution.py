@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.code.code_execution.evalplus import with_stand_in
 from rllib_lmgame.envs.games.code.code_execution.game import CodeExecution
 from rllib_lmgame.envs.games.code.code_execution.generated import MOST_ALIKE, make_problem
@@ -73,14 +72,6 @@ def test_a_program_that_hangs_is_stopped() -> None:
         block("def double(n):\n    while n: pass\n    return 2 * n")
     )
     assert reward == pytest.approx(0.05) and "was stopped" in observation
-
-
-def test_replies_without_one_block() -> None:
-    for reply in ("def double(n): return 2 * n", block("a = 1") + "\n" + block("a = 2"), "```\ncode\n```", ""):
-        _, reward, _, _, info = double().step(reply)
-        assert (reward, info["invalid_action"]) == (-0.1, True)
-    program = block("def double(n):\n    return 2 * n if True or 1 || 2 else 0".replace("1 || 2", "'||'"))
-    assert double().step(f"First idea:\n{program}\nAgain:\n{program}")[1] == 1.0
 
 
 def test_there_are_many_problems_and_none_is_won_by_a_constant() -> None:
@@ -171,21 +162,6 @@ def test_mbpp(tmp_path) -> None:
     )
 
 
-def test_a_json_array_of_sanitized_mbpp(tmp_path) -> None:
-    tests = ["assert largest([1, math.inf]) == math.inf"]
-    record = {"prompt": MBPP["text"], "code": MBPP["code"], "test_imports": ["import math"], "test_list": tests}
-    file = tmp_path / "sanitized-mbpp.json"
-    file.write_text(
-        json.dumps([{"source_file": "a", "task_id": 1} | record, {"source_file": "a", "task_id": 2} | record])
-    )
-    assert [problem.entry for problem in read_problems(str(file))] == ["largest"] * 2
-    game = begun(CodeExecution(data=str(file), split="all", show_rules=False))
-    assert game.step(game.expert_action())[1] == 1.0
-    file.write_text(json.dumps([record | {"test_list": []}]))
-    with pytest.raises(ConfigError, match=r"sanitized-mbpp.json, record 1: field 'test_list' must hold texts"):
-        read_problems(str(file))
-
-
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -237,18 +213,3 @@ for fd in range(3, 40):
 def test_a_program_cannot_tell_what_a_data_files_tests_call_it_with(tmp_path) -> None:
     _, last, reward, _ = played(tmp_path, HUMANEVAL, block(SPY))
     assert reward <= 0.051 and "HEARD" not in last  # At most what any program gets that is Python.
-
-
-@pytest.mark.parametrize(
-    ("record", "words"),
-    [
-        ({"prompt": "def f(): pass", "test": "x"}, "line 1: field 'entry_point' is missing"),
-        ({"test_list": [], "text": "t"}, "one at least"),
-        ({"test_list": ["assert 1"], "text": "t"}, "calls no function"),
-        ({"test_list": ["assert ("], "text": "t"}, "not Python"),
-        ({"test_list": ["assert f(1)"]}, "'text'"),
-    ],
-)
-def test_what_is_wrong_with_a_file_is_said(tmp_path, record, words) -> None:
-    with pytest.raises(ConfigError, match=words):
-        played(tmp_path, record)

@@ -94,14 +94,6 @@ def play(replies: str, **config: object):
     return session, result
 
 
-def test_the_board_shows_the_numbers_of_columns_that_are_open() -> None:
-    session, _ = play("1221", rows=2, columns=3, connect=3)
-    assert session.observe("X").text == "You are X.\n- - 3\nO X .\nX O ."
-    session.step({"X": "1"})
-    assert session.observe("X").text.startswith("Invalid action: column 1 is full.")
-    assert session.observe("X").legal_actions == ("3",) and session.observe("O").legal_actions == ()
-
-
 def test_numbered_marks_name_the_stones_and_the_squares_one_can_drop_on() -> None:
     session, _ = play("1221", rows=2, columns=3, connect=3, numbered_marks=True)
     assert session.observe("X").text == "You are X.\nY11 T12 T21 Y22\n_31"
@@ -122,17 +114,3 @@ def expert(replies: str, seed: int) -> str | None:
     """The expert's column after ``replies``."""
     game = begun(ConnectFour(expert_depth=2), *replies, seed=seed)
     return game.expert_action(game.agent_selection)
-
-
-def test_looking_further_ahead_wins() -> None:
-    won = 0
-    for seed in range(12):
-        depths = (4, 1) if seed % 2 else (1, 4)
-        game = begun(ConnectFour(), seed=seed)
-        while not game.finished:
-            agent = game.agent_selection
-            own, other = (game._stones[mark] for mark in (agent, "XO".replace(agent, "")))
-            columns = best_columns(game.grid, own, other, depths["XO".index(agent)])
-            game.step(str(game.expert_random.choice(columns) + 1))
-        won += game.results()["XO"[depths.index(4)]] > 0
-    assert won >= 10

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 import pytest
@@ -11,18 +10,10 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs import make_game, make_session
-from rllib_lmgame.envs.checking.checker import _standard
 from rllib_lmgame.envs.contract import GameError, TextAECGame, TextGame, TextParallelGame
 from rllib_lmgame.envs.contract.base import MAX_TEXT, quoted
 from rllib_lmgame.envs.contract.splits import split_of
-from rllib_lmgame.envs.games.duels.leduc_poker import LeducState
 from rllib_lmgame.envs.games.grids.sokoban import Sokoban
-from rllib_lmgame.envs.games.mathematics.gsm8k import GSM8K
-from rllib_lmgame.envs.games.mathematics.math_reasoning.game import MathReasoning
-from rllib_lmgame.envs.games.mathematics.math_reasoning.problems import Problem
-from rllib_lmgame.envs.games.mathematics.math_reasoning.solutions import Range
-from rllib_lmgame.envs.games.web.deep_search.game import read_plain
-from rllib_lmgame.measures.game_tree import game_tree
 from tests.envs.begun import begun
 
 
@@ -77,17 +68,6 @@ def test_what_a_game_does_not_write_is_named(base: type, missing: str) -> None:
         type("Bare", (base,), {})()
 
 
-def test_a_number_of_any_length_is_named() -> None:
-    for digits in (10**400, -(10**400)):
-        with pytest.raises(ConfigError, match=r"env_config\.max_turns: must be .* got the whole number -?10"):
-            make_session("lmgame/Sokoban-v0", {"max_turns": digits})
-
-
-def test_a_quotation_cannot_crowd_out_the_game() -> None:
-    for flood in ("x" * MAX_TEXT, "x\n" * MAX_TEXT, "\n" * MAX_TEXT):
-        assert len(quoted("Player 1", flood)) <= MAX_TEXT // 2
-
-
 @pytest.mark.parametrize(
     ("game", "reply"),
     [
@@ -108,21 +88,6 @@ def test_different_moves_where_one_is_asked_for_are_invalid(game: str, reply: st
     assert result.infos["player"]["invalid_action"] and not result.infos["player"].get("success")
 
 
-def test_the_same_move_twice_is_one_move() -> None:
-    game = begun(make_game("lmgame/Wordle-v0", {"show_rules": False}))
-    observation, _, _, _, info = game.step("crane || Crane")
-    assert not info["invalid_action"] and info["actions_taken"] == 1 and "1. crane:" in observation
-
-
-def test_bars_in_an_answer_belong_to_it() -> None:
-    assert read_plain("search[red || blue]") == ("search", "red || blue")
-    game = begun(GSM8K(max_turns=5))
-    answer = game.expert_action()
-    assert game.step(f"{answer} || {answer}")[1] == 10.0
-    algebra = begun(MathReasoning(), level=("inequality", Problem("Which x?", Range("x < -10 or x > 1"))))
-    assert algebra.step("x < -10 || x > 1")[1] == 1.0
-
-
 def test_a_cut_reply_says_how_many_moves_were_made() -> None:
     game = begun(make_game("lmgame/FrozenLake-v0", {"show_rules": False, "max_actions": 6}))
     assert "moves were made" not in game.step("Up || Up")[0]
@@ -134,11 +99,6 @@ def test_a_cut_reply_says_how_many_moves_were_made() -> None:
     game.step(" || ".join((game.solve() or [])[:-1]))
     last = (game.solve() or [])[0]
     assert "moves were made" not in game.step(f"{last} || Up || Up || Up || Up || Up")[0]
-
-
-def test_a_game_that_lists_no_actions_shows_no_empty_list() -> None:
-    assert "Legal actions" not in make_game("lmgame/GSM8K-v0", {"show_legal_actions": True}).reset(seed=0)[0]
-    assert "Legal actions: " in make_game("lmgame/Maze-v0", {"show_legal_actions": True}).reset(seed=0)[0]
 
 
 @pytest.mark.parametrize(
@@ -159,15 +119,6 @@ def test_a_game_that_lists_no_actions_shows_no_empty_list() -> None:
 )
 def test_the_rules_say_what_an_invalid_reply_costs(game: str, config: dict, said: str) -> None:
     assert make_session(game, config).instructions.endswith(f"\nA reply that cannot be read or is not allowed {said}")
-
-
-def test_the_rules_speak_of_several_moves_only_where_they_are_allowed() -> None:
-    for game in ("Sokoban", "FrozenLake", "Blocksworld", "Tetris", "WebShop"):
-        for most in (1, 2):
-            rules = make_session(f"lmgame/{game}-v0", {"max_actions_per_turn": most}).instructions
-            assert (f"Up to {most} " in rules, "||" in rules, "One " in rules) == (most == 2, most == 2, most == 1), (
-                rules
-            )
 
 
 @pytest.mark.parametrize(
@@ -230,21 +181,6 @@ def test_what_is_to_be_found_is_told_only_when_it_is_lost(game: str, reply: str,
     assert not any(thing in text for text in seen[:-1]) and not info["success"] and total == -len(seen)
 
 
-@pytest.mark.parametrize(
-    ("game", "reply", "said"),
-    [
-        ("lmgame/TextCraft-v0", "inventory", "Inventory:"),
-        ("lmgame/ToolUse-v0", '{"name": "list_files", "arguments": {}}', "Result of list_files"),
-    ],
-)
-def test_what_came_of_a_reply_is_not_shown_after_an_invalid_one(game: str, reply: str, said: str) -> None:
-    session = begun(make_session(game))
-    session.step({"player": reply})
-    assert said in session.observe("player").text
-    session.step({"player": "zzz"})
-    assert session.observe("player").text.startswith("Invalid action") and said not in session.observe("player").text
-
-
 class FewLevels(Sokoban):
     """A game whose levels are those of its list; ``key`` says what tells them apart."""
 
@@ -274,27 +210,3 @@ def test_why_there_is_no_level(candidates: list[int], key: str, words: str, monk
     assert split_of("always the same") != "test"
     with pytest.raises(ConfigError, match=words):
         game.reset(seed=0)
-
-
-@pytest.mark.parametrize(
-    "chance",
-    [
-        {"high": 0.5, "low": 0.5},
-        ["high", "low"],
-        [(0.5, "high"), (0.5, "low")],
-        [(LeducState(), 0.5), (LeducState(), 0.5)],
-        [("0.5", LeducState()), ("0.5", LeducState())],
-        [(0.5, LeducState()), (0.25, LeducState())],
-        [(1.5, LeducState()), (-0.5, LeducState())],
-        [(math.nan, LeducState())],
-    ],
-)
-def test_chance_of_another_form_is_named(chance: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LeducState, "chance", property(lambda state: () if state.cards else chance))
-    said = r"^LeducState\.chance is [\[{].*; it must be a list of pairs \(probability, next state\)"
-    with pytest.raises(GameError, match=said):
-        make_session("lmgame/LeducPoker-v0").reset(0)
-    with pytest.raises(GameError, match=said):
-        game_tree("lmgame/LeducPoker-v0")
-    with pytest.raises(GameError, match=said):  # Once, not once for each standard test.
-        _standard("lmgame/LeducPoker-v0", {}, make_session("lmgame/LeducPoker-v0"))

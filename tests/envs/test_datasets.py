@@ -73,18 +73,6 @@ def test_a_damaged_table_is_named_in_one_line(damage: str, tmp_path: Path) -> No
     assert "\n" not in said.value.message
 
 
-@pytest.mark.parametrize("where", ["is_file", "open"])
-def test_a_file_that_must_not_be_read_is_named(read, where, tmp_path, monkeypatch) -> None:
-    def refuse(path: Path, *args: Any, **kwargs: Any) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    path = tmp_path / "tasks.jsonl"
-    path.write_bytes(records(2))
-    monkeypatch.setattr(Path, where, refuse)
-    with pytest.raises(ConfigError, match=r"env_config.data: cannot open '.*tasks.jsonl': Permission denied"):
-        read(path)
-
-
 Q = {"question": "q", "answer": "1"}
 FAULTS = [
     ("GSM8K", ["{"], "line 1: not JSON"),
@@ -137,9 +125,3 @@ def test_what_is_wrong_with_a_file_is_named(game: str, rows: list[Any], said: st
     with pytest.raises(ConfigError) as caught:
         make_game(f"lmgame/{game}-v0", {"data": str(path)} | ({"corpus": str(corpus)} if game == "DeepSearch" else {}))
     assert caught.value.path == "env_config.data" and said in str(caught.value)
-
-
-@pytest.mark.parametrize("path", ["x" * 300, "~nobody-here/f", "a\0b"])
-def test_a_path_that_no_file_can_have_is_named(path: str) -> None:
-    with pytest.raises(ConfigError, match="data"):
-        make_game("lmgame/GSM8K-v0", {"data": path})

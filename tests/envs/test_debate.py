@@ -8,14 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.plugin import named_in
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.envs.contract.splits import SPLITS
 from rllib_lmgame.envs.games.talk.debate.game import Debate
-from rllib_lmgame.envs.games.talk.debate.judging import RuleJudge, Speech, lexicon, point_of, speech_score
-from rllib_lmgame.envs.games.talk.debate.topics import CON, PRO, Topic, own_topics, splits_of
-from rllib_lmgame.envs.games.words.guessing.questions import all_words
+from rllib_lmgame.envs.games.talk.debate.judging import RuleJudge, Speech, lexicon, speech_score
+from rllib_lmgame.envs.games.talk.debate.topics import CON, PRO, Topic, own_topics
 from tests.envs.begun import begun
 
 TOPICS = own_topics()
@@ -87,16 +84,6 @@ def test_nothing_is_won_by_adding_what_is_no_new_point(topic: Topic, side: str, 
     assert speech_score(topic, Speech(side, f"{speech} {speech}"), []) <= before
 
 
-def test_length_is_no_gain_beyond_three_points() -> None:
-    three = " ".join(f"It is so because {point}." for point in CARS.pro)
-    more = " ".join(f"It is so because {point}." for topic in TOPICS[:4] for point in (*CARS.con, *topic.con))
-    short, long = (speech_score(CARS, Speech(PRO, text), []) for text in (three, f"{three} {more}"))
-    assert long <= short == 0.75
-    assert speech_score(CARS, Speech(PRO, f"{three} {more}"), []) == speech_score(
-        CARS, Speech(PRO, f"{three} {more} {more}"), []
-    )
-
-
 def test_answers_count_from_the_second_speech_on() -> None:
     earlier: list[tuple[str, frozenset[str]]] = []
     speech_score(CARS, Speech(CON, "People who cannot walk far need cars to reach a doctor in the centre."), earlier)
@@ -114,21 +101,6 @@ def test_sides_exchanged_exchange_the_verdict(topic: Topic, texts: list[str], pl
     given_ = [Speech(side, text) for side, text in zip(sides, texts, strict=True)]
     turned = [Speech(CON if speech.side == PRO else PRO, speech.text) for speech in given_]
     assert JUDGE.decide(topic, given_) == -JUDGE.decide(topic, turned)
-
-
-def test_every_point_of_the_list_is_one() -> None:
-    assert len(TOPICS) == 31
-    for topic in TOPICS:
-        assert all(point_of(all_words(point), lexicon(topic)) for point in (*topic.pro, *topic.con))
-
-
-def test_topics_are_split_and_files_are_read(tmp_path) -> None:
-    splits = splits_of(TOPICS)
-    assert [list(splits.values()).count(split) for split in SPLITS] == [25, 3, 3]
-    path = tmp_path / "topics.txt"
-    path.write_text("# mine\na | b; c | d\n\ne | f | g\nh | i | j\n", encoding="utf-8")
-    game = begun(Debate(data=str(path), split="all"))
-    assert game.level in (Topic("a", ("b", "c"), ("d",)), Topic("e", ("f",), ("g",)), Topic("h", ("i",), ("j",)))
 
 
 def debated(*replies: str, **config: Any) -> Debate:
@@ -164,15 +136,6 @@ class BadJudge:
         return self.said
 
 
-class NoJudge:
-    """Has no method."""
-
-
-class UnmadeJudge:
-    def __init__(self, address: str) -> None:
-        """Needs an argument."""
-
-
 def test_a_judge_of_ones_own() -> None:
     path = f"{__name__}:LongestSpeechWins"
     game = debated("A short\none", "A much longer speech", judge=path, speeches=1)
@@ -188,9 +151,3 @@ def test_a_judge_that_fails_gives_no_verdict(said: Any, monkeypatch: pytest.Monk
     game = debated("One.", judge=f"{__name__}:BadJudge", speeches=1)
     with pytest.raises(GameError, match="the judge BadJudge"):
         game.step("Two.")
-
-
-@pytest.mark.parametrize("name", ["NoJudge", "UnmadeJudge", "LongestSpechWins"])
-def test_what_is_no_judge_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"env_config\.judge"):
-        Debate(judge=f"{__name__}:{name}")

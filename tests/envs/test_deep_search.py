@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import string
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.games.web.deep_search.corpus import (
     Passage,
@@ -22,7 +20,6 @@ from rllib_lmgame.envs.games.web.deep_search.corpus import (
     f1,
     generated_corpus,
     holds_answer,
-    normalised,
 )
 from rllib_lmgame.envs.games.web.deep_search.game import DeepSearch
 from rllib_lmgame.envs.games.web.deep_search.loader import FIRST_NUMBERS, load_questions
@@ -86,14 +83,6 @@ def test_scores_equal_formulas_in_loops(said: str, right: list[str]) -> None:
     assert exact_match(said, right) <= holds_answer(said, right) and exact_match(said, right) <= (f1(said, right) == 1)
 
 
-def test_a_right_answer_of_which_nothing_is_left_is_not_held_by_every_answer() -> None:
-    assert not holds_answer("Oslo", ["The", "?"]) and holds_answer("a", ["The"]) and holds_answer("Oslo", ["?", "oslo"])
-
-
-def test_normalisation_is_squads() -> None:
-    assert normalised(" An  apple, the U.S. a-b Theatre ") == "apple us ab theatre"
-
-
 @pytest.mark.parametrize(
     ("reply", "move"),
     [
@@ -107,23 +96,6 @@ def test_normalisation_is_squads() -> None:
 )
 def test_replies_that_are_read(reply: str, move: tuple[str, str]) -> None:
     assert DeepSearch().read_move(reply) == move
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "", "Paris", "search", "search[]", "answer: ", "search[x", "<search>x",
-        "<search>a</search><search>b</search>", "<answer></answer>", "researching: x",
-    ],
-)  # fmt: skip
-def test_replies_that_are_not(reply: str) -> None:
-    with pytest.raises(InvalidAction):
-        DeepSearch().read_move(reply)
-
-
-def test_a_long_row_of_tags_is_refused_at_once() -> None:
-    with pytest.raises(InvalidAction):
-        DeepSearch().read_move("<search>" * 2000)
 
 
 def test_every_answer_stands_in_the_last_passage_of_its_path() -> None:
@@ -141,22 +113,6 @@ def test_every_answer_stands_in_the_last_passage_of_its_path() -> None:
         == len({question.text for question in corpus.questions})
         == len(corpus.questions)
     )
-
-
-def test_a_wrong_answer_ends_it_and_f1_pays_a_part() -> None:
-    for reward_name, expected in (("exact_match", 0.0), ("f1", pytest.approx(2 / 3))):
-        game = begun(DeepSearch(reward=reward_name))
-        answer = game._question.answers[0]
-        wrong = " ".join([answer, *["zzz"] * len(answer.split())])
-        _, reward, terminated, _, info = game.step(f"answer[{wrong}]")
-        assert (reward, terminated, info["success"]) == (expected, True, False)
-
-
-def test_hops_are_drawn_evenly() -> None:
-    texts = {question.text: question.hops for question in generated_corpus(0).questions}
-    game = DeepSearch(show_rules=False)
-    hops = [texts[game.reset(seed=seed)[0].removeprefix("Question: ")] for seed in range(1000)]
-    assert all(270 < hops.count(number) < 400 for number in (1, 2, 3))
 
 
 @pytest.fixture
@@ -190,17 +146,6 @@ def test_published_forms_are_played(tmp_path, corpus_file, name, content) -> Non
     assert "[1] Oslo: Oslo is the capital of Norway." in game.step("search[norway]")[0]
     assert game.expert_action() is None
     assert game.step("answer: oslo")[1] == 1.0
-
-
-def test_faults_of_passages_and_options_are_named(tmp_path) -> None:
-    questions, corpus = tmp_path / "q.jsonl", tmp_path / "c.jsonl"
-    questions.write_text('{"question": "q", "answer": "a"}')
-    corpus.write_text('{"title": "t", "text": "x"}\n{"title": "t"}')
-    with pytest.raises(ConfigError, match=r"env_config.corpus: .*c.jsonl, passage 2: field 'text' is missing"):
-        DeepSearch(data=str(questions), corpus=str(corpus))
-    assert len(DeepSearch(data=str(questions), corpus=str(corpus), max_passages=1)._retriever.passages) == 1
-    with pytest.raises(ConfigError, match=r"env_config.corpus: must be given with data"):
-        DeepSearch(data=str(questions))
 
 
 def test_a_passage_cannot_write_a_line_of_its_own() -> None:
@@ -240,17 +185,6 @@ def test_what_answers_are_worth(options: dict[str, Any], replies: list[str], wor
     game = DeepSearch(invalid_action_penalty=0.0, **options)
     total, *rest = reward_of(game, *replies)
     assert (total, *rest) == (pytest.approx(worth[0]), *worth[1:])
-
-
-def test_several_answers_pay_the_best_f1_once() -> None:
-    game = begun(DeepSearch(wrong_answer="goes_on", reward="f1", max_turns=9))
-    word = game._question.answers[0]
-    half = f"{word} zzz" if " " not in word else word.split()[0]
-    share = f1(half, [word])
-    assert 0 < share < 1
-    assert [game.step(f"answer[{said}]")[1] for said in (half, "zzz", half, word)] == [
-        pytest.approx(share), 0.0, 0.0, pytest.approx(1 - share),
-    ]  # fmt: skip
 
 
 def test_search_r1s_form_is_played_by_the_solver_and_by_no_other_words() -> None:
@@ -315,18 +249,6 @@ def questions_file(tmp_path: Path) -> Callable[..., str]:
     return write
 
 
-def test_files_that_have_changed_are_read_again(tmp_path: Path) -> None:
-    data, corpus = tmp_path / "questions.jsonl", tmp_path / "passages.jsonl"
-    for number in (1, 2):
-        data.write_text(json.dumps({"question": f"q{number}?", "answer": "a"}))
-        corpus.write_text(json.dumps({"title": f"t{number}", "text": f"q{number}"}))
-        for file in (data, corpus):
-            os.utime(file, ns=(0, number))
-        game = DeepSearch(data=str(data), corpus=str(corpus), show_rules=False)
-        assert game.reset(seed=0)[0] == f"Question: q{number}?"
-        assert f"t{number}" in game.step(f"<search>q{number}</search>")[0]
-
-
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
 def test_search_r1s_questions_have_sets_splits_and_numbers(questions_file, corpus_file, tmp_path, ending) -> None:
     path = questions_file(ending)
@@ -362,21 +284,3 @@ def test_numbers_are_those_of_agentgym() -> None:
             assert FIRST_NUMBERS[split][name] == first
             first += size
     assert first == 221328
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"sets": ["nqq"]}, "env_config.sets: .* has no 'nqq'; it has hotpotqa, nq, own"),
-        ({"ids": '[{"item_id": "x"}]'}, 'env_config.ids: .*record 1: expected {"item_id": "searchqa_12"}'),
-        ({"ids": "[true]"}, "env_config.ids: .*record 1"),
-        ({"ids": "[9]"}, "has none of the 1 questions"),
-        ({"ids": '{"a": 1}'}, "env_config.ids: .*JSON array"),
-    ],
-)
-def test_faults_of_sets_and_ids_are_named(questions_file, corpus_file, tmp_path, options, said) -> None:
-    if "ids" in options:
-        (tmp_path / "ids.json").write_text(options["ids"])
-        options = {"ids": str(tmp_path / "ids.json")}
-    with pytest.raises(ConfigError, match=said):
-        DeepSearch(data=questions_file("jsonl"), corpus=str(corpus_file), **options)

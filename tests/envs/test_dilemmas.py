@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract.verdicts import outcomes
-from rllib_lmgame.envs.games.dilemmas.prisoners_dilemma import COOPERATE, DEFECT, IteratedPrisonersDilemma
 from tests.envs.begun import begun
 
 DILEMMA = "lmgame/IteratedPrisonersDilemma-v0"
@@ -64,19 +63,6 @@ def test_swapping_the_seats_swaps_everything(rounds: list[tuple[bool, bool]], ga
         own = [pair[0] for pair in rounds]
         assert ends[-1][0][0]["measures"]["cooperation_rate"] == sum(own) / len(own)
     assert ends[0] == ends[1]
-
-
-def test_measures_of_a_dilemma() -> None:
-    session = session_of(DILEMMA, rounds=4)
-    result = play(
-        session, ("cooperate", "cooperate"), ("cooperate", "defect"), ("defect", "defect"), ("defect", "defect")
-    )
-    assert result.infos[ONE]["measures"] == {
-        "cooperation_rate": 0.5,
-        "social_welfare": (6 + 5 + 2 + 2) / 24,
-        "best_response_gap": pytest.approx((5 + 1 + 1 + 1 - (3 + 0 + 1 + 1)) / 4),
-    }
-    assert result.infos[ONE]["success"] is False and result.infos[TWO]["success"] is False
 
 
 def test_both_hunters_win_or_an_exploiter_alone() -> None:
@@ -174,25 +160,3 @@ def test_strategies_score_as_known(one: str, two: str) -> None:
             result = table.step(actions)
         totals = {agent: totals[agent] + result.rewards[agent] for agent in totals}
     assert tuple(totals.values()) == STRATEGY_SCORES[one, two]
-
-
-def test_a_strategy_goes_by_what_actions_mean_and_not_by_their_order() -> None:
-    class Turned(IteratedPrisonersDilemma):
-        actions = (DEFECT, COOPERATE)
-
-    assert [Turned().by_strategy(f"always_{action}", [], []) for action in (COOPERATE, DEFECT)] == [COOPERATE, DEFECT]
-
-
-def test_an_experts_talk_tells_what_it_does() -> None:
-    session = session_of(STAG, rounds=1, chat_turns=1)
-    said = session.expert_action(ONE)
-    play(session, (said or "", ""))
-    assert said == "I will play stag." and session.expert_action(ONE) == "stag"
-
-
-def test_no_talk_pushes_the_question_out() -> None:
-    """Nineteen others talk as long as they may, in lines of one letter."""
-    session = session_of(GOODS, players=20, chat_turns=1, chat_length=500)
-    play(session, ("x\n" * 5_000,) * 20)
-    seen = session.observe(ONE).text
-    assert seen.count("[player_") == 19 and seen.endswith("How many of your 20 tokens do you give?")

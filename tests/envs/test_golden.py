@@ -12,11 +12,13 @@ from rllib_lmgame.envs.registry import own_games
 
 DIRECTORY = Path(__file__).parent / "golden"
 OURS = list(own_games())
+LONG = {f"lmgame/{name}-v0" for name in ("LiarsDice", "MiniWoB", "SciWorld", "TextNav")}
+"""An equilibrium is worked out, a browser or Java is started."""
 
 
 @pytest.mark.parametrize(
-    "game", [pytest.param(game, marks=pytest.mark.slow) if "LiarsDice" in game else game for game in OURS]
-)  # Its expert works out an equilibrium for eight seconds.
+    "game", [pytest.param(game, marks=pytest.mark.slow) if game in LONG else game for game in OURS]
+)
 def test_playthrough_is_unchanged(game: str) -> None:
     """And its rules say what a reply holds, not how it is marked: that is the chat format's to say."""
     played = playthrough(game)

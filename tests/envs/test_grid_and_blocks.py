@@ -15,10 +15,8 @@ from rllib_lmgame.envs.games.grids.blocksworld import (
     Blocksworld,
     after_move,
     all_stacks,
-    drawing,
     possible_moves,
     random_stacks,
-    sentences,
     shortest_moves,
 )
 from rllib_lmgame.envs.games.grids.frozen_lake import STEPS, FrozenLake, likeliest_moves, slips
@@ -35,12 +33,6 @@ def lake(rows: tuple[str, ...] = LAKE, **config: object) -> FrozenLake:
 def blocks(start: tuple[int, ...], goal: tuple[int, ...], **config: object) -> Blocksworld:
     """Blocks set by hand."""
     return begun(Blocksworld(show_rules=False, num_blocks=len(start), **config), level=(start, goal))
-
-
-def test_frozen_lake_a_hole_ends_it_and_the_rest_of_the_reply() -> None:
-    observation, reward, terminated, truncated, info = lake().step("Right || Down || Left || Left")
-    assert (observation.splitlines()[1], reward, terminated, truncated) == ("_X_O", 0.0, True, False)
-    assert (info["success"], info["actions_taken"], info["legal_actions"]) == (False, 2, ())
 
 
 @pytest.mark.parametrize(
@@ -128,21 +120,6 @@ def test_the_slippery_expert_plays_the_likeliest_moves() -> None:
             assert len(chosen) == len(series) and float(after @ then) == pytest.approx(value)
 
 
-def test_blocksworld_unparseable_and_impossible() -> None:
-    game = blocks((0, 1, 0), (2, 0, 0))
-    observation, reward, _, _, info = game.step("move 2 to 0")
-    assert (reward, info["invalid_action"]) == (-5.0, True)
-    observation, reward, _, _, info = game.step("(move 3 to 2) || (move 1 to 0) || (move 3 to 0)")
-    assert (reward, info["invalid_action"], info["actions_taken"]) == (-2.0, True, 2)
-    assert observation.startswith("Invalid action: (move 1 to 0) is not possible now.")
-    assert game._stacks == (0, 1, 2)
-
-
-@pytest.mark.parametrize("reply", ["(move 2 to 0)", "( Move 2 to 0 )", "(MOVE  2 TO 0)."])
-def test_blocksworld_reads(reply: str) -> None:
-    assert not blocks((0, 1, 0), (2, 0, 0)).step(reply)[4]["invalid_action"]
-
-
 @pytest.mark.parametrize(
     "reply", ["(move 2 to 2)", "(move 4 to 0)", "(move 0 to 1)", "(move 1 to 3)", "(move 3 to 0)", "(move 99 to 98)"]
 )
@@ -151,13 +128,6 @@ def test_blocksworld_impossible_moves_change_nothing(reply: str) -> None:
     before = game.board()
     _, reward, _, _, info = game.step(reply)
     assert (reward, info["invalid_action"], game.board()) == (-1.0, True, before)
-
-
-def test_blocksworld_observations() -> None:
-    assert sentences((0, 1, 0)) == "Block 1 is on the table. Block 2 is on block 1. Block 3 is on the table."
-    assert drawing((0, 1, 0, 2)) == "4 .\n2 .\n1 3"
-    assert blocks((0, 1, 0), (2, 0, 0), observation="1d").board() == "State: [0, 1, 0]\nGoal: [2, 0, 0]"
-    assert blocks((0, 1, 0), (2, 0, 0), observation="2d").board() == "State:\n2 .\n1 3\nGoal:\n1 .\n2 3"
 
 
 def breadth_first(start: tuple[int, ...], goal: tuple[int, ...]) -> int:

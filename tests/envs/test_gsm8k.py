@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 
 from rllib_lmgame.envs.contract.base import InvalidAction
-from rllib_lmgame.envs.games.mathematics.gsm8k import GSM8K, MISS
+from rllib_lmgame.envs.games.mathematics.gsm8k import GSM8K
 from rllib_lmgame.envs.support.answers import number_text, read_number
 from rllib_lmgame.envs.synthetic.word_problems import FAMILIES, MAX_STEPS, word_problem
 
@@ -102,18 +102,6 @@ def file_of(tmp_path, *rows: object) -> str:
     return str(path)
 
 
-def test_rewards_and_the_words_after_a_miss(tmp_path) -> None:
-    path = file_of(tmp_path, {"question": "How much?", "answer": "It is <<1200+34=1234>>1,234.\n#### 1,234"})
-    game = GSM8K(data=path, split="all", max_turns=5, show_rules=False)
-    assert game.reset(seed=0)[0] == "How much?"
-    assert game.step("7")[:4] == (MISS, -0.1, False, False)
-    observation, reward, _, _, info = game.step("7 or 8")
-    assert observation.startswith("Invalid action: ") and (reward, info["invalid_action"]) == (-0.1, True)
-    assert MISS == "Incorrect. Please think again."
-    _, reward, terminated, truncated, info = game.step("$1,234.00")
-    assert (reward, terminated, truncated, info["success"]) == (10.0, True, False, True)
-
-
 def test_the_published_form_is_read_and_split(tmp_path) -> None:
     rows = [
         {"question": f"What is {n} + 1?", "answer": f"{n}+1=<<{n}+1={n + 1}>>{n + 1}\n#### {n + 1:,}"}
@@ -174,11 +162,3 @@ def test_the_experts_thought_is_the_solution_in_words(tmp_path) -> None:
     game = GSM8K(data=str(file), split="all")
     game.reset(seed=0)
     assert game.expert_thought() == "She makes 9 * 2 = $18 a day.\nThat is $18."
-
-
-def test_answers_of_another_generator_are_read() -> None:
-    symbolic = pytest.importorskip("reasoning_gym").create_dataset("gsm_symbolic", seed=3, size=60)
-    for entry in symbolic:
-        answer = entry["answer"]
-        for text in (answer, f"#### {answer}", f"${float(answer):,.2f}", f"The answer is {answer}."):
-            assert read_number(text) == Fraction(answer), text

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-
-import pytest
-
-from rllib_lmgame.envs.games.words.guessing.cities import TOPICS, CityTable, city_table
+from rllib_lmgame.envs.games.words.guessing.cities import TOPICS, city_table
 from rllib_lmgame.envs.games.words.guessing.guess_my_city import GuessMyCity
 from rllib_lmgame.envs.games.words.guessing.oracle import tells
 from tests.envs.begun import begun, played_by_expert
@@ -27,14 +22,6 @@ def thinking_of(name: str, **config: object) -> GuessMyCity:
 def ask(name: str, question: str) -> str:
     """The answer to one question."""
     return thinking_of(name).step(question)[0].rpartition("? ")[2]
-
-
-def test_the_table() -> None:
-    assert len(TABLE.cities) == len(set(TABLE.cities)) == 100
-    assert len({tuple(answers[city] for answers in TABLE.answers) for city in range(100)}) == 100
-    assert [TABLE.read(topic.question).topic for topic in TOPICS] == list(range(len(TOPICS)))
-    with pytest.raises(ValueError, match="13 facts"):
-        CityTable(["Atlantis | the sea"])
 
 
 def test_no_answer_has_the_name_of_the_city() -> None:
@@ -105,25 +92,9 @@ def test_answers() -> None:
         assert ask(name, question) == answer, (name, question)
 
 
-@pytest.mark.parametrize("reply", ["", "hello", "Europe", "Is it in Asia? Is it in Europe?", "?" * 50, "\x00 zzz ?!"])
-def test_no_questions(reply: str) -> None:
-    _, reward, terminated, truncated, info = thinking_of("Vienna").step(reply)
-    assert info["invalid_action"] and reward == -1.0 and not terminated and not truncated
-
-
 def test_expert_finds_every_city() -> None:
     game = GuessMyCity(split="all")
     for city in range(100):
         game.reset(seed=0)
         game.start(city)
         assert 1 - played_by_expert(game)[0] <= 3
-
-
-def test_an_oracle_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("city_oracles")
-    module.guide = lambda city, question: f"{city.upper()} is fine" if "name" in question else "A fine place."  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "city_oracles", module)
-    game = thinking_of("New York", oracle="city_oracles:guide")
-    assert game.step("How is life there?")[0] == "1. How is life there? A fine place."
-    assert game.step("What is its name?")[0].endswith("I don't know.")
-    assert game.step("NYC?")[4]["success"]

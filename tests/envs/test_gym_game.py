@@ -10,9 +10,8 @@ import gymnasium
 import pytest
 from gymnasium import spaces
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.checking.checker import check_game
-from rllib_lmgame.envs.games.adapted.gym_games.game import GymTextGame, best_policy, without_colours
+from rllib_lmgame.envs.games.adapted.gym_games.game import GymTextGame, best_policy
 from rllib_lmgame.envs.games.adapted.gym_games.toy_text import should_hit
 from rllib_lmgame.envs.registry import make_game
 from tests.envs.begun import begun
@@ -84,21 +83,6 @@ def test_actions_that_do_not_start_at_zero_and_tuples_of_numbers() -> None:
     assert game.expert_action() is None
     unnamed = begun(GymTextGame(env_id="TestCountdown-v0", observation="values"), seed=3)
     assert unnamed.legal_actions() == ("5", "6") and not unnamed.step("6")[4]["invalid_action"]
-
-
-def test_an_environment_with_one_start_says_how_to_split_it() -> None:
-    starts = dict.fromkeys(("train", "validation", "test"), 0)
-    for split in starts:
-        try:
-            GymTextGame(split=split).reset(seed=0)
-        except ConfigError as error:
-            assert "split_by_start: false" in str(error)
-            starts[split] = 1
-    assert sum(starts.values()) == 2
-
-
-def test_colours_become_brackets() -> None:
-    assert without_colours("  (Up)\nS\x1b[41mF\x1b[0mF\nH\x1b[34;1mG\x1b[0m  \n\n") == "  (Up)\nS[F]F\nH[G]"
 
 
 def test_a_larger_lake_keeps_the_contract() -> None:

@@ -11,7 +11,6 @@ from rllib_lmgame.envs.games.teams.hanabi.game import COLOURS, Hanabi
 from rllib_lmgame.envs.games.teams.hanabi.table import Card, Rules, Table
 from tests.envs.begun import begun
 
-GAME = "lmgame/Hanabi-v0"
 LETTERS = "RYGWB"
 SIZES = [
     {"players": 2, "colours": 2, "ranks": 5, "hand_size": 2, "information_tokens": 3, "life_tokens": 1},
@@ -112,19 +111,6 @@ def test_hands_are_of_the_rules_size_and_after_the_last_card_each_has_one_turn(p
     assert set(game.rewards.values()) == {0.0}
 
 
-@pytest.mark.parametrize("lives", [1, 3])
-def test_the_last_life_ends_the_game_and_all_is_lost(lives: int) -> None:
-    game = dealt("R1 R3 Y3 Y4 R5 Y5 Y2", life_tokens=lives)
-    game.step("play 1")
-    assert game.table.score == 1
-    for left in range(lives - 1, -1, -1):
-        assert not game.finished
-        game.step("play 1")
-        assert (game.table.lives, game.table.score) == (left, 1 if left else 0)
-    assert all(game.terminations.values()) and set(game.rewards.values()) == {0.0}
-    assert not any(info["success"] for info in game.infos.values())
-
-
 def test_own_cards_are_not_shown() -> None:
     """Two decks that differ in a player's own hand alone look the same to it, until it is told."""
     rules = Rules(2, 2, 5, 2, 3, 1)
@@ -139,29 +125,3 @@ def test_own_cards_are_not_shown() -> None:
         seen.append(game.observe("player_0"))
         assert game.observe("player_1") != seen[-1]
     assert seen[0] == seen[1] and "player_1 holds 1: yellow 1 (any colour any rank), 2: yellow 2" in seen[0]
-
-
-def dealt(cards: str, **config) -> Hanabi:
-    """A game from a deck that begins as told, such as ``R1 R2 Y1``; the rest follows in order."""
-    game = begun(Hanabi(show_rules=False, **config))
-    first = [(LETTERS.index(card[0]), int(card[1]) - 1) for card in cards.split()]
-    rest = game.size.deck()
-    for card in first:
-        rest.remove(card)
-    game.table = Table(game.size, [*first, *rest])
-    return game
-
-
-def test_what_is_told_is_remembered() -> None:
-    game = dealt("R1 Y3 R2 R1")
-    game.step("tell player_1 1")
-    seen = game.observe("player_1").splitlines()
-    assert seen[0] == "player_0 told you: rank 1 is card 2, no other."
-    assert seen[-1] == "You are player_1. You know of your cards 1: any colour 2/3/4/5, 2: any colour 1."
-    assert game.expert_action("player_1") == "play 2", "no firework has begun, so every 1 fits"
-    game.step("play 2")
-    assert game.table.fireworks == [1, 0]
-    assert game.observe("player_0").splitlines()[0] == "player_1 played red 1, which fits."
-    assert "1: any colour 2/3/4/5, 2: any colour any rank" in game.observe("player_1"), "a new card comes last, unknown"
-    game.step("Discard 1.")
-    assert game.table.information == 3 and "Discarded: red 1." in game.observe("player_1")

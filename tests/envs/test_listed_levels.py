@@ -6,7 +6,6 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,12 +95,6 @@ def test_each_level_of_a_file_comes_as_often(game: str, folder: Path) -> None:
     assert seen["train"] | seen["validation"] | seen["test"] == seen["all"] and min(map(len, seen.values())) >= 1
 
 
-@pytest.mark.parametrize("game", FORMS)
-def test_a_game_is_no_list_where_it_makes_up_its_levels(game: str, folder: Path) -> None:
-    assert is_list(configured(game, folder, "all"))
-    assert not is_list(GameConfig(env=game)) and not is_list(GameConfig(env=game, env_config={"data": None}))
-
-
 def test_stories_in_files_are_a_list(folder: Path) -> None:
     pytest.importorskip("textworld")
     for number in range(COUNT):
@@ -140,18 +133,3 @@ def test_a_file_is_read_once_for_all_games_of_a_process(folder: Path, monkeypatc
     assert len(read) == 1
     (folder / "data.jsonl").write_text(json.dumps(bird(COUNT - 1)) + "\n")
     assert len(times(config, [0, 1])) == 1 and len(read) == 2
-
-
-@pytest.mark.parametrize("game", [game for game in FORMS if game != "lmgame/ToolUse-v0"])
-def test_games_of_a_process_look_for_a_split_once(game: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those whose files are read once; of a file that has changed they look anew."""
-    config = configured(game, folder, "train")
-    made = partial(make_game, game, config.env_config)
-    kind, asked = type(made()), []
-    level_key = kind.level_key
-    monkeypatch.setattr(kind, "level_key", lambda own, level: asked.append(level) or level_key(own, level))
-    kept = made()._of_split
-    assert made()._of_split is kept and not asked
-    if game != "lmgame/DeepSearch-v0":  # Its questions are kept by path alone.
-        (folder / "data.jsonl").write_text("\n".join(json.dumps(FORMS[game][0](each)) for each in range(COUNT // 2)))
-        assert made()._of_split != kept and asked

@@ -41,23 +41,6 @@ def test_rewards() -> None:
     assert observation.startswith("Success")
 
 
-def test_walls_stop_and_moves_that_lead_nowhere_are_not_listed() -> None:
-    game = game_at(1, 1)
-    assert game.legal_actions() == ("move right",)
-    before = game.board()
-    assert game.step("move up")[:2] == (before, -1.0)
-
-
-def test_no_number_of_unknown_actions_is_cheaper_than_the_way() -> None:
-    game = game_at(1, 1)
-    total, truncated, turns = 0.0, False, 0
-    while not truncated:
-        _, reward, terminated, truncated, _ = game.step("help")
-        total, turns = total + reward, turns + 1
-        assert not terminated
-    assert (total, turns) == (-400.0, 100)
-
-
 def test_the_partial_maze_tells_no_coordinates_but_the_way_so_far() -> None:
     game = make_game("lmgame/MazePartial-v0", {"history": 2, "show_rules": False})
     game.reset(seed=3)
@@ -108,9 +91,3 @@ def test_random_mazes_have_one_way_between_any_two_places() -> None:
         assert passages == len(places) - 1
         assert len(places) == 2 * (height // 2) * (width // 2) - 1
         assert all((row, column) in places for row in range(1, height, 2) for column in range(1, width, 2))
-
-
-def test_a_map_can_be_shown() -> None:
-    assert Maze(show_map=True).rules.endswith("######G######\n#############")
-    observation, _ = Maze(map="random", show_map=True, show_rules=False).reset(seed=1)
-    assert observation.count("G") == 1 and len(observation.splitlines()) == 10

@@ -19,14 +19,13 @@ import pytest
 
 pytest.importorskip("browsergym.miniwob")
 
-from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction
 from rllib_lmgame.envs.games.web.browser import host
 from rllib_lmgame.envs.games.web.browser.actions import ON_A_PAGE, read_call
 from rllib_lmgame.envs.games.web.browser.sight import elements_of
 from rllib_lmgame.envs.games.web.mini_wob import game as game_module
 from rllib_lmgame.envs.games.web.mini_wob.expert import SOLVED
-from rllib_lmgame.envs.games.web.mini_wob.game import TASKS, MiniWoB
+from rllib_lmgame.envs.games.web.mini_wob.game import MiniWoB
 from tests.envs.begun import begun, played_by_expert
 from tests.envs.chromium import missing_for_browser
 
@@ -97,6 +96,7 @@ def test_a_level_is_the_same_every_time(browser: host.Pages) -> None:
     game.close()
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_page_that_never_loads_costs_one_episode(monkeypatch: pytest.MonkeyPatch, browser: host.Pages) -> None:
     good = begun(MiniWoB(tasks="click-test-2", split="all"))
@@ -235,38 +235,6 @@ def test_the_browser_ends_with_the_last_game_and_with_the_process(end: str) -> N
     assert not psutil.pid_exists(int(pid))
 
 
-def test_tasks_by_name() -> None:
-    with pytest.raises(
-        ConfigError, match=r"env_config.tasks: there is no task 'click-tests'; did you mean 'click-test'"
-    ):
-        game_module.chosen_tasks("click-tests")
-    with pytest.raises(ConfigError, match="names no task"):
-        game_module.chosen_tasks(())
-    assert game_module.chosen_tasks(("click-test", "book-flight")) == ["click-test", "book-flight"]
-    assert game_module.chosen_tasks("all") == list(TASKS) and game_module.chosen_tasks("solvable") == list(SOLVED)
-
-
-def test_a_missing_browser_or_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(game_module.importlib.util, "find_spec", lambda name: None)
-        patch.delenv("MINIWOB_URL", raising=False)
-        with pytest.raises(MissingDependencyError, match="pip install --no-deps miniwob"):
-            game_module.pages_url()
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(MissingDependencyError, match="apt-get install chromium"):
-        host.find_chromium()
-    monkeypatch.setenv("RLLIB_LMGAME_CHROMIUM", "/nowhere/chromium")
-    with pytest.raises(MissingDependencyError, match="'/nowhere/chromium', which is no program"):
-        host.find_chromium()
-
-
-@needs_browser
-def test_a_program_that_is_no_browser_is_an_error_of_the_game(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLLIB_LMGAME_CHROMIUM", "true")
-    with pytest.raises(GameError, match=r"the browser /.*true does not start"):
-        host.Chromium(host.find_chromium())
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -292,12 +260,3 @@ def test_a_program_that_is_no_browser_is_an_error_of_the_game(monkeypatch: pytes
 def test_what_is_no_action(text: str) -> None:
     with pytest.raises(InvalidAction):
         read_call(text, ON_A_PAGE)
-
-
-@pytest.mark.parametrize(
-    "text", ["click('12')", "fill('a5', 'it\\'s || \"so\"\\n')", "select_option('1', ['a', 'b'])", "scroll(0, -20.5)"]
-)
-def test_what_is_an_action_is_written_as_it_was_read(text: str) -> None:
-    call = read_call(text, ON_A_PAGE)
-    assert read_call(call.text, ON_A_PAGE) == call and call.text.startswith(text.partition("(")[0])
-    assert {call} == {read_call(f"  {text} ", ON_A_PAGE)}

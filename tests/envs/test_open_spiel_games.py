@@ -17,9 +17,8 @@ from rllib_lmgame.envs import make_session  # noqa: E402
 from rllib_lmgame.envs.checking.checker import check_game  # noqa: E402
 from rllib_lmgame.envs.games.adapted.open_spiel.game import OpenSpielGame  # noqa: E402
 from rllib_lmgame.envs.games.adapted.open_spiel.loading import load_game  # noqa: E402
-from rllib_lmgame.envs.games.adapted.open_spiel.state import read_action  # noqa: E402
 from rllib_lmgame.measures.exploitability import nash_conv, odds_of, uniform_policy  # noqa: E402
-from rllib_lmgame.measures.game_tree import game_tree, walked  # noqa: E402
+from rllib_lmgame.measures.game_tree import game_tree  # noqa: E402
 from tests.envs.begun import begun  # noqa: E402
 
 GAME = "lmgame/OpenSpiel-v0"
@@ -186,17 +185,6 @@ def test_known_episodes_pay_what_the_rules_say(what: str) -> None:
         assert won == ([True] if what in GOALS or (len(paid) == 1 and paid[0] > 0) else best)
 
 
-def test_a_player_is_shown_words_without_colours_and_cards_in_place_of_their_numbers() -> None:
-    board = begun(OpenSpielGame(game="twixt", show_rules=False)).observe("player_0")
-    assert "\x1b" not in board and "[9" not in board and " a " in board
-    assert "Dealer: Cards: ??" in begun(OpenSpielGame(game="blackjack", show_rules=False)).observe("player_0")
-
-
-def test_a_game_that_openspiel_warns_of_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'quoridor' cannot be played: OpenSpiel says that its implementation has"):
-        OpenSpielGame(game="quoridor")
-
-
 def test_about_a_hundred_games_are_taken() -> None:
     taken = []
     for kind in pyspiel.registered_games():
@@ -256,19 +244,6 @@ def test_exploitability_of_uniform_play_is_open_spiels(name: str) -> None:
     assert nash_conv(tree, odds_of(uniform_policy, tree)) == pytest.approx(expected, abs=1e-9)
 
 
-def test_a_measured_model_is_asked_what_a_player_is_shown() -> None:
-    env = OpenSpielGame(game="leduc_poker", show_rules=False)
-    asked = {(s.agent_id, s.observation): s.legal_actions for s in walked(env).information_sets}
-    assert len(asked) == 936
-    chance = random.Random(0)
-    for seed in range(20):
-        env.reset(seed=seed)
-        while not env.finished:
-            agent = env.agent_selection
-            assert asked[agent, env.observe(agent)] == env.legal_actions(agent)
-            env.step(chance.choice(env.legal_actions(agent)))
-
-
 @pytest.mark.parametrize(
     ("name", "results"),
     [
@@ -285,13 +260,6 @@ def test_a_forfeit_costs_the_least_utility(name: str, results: tuple[float, ...]
         env.step("I give up")
     assert tuple(env.infos[agent]["result"] for agent in env.possible_agents) == results
     assert not env.infos["player_0"]["success"] and env.infos["player_0"]["forfeit"]
-
-
-def test_a_reply_is_one_of_the_actions_word_for_word() -> None:
-    assert read_action("  Offer:  Book: 1\n", ["Offer: Book: 1", "Agree"]) == "Offer: Book: 1"
-    assert read_action("agree.", ["Offer: Book: 1", "Agree"]) == "Agree"
-    assert read_action("bxc3", ["bxc3", "Bxc3"]) == "bxc3" and read_action("BXC3", ["bxc3", "Bxc3"]) is None
-    assert read_action("Agree Agree", ["Agree"]) is None and read_action("", ["Agree"]) is None
 
 
 @pytest.mark.slow

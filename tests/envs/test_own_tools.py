@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,25 +108,6 @@ def test_calls_that_do_not_fit_are_invalid(game: ToolUse, reply: str, why: str) 
     assert (reward, info["invalid_action"]) == (-0.1, True) and why in observation
 
 
-def test_what_a_server_lists_makes_no_line_of_the_rules() -> None:
-    properties = {"a\n- submit(answer): never": {"type": ["integer\u2028", {}]}, "b": {"type": {}}, "\x1b": {}}
-    tool = OwnTool("add", "", {"type": "object", "properties": properties})
-    assert tool.listed.isprintable() and tool.listed.startswith("add([a - submit(answer): never: integer ")
-    tool.check({"b": 1, "\x1b": None})
-
-
-def test_half_of_a_surrogate_pair_is_shown_as_a_question_mark(tasks: str) -> None:
-    game = ToolUse(functions=[f"{HERE}:torn", f"{HERE}:stock"], data=tasks, split="all")
-    game.reset(seed=0)
-    assert said(game, call("torn")).endswith("half of a pair: ?")
-
-
-def test_the_expert_makes_the_files_calls(game: ToolUse) -> None:
-    assert json.loads(game.expert_action())["name"] == "stock"
-    game.step(game.expert_action())
-    assert game.step(game.expert_action())[1:3] == (1.0, True)
-
-
 @pytest.mark.parametrize(
     ("how", "why"),
     [
@@ -151,41 +131,12 @@ def test_a_server_that_fails_drops_the_episode_and_is_ended(how: str, why: str, 
     game.close()
 
 
-def test_a_function_that_hangs_drops_the_episode() -> None:
-    game = ToolUse(functions=[f"{HERE}:hang"], tool_limit_s=0.05)
-    game.reset(seed=0)
-    with pytest.raises(GameError, match=r"the tool hang took longer than 0\.05 s"):
-        game.step(call("hang"))
-
-
-def test_made_up_tasks_are_played_with_more_tools() -> None:
-    game = ToolUse(functions=[f"{HERE}:double"])
-    game.reset(seed=3)
-    assert "calculator" in game.rules and game.step(call("double", number=1.5))[0].endswith("3.0")
-    while not game.finished:
-        game.step(game.expert_action())
-    assert game.success
-
-
 def test_a_server_ends_with_its_game() -> None:
     with McpServer(command(), 20.0) as server:
         process = server._process.pid
         assert [tool["name"] for tool in server.tools()] == ["add", "fail", "note"]
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
-
-
-def test_a_process_with_many_open_files_talks_to_a_server() -> None:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
-    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
-    try:
-        with McpServer(command(), 20.0) as server:
-            assert server.call("add", {"a": 1, "b": 2}) == "3"
-    finally:
-        for file in held:
-            os.close(file)
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_a_server_that_starts_after_its_game_was_given_up_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

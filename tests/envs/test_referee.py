@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.referee import MAX_TEXT, InvalidAction, Referee, reply_text
-from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
 from tests.envs.begun import begun
 
 REPLIES = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from((None, 0.0, -2.0, "default"))), max_size=30)
@@ -74,12 +73,6 @@ def test_the_last_one_left_has_won_also_where_a_player_gives_up_between_moves() 
     assert not result.infos["c"]["forfeit"] and session.to_act() == ()
 
 
-def test_who_forfeits_has_not_won_whatever_the_game_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("several.Heap.won", lambda self, agent, results: results[agent] == max(results.values()))
-    result = begun(make_session("several:Heap", {"max_invalid_actions": 1})).step({"a": "x"})
-    assert result.infos["a"]["forfeit"] and not result.infos["a"]["success"]
-
-
 def test_a_forfeit_ends_the_game_of_all_where_the_game_does_not_say_otherwise() -> None:
     session = begun(make_session("several:HeapForAll", {"max_invalid_actions": 1}))
     result = session.step({"a": "x"})
@@ -99,13 +92,6 @@ def test_a_game_is_cut_short_when_a_player_has_no_reply_left() -> None:
     assert (result.terminated, result.truncated, result.ends) == (False, True, {"X": False, "O": False})
     assert result.rewards == {"X": 0.0, "O": 0.0}
     assert not any(info["success"] or info["forfeit"] for info in result.infos.values())
-
-
-def test_a_limit_that_is_no_option_is_told_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TicTacToe, "turn_limit", lambda self: 2)
-    session = begun(make_session("lmgame/TicTacToe-v0"))
-    assert "when a player has given 2 replies" in session.instructions
-    assert [session.observe(agent).turns_left for agent in "XO"] == [2, 2]
 
 
 @pytest.mark.parametrize(

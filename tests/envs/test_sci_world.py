@@ -114,6 +114,7 @@ def test_games_in_one_process_do_not_disturb_each_other() -> None:
     two.close()
 
 
+@pytest.mark.slow
 @needs_java
 def test_the_last_game_to_close_ends_java_and_the_next_starts_it_again() -> None:
     one, two = SciWorld(task=EASY_TASK), SciWorld(task=EASY_TASK)
@@ -143,6 +144,7 @@ def test_java_ends_with_its_process_however_that_ends(end: str) -> None:
     assert not psutil.pid_exists(pid)
 
 
+@pytest.mark.slow
 @needs_java
 def test_a_simulator_that_dies_is_an_error_of_the_game_and_the_next_episode_plays() -> None:
     from rllib_lmgame.envs.contract.base import GameError

@@ -10,13 +10,12 @@ import types
 from contextlib import nullcontext
 from pathlib import Path
 
-import gymnasium
 import numpy as np
 import pytest
 
 from rllib_lmgame.algorithms.trust import is_own_game
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.envs import GameError, GameSpec, game_spec, make_game, make_session, register_game, registry
+from rllib_lmgame.envs import GameError, GameSpec, game_spec, make_game, make_session, registry
 from rllib_lmgame.envs.contract.adapters import AECSession, ParallelSession
 from rllib_lmgame.envs.registry import ENTRY_POINT_GROUP, games, own_games
 from tests.envs.begun import begun, each_game
@@ -59,12 +58,6 @@ def test_what_a_game_declares_is_true_or_false(name: str, monkeypatch: pytest.Mo
             make_session("broken_games:Plain")
 
 
-def test_variants_and_their_overrides() -> None:
-    assert make_game("lmgame/SokobanLarge-v0").options.dim_room == (8, 8)
-    assert make_game("lmgame/SokobanLarge-v0", {"dim_room": [7, 9]}).options.dim_room == (7, 9)
-    assert gymnasium.make("lmgame/Sokoban-v0", num_boxes=2).unwrapped.options.num_boxes == 2
-
-
 @each_game
 def test_specs_tell_the_truth(game: str) -> None:
     spec = own_games()[game]
@@ -81,16 +74,6 @@ def test_a_session_keeps_the_rules_for_the_system_prompt() -> None:
     assert "Push every box" not in session.observe("player").text
     session = begun(make_session("lmgame/Sokoban-v0", {"show_rules": True}), seed=1)
     assert session.observe("player").text.startswith(session.instructions)
-
-
-def test_register_game_refuses_a_taken_id_and_a_bad_spec() -> None:
-    with pytest.raises(ConfigError, match="taken"):
-        register_game(GameSpec("lmgame/Sokoban-v0", "broken_games:Counting"))
-    with pytest.raises(ConfigError, match="kind"):
-        register_game(GameSpec("test/Kind-v0", "broken_games:Counting", kind="gym"))
-    with pytest.raises(ConfigError, match=r"package\.module:Class"):
-        register_game(GameSpec("test/Path-v0", "broken_games.Counting"))
-    register_game(game_spec("lmgame/Sokoban-v0"))
 
 
 @pytest.mark.parametrize(
@@ -137,12 +120,6 @@ def test_where_a_class_lives_does_not_say_whose_game_it_is(monkeypatch: pytest.M
     assert found == dict(zip(names, [(True, True), (True, True), (False, False), (False, False)], strict=True))
     assert is_own_game(moved.game_id) and not is_own_game(foreign.game_id)
     assert not is_own_game(moved.entry_point), "from strangers no import path is taken"
-
-
-def test_the_games_of_the_index_are_own_by_id_and_by_import_path() -> None:
-    specs = own_games().values()
-    assert specs and all(game_spec(spec.game_id).own and game_spec(spec.entry_point).own for spec in specs)
-    assert not game_spec("broken_games:Plain").own and not game_spec("rllib_lmgame.envs.games.grids.sokoban:Other").own
 
 
 @pytest.mark.parametrize(
@@ -235,16 +212,6 @@ def test_what_an_info_says_of_a_move_is_true_or_false(name: str, monkeypatch: py
         with nullcontext() if fine else pytest.raises(GameError, match=rf"info\['{name}'\] is {value!r}; it must be"):
             said = session.step({"player": "x"}).infos["player"][name]
             assert said is (None if value is None else bool(value))
-
-
-def test_infos_of_numpy_and_of_generators_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = make_session("broken_games:Plain", {"fault": "odd"})
-    odd = {"turns_left": np.int64(3), "legal_actions": (text for text in ("a", "b"))}
-    monkeypatch.setitem(importlib.import_module("broken_games").ODD_INFOS, "odd", odd)
-    session.reset(0)
-    session.step({"player": "x"})
-    shown = session.observe("player")
-    assert (shown.legal_actions, shown.turns_left, type(shown.turns_left)) == (("a", "b"), 3, int)
 
 
 def test_a_plain_gymnasium_game_needs_none_of_our_base_classes() -> None:

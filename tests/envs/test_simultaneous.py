@@ -36,13 +36,6 @@ def test_a_slip_makes_no_loss_of_a_draw() -> None:
     assert set(outcomes(verdicts, results).values()) == {Outcome.DRAW}
 
 
-def test_rounds_run_out() -> None:
-    session = hands(max_turns=1)
-    result = session.step({ONE: "rock", TWO: "rock"})
-    assert (result.terminated, result.truncated, session.to_act()) == (False, True, ())
-    assert session.observe(ONE).turns_left == 0 and not result.infos[ONE]["success"]
-
-
 def test_a_forfeit_ends_one_seat_and_the_others_play_on() -> None:
     session = begun(make_session("several:PublicGoods", {"max_invalid_actions": 1}))
     result = session.step({"a": "5", "b": "everything", "c": "1"})

@@ -31,13 +31,6 @@ def game_of(rows: list[str], **config: object) -> Sokoban:
     return begun(Sokoban(dim_room=(len(rows), len(rows[0])), show_rules=False, **config), level=level(rows))
 
 
-def test_numbered_cells_leave_out_the_border_and_count_row_by_row() -> None:
-    game = game_of(["#####", "#P_X#", "###O#", "#####"], numbered_cells=True)
-    assert game.board() == "P1 _2 X3\n#4 #5 O6"
-    assert "counted row by row from 1; the border, all wall, is left out" in game.rules
-    assert "counted" not in Sokoban().rules
-
-
 @pytest.mark.parametrize("reply", ["up || RIGHT", "Up||Right", "  Up  ||\nRight ", "Up || Right."])
 def test_replies_that_are_understood(reply: str) -> None:
     info = game_of(ONE_PUSH).step(reply)[4]
@@ -125,42 +118,6 @@ def test_rooms_are_connected_and_inside_the_border() -> None:
                 break
             reached = wider
         assert reached == free
-
-
-def test_start_states_are_spread_over_the_distances() -> None:
-    game = Sokoban(min_distance=4, max_distance=8)
-    lengths = []
-    for seed in range(400):
-        game.reset(seed=seed)
-        lengths.append(len(game.solve() or []))
-    assert set(lengths) == {4, 5, 6, 7, 8}
-    assert all(lengths.count(d) > 40 for d in (4, 5, 6))
-
-
-def test_options_change_what_is_shown() -> None:
-    game = game_of(ONE_PUSH, show_coordinates=True, show_legal_actions=True)
-    lines = game.step("Down")[0].splitlines()
-    assert lines[-2] == "Player (2, 1), boxes (1, 3), targets (4, 3)."
-    assert lines[-1] == "Legal actions: Up, Down, Right"
-    assert "dim_room" not in game.instructions and "10 moves in all" in game.instructions
-
-
-def test_other_vocabularies() -> None:
-    game = game_of(ONE_PUSH, symbols="0123456", moves=("north", "south", "west", "east"), show_legal_actions=True)
-    observation = game.step("East || SOUTH")[0]
-    assert observation.splitlines()[1:3] == ["011410", "015110"]
-    assert observation.splitlines()[-1] == "Legal actions: north, south, west, east"
-    assert "0 wall, 1 floor, 2 target, 4 box, 3 box on a target, 5 player, 6 player on a target." in game.instructions
-    assert "Moves: north (up), south (down), west (left), east (right). Up to 5" in game.instructions
-    assert "north || east" in game.instructions
-    assert game.step("Up")[0].startswith("Invalid action: each move must be one of north, south, west, east")
-
-
-def test_coordinates_alone_say_everything() -> None:
-    game = game_of(["######", "#PX_##", "#__###", "#__O_#", "#____#", "######"], show_grid=False)
-    lines = game.board().splitlines()
-    assert lines == ["Player (1, 1), boxes (1, 2), targets (3, 3).", "Walls inside: (1, 4) and (2, 3) and (2, 4)."]
-    assert "# wall" not in game.instructions and "6 rows and 6 columns is wall" in game.instructions
 
 
 @pytest.mark.parametrize("config", [{}, {"dim_room": (8, 8), "num_boxes": 2}])

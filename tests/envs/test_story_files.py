@@ -6,7 +6,6 @@ import importlib.resources
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,8 @@ pytest.importorskip("textworld")
 import textworld
 from textworld.generator import compile_game, make_game
 
-from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.base.storage import with_absolute_paths
+from rllib_lmgame.base.errors import MissingDependencyError
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.envs.contract.splits import SPLITS
 from rllib_lmgame.envs.games.adapted.text_nav import story
 from rllib_lmgame.envs.games.adapted.text_nav.game import TextNav
 
@@ -146,33 +143,6 @@ def test_what_alfworld_leaves_out_is_left_out(tmp_path: Path) -> None:
     assert [file.path for file in story.story_files(str(kept))] == [str(kept)]
 
 
-def test_the_folders_say_the_kind_of_task() -> None:
-    folder = "/data/json_2.1.1/valid_seen/pick_heat_then_place_in_recep-Mug-None-Fridge-1/trial"
-    assert story.StoryFile(f"{folder}/game.tw-pddl", "game").task == "pick_heat_then_place_in_recep"
-    assert story.StoryFile("/data/a-b/small.z8", "small.z8").task == ""
-
-
-@needs_alfworld
-def test_the_kind_of_task_is_the_category(tmp_path: Path) -> None:
-    alfworld_game(tmp_path / "pick_and_place_simple-Apple-None-Fridge-1" / "trial")
-    game = TextNav(files=str(tmp_path), split="all")
-    assert game.reset(seed=0)[1]["category"] == "pick_and_place_simple"
-    game.close()
-
-
-def test_few_files_still_fill_every_split(made: Path, tmp_path: Path) -> None:
-    for number in range(4):
-        shutil.copy(made / "small.json", tmp_path / f"{number}.json")
-    levels = {split: TextNav(files=str(tmp_path), split=split).reset(seed=0)[1]["level"] for split in SPLITS}
-    assert len(set(levels.values())) == 3
-
-
-def test_a_folder_is_that_of_where_the_command_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "games").mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert with_absolute_paths(TextNav.Options, {"files": "games"}) == {"files": str(tmp_path / "games")}
-
-
 @pytest.mark.parametrize("size", [0, 40, 100, 200_000, -1])
 def test_a_story_that_is_cut_short_or_altered_costs_an_episode(made: Path, tmp_path: Path, size: int) -> None:
     content = (made / "small.z8").read_bytes()
@@ -183,15 +153,6 @@ def test_a_story_that_is_cut_short_or_altered_costs_an_episode(made: Path, tmp_p
         TextNav(files=str(tmp_path), split="all").reset(seed=0)
 
 
-def test_other_files_that_are_cut_short_cost_an_episode(made: Path, tmp_path: Path) -> None:
-    shutil.copy(made / "small.z8", tmp_path)
-    with pytest.raises(GameError, match=r"small.z8 is no game .*small.json"):
-        TextNav(files=str(tmp_path / "small.z8"), split="all").reset(seed=0)
-    (tmp_path / "cut.json").write_text((made / "small.json").read_text()[:5000])
-    with pytest.raises(GameError, match=r"cut.json is no game"):
-        TextNav(files=str(tmp_path / "cut.json"), split="all").reset(seed=0)
-
-
 @needs_alfworld
 def test_an_alfworld_file_that_is_cut_short_costs_an_episode(tmp_path: Path) -> None:
     file = alfworld_game(tmp_path / "trial")
@@ -199,17 +160,3 @@ def test_an_alfworld_file_that_is_cut_short_costs_an_episode(tmp_path: Path) -> 
         file.write_text(content)
         with pytest.raises(GameError, match=r"game.tw-pddl is no game"):
             TextNav(files=str(file), split="all").reset(seed=0)
-
-
-def test_what_is_no_game_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=r"env_config.files: '/nowhere' does not exist"):
-        TextNav(files="/nowhere")
-    with pytest.raises(ConfigError, match="there is no game in"):
-        TextNav(files=str(tmp_path))
-    (tmp_path / "old.ulx").write_text("")
-    with pytest.raises(ConfigError, match=r"plays no .ulx any more"):
-        TextNav(files=str(tmp_path / "old.ulx"))
-    (tmp_path / "game.tw-pddl").write_text("{}")
-    monkeypatch.setitem(sys.modules, "fast_downward", None)
-    with pytest.raises(MissingDependencyError, match=r"rllib-lmgame\[alfworld\]"):
-        TextNav(files=str(tmp_path))

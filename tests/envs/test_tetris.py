@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
-from rllib_lmgame.envs import make_game
 from rllib_lmgame.envs.games.grids.tetris.board import SHAPES, TURNED
 from rllib_lmgame.envs.games.grids.tetris.game import Tetris
 from rllib_lmgame.envs.games.grids.tetris.search import (
-    COLUMN_CHANGE_WEIGHT,
-    HOLE_WEIGHT,
-    ROW_CHANGE_WEIGHT,
-    WELL_WEIGHT,
     first_line,
-    judged,
 )
 from tests.envs.begun import begun
 
@@ -42,12 +34,6 @@ def test_moves_without_room_cost_a_step_and_change_nothing() -> None:
     assert game.step("Rotate")[4]["invalid_action"]
 
 
-def test_gravity_lets_the_piece_fall_after_moves_to_the_side_only() -> None:
-    game = game_of((0, 0), (0, 0), gravity=True)
-    assert game.step("Right")[0] == "____\n_X__\n____\n____"
-    assert game.step("Down")[0] == "____\n____\n_X__\n____"
-
-
 def test_rows_above_a_cleared_one_move_down_and_two_rows_pay_twice() -> None:
     game = game_of((1, 0), (1, 1), (1, 2), (0, 0), rows=3, columns=3, pieces="dominoes", goal_lines=3)
     assert game.board() == "X__\nX__\n___"
@@ -57,16 +43,6 @@ def test_rows_above_a_cleared_one_move_down_and_two_rows_pay_twice() -> None:
     observation, reward, *_ = game.step("Down || Down || Down")
     assert reward == pytest.approx(9.7)
     assert observation.splitlines()[2] == "#__"
-
-
-def test_a_new_piece_without_room_loses() -> None:
-    game = game_of((0, 1), (0, 1), (0, 1), (0, 1), (0, 1))
-    _, _, terminated, truncated, info = game.step("Down || Down || Down || Down || Down")
-    assert not terminated
-    observation, _, terminated, truncated, info = game.step("Down || Down")
-    assert (terminated, truncated, info["success"]) == (True, False, False)
-    assert (info["forfeit"], info["legal_actions"]) == (False, ())
-    assert observation == "_#__\n_#__\n_#__\n_#__"
 
 
 def test_the_seven_tetrominoes() -> None:
@@ -135,21 +111,3 @@ def test_the_solver_needs_the_fewest_pieces_and_then_moves(config: dict) -> None
         )
         assert found == (path, pieces)
         assert fewest(game, pieces) == (pieces, len(path))
-
-
-def test_no_level_is_the_beginning_of_another_one() -> None:
-    game = make_game("lmgame/TetrisDominoes-v0", {"split": "all"})
-    levels = {next(game.levels(random.Random(seed))) for seed in range(600)}
-    assert len(levels) > 200
-    assert not any(level[:length] in levels for level in levels for length in range(1, len(level)))
-
-
-def test_the_judge_counts_changes_holes_and_wells() -> None:
-    # Both walls of two rows; four columns that end on the floor.
-    empty = 2 * ROW_CHANGE_WEIGHT * 2 + 4 * COLUMN_CHANGE_WEIGHT
-    assert judged((0, 0), 4) == pytest.approx(empty)
-    # The second row has a hole in its second column: two changes along it, and two down the column.
-    hole = (0b1111, 0b1101)
-    assert judged(hole, 4) == pytest.approx(2 * ROW_CHANGE_WEIGHT + (4 + 2) * COLUMN_CHANGE_WEIGHT + HOLE_WEIGHT)
-    well = (0b1101, 0b1101)  # Open above: depths 1 + 2.
-    assert judged(well, 4) == pytest.approx(4 * ROW_CHANGE_WEIGHT + (3 + 1) * COLUMN_CHANGE_WEIGHT + 3 * WELL_WEIGHT)

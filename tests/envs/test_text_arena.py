@@ -122,12 +122,6 @@ def test_solving_an_environment_pays_what_textarena_pays() -> None:
     assert (reward, terminated, truncated, info["success"]) == (1.0, True, False, True)
 
 
-def test_an_environment_with_one_level_says_so() -> None:
-    with pytest.raises(ConfigError, match="take split 'all'"):
-        for split in ("train", "validation", "test"):
-            TextArenaGame(env_id="TowerOfHanoi-v0", split=split).reset(seed=0)
-
-
 def first(replies: str, others: str, times: int) -> list[str]:
     return [replies, others] * times
 

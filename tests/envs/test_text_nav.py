@@ -82,11 +82,3 @@ def test_what_is_closed_is_hidden_in_the_room_and_shown_on_the_map() -> None:
             assert house._name(hidden) not in house.room() and house._name(hidden) in house.map()
             return
     raise AssertionError("no house with a full closed box in the first room")
-
-
-def test_an_impossible_command_costs_and_changes_nothing() -> None:
-    game = TextNav(show_rules=False)
-    before, _ = game.reset(seed=0)
-    observation, reward, _, _, info = game.step("eat the roof")
-    assert (reward, info["invalid_action"]) == (-0.1, True)
-    assert observation.endswith(before)

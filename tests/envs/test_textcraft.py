@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections import Counter
 
 import pytest
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract.splits import SPLITS
 from rllib_lmgame.envs.games.crafting.textcraft.game import TextCraft
 from rllib_lmgame.envs.games.crafting.textcraft.minecraft import load_minecraft
 from rllib_lmgame.envs.games.crafting.textcraft.planning import CraftLevel, goal_splits
-from rllib_lmgame.envs.games.crafting.textcraft.recipes import Recipe, RecipeBook, own_recipes, parse_recipes
+from rllib_lmgame.envs.games.crafting.textcraft.recipes import Recipe, own_recipes, parse_recipes
 from tests.envs.begun import played_by_expert
 
 LINES = [
@@ -41,12 +39,6 @@ def play(game: TextCraft, *actions: str) -> list[str]:
         assert not info["invalid_action"], observation
         said.append(observation)
     return said
-
-
-def test_kinds_and_multiples() -> None:
-    game = by_hand()
-    play(game, "get 3 oak log", "craft 12 oak planks using 3 oak log", "craft 8 stick using 4 planks")
-    assert play(game, "inventory") == ["Inventory: [oak planks] (8) [stick] (8)"]
 
 
 @pytest.mark.parametrize(
@@ -90,18 +82,6 @@ def test_the_plan_uses_what_is_there() -> None:
     ]
 
 
-def test_own_recipes() -> None:
-    book = own_recipes()
-    assert len(book.makers) >= 120
-    assert all(count >= 20 for count in Counter(book.depths[item] for item in book.makers).values())
-    assert not set(book.tags) & set(book.depths), "no item bears the name of a kind"
-    assert len({recipe.item for recipe in book.recipes}) == len(book.recipes) == len(book.makers)
-    for recipe in book.recipes:
-        below = [min(book.depths[item] for item in book.members(name)) for name, _ in recipe.ingredients]
-        assert book.depths[recipe.item] == 1 + max(below)
-    assert [book.depths[item] for item in ("oak log", "oak planks", "stick", "torch", "lantern")] == [0, 1, 2, 3, 4]
-
-
 def test_goals_of_a_test_are_never_those_of_training() -> None:
     goals: dict[str, set[str]] = {}
     for split in SPLITS:
@@ -131,19 +111,6 @@ def test_the_planner_finishes_what_somebody_else_began() -> None:
             _, _, done, truncated, info = game.step(game.expert_action() or "")
             assert not info["invalid_action"] and not truncated
         assert info["success"]
-
-
-def test_distractors_stand_among_the_needed_commands() -> None:
-    for count in (0, 10):
-        game = TextCraft(distractors=count)
-        for seed in range(40):
-            game.reset(seed=seed)
-            needed = {
-                match[1] for action in game.solve() or () if (match := re.match(r"craft [0-9]+ (.+) using", action))
-            }
-            extra = len(game._level.shown) - count
-            assert needed <= {recipe.item for recipe in game._level.shown}
-            assert extra >= 1 and (count or len(needed) <= extra)
 
 
 def write(folder, files) -> str:
@@ -206,50 +173,3 @@ def test_recipes_of_minecraft_are_read(tmp_path) -> None:
         goals.add(game._level.goal)
         assert played_by_expert(game)[0] == 1.0
     assert goals == set(book.makers)
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("{", "line 1: not JSON"),
-        ("[" * 100_000, "nested too deep"),
-        ("1" * 5_000, "Exceeds the limit"),
-        ("[]", "expected a JSON object"),
-        ({}, "field 'type' must be a text"),
-        ({"type": "minecraft:crafting_shaped"}, "field 'result'"),
-        ({"type": "crafting_shaped", "result": "a"}, "needs 'pattern'"),
-        ({"type": "crafting_shaped", "result": "a", "pattern": ["#"], "key": {}}, "does not say what '#'"),
-        ({"type": "crafting_shaped", "result": "a", "pattern": ["  "], "key": {}}, "pattern is empty"),
-        ({"type": "crafting_shapeless", "result": "a", "ingredients": []}, "needs 'ingredients'"),
-        ({"type": "crafting_shapeless", "result": "a", "ingredients": [3]}, "3 is no ingredient"),
-        ({"type": "crafting_shapeless", "result": "a", "ingredients": [[]]}, "empty list"),
-        ({"type": "crafting_shapeless", "result": {"item": "a", "count": 0}, "ingredients": ["b"]}, "field 'result'"),
-    ],
-)
-def test_malformed_recipes_are_named(tmp_path, content, said) -> None:
-    folder = write(tmp_path, {"recipes/bad_one": content}) + "/recipes"
-    with pytest.raises(ConfigError, match=re.escape(said)) as error:
-        TextCraft(recipes=folder)
-    assert "bad_one.json" in str(error.value)
-
-
-def test_a_tag_within_itself_and_folders_that_are_none(tmp_path) -> None:
-    recipe = {"type": "crafting_shapeless", "result": "a", "ingredients": ["#loop"]}
-    folder = write(tmp_path, {"recipes/one": recipe, "tags/items/loop": {"values": ["#loop"]}}) + "/recipes"
-    with pytest.raises(ConfigError, match="contains itself"):
-        TextCraft(recipes=folder)
-    with pytest.raises(ConfigError, match="is no folder"):
-        TextCraft(recipes=str(tmp_path / "none"))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match="holds no"):
-        TextCraft(recipes=str(tmp_path / "empty"))
-
-
-def test_circles_of_recipes_end() -> None:
-    recipes = tuple(Recipe(chr(97 + i), 1, ((chr(97 + (i + 1) % 5), 1),)) for i in range(5))
-    assert RecipeBook(recipes).depths == {"a": 0, "e": 1, "d": 2, "c": 3, "b": 4}
-
-
-def test_a_line_that_is_no_recipe_is_named() -> None:
-    with pytest.raises(ValueError, match="neither a recipe"):
-        parse_recipes(["some planks"])

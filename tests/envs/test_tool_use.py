@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-import tempfile
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -78,20 +76,6 @@ def test_the_calculator_agrees_with_python(expression: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "expression",
-    [
-        "", "1 +", "(1", "1)", "1 2", "a", "__import__('os')", "1 / 0", "5 % 0", "0 ** -1", "9 ** 9 ** 9",
-        "2 ** 0.5", "2 ** 10000", "(" * 200, "-" * 200 + "1", "*".join(["9" * 60] * 4) + "**9", "1" * 400, "١ + 1",
-        "1e5", "\ud800", "()", "1,000",
-    ],
-)  # fmt: skip
-def test_what_is_no_sum(expression: str) -> None:
-    with pytest.raises(CalculatorError):
-        for _ in range(1):
-            calculate(expression)
-
-
-@pytest.mark.parametrize(
     "reply",
     [
         '{"name": "calculator", "arguments": {"expression": "1"}}',
@@ -136,24 +120,6 @@ def test_what_is_no_call(reply: str) -> None:
         read_call(reply)
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        call("calculate", expression="1"),
-        call("calculator"),
-        call("calculator", expression="1", more=1),
-        call("calculator", expression=["1"]),
-        call("search", query=None),
-        call("list_files", path="."),
-        call("submit", answer=True),
-        call("submit", answer={"a": 1}),
-    ],
-)
-def test_calls_that_no_tool_takes(reply: str) -> None:
-    _, reward, _, _, info = game().step(reply)
-    assert (reward, info["invalid_action"]) == (-0.1, True)
-
-
 def test_tools_answer() -> None:
     played = game(max_turns=20)
     said = lambda reply: played.step(reply)[0].split("\n", 2)[2]  # noqa: E731
@@ -170,21 +136,6 @@ def test_tools_answer() -> None:
     assert said(call("python", code="1 / 0")) == "Error: ZeroDivisionError: division by zero"
     assert said(call("python", code="print(open('a.txt').read())")).startswith("Error: ")
     assert len(said(call("python", code="print('x' * 9999)"))) < 2100
-
-
-def test_submitting_ends_it() -> None:
-    for answer, reward in (("5", 1.0), (5, 1.0), (" 5.0 ", 1.0), ("6", 0.0), ("five", 0.0)):
-        _, got, terminated, truncated, info = game().step(call("submit", answer=answer))
-        assert (got, terminated, truncated, info["success"]) == (reward, True, False, reward == 1.0)
-
-
-def test_a_file_that_was_asked_for_must_be_there() -> None:
-    task = Task("Write 3 to x.txt.", (submit("done"),), "done", written=("x.txt", "3"))
-    assert game(task).step(call("submit", answer="done"))[1] == 0.0
-    played = game(task)
-    played.step(call("write_file", path="x.txt", content="4\n"))
-    played.step(call("write_file", path="x.txt", content="3\n"))
-    assert played.step(call("submit", answer="Done."))[1] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -205,17 +156,6 @@ def test_a_file_that_was_asked_for_must_be_there() -> None:
 )
 def test_answers(given_answer: str, expected: str, same: bool) -> None:
     assert same_answer(given_answer, expected) is same
-
-
-def test_no_files_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, make = [], tempfile.mkdtemp
-    monkeypatch.setattr(tempfile, "mkdtemp", lambda *args: made.append(make(*args)) or made[-1])
-    played = game()
-    for _ in range(3):
-        played.step(call("write_file", path="x.txt", content="4"))
-        played.reset(seed=1)
-    played.close()
-    assert made and not any(Path(directory).exists() for directory in made)
 
 
 def test_every_family_says_what_it_wants_and_hides_the_answer() -> None:

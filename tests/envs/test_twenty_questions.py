@@ -5,16 +5,10 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.envs.contract.base import GameError, InvalidAction
-from rllib_lmgame.envs.games.words.guessing.objects import ObjectTable, object_table
-from rllib_lmgame.envs.games.words.guessing.questions import PhraseBook, all_words, shown, the_question
-from rllib_lmgame.envs.games.words.guessing.twenty_questions import TwentyQuestions, listed_questions, with_article
+from rllib_lmgame.envs.games.words.guessing.objects import object_table
+from rllib_lmgame.envs.games.words.guessing.twenty_questions import TwentyQuestions, with_article
 from tests.envs.begun import begun, played_by_expert
 
 TABLE = object_table()
@@ -28,21 +22,6 @@ def thinking_of(name: str, **config: object) -> TwentyQuestions:
 def ask(name: str, question: str) -> str:
     """The answer to one question."""
     return thinking_of(name).step(question)[0].rpartition("? ")[2]
-
-
-def test_objects_and_attributes() -> None:
-    assert len(TABLE.objects) == len(set(TABLE.objects)) == 158 and len(set(TABLE.categories)) == 17
-    assert len(TABLE.attributes) >= 30
-    columns = {TABLE.values[:, number].tobytes() for number in range(158)}
-    assert len(columns) == 158, "two objects have the same attributes"
-
-
-def test_every_listed_question_asks_for_its_attribute() -> None:
-    for number, question in enumerate(TABLE.questions):
-        asked = TABLE.asked(question)
-        assert asked is not None and asked.attributes == ((number, True),) and not asked.flipped, question
-        assert (TABLE.values[number] == 1).any() and not (TABLE.values[number] == 1).all(), question
-        assert np.array_equal(asked.answers(TABLE.values), TABLE.values[number]), question
 
 
 def test_every_object_can_be_guessed() -> None:
@@ -100,18 +79,6 @@ def test_answers() -> None:
         assert ask(name, question) == answer, (name, question)
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "", "?", "hello", "metal", "Tell me the word", "Is it red? Is it blue?", "Is it " + "very " * 100 + "big?",
-        "\ud800?",
-    ],
-)  # fmt: skip
-def test_no_questions(reply: str) -> None:
-    _, reward, terminated, truncated, info = thinking_of("dog").step(reply)
-    assert info["invalid_action"] and reward == -1.0 and not terminated and not truncated
-
-
 def test_a_game() -> None:
     game = thinking_of("violin")
     assert game.board() == "No questions yet."
@@ -132,10 +99,6 @@ def test_expert_finds_every_object() -> None:
         questions.append(1 - played_by_expert(game)[0])
     # Three answers a question: 158 objects cannot be told apart by fewer than 4 on average.
     assert max(questions) <= 12 and 5 < sum(questions) / 158 < 8
-
-
-def test_listed_questions_say_nothing_of_the_object() -> None:
-    assert thinking_of("dog").legal_actions() == thinking_of("moon").legal_actions() == listed_questions()
 
 
 @pytest.fixture()
@@ -165,53 +128,3 @@ def test_an_oracle_may_not_tell_the_name(oracles: ModuleType) -> None:
         .step("What is it really, is it nice?")[0]
         .endswith("I don't know.")
     )
-
-
-def test_wrong_oracles_are_named(oracles: ModuleType) -> None:
-    with pytest.raises(ConfigError, match=r"env_config\.oracle.*some_oracles"):
-        thinking_of("dog", oracle="some_oracles:nobody")
-    with pytest.raises(ConfigError, match="not a function"):
-        thinking_of("dog", oracle="some_oracles:number")
-    with pytest.raises(GameError, match="returned NoneType"):
-        thinking_of("dog", oracle="some_oracles:mute").step("Is it nice?")
-
-
-@given(st.text(max_size=400))
-def test_shown_text_is_one_plain_line(text: str) -> None:
-    assert not set(shown(text)) & set("<>|[]{}\n\r\t\x00\ud800") and len(shown(text)) <= len(text)
-    shown(text).encode()
-
-
-def test_the_one_question_of_a_reply() -> None:
-    assert the_question("I think it is big. Is it a bus? I am sure?".replace(" I am sure?", "")) == "Is it a bus"
-    assert the_question("Is it a bus?\nis it  a bus?") == "Is it a bus"
-    with pytest.raises(InvalidAction, match="one question"):
-        the_question("Is it a bus? Is it a car?")
-
-
-def test_words_in_a_comparable_form() -> None:
-    assert all_words("It Can\u2019t be Caf\u00e9s, glasses & berries!") == [
-        "it",
-        "can",
-        "n't",
-        "be",
-        "cafe",
-        "glass",
-        "berry",
-    ]
-
-
-def test_phrase_books() -> None:
-    book = PhraseBook([("eat", 1), ("eat with", 2), ("bigger than a car", 3)])
-    assert [match.value for match in book.find(("eat", "with", "eat", "bigger", "than"))] == [2, 1]
-    with pytest.raises(ValueError, match="means both"):
-        PhraseBook([("eat", 1), ("it eats", 2)])
-    with pytest.raises(ValueError, match="words that count"):
-        PhraseBook([("of it", 1)])
-
-
-def test_faulty_tables_are_named() -> None:
-    with pytest.raises(ValueError, match="'fast'"):
-        ObjectTable(["fast_thing | Is it fast? | speedy"], ["hare | fast"])
-    with pytest.raises(ValueError, match="is no object"):
-        ObjectTable(["fast | Is it fast? | speedy"], ["hare"])

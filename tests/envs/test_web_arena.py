@@ -27,11 +27,9 @@ from rllib_lmgame.envs.games.web.web_arena.judging import (
     address_is_right,
     answer_is_right,
     includes,
-    post_of,
     same,
 )
 from rllib_lmgame.envs.games.web.web_arena.tasks import SITES, Task, chosen_numbers, read_tasks, variable_of
-from rllib_lmgame.envs.registry import games, make_session
 from tests.envs.chromium import missing_for_browser
 
 if missing := missing_for_browser(lambda: read_tasks({})):
@@ -185,14 +183,7 @@ def test_a_task_that_changes_a_page(begin: Callable[..., WebArena], server: Serv
     assert begin(399, max_turns=1, max_invalid_actions=None).step("dance")[1:3] == (0.9, True)
 
 
-def test_members_roles_and_posts_are_looked_up_on_pages(begin: Callable[..., WebArena]) -> None:
-    assert ended(begin(481)) == 1.0
-    game = begin(600)
-    board, *_ = game.step(f"click('{element(game, 'A post')}')")
-    assert "Tab 1 (in front)" in board and "A comment" in board
-    assert ended(game) == 1.0
-
-
+@pytest.mark.slow
 def test_tabs(begin: Callable[..., WebArena], server: Server) -> None:
     game = begin(44)
     assert "Tab 1 (in front): about:blank" in game.step("new_tab()")[0]
@@ -202,10 +193,6 @@ def test_tabs(begin: Callable[..., WebArena], server: Server) -> None:
     board, *_ = game.step("tab_close()")
     assert "Tab 0 (in front)" in board and "/dashboard" in board and "Tab 1" not in board
     assert "about:blank" in game.step("tab_close()")[0]
-
-
-def test_several_tabs_are_open_at_first(begin: Callable[..., WebArena]) -> None:
-    assert begin(431).board().count("white-taper-candles") == 1 and "Tab 2: " in begin(431).board()
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "http://localhost/", "javascript:alert(1)", "http://[", "x"])
@@ -221,15 +208,7 @@ def test_a_page_of_another_site_ends_the_task(begin: Callable[..., WebArena]) ->
     assert "another site" in board
 
 
-@pytest.mark.parametrize(
-    "asks",
-    [
-        "<form>Password <input type='password'></form>",
-        "<a href='/users/sign_in?redirect_to_referer=yes'>Sign in</a>",
-        "<a href='/customer/account/login/referer/aHR0/'>Sign In</a>",
-        "<a href='/login'>Log in</a>",
-    ],
-)
+@pytest.mark.parametrize("asks", ["<form>Password <input type='password'></form>", "<a href='/login'>Log in</a>"])
 def test_a_login_that_has_expired_drops_the_episode(begin: Callable[..., WebArena], server: Server, asks: str) -> None:
     game = begin(44)
     server.asks = asks
@@ -253,13 +232,6 @@ def test_a_site_that_fails_drops_the_episode(begin: Callable[..., WebArena], ser
     server.status = 200
     game.reset(seed=0)
     assert ended(game) == 0.0
-
-
-def test_a_task_whose_check_fails_to_load_is_not_scored(begin: Callable[..., WebArena], server: Server) -> None:
-    game = begin(481)
-    server.status = 500
-    with pytest.raises(GameError, match="status 500"):
-        game.step("send_msg_to_user('done')")
 
 
 def test_sites_are_asked_before_a_run(begin: Callable[..., WebArena], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,19 +277,6 @@ def test_what_cannot_be_played_is_refused(server: Server, logins: str, monkeypat
     tasks_module._as_published.cache_clear()
     with pytest.raises(MissingDependencyError, match="pip install --no-deps libwebarena"):
         WebArena()
-
-
-def test_it_is_listed_and_each_task_is_played_once_in_turn(server: Server) -> None:
-    assert games()["lmgame/WebArena-v0"].extra == "browser"
-    session = make_session("lmgame/WebArena-v0", {"split": "all", "ids": "99, 100, 356, 424", "max_turns": 1})
-    levels = set()
-    for seed in range(4):
-        session.reset(seed)
-        assert "send_msg_to_user" in session.instructions
-        (result,) = session.step({"player": "noop(0)"}).infos.values()
-        levels.add(result["level"])
-    session.close()
-    assert len(levels) == 4
 
 
 def test_every_task_can_be_judged_or_says_why_not() -> None:
@@ -408,8 +367,3 @@ def test_answers_that_a_model_compares() -> None:
 def test_addresses(address: str, right: bool) -> None:
     task = task_of(reference_url="http://a/f/x?sort=new |OR| http://b/f/y?sort=old/")
     assert address_is_right(task, address) is right
-
-
-def test_posts_of_reddit() -> None:
-    assert post_of("http://a/f/books/9/which/-/comment/3") == "http://a/f/books/9/"
-    assert post_of("http://a/f/books") == "http://a/f/books" and post_of("http://a/u/b/c") == "http://a/u/b/c"

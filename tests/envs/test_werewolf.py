@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_lmgame.cli import main
 from rllib_lmgame.envs.games.teams.werewolf.game import Werewolf
 from rllib_lmgame.envs.games.teams.werewolf.teams import Team, most_named, results, seats, winner
 from tests.envs.begun import begun
-
-GAME = "lmgame/Werewolf-v0"
 
 
 def game_of(seed: int = 0, **config) -> Werewolf:
@@ -103,23 +98,6 @@ def test_a_night_and_a_day() -> None:
         assert game.observe(agent).endswith("You have left the game.")
 
 
-def test_the_doctor_saves_and_a_tie_spares() -> None:
-    game = game_of(1)
-    victim = name(game, "villager_1")
-    act(game, werewolf=victim, doctor=victim)
-    assert len(game.alive) == 7 and "Day 1: nobody was killed in the night." in game.observe("seer")
-    act(game)
-    act(game, seer=victim, doctor=name(game, "seer"))
-    assert len(game.alive) == 7 and "Nobody is sent away." in game.observe("seer")
-
-
-def test_werewolves_who_disagree_follow_the_last() -> None:
-    game = game_of(2)
-    order = [agent for agent in game.table if agent.startswith("werewolf")]
-    act(game, **{order[0]: name(game, "seer"), order[1]: name(game, "doctor")})
-    assert "doctor" not in game.alive and "seer" in game.alive
-
-
 def test_all_that_was_said_is_heard_once_and_under_the_speakers_name() -> None:
     game = game_of(0)
     act(game)
@@ -136,22 +114,6 @@ def test_all_that_was_said_is_heard_once_and_under_the_speakers_name() -> None:
     assert lines == ["[Ben] me too", *(f"[{game.names[a]}] words of {game.names[a]}" for a in game.table[2:])]
     game.step("dance")  # What was heard is shown again to who has to reply again.
     assert [line for line in game.observe(first).splitlines() if line.startswith("[")] == lines
-
-
-def test_much_talk_is_cut_or_invalid_and_pushes_nothing_out() -> None:
-    """All talk as long as they may, in lines of one letter; 100 KB are no speech."""
-    game = game_of(0, players=9)
-    act(game)
-    speaker = game.agent_selection
-    game.step("x" * 100_000)
-    assert game.infos[speaker]["invalid_action"] and game.agent_selection == speaker
-    talkers = 0
-    while game.phase == "talk":
-        game.step("x\n" * 5_000)
-        talkers += 1
-    seen = game.observe(game.agent_selection)
-    assert talkers >= 8 and sum(line.startswith("[") for line in seen.splitlines()) == talkers - 1
-    assert max(map(len, seen.splitlines())) < 1_000 and seen.endswith("Whom do you vote to send away?")
 
 
 def test_the_end_pays_the_teams_dead_or_alive() -> None:
@@ -185,12 +147,3 @@ def test_who_forfeits_leaves_alone_and_has_lost() -> None:
             totals[other] += reward
     assert game.won_by is Team.WEREWOLVES and totals["werewolf_0"] == -1
     assert totals["werewolf_1"] == pytest.approx(1 + 2 / 6) and sum(totals.values()) == pytest.approx(0)
-
-
-def test_a_person_at_the_table_is_told_no_secret(monkeypatch, capsys) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("nobody\n" * 40))
-    assert main(["play", GAME, "--players", "solver", "--seat", "doctor", "--seed", "4"]) == 0
-    game, end = capsys.readouterr().out.split("the game is over;")
-    before = game.rpartition("reward: ")[0]
-    assert "doctor>" in before and not any(word in before for word in ("werewolf_", "villager_", "seer>", "reward:"))
-    assert "success: " in end and "all: village_win" in end

@@ -15,18 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.endpoints.address import Address, read_address
+from rllib_lmgame.base.group import build
+from rllib_lmgame.endpoints.address import Address, EndpointOptions, read_address
 from rllib_lmgame.endpoints.client import (
     GIVE_UP_AFTER,
     ConversationTooLong,
     EndpointClient,
     EndpointError,
 )
-from rllib_lmgame.endpoints.secrecy import RUN, gives_away
-from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.evaluation.players.naming import make_players
-from rllib_lmgame.evaluation.players.settings import PlayerSettings
+from rllib_lmgame.evaluation.players.settings import PlayerSettings, Sections
 from rllib_lmgame.evaluation.tournament.run import Outcome, Tournament, play_tournament
 from rllib_lmgame.policies.chat.messages import MessageConversation
 from rllib_lmgame.policies.options import LanguageModelOptions
@@ -95,7 +94,7 @@ def test_an_answer_its_tokens_and_what_is_sent(monkeypatch: pytest.MonkeyPatch) 
     assert body == {"model": "good", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
+@pytest.mark.parametrize("status", [429, 503])
 def test_what_may_pass_is_tried_again(status: int) -> None:
     calls: list[int] = []
 
@@ -159,11 +158,9 @@ def refuses(status: int, body: str = "", **headers: str) -> Handler:
         (drops, "no answer from", 2),
         (sends("not json \x1b[31m"), r"sent no chat completion: 'not json \\\\x1b", 2),
         (sends('{"choices": []}'), "sent no chat completion", 2),
-        (sends("[" * 2000), "sent no chat completion", 2),
         (sends('{"choices": [{"message": {"content": 3}}]}'), "is no text", 2),
         (refuses(500, "oh no"), "HTTP 500: oh no; tried 3 times", 2),
         (refuses(401, f'{{"error": {{"message": "bad key {KEY}", "code": 1}}}}'), r"HTTP 401: 1 bad key \*\*\*", 0),
-        (refuses(404, '{"error": "no such model"}'), "HTTP 404: no such model", 0),
         (refuses(307, Location="http://elsewhere.invalid/"), "HTTP 307", 0),
     ],
 )
@@ -178,72 +175,21 @@ def test_what_does_not_pass_is_an_error_that_says_why(
     assert (counts.requests, counts.failed_requests, counts.attempts_again) == (1, 1, again)
 
 
-KEY_FORMS = {
-    "in pieces": "\u200b".join(LONG_KEY),
-    "wide": "".join(chr(ord(c) + 0xFEE0) for c in LONG_KEY),
-    "upper case": LONG_KEY.upper(),
-    "spaced": " ".join(LONG_KEY),
-    "on lines": "\n".join(LONG_KEY),
-    "a part": f"you sent {LONG_KEY[5:14]}...",
-}
-
-
-@pytest.mark.parametrize("form", KEY_FORMS)
-def test_what_resembles_the_key_is_not_shown(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_left_out_of_what_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", LONG_KEY)
-    for handler in (
-        refuses(401, json.dumps({"error": {"message": f"bad key {KEY_FORMS[form]}", "code": 1}})),
-        sends(KEY_FORMS[form]),
-    ):
-        with pytest.raises(EndpointError, match="not shown") as caught:
+    for handler in (refuses(401, json.dumps({"error": f"bad key {LONG_KEY}"})), sends(LONG_KEY)):
+        with pytest.raises(EndpointError, match=r"\*\*\*") as caught:
             ask(handler, variable="MY_KEY")
-        assert KEY_FORMS[form] not in str(caught.value)
+        assert LONG_KEY not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "said", ["Incorrect API key provided: sk-Zk3v****8Ru.", "out of memory", "no such model: sk-9"]
+    ("key", "said"), [("EMPTY", "the messages are empty: EMPTY"), ("none", "None is not allowed, none was given")]
 )
-def test_what_does_not_resemble_the_key_is_shown(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_KEY", LONG_KEY)
-    with pytest.raises(EndpointError, match=re.escape(said)) as caught:
-        ask(refuses(404, json.dumps({"error": said})), variable="MY_KEY")
-    assert "not shown" not in str(caught.value)
-
-
-def test_a_reply_that_holds_the_key_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replies are kept in logs."""
-
-    async def echoes(request: web.Request) -> web.Response:
-        return completion("<answer>1</answer>", reasoning=f"They sent {KEY_FORMS['in pieces']}.")
-
-    monkeypatch.setenv("MY_KEY", LONG_KEY)
-    with pytest.raises(EndpointError, match="a reply that holds the key; tried 3 times"):
-        ask(echoes, variable="MY_KEY")
-    monkeypatch.setenv("MY_KEY", "EMPTY")
-    assert ask(sends_reply("the box is empty"), variable="MY_KEY").said.text == "the box is empty"  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(
-    ("key", "said", "shown"),
-    [
-        ("EMPTY", "the messages are empty: EMPTY", "the messages are empty: EMPTY"),
-        ("x", "context of 64 exceeded", "context of 64 exceeded"),
-        ("none", "None is not allowed, none was given", "None is not allowed, none was given"),
-    ],
-)
-def test_a_word_as_a_key_hides_no_reason(key: str, said: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_word_as_a_key_hides_no_reason(key: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", key)
-    with pytest.raises(EndpointError, match=re.escape(f"HTTP 404: {shown}")):
+    with pytest.raises(EndpointError, match=re.escape(f"HTTP 404: {said}")):
         ask(refuses(404, json.dumps({"error": said})), variable="MY_KEY")
-
-
-@given(
-    st.text(max_size=80), st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=RUN, max_size=40)
-)
-def test_a_key_is_found_in_any_text(around: str, key: str) -> None:
-    short = sum(map(str.isalnum, key)) < RUN
-    assert gives_away(around + "".join(f"{c}\u2060" for c in key), key) or short
-    assert gives_away(around + key, key) or short
 
 
 def test_numbers_of_tokens_that_are_none_are_not_counted() -> None:
@@ -290,14 +236,9 @@ def test_addresses() -> None:
 def tournament(
     url: str, model: str = "good", limit_s: float = 30.0, **language_model: Any
 ) -> Coroutine[Any, Any, Outcome]:
-    settings = PlayerSettings(
-        time_limit_s=limit_s,
-        at_once=4,
-        sections={
-            "endpoint": {"attempts": 2, "first_wait_s": 0.001},
-            "language_model": {"max_tokens_per_turn": 20, **language_model},
-        },
-    )
+    endpoint, talk = {"attempts": 2, "first_wait_s": 0.001}, {"max_tokens_per_turn": 20, **language_model}
+    sections = build(Sections, {"endpoint": endpoint, "language_model": talk}, "--config")
+    settings = PlayerSettings(time_limit_s=limit_s, at_once=4, sections=sections)
     players = make_players([f"far=openai:{model}@{url}", "random"], settings)
     return play_tournament(
         Tournament(
@@ -370,20 +311,21 @@ def test_who_has_no_tokens_left_forfeits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("handler", "list_models", "model", "words", "limit_s"),
+    ("list_models", "words", "limit_s"),
     [
-        (refuses(404, "what?"), models, "goood", r"404: what\?; it lists no model 'goood', did you mean 'good'", 30),
-        (never, refuses(401, "who?"), "good", r"refuses the key \(none is sent\): .* HTTP 401: who\?", 30),
-        (never, refuses(302, Location="http://elsewhere.invalid"), "good", "redirects are not followed", 30),
-        (never, never, "good", "player 'far': .* gave no answer within 0.2 s", 0.2),
-        (never, models, "good", "'far' cannot play lmgame/TicTacToe-v0: far: .* gave no answer within 1 s; tried 2", 1),
+        (refuses(401, "who?"), r"refuses the key \(none is sent\): .* HTTP 401: who\?", 30),
+        (refuses(302, Location="http://elsewhere.invalid"), "redirects are not followed", 30),
+        (never, "player 'far': .* gave no answer within 0.2 s", 0.2),
     ],
 )
-def test_an_endpoint_that_cannot_begin_is_named(
-    handler: Handler, list_models: Handler, model: str, words: str, limit_s: float
-) -> None:
+def test_an_endpoint_that_cannot_begin_is_named(list_models: Handler, words: str, limit_s: float) -> None:
     with pytest.raises(ConfigError, match=words):
-        asyncio.run(served(handler, lambda url: tournament(url, model, limit_s), list_models))
+        asyncio.run(served(never, lambda url: tournament(url, limit_s=limit_s), list_models))
+
+
+def test_a_model_that_is_not_there_is_named_with_one_that_is() -> None:
+    outcome = asyncio.run(served(refuses(404, "what?"), lambda url: tournament(url, "goood")))
+    assert "404: what?; it lists no model 'goood', did you mean 'good'" in outcome.failures[0]["message"]
 
 
 def test_a_server_that_comes_up_late_is_asked_again() -> None:

@@ -46,23 +46,6 @@ def test_levels_and_seeds_are_those_of_the_evaluation_during_training() -> None:
     assert seen[0] == seen[1] and seen[0][1] and len(seen[0][0]) == 10
 
 
-@pytest.mark.parametrize(("split", "played"), [("validation", ("test", "validation")), ("test", ("test", "test"))])
-def test_games_of_the_evaluation_are_played_on_the_levels_they_name(
-    monkeypatch: pytest.MonkeyPatch, split: str, played: tuple[str, ...]
-) -> None:
-    """As during training, where the plan is for ``validation``."""
-    games = [{"env": "lmgame/Sokoban-v0", "env_config": {"split": "test"}}, {"env": "lmgame/FrozenLake-v0"}]
-    config = LMGamePPOConfig().update_from_dict({"env": "lmgame/Maze-v0", "evaluation_config": {"games": games}})
-    seen: list[GameConfig] = []
-    monkeypatch.setattr("rllib_lmgame.evaluation.evaluate.engines_for", lambda *args: nullcontext())
-    monkeypatch.setattr("rllib_lmgame.evaluation.evaluate.saved_policies", lambda *args, **kwargs: config)
-    monkeypatch.setattr("rllib_lmgame.evaluation.evaluate.measure", lambda policies, games, *args: seen.extend(games))
-    evaluate_checkpoint("checkpoint", evaluation_games=True, split=split)
-    assert tuple(game.env_config["split"] for game in seen) == played
-    if split == "validation":
-        assert tuple(seen) == config.games_for_evaluation()
-
-
 @pytest.mark.parametrize(
     ("evaluation", "asked", "played"),
     [({"explore": False}, None, 0.0), ({"temperature": 0.5}, 0.7, 0.7), ({}, None, None)],

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from rllib_lmgame.base.group import build
 from rllib_lmgame.evaluation.players import engines, naming
 from rllib_lmgame.evaluation.players.language_model import LocalModel, hugging_face_player
 from rllib_lmgame.evaluation.players.naming import make_players
-from rllib_lmgame.evaluation.players.settings import PlayerSettings
+from rllib_lmgame.evaluation.players.settings import PlayerSettings, Sections
 from rllib_lmgame.inference.options import InferenceOptions
 
 
@@ -44,7 +45,7 @@ def test_vllm_replies_where_it_is_installed_and_the_model_is_not_small(
 ) -> None:
     monkeypatch.setattr(engines, "FEW_PARAMETERS", few)
     monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: object() if installed else None)
-    settings = PlayerSettings(sections={"inference": {"engine": engine}})
+    settings = PlayerSettings(sections=build(Sections, {"inference": {"engine": engine}}))
     player = hugging_face_player("a", f"hf:{tiny_model_dir}", settings)
     assert isinstance(player, LocalModel) and player.by_vllm is by_vllm
 
@@ -56,7 +57,7 @@ def test_models_that_play_side_by_side_share_the_cores(tiny_model_dir: str, monk
     monkeypatch.setattr("rllib_lmgame.evaluation.players.language_model.VLLMReplies", Replies)
     monkeypatch.setattr("rllib_lmgame.base.threads.usable_cores", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    settings = PlayerSettings(at_once=6, sections={"language_model": {"context_length": 96}})
+    settings = PlayerSettings(at_once=6, sections=build(Sections, {"language_model": {"context_length": 96}}))
     players = make_players([f"{name}=hf:{tiny_model_dir}" for name in "ab"] + ["random"], settings)
 
     async def enter_all() -> None:

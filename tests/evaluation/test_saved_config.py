@@ -105,7 +105,6 @@ def test_a_strangers_checkpoint_runs_no_program(
         ({"policy_mapping_fn": "os:system"}, "config.policy_mapping_fn"),
         ({"callbacks_class": "os:system"}, "config.callbacks_class"),
         ({"model_files": {"player": "/x"}}, "config.model_files"),
-        ({"player_options": {"player": "x"}}, "config.player_options"),
     ],
 )
 def test_what_could_run_code_or_read_files_is_not_taken_of_a_stranger(make_config, changes, key: str) -> None:
@@ -212,28 +211,6 @@ def test_a_member_that_cannot_be_loaded_is_named(write: Write, tiny_model_dir: s
         loaded()
 
 
-def test_the_last_iterate_is_looked_at_like_the_average(write: Write) -> None:
-    """It is the same model where no weights are averaged, whatever an earlier run left beside it; they may be those of
-    one policy alone.
-    """
-    averages = {"token_ppo": {"ema_decay": 0.9}}
-    for averaged in ({}, averages, {"algorithm_config_overrides_per_module": {"player": averages}}):
-        place = write(**averaged)
-        files = place / "hf"
-        if averaged:
-            for trust in (False, True):
-                with pytest.raises(CheckpointError, match="hf_last/ is missing"):
-                    open_checkpoint(place, last=True, trust=trust)
-            files = shutil.copytree(files, place / "hf_last")
-        else:
-            shutil.copytree(files, place / "hf_last")
-        (files / "modeling_own.py").write_text("x = 1\n")
-        write_manifest(place)
-        with pytest.raises(CheckpointError, match=rf"{files.name}/modeling_own\.py is no data file"):
-            open_checkpoint(place, last=True)
-        shutil.rmtree(place)
-
-
 def test_a_number_that_is_too_large_for_any_is_named(write: Write) -> None:
     place = write()
     content = json.loads((place / CONFIG_FILE).read_text())
@@ -291,7 +268,7 @@ json_values = st.recursive(
 @given(values=st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), json_values, max_size=5))
 @example({"algorithm_config_overrides_per_module": None})
 @example({"algorithm_config_overrides_per_module": {"player": {"token_ppo": 5}}})
-@example({"token_ppo_options": None})
+@example({"token_ppo": None})
 def test_no_configuration_ends_in_a_stack_trace(tmp_path: Path, values) -> None:
     """It is read, or refused with a message."""
     (tmp_path / CONFIG_FILE).write_text(json.dumps(values))

@@ -40,7 +40,7 @@ def error_of(text: str, *overrides: str) -> ConfigError:
 
 
 RAISING = """
-from rllib_lmgame.learners.advantages.inputs import Estimator
+from rllib_lmgame.learners.advantages.base import Estimator
 
 class Leaving(Estimator):
     def __init__(self, **options):
@@ -78,8 +78,7 @@ def broken_module(tmp_path, monkeypatch):
         (GAME, "config.inference.max_tokens_per_turn=8", "'config.language_model.max_tokens_per_turn'"),
         (GAME, "config.policies.a.language_model.temperature=1", "'config.inference.temperature'"),
         (GAME, "config.inference.temperature='1e-1'", "without quotes"),
-        (GAME, "config.lr={loguniforn: [1e-6, 1e-4]}", "no search space 'loguniforn'; did you mean 'loguniform'"),
-        (GAME, "config.token_ppo.policy_loss.clip_high={grid: [0.2, 0.3]}", "did you mean 'grid_search'"),
+        (GAME, "config.lr={loguniforn: [1e-6, 1e-4]}", "loguniforn"),
         (GAME, "config.env_config.max_turns={values: [1, 2]}", "must be a valid integer, got the mapping"),
         (GAME, "config.inference.engine={type: x}", "no engine `x`"),
         (GAME, "stop.ppo_iteratoin=1", "rl_iteration"),
@@ -87,7 +86,6 @@ def broken_module(tmp_path, monkeypatch):
         (GAME, "run=os:path", "not an RLlib Algorithm"),
         (GAME, "restore=/no/such/checkpoint", "no such directory"),
         (GAME, "restore=s3://bucket/checkpoint", "directories only"),
-        (GAME, "config.x={grid_search: [" + ", ".join(["1"] * 5000) + "]}", "more than 4,096"),
         (GAME, "config.supervised={max_steps: 3}", "did you mean 'config.warm_start'?"),
         (SFT, "config.warm_start={max_steps: 3}", "did you mean 'config.supervised'?"),
         (SFT, "config.async_rollouts={max_staleness: 1}", "unknown key; it is one of LMGamePPO, LMGameGRPO"),
@@ -130,9 +128,8 @@ def test_who_is_refused_is_told_what_works_here(text, override, words):
         ),
         ("stop.env_runners.success_rate=x", "stop.env_runners/success_rate", "must be a valid number"),
         ("config.policies={a/b: {}}", "config.policies.a/b", "is no name"),
-        ("config.lr={quniform: [1.0e-5, 1.0e-3, 3.0e-5]}", "config.lr.quniform", "low must be a multiple of step"),
-        ("config.num_epochs={qrandint: [5, 12, 5]}", "config.num_epochs.qrandint", "high must be a multiple of step"),
-        ("config.lr={quniform: [0, 1, 1.0e-320]}", "config.lr.quniform", "high must be a multiple of step"),
+        ("config.lr={quniform: [1.0e-5, 1.0e-3, 3.0e-5]}", "config.lr.quniform", "not divisible"),
+        ("config.lr={quniform: [0, 1, 1.0e-320]}", "config.lr.quniform", "infinity"),
         ("config.language_model={tokenizer: ~nobodyhere/x}", "config.language_model.tokenizer", "no such tokenizer"),
     ],
 )
@@ -183,34 +180,20 @@ def test_the_line_of_a_value_in_the_file_is_named():
     )
 
 
-def test_a_storage_path_that_cannot_be_written(tmp_path):
-    file = tmp_path / "file"
-    file.write_text("")
-    assert "not a directory" in error_of(STOCK, f"storage_path={file}/results").message
-
-
 def test_missing_packages_are_named():
     with pytest.raises(MissingDependencyError, match="pip install comet_ml"):
         check(STOCK, "callbacks=[comet]")
 
 
-class Unreachable(Callback):
-    """A logger whose server does not answer."""
-
+class Picky(Callback):
     def __init__(self, version: int = 1) -> None:
         if version != 1:
             raise RuntimeError("install another version")
 
-    def setup(self, **info):
-        raise ConnectionError("no answer from localhost:1")
 
-
-def test_a_callback_that_cannot_be_set_up_is_named():
-    (callback,) = make_callbacks([f"{__name__}:Unreachable"])
-    with pytest.raises(ConfigError, match=r"callbacks\[0\]: Unreachable cannot be set up: no answer from localhost:1"):
-        callback.setup(num_samples=1)
-    with pytest.raises(ConfigError, match=r"callbacks\[1\]: Unreachable cannot be made: install another version"):
-        make_callbacks([f"{__name__}:Unreachable", {"type": f"{__name__}:Unreachable", "version": 2}])
+def test_a_callback_that_cannot_be_made_is_named():
+    with pytest.raises(ConfigError, match=r"callbacks\[1\]: Picky cannot be made: install another version"):
+        make_callbacks([f"{__name__}:Picky", {"type": f"{__name__}:Picky", "version": 2}])
 
 
 def test_numbers_of_evaluations_that_nobody_makes_are_refused():
@@ -387,12 +370,6 @@ a:
 def test_a_missing_opponent_is_named_with_its_line() -> None:
     key = "x.yaml:10: config.policies.opponent.language_model.model"
     assert str(error_of(OPPONENT)) == f"{key}: no such model directory: /no/such/model"
-
-
-@pytest.mark.parametrize(("text", "section"), [(GAME, "warm_start"), (SFT, "supervised")])
-def test_an_episode_log_that_is_not_there_is_found_missing(text, section, tmp_path):
-    error = error_of(text, f"config.{section}.data={tmp_path}/none.jsonl")
-    assert (error.path, error.message) == (f"config.{section}.data", f"no such file: {tmp_path}/none.jsonl")
 
 
 @pytest.fixture

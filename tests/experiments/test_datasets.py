@@ -119,13 +119,6 @@ def test_data_that_cannot_be_learnt_is_refused(content, options, key, words, tmp
     assert error.path == f"config.supervised.{key}" and words in error.message
 
 
-def test_a_report_that_plays_needs_a_game(tmp_path) -> None:
-    data = tmp_path / "talk.jsonl"
-    data.write_text(TALK)
-    error = error_of(ALONE + "  report: learning\n", f"config.supervised.data={data}")
-    assert error.path == "report" and "there is no game to play" in error.message
-
-
 def test_a_conversation_that_the_template_refuses_is_named_before_ray_starts(tmp_path) -> None:
     data = tmp_path / "talk.jsonl"
     data.write_text(TALK * 3 + conversations("user", "user", "assistant"))

@@ -15,7 +15,7 @@ from ray.tune import tune
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
 from rllib_lmgame.experiments.results.outcome import cause, reason
-from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, watched
+from rllib_lmgame.experiments.run.callbacks import INTERRUPTION, handled_signals, watched
 from rllib_lmgame.inference.serving import interruption
 from rllib_lmgame.telemetry.progress import ProgressCallback
 
@@ -113,7 +113,7 @@ def test_output_that_nobody_reads_any_more_fails_no_print(terminal, first):
         "import signal, sys\n"
         "from ray.tune.schedulers import FIFOScheduler\n"
         "from types import SimpleNamespace\n"
-        "from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, watched\n"
+        "from rllib_lmgame.experiments.run.callbacks import INTERRUPTION, watched\n"
         "INTERRUPTION.tell = lambda: None\n"
         "sys.stdin.readline()\n"
         "INTERRUPTION.handle(signal.SIGHUP)\n"

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from typing import ClassVar
 
-import numpy as np
 import pytest
-from safetensors.numpy import save_file
 from transformers import AutoConfig
 
-from rllib_lmgame.algorithms.cluster.footprint import HELD, USABLE, footprint, learner_rooms
+from rllib_lmgame.algorithms.cluster.footprint import USABLE, footprint, learner_rooms
 from rllib_lmgame.algorithms.cluster.memory import (
     MIB,
     QWEN2_5,
@@ -28,20 +25,16 @@ from rllib_lmgame.algorithms.cluster.memory import (
     trained_parameters,
 )
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.check import check_experiment
 from rllib_lmgame.experiments.checks.dry_run import (
     dry_run_lines,
-    layout_lines,
     resolved_config,
 )
 from rllib_lmgame.experiments.checks.resources import check_fits, check_memory, gpu_lines, request_of, trials_at_once
 from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.spec import Source, make_specs
 from rllib_lmgame.learners.advantages import Estimator
-from rllib_lmgame.learners.microbatch import LEAST_ACTIVATIONS, MOST_TOKENS, default_tokens, kept_per_token, plain_layer
-from rllib_lmgame.policies.model import packing_support
-from rllib_lmgame.policies.model.packing_support import Packing
+from rllib_lmgame.learners.microbatch import plain_layer
 
 
 def test_parameters_are_those_of_the_model():
@@ -212,9 +205,7 @@ def planned():
 @pytest.mark.parametrize(("bucket", "mib"), [("auto", 4 * 494_838_401 / MIB), (250_000_000, 4 * 250e6 / MIB)])
 def test_the_buckets_that_learners_set_are_counted(planned, bucket, mib):
     config = planned.configs[0].copy(copy_frozen=False)
-    config.deepspeed_config = {
-        "zero_optimization": {"stage": 3, "reduce_bucket_size": bucket, "stage3_max_live_parameters": 0}
-    }
+    config.deepspeed(zero_optimization={"stage": 3, "reduce_bucket_size": bucket, "stage3_max_live_parameters": 0})
     assert footprint(config).processes[0].parts["ZeRO's buffers"] == pytest.approx(mib, rel=1e-4)
 
 
@@ -241,7 +232,7 @@ def test_the_reference_model_is_counted_once(planned, estimator, kl):
 def test_what_one_policy_alone_keeps_is_counted(planned, override):
     config = planned.configs[0].copy(copy_frozen=False).players(["player", "other"])
     without = footprint(config)
-    update = config.token_ppo_options
+    update = config.run.token_ppo
     overrides = {
         "use_kl_loss": {"token_ppo": {"kl": {}}},
         "estimator": {"token_ppo": {"advantage_estimator": f"{__name__}:WithReference"}},
@@ -255,21 +246,21 @@ def test_what_one_policy_alone_keeps_is_counted(planned, override):
 def test_a_teacher_is_whole_in_each_learner(planned, half, bytes_):
     """In the learners' numerics, whatever ZeRO divides, and also between updates."""
     config = planned.configs[0].copy(copy_frozen=False)
-    config.num_learners, config.deepspeed_config = 2, {"zero_optimization": {"stage": 3}}
+    config.learners(num_learners=2).deepspeed(zero_optimization={"stage": 3})
     config.language_model(dtype="bfloat16" if half else "float32")
     without = footprint(config).processes[0]
     taught = footprint(config.teacher(model="Qwen/Qwen2.5-1.5B")).processes[0]
     assert taught.parts["teacher"] == pytest.approx(bytes_ * 1_543_714_304 / MIB, rel=1e-3)
     assert footprint(config.copy().teacher(model="openai:big@http://127.0.0.1:9/v1")).processes[0] == without
     assert taught.each - without.each == pytest.approx(taught.held - without.held) == taught.parts["teacher"]
-    config.deepspeed_config = {**config.deepspeed_config, "bf16": {"enabled": True}}
+    config.deepspeed(config.run.deepspeed, bf16={"enabled": True})
     assert footprint(config).processes[0].parts["teacher"] == pytest.approx(2 * 1_543_714_304 / MIB, rel=1e-3)
 
 
 def test_averaged_weights_are_counted_once_where_they_are(planned):
     """Float32 in the main memory of the first learner, whatever the learners' numerics and wherever they are."""
     config = planned.configs[0].copy(copy_frozen=False)
-    config.deepspeed_config, config.num_gpus_per_learner, config.num_learners = {"bf16": {"enabled": True}}, 1, 4
+    config.learners(num_gpus_per_learner=1, num_learners=4).deepspeed(bf16={"enabled": True})
     without = footprint(config)
     averaging = footprint(config.token_ppo(ema_decay=0.99))
     assert averaging.processes[0] == without.processes[0]
@@ -284,7 +275,7 @@ def test_a_reference_that_is_an_average_is_counted_where_it_is_kept(planned, ref
     """In half precision once more, in float32 and in main memory; a float32 model is its own average."""
     config = planned.configs[0].copy(copy_frozen=False)
     config.use_kl_loss, config.num_gpus_per_learner, config.num_learners = True, 1, 4
-    config.deepspeed_config = {"bf16": {"enabled": True}} if half else None
+    config.deepspeed({"bf16": {"enabled": True}} if half else None)
     without = footprint(config)
     moving = footprint(config.token_ppo(kl={"reference": reference}))
     assert moving.processes[0] == without.processes[0]
@@ -324,13 +315,6 @@ def test_a_run_that_cannot_fit_is_refused(planned):
         check_memory([planned], needed / USABLE - 1)
 
 
-def test_what_one_trial_asks_for_is_counted_once_for_all_configurations(planned, monkeypatch):
-    asked = []
-    monkeypatch.setattr(resources, "trials_at_once", lambda *told: asked.append(told) or 1)
-    check_memory([dataclasses.replace(planned, configs=planned.configs * 9)], 1e9)
-    assert len(asked) == 1
-
-
 @pytest.mark.parametrize(
     ("model_type", "sizes", "kv_size"),
     [
@@ -365,26 +349,6 @@ def test_the_dry_run_says_what_is_taken_and_evaluated(planned):
     assert resolved_config(planned)["gamma"] == planned.configs[0].gamma
 
 
-@pytest.mark.parametrize(
-    ("model_type", "said"), [("lfm2", "rows side by side, "), ("qwen2", ""), ("", "one row a pass, ")]
-)
-def test_the_dry_run_says_what_it_costs_that_rows_are_not_packed(planned, tmp_path, monkeypatch, model_type, said):
-    config = planned.configs[0].copy(copy_frozen=False)
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    kinds = {"layer_types": ["conv", "full_attention"]} if model_type == "lfm2" else {}
-    AutoConfig.for_model(model_type or "qwen2", **sizes, **kinds).save_pretrained(tmp_path)
-    if not model_type:
-        monkeypatch.setattr(
-            packing_support,
-            "packing_of",
-            lambda config: Packing("whether rows stay apart could not be tried: it is too large"),
-        )
-    config.language_model(model=str(tmp_path))
-    lines = layout_lines(config, "player")
-    assert len(lines) == bool(said) and said in "".join(lines)
-    assert model_type or lines[0].endswith("could not be tried: it is too large")
-
-
 @pytest.mark.parametrize("gpus", [0, 1])
 def test_members_with_adapters_are_counted_as_adapters(planned, gpus):
     """Three members are met, of 494 million weights with 8.8 million in adapters: merged, and beside one base."""
@@ -408,11 +372,8 @@ def test_members_with_adapters_are_counted_as_adapters(planned, gpus):
     assert adapters == pytest.approx(2 * weights + 3 * adapter)  # One more while the first is packed.
     assert served == pytest.approx(5 * adapter)
     assert len(before) == len(after) == 4
-    for engine, other in zip(before, after, strict=True):
-        assert other.each == engine.each
-        assert other.on_host - engine.on_host == pytest.approx(2 * weights if "league" in other.name else 0)
     held = pytest.approx(4 * adapter / (1 + gpus))  # In bfloat16 on a GPU.
-    assert one.each - before[0].each == one.parts[HELD] == held
+    assert one.each - before[0].each == one.parts["adapters"] == held
 
 
 @pytest.mark.parametrize(("stage", "bases"), [(0, 1), (3, 3)])
@@ -432,28 +393,8 @@ def test_policies_with_adapters_have_one_base_in_a_learner(planned, stage, bases
     assert weights(lora=None) - with_adapters == pytest.approx((stage == 0) * 494_032_768 - 8_798_208, rel=0.02)
 
 
-def test_adapters_in_an_engine_take_places_of_the_largest_rank_and_a_copy_each(planned, tmp_path):
-    """The numbers are those of vLLM 0.32's own tensors with these three adapters."""
-    sizes = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    AutoConfig.for_model("llama", vocab_size=512, intermediate_size=160, **sizes).save_pretrained(tmp_path)
-    each = ([4, ["self_attn.q_proj", "v_proj", "down_proj"]], [16, "all-linear"], [12, ["gate_proj", "o_proj"]])
-
-    def taken(*which):
-        loras = {f"p{n}": {"lora": dict(zip(("r", "target_modules"), each[n], strict=True))} for n in which}
-        config = planned.configs[0].copy(copy_frozen=False)
-        config.update_from_dict({"env": "lmgame/KuhnPoker-v0", "inference": {"engine": "vllm", "adapters": True}})
-        config.update_from_dict({"language_model": {"model": str(tmp_path), "dtype": "float32"}})
-        config.update_from_dict({"policies": {name: {"language_model": own} for name, own in loras.items()}})
-        (engine,) = (p for p in footprint(config).processes if p.name.startswith("engine"))
-        return [engine.parts[part] * MIB / 4 for part in ("adapters", HELD)]
-
-    assert taken(0, 1, 2) == [168_960, 75_264]
-    packed, down = 3 * 128 + 256, 160 + 128
-    assert taken(0) == [8 * 2 * (packed + down), 5_888]
-
-
 def test_modules_that_are_trained_whole_take_a_copy_a_gradient_and_moments(planned):
-    """And a head its gradient of a chunk. Others' copies lie in the reference, too."""
+    """Others' copies lie in the reference, too."""
 
     def taken(*names):
         model = {"model": "Qwen/Qwen2.5-7B-Instruct", "lora": {"modules_to_save": [*names]}}
@@ -464,33 +405,8 @@ def test_modules_that_are_trained_whole_take_a_copy_a_gradient_and_moments(plann
     before, after, of_norms = taken(), taken("lm_head"), taken("norm")
     head = 152_064 * 3584 * 4 / MIB
     differ = {name: after[name] - before[name] for name in before if after[name] != before[name]}
-    assert differ.pop("logits") >= head
     assert differ == pytest.approx({"weights": 2 * head, "gradients": head, "optimizer": 2 * head})
     assert of_norms["gradients"] - before["gradients"] == pytest.approx((2 * 28 + 1) * 3584 * 4 / MIB)
-
-
-@pytest.mark.parametrize(
-    ("model_type", "head"), [("llama", "lm_head"), ("biogpt", "output_projection"), ("gpt_neox_japanese", "embed_out")]
-)
-@pytest.mark.parametrize("said_by", ["option", "init"])
-def test_a_head_that_is_trained_whole_has_a_gradient_whatever_its_name_is_and_who_says_so(
-    planned, tmp_path, model_type, head, said_by
-):
-    sizes = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    AutoConfig.for_model(model_type, vocab_size=50_000, tie_word_embeddings=False, **sizes).save_pretrained(tmp_path)
-
-    def logits(*whole):
-        lora = {"target_modules": "all-linear", "modules_to_save": whole}
-        if said_by == "init":
-            save_file({"base_model.model.weight": np.zeros(1)}, tmp_path / "adapter_model.safetensors")
-            content = {"peft_type": "LORA", "r": 8, "lora_alpha": 16} | lora
-            (tmp_path / "adapter_config.json").write_text(json.dumps(content))
-            lora = {"init": str(tmp_path)}
-        config = planned.configs[0].copy(copy_frozen=False)
-        config.update_from_dict({"language_model": {"model": str(tmp_path), "lora": lora}})
-        return footprint(config).processes[0].parts["logits"]
-
-    assert logits(head) - logits() >= 50_000 * 64 * 4 / MIB
 
 
 def test_layers_that_a_published_model_has_not_are_an_error(planned):
@@ -501,39 +417,12 @@ def test_layers_that_a_published_model_has_not_are_an_error(planned):
         footprint(config)
 
 
-def found_tokens(config, total=24 * 1024, free=1e9, trials=1) -> int:
-    config = config.copy(copy_frozen=False)
-    config.learner_rooms = learner_rooms(config, total, free, trials)
-    taken = footprint(config)
-    activations = taken.processes[0].parts["activations"]
-    assert taken.on_host < USABLE * min(total, free) or activations * MIB <= LEAST_ACTIVATIONS
-    return taken.microbatches["player"]
-
-
-def test_micro_batches_follow_what_the_trial_leaves_of_the_machine(planned):
-    auto = planned.configs[0].copy(copy_frozen=False).token_ppo(max_tokens_per_microbatch="auto")
-    auto.text_rollouts(deterministic=False)
-    kept = kept_per_token(24, plain_layer(896, 4864), 4)
-    sizes = [found_tokens(auto, total=gib * 1024) for gib in (4, 24, 64, 1024)]
-    assert sizes == sorted(sizes) and (sizes[0], sizes[-1]) == (128, MOST_TOKENS)
-    assert sizes[2] * kept / MIB < 32 * 1024 < 4 * sizes[2] * kept / MIB  # About half of what is left of 64 GiB.
-    assert found_tokens(auto, total=64 * 1024, trials=2) < sizes[2]
-    assert found_tokens(auto, total=64 * 1024, free=20 * 1024) < sizes[2]
-    fixed = default_tokens(kept, on_gpu=False)
-    assert found_tokens(auto, total=1e9, trials=None) == fixed
-    assert found_tokens(auto.copy(copy_frozen=False).text_rollouts(deterministic="auto"), total=1e9) == fixed
-    assert learner_rooms(planned.configs[0], 1e9, 1e9, 1) == {}, "a number that is set"
-    learners = auto.copy(copy_frozen=False)
-    learners.num_learners = 4
-    assert found_tokens(learners, total=64 * 1024) < sizes[2]
-
-
 @pytest.mark.parametrize("sleeps", [False, True])
 def test_micro_batches_follow_what_an_engine_leaves_of_a_card(planned, sleeps):
     config = planned.configs[0].copy(copy_frozen=False).token_ppo(max_tokens_per_microbatch="auto")
     config.num_gpus_per_learner = 0.6
     config.inference(num_gpus_per_engine=0.4, gpu_memory_utilization=0.25, sleep_during_update=sleeps)
-    room = learner_rooms(config, 1, 1, None)["player"]
+    room = learner_rooms(config)["player"]
     (learner,) = [p for p in footprint(config).processes if p.name == "learner of player"]
     others = (learner.each - learner.parts["activations"]) * MIB
     card = 80 * 2**30
@@ -556,16 +445,6 @@ def test_trials_at_once(planned):
         2,
         1,
     ]
-
-
-def test_the_dry_run_says_how_many_threads_there_are(planned, monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    monkeypatch.setattr("rllib_lmgame.experiments.checks.dry_run.usable_cores", lambda: 8)
-    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.FEW_PARAMETERS", 0)
-    config = planned.configs[0].copy(copy_frozen=False)
-    config.inference(num_threads="auto").token_ppo(num_threads="auto")
-    text = "\n".join(dry_run_lines(dataclasses.replace(planned, configs=[config])))
-    assert "#   8 threads in each engine, 8 threads in each learner; this machine has 8 cores" in text
 
 
 @pytest.mark.parametrize(
@@ -604,7 +483,7 @@ def test_shared_memory_of_engines_with_tensor_parallelism_is_counted(planned):
     config = planned.configs[0].copy(copy_frozen=False)
     config.language_model(model="Qwen/Qwen2.5-7B", dtype="bfloat16")
     config.num_gpus_per_learner, config.num_learners = 1, 4
-    config.deepspeed_config = {"bf16": {"enabled": True}, "zero_optimization": {"stage": 2}}
+    config.deepspeed(bf16={"enabled": True}, zero_optimization={"stage": 2})
     config.inference(engine="vllm", num_engines=2, num_gpus_per_engine=2, tensor_parallel_size=1)
     without = footprint(config)
     config.inference(tensor_parallel_size=2)

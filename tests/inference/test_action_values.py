@@ -19,7 +19,7 @@ from rllib_lmgame.inference.engines.transformers_engine import TransformersEngin
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, WeightUpdateError
 from rllib_lmgame.inference.weights import pack_state, unpack_state
-from rllib_lmgame.policies.model.action_values import FILE, PREFIX, Layers, PlayedValues, load_values
+from rllib_lmgame.policies.model.heads import PREFIX, VALUES_FILE, Layers, PlayedValues, load_values
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 
 BETA = 3.0
@@ -105,7 +105,7 @@ def test_pushed_and_saved_values_are_played_by(
     asyncio.run(engine.update_weights(unpack_state(bundle), version=1))
     check(engine, module, "pushed")
     module.save_hf(tmp_path / "hf")
-    assert (tmp_path / "hf" / FILE).is_file()
+    assert (tmp_path / "hf" / VALUES_FILE).is_file()
     check(start_engine(str(tmp_path / "hf")), module, "saved")
     allowed = ((7, STOP), (9, 11, STOP))
     request = GenerationRequest("choice", [3, 4, 5], SamplingSpec(6, 0.0, stop_token_ids=(STOP,)), choices=allowed)
@@ -167,7 +167,7 @@ def test_values_that_count_nothing_go_nowhere(model_dir: str, tmp_path: Path) ->
     module = module_of(model_dir, beta=0.0)
     assert not any(name.startswith(PREFIX) for name in module.as_checkpoint(module.hf_state()))
     module.save_hf(tmp_path)
-    assert not (tmp_path / FILE).exists()
+    assert not (tmp_path / VALUES_FILE).exists()
 
 
 def test_damaged_values_are_refused(model_dir: str, start_engine: Any, tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_saved_values_that_are_damaged_or_do_not_fit_are_refused_with_their_file
     from safetensors.torch import load_file, save_file
 
     module_of(model_dir, "separate").save_hf(tmp_path)
-    file, changes = tmp_path / FILE, UNFIT[problem]
+    file, changes = tmp_path / VALUES_FILE, UNFIT[problem]
     if changes is None:
         file.write_bytes(file.read_bytes()[:1000])
     else:
@@ -218,10 +218,10 @@ def test_saved_values_that_are_damaged_or_do_not_fit_are_refused_with_their_file
 
 
 def test_values_that_are_no_file_are_not_passed_over(tmp_path: Path) -> None:
-    (tmp_path / FILE).parent.mkdir()
+    (tmp_path / VALUES_FILE).parent.mkdir()
     assert load_values(tmp_path) == {}
-    (tmp_path / FILE).symlink_to("nowhere")
-    with pytest.raises(ConfigError, match="it is no file"):
+    (tmp_path / VALUES_FILE).symlink_to("nowhere")
+    with pytest.raises(ConfigError, match=r"values\.safetensors cannot be read"):
         load_values(tmp_path)
 
 

@@ -29,7 +29,7 @@ from inference_reference import (
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, Phi3Config
 
-from rllib_lmgame.algorithms.cluster.engines import adapter_arguments
+from rllib_lmgame.algorithms.cluster.workers import adapter_arguments
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.engines import vllm_engine as vllm_engine_module
@@ -44,7 +44,7 @@ from rllib_lmgame.inference.protocol import (
 from rllib_lmgame.inference.serving.actor import EngineSpec, make_engine
 from rllib_lmgame.inference.weights import state_checksum
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.policies.model.batch_layout import Layout
+from rllib_lmgame.policies.model.attention import Layout
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 

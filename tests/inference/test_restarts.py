@@ -13,7 +13,7 @@ from fake_engine import BAD, kill, request
 from inference_reference import ask
 
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.telemetry.phases import Share
+from rllib_lmgame.telemetry.progress import Share
 
 WEIGHTS = {"w": np.ones(3, np.float32)}
 

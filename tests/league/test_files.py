@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.inference.weights import state_checksum
 from rllib_lmgame.league.files import copy_members, members_of, read_member, remove_members
-from rllib_lmgame.league.members import Member
+from rllib_lmgame.league.matchmaking import Member
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_members_go_into_a_checkpoint_and_out_of_it(members: list[Member], tmp_p
         assert (bundle.checksum, bundle.version) == (member.checksum, member.version)
         assert load_file(other / member.name / "model.safetensors")["w"][0, 0] == member.iteration
     copy_members(moved, moved, members)  # onto themselves
-    with pytest.raises(CheckpointError, match="p-99, the directory of a league member, is missing"):
+    with pytest.raises(CheckpointError, match="p-99 is missing"):
         copy_members(moved, other, [Member("p-99", "p", 99)])
 
 

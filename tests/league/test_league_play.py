@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from rllib_lmgame.algorithms import league as league_of_algorithm
 from rllib_lmgame.algorithms.checkpoints import manifest
@@ -27,7 +27,7 @@ from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.league.options import LeagueOptions
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.learners.options import WeightUse
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.plans import plan_episodes
@@ -56,7 +56,6 @@ class Algorithm:
     def __init__(self, directory, engines: int, asleep: bool = False, policies: tuple[str, ...] = ("p",)) -> None:
         self.policy_version = 0
         self.weights = dict.fromkeys(policies, 0)
-        self.sent = dict(self.weights)
         self.engine_groups = {f"league:{i}": Engines(f"engine-{i}") for i in range(engines)}
         self.learner_group = SimpleNamespace(is_local=True, _learner=self, _workers=None)
         self.config = SimpleNamespace(
@@ -64,7 +63,7 @@ class Algorithm:
             trained_policies=lambda: list(policies),
             agent_to_module_mapping=lambda: None,
             language_model_of=lambda policy, entry=None: LanguageModelOptions(),
-            inference_options=SimpleNamespace(sleep_during_update=asleep),
+            run=SimpleNamespace(inference=SimpleNamespace(sleep_during_update=asleep)),
         )
         self.trial_directory = lambda: directory
         self.exported: list[WeightUse] = []
@@ -76,23 +75,11 @@ class Algorithm:
         directory.mkdir(parents=True, exist_ok=True)
         save_file({"w": np.full(3, self.weights[policy], np.float32)}, directory / "model.safetensors")
 
-    def save_policy(self, directory, policy: str) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / "weights").write_text(str(self.weights[policy]))
-
-    def begin_again(self, directory, policy: str) -> None:
-        self.weights[policy] = int((directory / "weights").read_text())
-
-    def push_weights(self, policies: Any) -> None:
-        self.sent |= {policy: self.weights[policy] for policy in policies}
-
     def update(self) -> None:
         self.policy_version += 1
         self.weights = {policy: weight + 1 for policy, weight in self.weights.items()}
-        self.push_weights(self.weights)
 
     def play(self, plans: Any, settings: PlaySettings, agent_mapper: Any) -> Any:
-        assert self.sent == self.weights
         assert all(settings.members.values()), "a member that no engine holds"
         self.played.append(dict(settings.members))
         self.matches |= {plan.index: agent_mapper.matches[plan.index] for plan in plans}
@@ -203,95 +190,26 @@ def test_a_damaged_member_ends_the_run_when_its_weights_are_read(tmp_path) -> No
         play.prepare(0)
 
 
-EXPLOITED = LeagueOptions(
-    snapshot_every=2, max_members=12, opponent_engines=2, exploiters={"h": {"of": "p", "reset_every": 5}}
-)
-
-
-def test_an_exploiter_becomes_a_member_and_begins_again(tmp_path) -> None:
-    """Its files are those of its weights before it began again; engines have what it began with before it plays."""
-    algorithm = Algorithm(tmp_path, engines=2, policies=("p", "h"))
-    algorithm.weights = algorithm.sent = {"p": 100, "h": 200}
-    play = LeaguePlay(algorithm, EXPLOITED)
-    began = []
-    for iteration in range(16):
-        play.prepare(iteration)
-        began.append(algorithm.weights["h"])
-        iterate(play, algorithm, iteration)
-    assert began == [200 + iteration % 5 for iteration in range(16)]
-    assert algorithm.weights["p"] == 116
-    for name, weight in (("h-5", 205), ("h-15", 205), ("p-8", 108)):
-        assert load_file(tmp_path / "league" / name / "model.safetensors")["w"][0] == weight
-    assert play.numbers()["exploiters"]["h"]["resets"] == 3
-
-
-def test_a_league_with_an_exploiter_is_taken_from_a_checkpoint_elsewhere(tmp_path) -> None:
-    """Before the exploiter's next reset, which is the same there."""
-    whole = Algorithm(tmp_path / "first", engines=2, policies=("p", "h"))
-    play = LeaguePlay(whole, EXPLOITED)
+def test_a_league_is_taken_from_a_checkpoint_elsewhere(tmp_path) -> None:
+    """It goes on there as where it was."""
+    whole = Algorithm(tmp_path / "first", engines=2)
+    options = LeagueOptions(snapshot_every=2, max_members=4, opponent_engines=2)
+    play = LeaguePlay(whole, options)
     iterate(play, whole, *range(8))
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
     play.save(checkpoint)
-    state = json.loads(json.dumps(play.state()))
-    resumed = Algorithm(tmp_path / "second", engines=2, policies=("p", "h"))
-    resumed.policy_version, resumed.weights, resumed.sent = whole.policy_version, dict(whole.weights), dict(whole.sent)
+    state = json.loads(json.dumps(play.league.state()))
+    resumed = Algorithm(tmp_path / "second", engines=2)
+    resumed.policy_version, resumed.weights = whole.policy_version, dict(whole.weights)
     iterate(play, whole, *range(8, 20))
     shutil.rmtree(tmp_path / "first")
-    again = LeaguePlay(resumed, EXPLOITED)
+    again = LeaguePlay(resumed, options)
     again.set_state(state)
     again.load(checkpoint)
     iterate(again, resumed, *range(8, 20))
-    assert again.state() == play.state() and resumed.weights == whole.weights
+    assert again.league.state() == play.league.state() and resumed.weights == whole.weights
     assert [sorted(played) for played in resumed.played] == [sorted(played) for played in whole.played[8:]]
-
-
-@pytest.mark.parametrize("league_before", [True, False])
-def test_who_becomes_an_exploiter_when_a_run_goes_on_begins_then(tmp_path, league_before: bool) -> None:
-    """It has its time from there on, and begins again with what it was; so too after a checkpoint."""
-    algorithm = Algorithm(tmp_path / "first", engines=2, policies=("p", "h"))
-    plain = LeaguePlay(algorithm, EXPLOITED.model_copy(update={"exploiters": {}}))
-    iterate(plain, algorithm, *range(7))
-    began = []
-    for directory, first, last in ((tmp_path / "second", 7, 9), (tmp_path / "third", 9, 20)):
-        checkpoint = directory / "checkpoint"
-        checkpoint.mkdir(parents=True)
-        plain.save(checkpoint)
-        algorithm.trial_directory = lambda directory=directory: directory
-        play = LeaguePlay(algorithm, EXPLOITED)
-        if league_before or first > 7:
-            play.set_state(json.loads(json.dumps(plain.state())))
-        play.load(checkpoint)
-        for iteration in range(first, last):
-            play.prepare(iteration)
-            began.append(algorithm.weights["h"])
-            iterate(play, algorithm, iteration)
-        plain = play
-    assert began == [7 + (iteration - 7) % 5 for iteration in range(7, 20)]
-    assert {member.name for member in play.league.members} >= {"h-12", "h-17"}
-    assert play.numbers()["exploiters"]["h"]["resets"] == 2
-
-    begun = algorithm.weights["h"]
-    for directory, options in (("none", EXPLOITED.model_copy(update={"exploiters": {}})), ("again", EXPLOITED)):
-        checkpoint = tmp_path / directory / "checkpoint"
-        checkpoint.mkdir(parents=True)
-        play.save(checkpoint)
-        state = json.loads(json.dumps(play.state()))
-        algorithm.trial_directory = lambda directory=directory: tmp_path / directory
-        play = LeaguePlay(algorithm, options)
-        play.set_state(state)
-        play.load(checkpoint)
-    iterate(play, algorithm, *range(20, 26))
-    assert algorithm.weights["h"] == begun + 1, "once none, it begins again with what it was when it became one anew"
-
-
-def test_what_an_exploiter_began_with_is_not_another(tmp_path) -> None:
-    algorithm = Algorithm(tmp_path, engines=2, policies=("p", "h"))
-    play = LeaguePlay(algorithm, EXPLOITED)
-    iterate(play, algorithm, *range(5))
-    (tmp_path / "league" / "initial_checkpoints" / "h" / "weights").write_text("1")
-    with pytest.raises(CheckpointError, match="initial_checkpoints/h does not hold what h began with any more"):
-        play.prepare(5)
 
 
 def test_a_members_files_are_read_once_and_hashed_once(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import option
 from rllib_lmgame.base.registry import MATCHMAKERS
 from rllib_lmgame.league.league import League
-from rllib_lmgame.league.matchmaking import Matchmaker, Standing, draw_member, drawn, forgotten
-from rllib_lmgame.league.members import Member
+from rllib_lmgame.league.matchmaking import Matchmaker, Member, Standing, draw_member, drawn, forgotten
 from rllib_lmgame.league.options import LeagueOptions
 
 RATES = [0.5, 0.05, 0.9, 0.3, 0.95, 0.6]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,6 @@ from rllib_lmgame.rollouts.records import Trajectory, Turn
 sys.path.insert(0, str(Path(__file__).parent))
 
 VOCABULARY = 64
-
-
-def _nothing(policy: str) -> frozenset[str]:
-    """Keys that a policy sets for itself."""
-    return frozenset()
 
 
 @pytest.fixture(scope="session")
@@ -175,12 +169,10 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
         from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
         from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
-        from rllib_lmgame.base.group import build
-        from rllib_lmgame.inference.options import InferenceOptions
+        from rllib_lmgame.config.algorithms import PPO
+        from rllib_lmgame.config.run import run_class
         from rllib_lmgame.learners.learner import LMGameLearner
-        from rllib_lmgame.learners.options import TokenPPOOptions
         from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
-        from rllib_lmgame.rollouts.options import TextRolloutOptions
 
         space = gym.spaces.Text(16)
         model_config = {
@@ -198,20 +190,15 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
         config.learners(num_learners=num_learners, num_cpus_per_learner=1)
         if training.pop("use_kl_loss", False):
             token_ppo = {"kl": {}, **(token_ppo or {})}
-        config.token_ppo_options = build(TokenPPOOptions, token_ppo or {}, "token_ppo")
+        config.run = run_class(PPO)().with_values({"token_ppo": token_ppo or {}, "deepspeed": deepspeed})
         common = {"lr": 1e-3, "grad_clip": 1.0, "num_epochs": 1, "entropy_coeff": 0.01, "lambda_": 0.95}
         config.training(
             **(common | training),
-            use_kl_loss=config.token_ppo_options.kl is not None,
+            use_kl_loss=config.run.token_ppo.kl is not None,
             learner_class=learner_class or LMGameLearner,
             add_default_connectors_to_learner_pipeline=False,
         )
         config.rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs=dict.fromkeys(modules, spec)))
-        config.inference_options = InferenceOptions()
-        config.text_rollout_options = TextRolloutOptions()
-        config.supervised_options = None
-        config.deepspeed_config = deepspeed
-        config.run = SimpleNamespace(own_keys=_nothing, games=())
         return config
 
     return make

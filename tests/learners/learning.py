@@ -14,7 +14,7 @@ import torch
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
-from rllib_lmgame.learners.process_group import ProcessGroup
+from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.rollouts.records import trajectory_of
 
 TIMES = {"update_s", "trained_tokens_per_s"}

@@ -23,7 +23,7 @@ import numpy as np
 sys.path.append(str(Path(__file__).parents[1]))  # Makers of episodes, which pytest finds through tests/conftest.py.
 
 from rllib_lmgame.learners import learner as learner_module
-from rllib_lmgame.learners.malloc import give_back_memory, keep_freed_memory
+from rllib_lmgame.learners.process import give_back_memory, keep_freed_memory
 
 GIVEN_BACK_AT_ONCE = {"MALLOC_MMAP_THRESHOLD_": str(1 << 17), "MALLOC_TRIM_THRESHOLD_": str(1 << 17)}
 

@@ -19,9 +19,9 @@ from learning import (
     weights,
 )
 
-from rllib_lmgame.learners.action_value_options import ExpectileValueOptions, ReturnValueOptions, TargetValueOptions
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import ActionValueObjective
+from rllib_lmgame.learners.options import ExpectileValueOptions, ReturnValueOptions, TargetValueOptions
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.rollouts.records import trajectory_of
 

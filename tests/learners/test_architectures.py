@@ -16,11 +16,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.weights import unpack_state
-from rllib_lmgame.policies.model import packing_support
-from rllib_lmgame.policies.model.attention import packed_attention
-from rllib_lmgame.policies.model.batch_layout import Layout
-from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, load_checkpoint_tensors, parts_of
-from rllib_lmgame.policies.model.packing_support import UnfitModelError, packing_of
+from rllib_lmgame.policies.model import loading
+from rllib_lmgame.policies.model.attention import Layout
+from rllib_lmgame.policies.model.loading import UnfitModelError, packing_of
+from rllib_lmgame.policies.model.network import CheckpointTensors, load_checkpoint_tensors, parts_of
 
 VOCABULARY = 64
 LENGTHS = (7, 7, 12)
@@ -167,7 +166,7 @@ def test_rows_that_share_more_than_a_pass_go_one_by_one(
 
     with monkeypatch.context() as patch:
         patch.setattr(torch.nn.Embedding, "forward", mixing)
-        patch.setattr(packing_support, "_FOUND", {})
+        patch.setattr(loading, "_FOUND", {})
         module = make_module(directory)
     assert module.layout is Layout.ALONE
     for row, logprobs in zip(rows, expected(directory, rows)[0], strict=True):
@@ -186,30 +185,6 @@ def test_a_published_models_noise_in_training_is_off(make_architecture: Any, mak
     assert torch.equal(first, again)
 
 
-@pytest.mark.parametrize("value_model", ["shared", "separate"])
-def test_recomputed_layers_know_the_rows_of_their_pack(
-    value_model: str, make_architecture: Any, make_module: Any
-) -> None:
-    directory, gradients = make_architecture("stablelm"), []
-    for recomputed in (False, True):
-        torch.manual_seed(0)
-        module = make_module(directory, gradient_checkpointing=recomputed, value_model=value_model)
-        torch.nn.init.normal_(module.value_head.outer.weight)
-        module.train()
-        out = module.forward_train(batch_of(some_rows()))
-        (out["logprobs"].sum() + (out["values"] ** 2).sum()).backward()
-        gradients.append({name: p.grad for name, p in module.named_parameters() if p.grad is not None})
-    assert gradients[0].keys() == gradients[1].keys()
-    for name, gradient in gradients[0].items():
-        torch.testing.assert_close(gradients[1][name], gradient, atol=1e-5, rtol=1e-4)
-
-
-def test_attention_outside_of_a_pack_is_an_error() -> None:
-    heads = torch.zeros(1, 2, 5, 8)
-    with pytest.raises(RuntimeError, match="does not know its rows"):
-        packed_attention(torch.nn.Identity(), heads, heads, heads, None)
-
-
 def test_a_model_that_is_not_causal_is_refused(make_architecture: Any, make_module: Any) -> None:
     with pytest.raises(ConfigError, match=r"language_model\.model: bert models cannot be trained here: its tokens see"):
         make_module(make_architecture("bert"))
@@ -218,7 +193,7 @@ def test_a_model_that_is_not_causal_is_refused(make_architecture: Any, make_modu
 
 
 def test_trying_an_architecture_leaves_random_numbers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing_support, "_FOUND", {})
+    monkeypatch.setattr(loading, "_FOUND", {})
     torch.manual_seed(0)
     first = torch.rand(3)
     torch.manual_seed(0)
@@ -264,30 +239,6 @@ def test_a_push_has_the_checkpoints_names(directory: str, make_learner: Any) -> 
     sent: dict[str, torch.Tensor] = {}
     learner.push_on_device("player", lambda state, version: sent.update(state), 1)
     assert same(sent, files)
-
-
-def test_the_exported_directory_loads_elsewhere(directory: str, make_module: Any, tmp_path: Path) -> None:
-    module = make_module(directory)
-    with torch.no_grad():
-        for parameter in module.language_model.parameters():
-            parameter.mul_(1.5)
-    module.save_hf(tmp_path / "hf")
-    assert same(module.as_checkpoint(module.hf_state()), load_file(tmp_path / "hf" / "model.safetensors"))
-    loaded, info = AutoModelForCausalLM.from_pretrained(tmp_path / "hf", output_loading_info=True)
-    assert not info["missing_keys"] and not info["unexpected_keys"]
-    assert same(loaded.state_dict(), module.language_model.state_dict())
-
-
-def test_one_tensor_in_memory_is_taken_apart_at_a_time(directory: str, make_module: Any) -> None:
-    module, read = make_module(directory), []
-
-    class State(dict[str, torch.Tensor]):
-        def __getitem__(self, name: str) -> torch.Tensor:
-            read.append(name)
-            return super().__getitem__(name)
-
-    names = len([read[-1] for _ in module.as_checkpoint(State(module.hf_state())).values()])
-    assert sorted(read) == sorted(module.hf_state()) and len(read) < names
 
 
 class Fused:

@@ -9,11 +9,10 @@ from typing import Any
 
 import episode_parts
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch, assign_balanced, dummy_batch
+from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch, assign_balanced
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 
@@ -199,30 +198,6 @@ def test_stretches_are_the_tokens_of_one_turn_or_trajectory_in_one_row(rows: lis
         assert batch.stretches(by).tolist() == [numbers.setdefault(key, len(numbers)) for key in keys]
 
 
-@given(row_lists(), st.integers(1, 60))
-def test_indices_of_a_pack_lead_to_the_right_tokens(rows: list[Row], budget: int) -> None:
-    batch = batch_of(rows)
-    flat_ids = np.concatenate([row.input_ids[row.loss_mask] for row in rows])
-    by_first = {int(row.input_ids[0]): row for row in rows}
-    for packed in batch.microbatches(budget):
-        np.testing.assert_array_equal(packed.input_ids[packed.predict_index] + 1, packed.target_ids)
-        np.testing.assert_array_equal(flat_ids[packed.token_slot], packed.target_ids)
-        starts = packed.cu_seqlens[:-1]
-        np.testing.assert_array_equal(
-            packed.position_ids, np.concatenate([np.arange(len(row)) for row in rows_in(packed)])
-        )
-        expected_bootstrap = [
-            b - 1 for a, b in pairwise(packed.cu_seqlens) if by_first[int(packed.input_ids[a])].needs_bootstrap
-        ]
-        assert packed.bootstrap_index.tolist() == expected_bootstrap
-        owners = [
-            by_first[int(packed.input_ids[a])].trajectory
-            for a in starts
-            if by_first[int(packed.input_ids[a])].needs_bootstrap
-        ]
-        assert batch.trajectory_ids[packed.bootstrap_slot].tolist() == owners
-
-
 @given(row_lists())
 def test_flat_arrays_are_the_sampled_tokens_in_order(rows: list[Row]) -> None:
     batch = batch_of(rows)
@@ -299,43 +274,6 @@ def test_minibatches_follow_the_random_state_and_nothing_else() -> None:
     assert slots(np.random.default_rng(1)) != slots(np.random.default_rng(2))
     rng = np.random.default_rng(1)
     assert slots(rng) != slots(rng)
-
-
-def test_results_of_passes_return_to_their_tokens() -> None:
-    rows = [
-        make_row(6, [2, 3, 5], 0, first_id=0, bootstrap=True),
-        make_row(3, [1, 2], 1, first_id=10),
-        make_row(4, [3], 2, first_id=20, bootstrap=True),
-    ]
-    batch = batch_of(rows)
-    for packed in batch.microbatches(7):
-        batch.put(packed, values=packed.target_ids * 2.0, bootstrap_values=packed.input_ids[packed.bootstrap_index])
-    assert batch.values.tolist() == [4.0, 6.0, 10.0, 22.0, 24.0, 46.0]
-    assert batch.bootstrap_values.tolist() == [5.0, 0.0, 23.0]
-    for packed in batch.microbatches(7):
-        np.testing.assert_array_equal(batch.values[packed.token_slot], packed.target_ids * 2.0)
-
-
-def test_tensors_carry_the_names_and_types_of_the_arrays() -> None:
-    torch = pytest.importorskip("torch")
-    (packed,) = batch_of([make_row(4, [1, 3], 0, bootstrap=True)]).microbatches(10)
-    tensors = packed.to_torch("cpu")
-    assert tensors["cu_seqlens"].dtype == torch.int32
-    names = "input_ids position_ids predict_index target_ids bootstrap_index token_slot bootstrap_slot"
-    for name in names.split():
-        assert tensors[name].dtype == torch.int64, name
-        np.testing.assert_array_equal(tensors[name].numpy(), getattr(packed, name))
-
-
-def test_a_dummy_batch_is_one_row_with_nothing_to_learn() -> None:
-    packed = dummy_batch()
-    assert packed.num_actions == 0 and len(packed.bootstrap_index) == 0
-    assert packed.cu_seqlens.tolist() == [0, packed.num_tokens]
-
-
-def test_zero_minibatches_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1, not 0"):
-        batch_of([make_row(3, [1], 0)]).minibatches(0, np.random.default_rng(0), 10)
 
 
 @settings(deadline=None)

@@ -10,12 +10,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from learner_weights import hf_state, set_adam_eps
-from learning import step_gradients, update, zero
+from learning import step_gradients, update
 
 from rllib_lmgame.inference.protocol import allowed_tokens
 from rllib_lmgame.policies.model.attention import PackedRows
-from rllib_lmgame.policies.model.lm_head import Allowed, token_logprobs
+from rllib_lmgame.policies.model.heads import Allowed, token_logprobs
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 STOP = 1
@@ -111,7 +110,7 @@ def turn_allowed(episode: Any) -> Any:
 
 def test_entropy_and_kl_are_those_among_the_allowed(make_learner: Any, as_episode: Any) -> None:
     learner = make_learner(
-        token_ppo={"normalize_advantages": "none", "kl": {"estimator": "k2"}, **PACKING["in chunks"]},
+        token_ppo={"normalize_advantages": "none", **PACKING["in chunks"]},
         vf_loss_coeff=0.0,
         entropy_coeff=0.3,
         use_kl_loss=True,
@@ -124,8 +123,8 @@ def test_entropy_and_kl_are_those_among_the_allowed(make_learner: Any, as_episod
     with torch.no_grad():
         for p in module.language_model.parameters():
             p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(5)) * 0.05)
-    reference, gradients = learner.reference("player").language_model, step_gradients(learner)
-    entropy, divergence, decisions, episodes = torch.zeros(()), torch.zeros(()), 0, []
+    reference, gradients = learner.reference("player").module.language_model, step_gradients(learner)
+    entropy, penalty, divergence, decisions, episodes = torch.zeros(()), torch.zeros(()), 0.0, 0, []
     for prompt, choices in STATES.items():
         for reply in choices:
             episodes.append(
@@ -137,30 +136,17 @@ def test_entropy_and_kl_are_those_among_the_allowed(make_learner: Any, as_episod
             free = [i for i, e in enumerate(entropies) if float(e.detach()) > 0]
             decisions += len(free)
             entropy = entropy + sum(entropies[i] for i in free)
-            divergence = divergence + sum((ours[i] - theirs[i]) ** 2 / 2 for i in free)
+            gaps = [ours[i] - theirs[i] for i in free]
+            penalty = penalty + sum(gap**2 / 2 for gap in gaps)
+            divergence += sum(float(torch.exp(-gap) - 1 + gap) for gap in gaps)
     names = [name for name, p in module.named_parameters() if name.startswith("language_model")]
-    loss = (0.5 * divergence - 0.3 * entropy) / decisions
+    loss = (0.5 * penalty - 0.3 * entropy) / decisions
     expected = torch.autograd.grad(loss, [dict(module.named_parameters())[name] for name in names])
     metrics = update(learner, episodes)
     assert metrics["entropy"] == pytest.approx(float(entropy.detach()) / decisions, rel=1e-4)
-    assert metrics["mean_kl_loss"] == pytest.approx(float(divergence.detach()) / decisions, rel=1e-3)
+    assert metrics["mean_kl_loss"] == pytest.approx(divergence / decisions, rel=1e-3)
     for name, gradient in zip(names, expected, strict=True):
         torch.testing.assert_close(gradients[name], gradient, atol=1e-6, rtol=1e-3)
-
-
-@pytest.mark.parametrize("stage", [2, *(pytest.param(stage, marks=pytest.mark.slow) for stage in (0, 3))])
-def test_deepspeed_learns_the_same_under_constraint(stage: int, make_learner: Any, as_episode: Any) -> None:
-    settings_ = {"token_ppo": PACKING["in chunks"], "use_kl_loss": True, "grad_clip": None, "lr": 0.3}
-    learners = [make_learner(**settings_), make_learner(**settings_, deepspeed=zero(stage))]
-    episodes, start = every_outcome(learners[0].module["player"].language_model, as_episode), hf_state(learners[0])
-    for learner in learners:
-        set_adam_eps(learner, 1.0)
-        for _ in range(2):
-            update(learner, episodes)
-    plain, sharded = (hf_state(learner) for learner in learners)
-    for name, weights in plain.items():
-        assert float(np.abs(weights - start[name]).max()) > 1e-3, name
-        np.testing.assert_allclose(sharded[name], weights, rtol=0, atol=1e-6, err_msg=name)
 
 
 @st.composite

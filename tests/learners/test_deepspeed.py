@@ -18,10 +18,9 @@ from learning import difference, marked, one_prompt_each, same, update, zero
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-from rllib_lmgame.algorithms.cluster.learner_calls import measured_losses
-from rllib_lmgame.base.errors import CheckpointError, MissingDependencyError
+from rllib_lmgame.algorithms.cluster.workers import measured_losses
+from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
-from rllib_lmgame.learners.engines import deepspeed_engine
 from rllib_lmgame.learners.engines.deepspeed_engine import (
     deepspeed_config,
     half_dtype,
@@ -29,8 +28,7 @@ from rllib_lmgame.learners.engines.deepspeed_engine import (
     with_bucket_sizes,
 )
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.learners.process_group import ProcessGroup
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.learners.options import WeightUse
 
 PPO = {
     "max_tokens_per_microbatch": 96,
@@ -59,7 +57,7 @@ def plain(make_learner: Any, make_episodes: Any) -> tuple[dict[str, np.ndarray],
     learner = make_learner(token_ppo=PPO, use_kl_loss=True)
     set_adam_eps(learner, EPS)
     (metrics,) = train(learner, make_episodes, 0, UPDATES)
-    metrics["reference"] = {name: t.numpy() for name, t in learner.reference("player").hf_state().items()}
+    metrics["reference"] = {name: t.numpy() for name, t in learner.reference("player").module.hf_state().items()}
     return hf_state(learner), metrics
 
 
@@ -88,7 +86,7 @@ def references(group: LearnerGroup) -> list[dict[str, np.ndarray]]:
     """Every learner's reference model."""
 
     def state(learner: Any) -> dict[str, np.ndarray]:
-        return {name: t.numpy() for name, t in learner.reference("player").hf_state().items()}
+        return {name: t.numpy() for name, t in learner.reference("player").module.hf_state().items()}
 
     return [result.get() for result in group.foreach_learner(state)]
 
@@ -291,7 +289,7 @@ def test_bfloat16_weights_with_float32_masters_learn(
     assert all(np.array_equal(p.detach().float().numpy(), expected[name]) for name, p in exported.named_parameters())
 
 
-CRITIC = {"critic": {"warmup": {"iterations": 1}, "normalization": "popart"}}
+CRITIC = {"critic": {"warmup": {"iterations": 1}}}
 
 
 def value_outputs(learner: Any) -> list[np.ndarray]:
@@ -310,29 +308,13 @@ def assert_same_critic(found: list[np.ndarray], expected: list[np.ndarray], tole
 
 
 @pytest.mark.parametrize("stage", [0, 2, pytest.param(3, marks=pytest.mark.slow)])
-def test_a_value_head_is_fitted_and_rescaled_as_in_a_plain_learner(
-    stage: int, make_learner: Any, make_episodes: Any
-) -> None:
-    """What is set, a step goes on from: after the fit, and after an update that rescales the layer."""
+def test_a_value_head_is_fitted_as_in_a_plain_learner(stage: int, make_learner: Any, make_episodes: Any) -> None:
+    """What is set, a step goes on from."""
     learners = [make_learner(token_ppo=PPO | CRITIC, deepspeed=section) for section in (None, zero(stage))]
     for i in range(3):
         found, expected = (train(learner, make_episodes, i, 1)[0] for learner in reversed(learners))
         assert found["vf_loss"] == pytest.approx(expected["vf_loss"], abs=1e-4)
         assert_same_critic(value_outputs(learners[1]), value_outputs(learners[0]), 1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stage", [None, 1, 2, 3])
-def test_two_learners_fit_the_same_value_head_as_one(
-    stage: int | None, make_learner: Any, make_group: Any, make_episodes: Any
-) -> None:
-    group = make_group(num_learners=2, token_ppo=PPO | CRITIC, deepspeed=zero(stage))
-    alone = make_learner(token_ppo=PPO | CRITIC, use_kl_loss=True)
-    for i in range(3):
-        train(alone, make_episodes, i, 1)
-        train(group, make_episodes, i, 1)
-        for result in group.foreach_learner(value_outputs):
-            assert_same_critic(result.get(), value_outputs(alone), 2e-4)
 
 
 @pytest.mark.parametrize("stage", [None, 0, 2, pytest.param(3, marks=pytest.mark.slow)])
@@ -372,12 +354,12 @@ def test_ppo_begins_without_the_momentum_of_a_supervised_stage(
 def test_a_policy_that_begins_again_is_what_it_was_when_ppo_began(
     stage: int | None, make_learner: Any, make_episodes: Any, tmp_path: Path
 ) -> None:
-    """Weights, value function and its units, moments, reference, average, KL coefficient: bit for bit; no other
+    """Weights, value function, moments, reference, average, KL coefficient: bit for bit; no other
     policy's.
     """
     learner = make_learner(
         modules=("player", "other"),
-        token_ppo=PPO | {"ema_decay": 0.5, "lr_warmup_steps": 3, "critic": {"normalization": "popart"}},
+        token_ppo=PPO | {"ema_decay": 0.5, "lr_warmup_steps": 3},
         use_kl_loss=True,
         kl_target=1e-4,
         deepspeed=zero(stage),
@@ -464,9 +446,3 @@ def test_buckets_are_no_larger_than_the_model_unless_the_user_sets_them() -> Non
     chosen = deepspeed_config({"zero_optimization": {"stage": 2, "reduce_bucket_size": 999}})
     assert with_bucket_sizes(chosen, 7) == chosen
     assert with_bucket_sizes(deepspeed_config({}), 7)["zero_optimization"] == {"stage": 0}
-
-
-def test_missing_deepspeed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "deepspeed", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install deepspeed"):
-        deepspeed_engine.import_deepspeed(ProcessGroup())

@@ -18,7 +18,7 @@ from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.learners.engines.torch_engine import save_tensors
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.chat.template import PLAIN_CHAT_TEMPLATE, TINY_CHAT_TEMPLATE
-from rllib_lmgame.policies.model.card import Played, front_matter, model_card
+from rllib_lmgame.policies.model.export import Played, front_matter, model_card
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.policies.options import LanguageModelOptions
@@ -186,12 +186,6 @@ def test_a_card_names_what_was_trained_and_its_licence(model: str, wanted: dict[
     (tmp_path / "README.md").write_text(own)
     card = model_card(LanguageModelOptions(model=model.format(tmp=tmp_path)), Played([GAME]))
     assert front_matter(card) == wanted
-
-
-@pytest.mark.parametrize("said", ["date: 2024-13-45", "a: !!int x", f"a: {'[' * 5000}", "a: [", "a: \0"])
-def test_a_card_that_cannot_be_read_says_nothing(said: str) -> None:
-    assert front_matter("---\nlicense: mit\n---\n") == {"license": "mit"}
-    assert front_matter(f"---\nlicense: mit\n{said}\n---\n") == {}
 
 
 def test_nothing_of_a_strangers_settings_is_markdown_or_code_in_the_card() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,14 @@ pytest.importorskip("peft")
 from learner_weights import hf_state, set_adam_eps
 from learning import difference, in_groups, moved, restored, same, update, weights, zero
 from ray.rllib.core.learner.learner_group import LearnerGroup
-from safetensors.torch import load_file, save_file
 from torch.multiprocessing.reductions import StorageWeakRef
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rllib_lmgame.algorithms.cluster.memory import adapter_parameters, model_shape
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
-from rllib_lmgame.inference.weights import unpack_state
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.policies.model.adapters import Adapters, MergedTensors, check_lora, merged_checkpoint, served_rank
+from rllib_lmgame.policies.model.adapters import Adapters, check_lora, served_rank
 from rllib_lmgame.policies.options import LoraOptions
 
 LORA: dict[str, Any] = {"r": 4, "alpha": 8}
@@ -80,48 +77,6 @@ def test_merged_weights_and_peft_are_the_policy_that_was_trained(
     assert (logits(merged) - logits(AutoModelForCausalLM.from_pretrained(qwen_dir))).abs().max() > 1e-2
 
 
-def test_an_adapter_is_merged_into_no_noise(make_lora: Any, qwen_dir: str, tmp_path: Path) -> None:
-    """As Transformers gives in the place of weights that a base lacks."""
-    make_lora().export_hf(tmp_path / "hf", "player", adapter=tmp_path / "adapter")
-    base = shutil.copytree(qwen_dir, tmp_path / "base")
-    tensors = load_file(base / "model.safetensors")
-    tensors.pop("model.layers.1.mlp.up_proj.weight")
-    save_file(tensors, base / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ConfigError, match=r"base' lacks 1 weights, among them 'model.layers.1.mlp.up_proj"):
-        merged_checkpoint(tmp_path / "adapter", str(base))
-
-
-def test_the_policy_is_what_its_merged_weights_say(make_lora: Any, make_module: Any, make_episodes: Any) -> None:
-    """Log-probabilities of a pack, with adapters and of a module that is loaded from the bundle for the engines."""
-    learner = make_lora()
-    base = {n: t for n, t in weights(learner).items() if "base_layer" in n}
-    update(learner, make_episodes(6))
-    module = learner.module["player"]
-    other = make_module(context_length=128)
-    other.load_hf_state(unpack_state(learner.pack_weights("player", 1)))
-    ids = torch.arange(40) % 64
-    batch = {
-        "input_ids": ids,
-        "position_ids": torch.cat([torch.arange(25), torch.arange(15)]),
-        "cu_seqlens": torch.tensor([0, 25, 40], dtype=torch.int32),
-        "predict_index": torch.tensor([3, 9, 30]),
-        "target_ids": torch.tensor([5, 6, 7]),
-        "bootstrap_index": torch.tensor([], dtype=torch.int64),
-    }
-    with torch.no_grad():
-        adapted, plain = (each.forward_train(dict(batch))["logprobs"] for each in (module, other))
-    assert (adapted - plain).abs().max() < 1e-4
-    assert all(torch.equal(tensor, weights(learner)[name]) for name, tensor in base.items())
-
-
-def test_a_push_works_out_each_tensor_once(make_lora: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    learner, read = make_lora(), list[str]()
-    plain = MergedTensors.__getitem__
-    monkeypatch.setattr(MergedTensors, "__getitem__", lambda tensors, name: read.append(name) or plain(tensors, name))
-    bundle = learner.pack_weights("player", 1)
-    assert sorted(read) == sorted(bundle.names)
-
-
 @pytest.mark.parametrize(
     ("kind", "shape", "adapted"),
     [
@@ -154,7 +109,7 @@ def test_all_linear_layers_of_other_models(kind: str, shape: dict[str, Any], ada
         assert torch.equal(logits(model), before)
 
 
-@pytest.mark.parametrize("whole", [[], ["norm"], ["model.norm", "layers.1.self_attn"], ["lm_head", "embed_tokens"]])
+@pytest.mark.parametrize("whole", [[], ["model.norm", "layers.1.self_attn"], ["lm_head", "embed_tokens"]])
 @pytest.mark.parametrize("kind", ["qwen2", "mixtral", "gpt2"])
 def test_the_estimate_counts_what_is_trained(kind: str, whole: list[str]) -> None:
     if kind == "gpt2":
@@ -208,13 +163,6 @@ def test_an_adapter_of_the_head_as_peft_writes_it(make_model: Any, tmp_path: Pat
     torch.testing.assert_close(logits(model), logits(written))
 
 
-def test_what_shares_its_weights_is_found_by_what_it_is_and_not_by_its_name() -> None:
-    config = AutoConfig.for_model("gpt2", vocab_size=64, n_embd=32, n_layer=1, n_head=4, n_positions=64)
-    model = AutoModelForCausalLM.from_config(config)
-    with pytest.raises(ConfigError, match=r"transformer.wte shares its weights"):
-        Adapters(model, LoraOptions(modules_to_save=["wte"]), model_dir="base")
-
-
 def test_a_resumed_run_is_the_run_that_never_stopped(make_lora: Any, make_episodes: Any, tmp_path: Path) -> None:
     """Adapters, dropout, average and reference, bit for bit; and what is saved has no frozen weights."""
     learner = make_lora(dropout=0.2)
@@ -239,7 +187,7 @@ def test_a_reference_is_the_policy_as_ppo_began(make_lora: Any, make_episodes: A
     first = update(learner, make_episodes(6, seed=1))
     assert first["mean_kl_loss"] == pytest.approx(0.0, abs=1e-6)
     assert update(learner, make_episodes(6, seed=2))["mean_kl_loss"] > 1e-6
-    assert learner.reference("player") is learner.module["player"]
+    assert learner.reference("player").module is learner.module["player"]
     with learner.references["player"].tensors() as tensors:
         assert same(dict(tensors), begun)
 
@@ -313,17 +261,6 @@ def test_policies_on_one_base_hold_it_once(
     assert not same(*shared.values())
 
 
-@pytest.mark.parametrize("other", [{}, {"modules_to_save": ["lm_head", "mlp"]}], ids=str)
-def test_a_base_is_held_once_whatever_is_trained_beside_it(other: dict[str, Any], make_model: Any) -> None:
-    directory, held = make_model(tie_word_embeddings=False), []
-    for lora in ({}, {"target_modules": ["q_proj", "v_proj"], **other}):
-        model = AutoModelForCausalLM.from_pretrained(directory)
-        held.append(Adapters(model, LoraOptions(**lora), model_dir=directory))
-        held[-1].share_frozen()
-    one, both = ({p.data_ptr() for adapters in some for _, p in adapters.frozen()} for some in (held[:1], held))
-    assert len(one) > 10 and one == both
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [None, 0, 1, 2, 3])
 def test_two_learners_equal_one(
@@ -357,15 +294,6 @@ def test_a_state_of_whole_weights_or_of_another_base_is_refused(
     ):
         with pytest.raises(CheckpointError, match=said):
             learner.module["player"].set_state(other.module["player"].get_state())
-
-
-def test_activations_that_are_recomputed_change_nothing(make_lora: Any, make_episodes: Any) -> None:
-    states = []
-    for recompute in (False, True):
-        learner = make_lora({"options": {"gradient_checkpointing": recompute}, "lr": 1e-3})
-        train(learner, make_episodes, 0, 2)
-        states.append(hf_state(learner))
-    assert difference(*states) < 1e-5
 
 
 @pytest.mark.parametrize("microbatch", [9999, 64])

@@ -1,27 +1,19 @@
-"""The value loss, the KL penalty and the entropy bonus: numbers by hand, their formulas, and a target of entropy."""
+"""The value loss and the KL penalty: numbers by hand, and their formulas."""
 
 from __future__ import annotations
 
-import json
 import math
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from learning import update
 
-from rllib_lmgame.learners.losses.policy import kl_estimate
-from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.learners.objectives.policy_losses import kl_penalty, next_coefficient, value_loss
+from rllib_lmgame.learners.losses.policy import k3_estimate, kl_penalty, value_loss
 
 
 def tensor(*values: float, grad: bool = False):
     return torch.tensor(values, dtype=torch.float64, requires_grad=grad)
-
-
-LOG = math.log
 
 
 def test_clipped_value_loss_is_the_worse_of_the_two() -> None:
@@ -41,25 +33,23 @@ LOGPROBS = st.lists(st.tuples(st.floats(-30, 0), st.floats(-30, 0)), min_size=1,
 def test_k3_is_never_negative_and_no_token_has_more_than_ten(pairs: list[tuple[float, float]]) -> None:
     for dtype in (torch.float32, torch.float64):
         policy, reference = torch.tensor(pairs, dtype=dtype).unbind(1)
-        kl = kl_estimate(policy, reference, "k3")
+        kl = k3_estimate(policy, reference)
         assert (kl >= 0).all() and (kl <= 10).all()
-        assert kl_penalty(policy, reference)[1]["kl"].item() == pytest.approx(kl.sum().item())
 
 
 @pytest.mark.parametrize("d", [-40.0, -10.1, -9.9, -2.7, -2.6, 0.0, 0.3, 10.9, 11.1, 40.0])
 def test_estimates_and_penalties_far_from_the_reference_are_what_their_formulas_say(d: float) -> None:
-    """The estimate ``k3`` ends at 10; as a penalty it goes on, from ``d = -10`` in a straight line."""
+    """The estimate ends at 10; the penalty ``k3`` goes on, from ``d = -10`` in a straight line."""
     policy, reference = tensor(d, grad=True), tensor(0.0)
     near = max(d, -10.0)
-    values = {"k1": d, "k2": d**2 / 2, "k3": min(math.exp(-d) - 1 + d, 10.0)}
     slopes = {"k2": d, "k3": 1 - math.exp(-near)}
     minimised = {"k2": d**2 / 2, "k3": math.exp(-near) - 1 + near + slopes["k3"] * (d - near)}
-    for estimator, value in values.items():
-        for gradient, slope in slopes.items():
-            penalty, stats = kl_penalty(policy, reference, estimator, gradient)
-            assert (penalty.item(), stats["kl"].item()) == pytest.approx((minimised[gradient], value))
-            (found,) = torch.autograd.grad(penalty.sum(), policy)
-            assert found.item() == pytest.approx(slope)
+    assert k3_estimate(policy, reference).item() == pytest.approx(min(math.exp(-d) - 1 + d, 10.0))
+    for gradient, slope in slopes.items():
+        penalty = kl_penalty(policy, reference, gradient)
+        assert penalty.item() == pytest.approx(minimised[gradient])
+        (found,) = torch.autograd.grad(penalty.sum(), policy)
+        assert found.item() == pytest.approx(slope)
 
 
 @pytest.mark.parametrize("gradient", ["k2", "k3"])
@@ -75,47 +65,12 @@ def test_in_expectation_the_value_is_the_divergence_and_the_gradient_the_one_of_
     logits.requires_grad_()
     policy, reference = logits.log_softmax(-1), other.log_softmax(-1)
     reverse, forward = (policy.exp() * (policy - reference)).sum(), (reference.exp() * (reference - policy)).sum()
-    for estimator in ("k1", "k3"):
-        kl, stats = kl_penalty(policy, reference, estimator, gradient)
-        estimate = (policy.detach().exp() * kl_estimate(policy.detach(), reference, estimator)).sum()
-        if far and estimator == "k3":
-            assert 0.9 * reverse < estimate < reverse
-        else:
-            torch.testing.assert_close(estimate, reverse.detach())
-        assert not stats["kl"].requires_grad
-        (found,) = torch.autograd.grad((policy.detach().exp() * kl).sum(), logits, retain_graph=True)
-        (expected,) = torch.autograd.grad(reverse if gradient == "k2" else forward, logits, retain_graph=True)
-        torch.testing.assert_close(found, expected)
-
-
-@given(st.floats(0, 1), st.floats(0, 10), st.floats(0.01, 10), st.floats(1e-4, 1))
-def test_the_coefficient_rises_below_the_target_and_falls_to_zero_above_it(
-    coefficient: float, entropy: float, target: float, rate: float
-) -> None:
-    after = next_coefficient(coefficient, entropy, target, rate)
-    assert after >= 0.0
-    assert (after >= coefficient) if entropy <= target else (after <= coefficient)
-    assert next_coefficient(coefficient, float("nan"), target, rate) == coefficient
-
-
-def test_a_learner_follows_the_target_and_keeps_the_coefficient(make_learner: Any, make_episodes: Any) -> None:
-    kwargs = {"token_ppo": {"entropy": {"target": 9.0, "rate": 0.1}}, "entropy_coeff": 0.02}
-    learner, expected = make_learner(**kwargs), 0.02
-
-    update(learner, make_episodes(4), objective=SupervisedObjective(1, lr=1e-3))
-    assert learner.counters()["entropy_coefficients"] == {}
-    warming = make_learner(**kwargs | {"token_ppo": kwargs["token_ppo"] | {"critic": {"warmup": {"iterations": 1}}}})
-    found = [update(warming, make_episodes(4))["curr_entropy_coeff"] > 0.1 for _ in range(2)]
-    assert found == [False, True], "a rest, and then none"
-    used = []
-    for _ in range(2):
-        used.append(learner.entropy_coefficient("player"))
-        numbers = update(learner, make_episodes(4))
-        expected += 0.1 * (9.0 - numbers["entropy"])
-        assert numbers["curr_entropy_coeff"] == pytest.approx(expected)
-    assert used[0] == pytest.approx(0.02) and used[1] > 0.1
-    fresh = make_learner(**kwargs)
-    fresh.set_counters(json.loads(json.dumps(learner.counters())))
-    assert fresh.entropy_coefficient("player") == pytest.approx(expected)
-    fresh.begin_rl()
-    assert fresh.entropy_coefficient("player") == pytest.approx(0.02), "a policy that begins anew has the first one"
+    estimate = (policy.detach().exp() * k3_estimate(policy.detach(), reference)).sum()
+    if far:
+        assert 0.9 * reverse < estimate < reverse
+    else:
+        torch.testing.assert_close(estimate, reverse.detach())
+    penalty = kl_penalty(policy, reference, gradient)
+    (found,) = torch.autograd.grad((policy.detach().exp() * penalty).sum(), logits, retain_graph=True)
+    (expected,) = torch.autograd.grad(reverse if gradient == "k2" else forward, logits)
+    torch.testing.assert_close(found, expected)

@@ -14,9 +14,9 @@ from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
+from rllib_lmgame.learners.objectives.base import LearnerSettings
 from rllib_lmgame.learners.options import TokenPPOOptions
-from rllib_lmgame.learners.process_group import ProcessGroup
-from rllib_lmgame.learners.settings import LearnerSettings
+from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.measures.exploitability import exploitability
 from rllib_lmgame.measures.game_tree import START, game_tree
 from rllib_lmgame.rollouts.records import Trajectory, Turn

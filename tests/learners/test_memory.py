@@ -17,7 +17,6 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from rllib_lmgame.algorithms.cluster.footprint import microbatch_tokens
 from rllib_lmgame.algorithms.cluster.memory import (
     WORKSPACE_MIB,
-    ModelShape,
     adapter_parameters,
     learner_mib,
     model_shape,
@@ -34,11 +33,9 @@ from rllib_lmgame.learners.microbatch import (
     default_tokens,
     kept_per_token,
     layer_of,
-    plain_layer,
 )
 from rllib_lmgame.policies.model.attention import PACKED, PackedRows, register
-from rllib_lmgame.policies.model.chunked_logprobs import chosen_and_entropy
-from rllib_lmgame.policies.model.packing_support import backbone_of
+from rllib_lmgame.policies.model.heads import backbone_of, chosen_and_entropy
 from rllib_lmgame.policies.options import LoraOptions
 
 MEASURE = Path(__file__).with_name("measure_memory.py")
@@ -123,43 +120,10 @@ def test_an_update_takes_what_is_estimated_and_gives_it_back(cases):
     assert check(cases) < parts["weights"] + parts["optimizer"] + KEPT_MIB
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("window", [None, 64])
-def test_shared_prompts_take_no_more_than_is_estimated(window, make_model):
-    """Where nothing is repeated, and where keys and values are, in front of each row: 24 groups of eight."""
-    shape = {"vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 4, "intermediate_size": 512}
-    model = make_model("mistral" if window else "qwen2", sliding_window=window, initializer_range=0.02, **shape)
-    case = {"model": model, "vocabulary": 512, "episodes": 192, "tokens": (192, 8), "same_prompt": 8}
-    case["token_ppo"] = limits(4096, 512)
-    found = measured([case])["cases"][0]["peak"]
-    expected = sum(estimated(case).values()) - WORKSPACE_MIB
-    print(f"{expected:.0f} MiB estimated, {found:.0f} at the peak")
-    assert found < 1.05 * expected
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "change",
-    [{"legal": True}, *({"deepspeed": {"zero_optimization": {"stage": stage}}} for stage in (1, 2, 3))],
-    ids=str,
-)
-def test_so_with_legal_moves_and_zero(cases, change):
-    pytest.importorskip("deepspeed")
-    check([cases[0], cases[1] | change])
-
-
-@pytest.mark.slow
-def test_so_with_adapters(cases):
-    """They have no gradients and states of the frozen weights, and the head none of its own."""
-    pytest.importorskip("peft")
-    larger = cases[1] | {"episodes": 16, "token_ppo": limits(1024, 256)}
-    check([case | {"lora": {"r": 16}} for case in (cases[0], larger)])
-
-
 @pytest.mark.parametrize("entropy_gradient", [False, True])
 def test_the_lean_softmax_is_the_softmax(monkeypatch, entropy_gradient):
     """Values and gradients against PyTorch's own operations, over several blocks."""
-    monkeypatch.setattr("rllib_lmgame.policies.model.chunked_logprobs.BLOCK_BYTES", 4 * 11 * 3)
+    monkeypatch.setattr("rllib_lmgame.policies.model.heads.BLOCK_BYTES", 4 * 11 * 3)
     logits = (torch.randn(8, 11, dtype=torch.float64) * 5).requires_grad_()
     targets = torch.randint(11, (8,))
     weights = torch.randn(2, 8, dtype=torch.float64)
@@ -179,36 +143,12 @@ def test_the_lean_softmax_is_the_softmax(monkeypatch, entropy_gradient):
     torch.testing.assert_close(leaner, gradient)
 
 
-SMOLLM2 = ModelShape(134_515_008, 30, 576, 192, 49_152, plain_layer(576, 1536))
-
-
-@pytest.mark.parametrize(
-    ("shape", "on_gpu", "tokens"),
-    [
-        (SMOLLM2, False, 1024),
-        (SMOLLM2, True, 8192),
-        (ModelShape(370_000, 3, 96, 96, 320, plain_layer(96, 256)), False, 8192),  # The tiny model.
-        (ModelShape(494_000_000, 24, 896, 128, 151_936, plain_layer(896, 4864)), False, 512),
-        (ModelShape(10), False, 8192),  # Nothing is known but its size.
-        (ModelShape(10**12, 10**4, 10**5, 1, 1, plain_layer(10**5, 10**6)), False, 16),
-    ],
-)
-def test_activations_on_a_cpu_are_bounded(shape: ModelShape, on_gpu: bool, tokens: int) -> None:
-    kept = kept_per_token(shape.layers, shape.layer, 4)
-    assert default_tokens(kept, on_gpu) == tokens
-
-
 @given(st.integers(1, 10**9), st.floats(0, 1e12))
 def test_as_many_tokens_as_there_is_room_for(kept: int, room: float) -> None:
     tokens = default_tokens(kept, False, room)
     assert LEAST_TOKENS <= tokens <= MOST_TOKENS and tokens.bit_count() == 1
     assert tokens == LEAST_TOKENS or tokens * kept <= room
     assert tokens == MOST_TOKENS or 2 * tokens * kept > room
-
-
-def test_a_learner_of_135_m_parameters_takes_less_than_4_gib() -> None:
-    assert sum(learner_mib(SMOLLM2, microbatch_tokens=1024).values()) < 4096
-    assert sum(learner_mib(SMOLLM2, microbatch_tokens=MOST_TOKENS).values()) > 13 * 1024
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.policies.model.attention import PACKED_EAGER, PackedRows, current_rows, resolve_implementation
-from rllib_lmgame.policies.model.lm_head import num_chunks, token_logprobs
+from rllib_lmgame.policies.model.heads import num_chunks, token_logprobs
 
 VOCABULARY = 64
 LENGTHS = (5, 9, 9, 9, 14, 22, 22)
@@ -179,13 +179,6 @@ def test_head_is_called_as_often_as_asked_with_no_more_than_a_chunk() -> None:
     assert logprobs.shape == (2,)
 
 
-def test_entropy_is_differentiated_only_if_asked() -> None:
-    head = torch.nn.Linear(4, 9)
-    hidden, targets = torch.randn(3, 4), torch.zeros(3, dtype=torch.int64)
-    assert not token_logprobs(head, hidden, targets)[1].requires_grad  # type: ignore[union-attr]
-    assert token_logprobs(head, hidden, targets, entropy_gradient=True)[1].requires_grad  # type: ignore[union-attr]
-
-
 def policy_gradient_norm(module: Any) -> float:
     return sum(float(p.grad.abs().sum()) for p in module.language_model.parameters() if p.grad is not None)
 
@@ -226,12 +219,6 @@ def test_a_batch_with_nothing_to_predict_runs_through_every_layer(make_module: A
     assert module.language_model.base_model.layers[0].mlp.up_proj.weight.grad is not None
 
 
-def test_hf_state_leaves_the_tied_head_out(make_module: Any) -> None:
-    state = make_module().hf_state()
-    assert "model.embed_tokens.weight" in state
-    assert not any(name.startswith(("lm_head", "value")) for name in state)
-
-
 def test_states(make_module: Any) -> None:
     first, second = wake_value_head(make_module()), make_module()
     first.version = 5
@@ -261,54 +248,6 @@ def test_inference_only_module_holds_no_weights(qwen_dir: str) -> None:
     scripted = ScriptedRLModule(observation_space=space, action_space=space, inference_only=False, model_config={})
     assert list(scripted.parameters()) == []
     scripted.set_state(scripted.get_state())
-
-
-def test_missing_directory_is_named(make_module: Any, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"language_model\.model: .*/nowhere/at/all"):
-        make_module("/nowhere/at/all")
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2", "hidden_size": 32}))
-    with pytest.raises(ConfigError, match=r"could not be loaded as a causal language model"):
-        make_module(str(tmp_path))
-
-
-@pytest.mark.parametrize("section", [{"quant_method": "compressed-tensors"}, {}])
-def test_a_quantization_that_says_too_little_is_told(
-    section: dict[str, str], make_model: Any, make_module: Any
-) -> None:
-    directory = Path(make_model())
-    config = json.loads((directory / "config.json").read_text())
-    (directory / "config.json").write_text(json.dumps(config | {"quantization_config": section}))
-    with pytest.raises(
-        ConfigError, match=r"language_model\.model: directory .* could not be loaded .* as its quantization_config says"
-    ):
-        make_module(str(directory))
-
-
-def test_missing_weights_are_named(qwen_dir: str, make_module: Any, tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    tensors = load_file(Path(qwen_dir) / "model.safetensors")
-    del tensors["model.layers.1.mlp.up_proj.weight"]
-    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    (tmp_path / "config.json").write_text((Path(qwen_dir) / "config.json").read_text())
-    with pytest.raises(ConfigError, match=r"lacks 1 weights, among them 'model\.layers\.1\.mlp\.up_proj\.weight'"):
-        make_module(str(tmp_path))
-
-
-def test_weights_of_other_sizes_are_named(make_model: Any, make_module: Any) -> None:
-    directory = Path(make_model())
-    config = json.loads((directory / "config.json").read_text())
-    (directory / "config.json").write_text(json.dumps(config | {"intermediate_size": 56}))
-    message = r"model\.layers\.0\.mlp\.down_proj\.weight' of \[32, 48\], and its config\.json asks for \[32, 56\]"
-    with pytest.raises(ConfigError, match=message):
-        make_module(str(directory))
-
-
-def test_dropout_is_off_in_training(make_model: Any, make_module: Any) -> None:
-    module = make_module(make_model(attention_dropout=0.5))
-    batch = make_batch()
-    assert module.language_model.config.attention_dropout == 0.0
-    assert torch.equal(module.forward_train(batch)["logprobs"], module.forward_train(batch)["logprobs"])
 
 
 def test_bfloat16_weights_give_float32_outputs(make_module: Any) -> None:
@@ -348,3 +287,33 @@ def test_two_threads_enter_the_rows_of_one_pack() -> None:
         assert found.result(30) is rows
     with torch.no_grad():
         assert current_rows() is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"quantization_config": {"quant_method": "compressed-tensors"}}, "as its quantization_config says"),
+        ({"intermediate_size": 56}, r"down_proj\.weight' of \[32, 48\], and its config\.json asks for \[32, 56\]"),
+        (None, r"lacks 1 weights, among them 'model\.layers\.1\.mlp\.up_proj\.weight'"),
+    ],
+    ids=str,
+)
+def test_weights_that_do_not_suit_their_configuration_are_named(
+    change: dict[str, Any] | None, said: str, make_model: Any, make_module: Any
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    directory = Path(make_model())
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | (change or {})))
+    if change is None:
+        tensors = load_file(directory / "model.safetensors")
+        del tensors["model.layers.1.mlp.up_proj.weight"]
+        save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match=rf"language_model\.model: .*{said}"):
+        make_module(str(directory))
+
+
+def test_missing_directory_is_named(make_module: Any) -> None:
+    with pytest.raises(ConfigError, match=r"language_model\.model: .*/nowhere/at/all"):
+        make_module("/nowhere/at/all")

@@ -19,15 +19,15 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
 from rllib_lmgame.base.registry import OBJECTIVES
 from rllib_lmgame.learners.advantages import AdvantageInputs, Estimator, advantage_inputs
-from rllib_lmgame.learners.critic.critic import Critic, is_held_out
+from rllib_lmgame.learners.critic import Critic, is_held_out
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
 from rllib_lmgame.learners.metrics import UpdateMeter, explained_variance, moments
-from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective, SupervisedObjective, resolve_objective
+from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective, resolve_objective
+from rllib_lmgame.learners.objectives.base import LearnerSettings
 from rllib_lmgame.learners.options import TokenPPOOptions
-from rllib_lmgame.learners.process_group import ProcessGroup
-from rllib_lmgame.learners.settings import LearnerSettings
+from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.rollouts.records import trajectory_of
 
 
@@ -151,25 +151,24 @@ def fit_critic(update: ModuleUpdate) -> None:
     assert update.critic is not None
     inputs = advantage_inputs(batch, gamma=0.99, lam=0.9, ranks=update.ranks)
     returns = objective.critic_targets(update)
-    sums = update.critic.begin_fit(inputs, returns, torch.device("cpu"))
+    update.critic.begin_fit(inputs, returns, torch.device("cpu"))
     for pack in update.batch.microbatches(64) if update.batch else []:
         ids = torch.from_numpy(pack.target_ids).double() / 64.0
         told = torch.from_numpy(returns[pack.token_slot]).double() + ids
-        sums.add(pack, torch.stack([ids, ids**2, told], dim=1))
-    update.meter.before |= update.critic.finish_fit(sums, last=False)
-    update.critic.rescale()
+        update.critic.add(pack, torch.stack([ids, ids**2, told], dim=1))
+    update.meter.before |= update.critic.finish_fit(last=False)
 
 
 @pytest.mark.parametrize("learners", [2, 3])
-def test_several_learners_fit_and_normalise_the_critic_of_one(learners: int, make_episodes: Any) -> None:
-    """Two games, trajectories that are cut short, one learner of three without rows: the same layer and units."""
+def test_several_learners_fit_the_critic_of_one(learners: int, make_episodes: Any) -> None:
+    """Two games, trajectories that are cut short, one learner of three without rows: the same layer."""
     episodes = make_episodes(24)
     for i, episode in enumerate(episodes):
         part = episode.agent_episodes["player"]
         part.custom_data["lmgame"].game = ("maze", "taxi")[i % 3 == 0]
         part.multi_agent_episode_id = f"e{i}"
     assert 0 < sum(is_held_out(f"e{i}") for i in range(24)) < 12
-    settings = settings_of(critic={"normalization": "popart"})
+    settings = settings_of()
     batches = [batch_of(some) for some in (episodes, episodes[:9], episodes[9:], [])][: learners + 1]
     layers = [LastLayer() for _ in batches]
 
@@ -186,8 +185,6 @@ def test_several_learners_fit_and_normalise_the_critic_of_one(learners: int, mak
             torch.testing.assert_close(found, exact, rtol=1e-4, atol=1e-5)
         assert torch.equal(layer.output[0], layers[1].output[0])
         assert each.meter.before == pytest.approx(updates[0].meter.before, abs=1e-4, nan_ok=True)
-        for game, units in updates[0].critic.get_state().items():
-            assert each.critic.get_state()[game] == pytest.approx(units, rel=1e-6, abs=1e-6)
 
 
 class Remembers(Estimator):
@@ -215,35 +212,6 @@ def test_an_estimator_remembers_and_gets_the_reference_it_asks_for(make_episodes
     assert first.min() < 0
     np.testing.assert_allclose(second, 2 * first)
     np.testing.assert_allclose(other, first)
-
-
-@pytest.mark.parametrize(
-    ("choice", "mode", "deviation"),
-    [
-        ("reinforce", None, None),
-        ({"type": "reinforce"}, "batch", 1.0),
-        ("turn_gae", None, 1.0),
-        ("turn_gae", "none", None),
-    ],
-)
-def test_advantages_with_a_scale_of_their_own_keep_it(
-    choice: Any, mode: str | None, deviation: float | None, make_episodes: Any
-) -> None:
-    settings = settings_of(advantage_estimator=choice, normalize_advantages=mode)
-    update = recorded(PPOObjective(), update_of(batch_of(make_episodes(6)), settings))
-    expected = deviation or update.meter.before["advantage_std"]
-    assert update.batch.advantages.std() == pytest.approx(expected, rel=1e-4)
-    assert update.meter.before["advantage_std"] != pytest.approx(1.0, rel=1e-2)
-
-
-def test_supervision_is_cross_entropy(make_episodes: Any) -> None:
-    batch = batch_of(make_episodes(2))
-    update = update_of(batch, settings_of())
-    (pack,) = batch.microbatches(10_000)
-    logprobs = torch.linspace(-2.0, -0.1, pack.num_actions)
-    total, sums = SupervisedObjective(1, lr=1e-3).loss(update, pack, {"logprobs": logprobs, "entropy": -logprobs})
-    assert float(total) == pytest.approx(-float(logprobs.sum()))
-    assert float(sums["confident_fraction"]) == sum(p > 0.5 for p in logprobs.exp().tolist())
 
 
 class ValueOnly(PPOObjective):
@@ -343,8 +311,8 @@ def test_moments_are_those_of_everybodys_numbers(seed: int, learners: int, centr
         assert each == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("count", [7, 1000, 12001])
-@pytest.mark.parametrize("value", [0.0, 1e-3, 84.7, 1000.7, 5000.3, 1e7])
+@pytest.mark.parametrize("count", [7, 12001])
+@pytest.mark.parametrize("value", [0.0, 1e-3, 84.7, 5000.3, 1e7])
 def test_of_returns_that_do_not_vary_nothing_is_explained(value: float, count: int) -> None:
     returns = np.full(count, value, np.float32)
     values = (returns + np.random.default_rng(0).normal(0.0, 0.5, count)).astype(np.float32)

@@ -13,7 +13,7 @@ from learning import in_groups, marked, row_logprobs, same, step_gradients, toge
 
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.learners.process_group import ProcessGroup
+from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.rollouts.records import Trajectory, Turn, trajectory_of
 
 WEIGHT = 0.7
@@ -118,24 +118,6 @@ def test_the_games_text_is_marked_once_where_something_predicts_it() -> None:
         for on in (False, True)
     ]
     assert lengths == [7, 8]  # With the token that predicts the first of the last prompt, which is the game's.
-
-
-def test_without_a_weight_nothing_is_other_than_where_nobody_tells(make_learner: Any, make_episodes: Any) -> None:
-    """Bit for bit, and no metric has come."""
-    for how in ({}, {"objective": SupervisedObjective(2, 1e-3)}):
-        found = []
-        for tell in (False, True):
-            learner, episodes = make_learner(), marked(make_episodes(8))
-            for episode in episodes:
-                part = episode.agent_episodes["player"]
-                if not tell:
-                    part.custom_data["lmgame"].final_observed = None
-                    for turn in part.extra_model_outputs["turn"].data:
-                        turn.observed = None
-            numbers = update(learner, episodes, **how)
-            found.append((weights(learner), {key: numbers[key] for key in numbers if not key.endswith("_s")}))
-        assert same(found[0][0], found[1][0]) and repr(found[0][1]) == repr(found[1][1])
-        assert not any("observation" in key for key in found[1][1])
 
 
 @pytest.mark.parametrize("said", [True, False])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -31,9 +30,9 @@ from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PreferenceObjective
+from rllib_lmgame.learners.objectives.base import LearnerSettings
 from rllib_lmgame.learners.options import TokenPPOOptions
-from rllib_lmgame.learners.process_group import ProcessGroup
-from rllib_lmgame.learners.settings import LearnerSettings
+from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.rollouts.records import trajectory_of
 
 CASES: dict[str, dict[str, Any]] = {
@@ -106,7 +105,7 @@ def moved_learner(make_learner: Any) -> Any:
     def make(**ppo: Any) -> Any:
         learner = make_learner(critic=False, grad_clip=None, token_ppo=ppo, lr=1e-3)
         learner.module["player"].double()
-        learner.reference("player").double()
+        learner.reference("player").module.double()
         torch.manual_seed(1)
         with torch.no_grad():
             for parameter in learner.module["player"].parameters():
@@ -124,7 +123,7 @@ def test_loss_and_gradient_are_the_formula_written_out(
     """On ragged trajectories of one to four turns; in one pass, and where pairs are torn over many."""
     learner = moved_learner(max_tokens_per_microbatch=tokens)
     episodes = as_pairs(make_episodes(8))
-    module, reference, sides = learner.module["player"], learner.reference("player"), []
+    module, reference, sides = learner.module["player"], learner.reference("player").module, []
     for episode in episodes:
         rows = rows_in_batch(batch_of([episode]))
         chosen = sum(float(row.rewards.sum()) for row in rows) > 0
@@ -237,43 +236,6 @@ def test_several_learners_prepare_what_one_would(case: str, learners: int, make_
     for name in names:
         total = sum(float(each.meter._sums[name]) for each in found)
         assert total == pytest.approx(float(alone.meter._sums[name])), name
-
-
-def test_what_the_reference_has_said_is_known_to_whoever_gets_the_pair_next(make_episodes: Any) -> None:
-    """Of files; the last of three learners had no rows."""
-    settings = LearnerSettings(build(TokenPPOOptions, {}), gamma=1.0, lam=1.0, vf_loss_coeff=0.0)
-    shards = [
-        shard.episodes for shard, _ in WholeEpisodes(episodes=as_pairs(make_episodes(8)), needs_groups=True).shard(2)
-    ]
-
-    def run(ranks: ThreadGroup) -> np.ndarray:
-        batches = [batch_of(shard) for shard in (*shards, [])]
-        first, later = batches[ranks.rank], batches[(ranks.rank + 1) % 3]
-        objective = objective_of("sigmoid", of_files=True)
-        made = ModuleUpdate(
-            module_id="player",
-            batch=first,
-            settings=settings,
-            meter=UpdateMeter(),
-            ranks=ranks,
-            reference_logprobs=lambda inputs: inputs["target_ids"],
-        )
-        assert objective.needs_reference(made)
-        if first is not None:
-            first.ref_logprobs[:] = -0.5 * first.action_ids
-        objective.asked_reference(made)
-        assert not objective.needs_reference(replace(made, batch=later))
-        return np.zeros(0) if later is None else later.ref_logprobs + 0.5 * later.action_ids
-
-    assert all((found == 0).all() for found in together(3, run))
-
-
-def test_a_group_that_is_no_pair_is_refused(make_learner: Any, make_episodes: Any) -> None:
-    episodes = as_pairs(make_episodes(4))
-    learner = make_learner(critic=False)
-    for wrong in (episodes[:3], [*episodes[:2], episodes[0]]):
-        with pytest.raises(ValueError, match="a group is no pair"):
-            update(learner, WholeEpisodes(episodes=wrong), objective=objective_of("simpo"))
 
 
 @pytest.mark.slow

@@ -22,17 +22,17 @@ from learning import (
 )
 from test_batching import Row, batch_of, make_row, read_of
 
-from rllib_lmgame.learners.data import prompts
+from rllib_lmgame.learners.data import rows as prompts
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.objectives.base import UpdateLoop
-from rllib_lmgame.policies.model import attention, network, packing_support, prefix_tree_attention
+from rllib_lmgame.policies.model import attention, loading, network, prefix_tree_attention
 from rllib_lmgame.policies.model.attention import (
+    Layout,
     PackedRows,
     packed_attention,
     packed_flash_attention,
     packed_varlen_attention,
 )
-from rllib_lmgame.policies.model.batch_layout import Layout
 
 VOCABULARY = 64
 READ = ("logprobs", "entropy", "values", "bootstrap_values")
@@ -149,17 +149,6 @@ def test_a_group_and_the_rules_of_all_are_computed_once(monkeypatch: pytest.Monk
     assert pack.given_tokens == 24 * 83
     halves = batch_of(rows).microbatches(60 + 20 + 8 * 3, repeat_cost=0.0)
     assert [half.num_tokens for half in halves] == [60 + 20 + 8 * 3] * 3
-
-
-def test_two_games_that_part_late_are_computed_once_up_to_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replies that both have gone through are read for both."""
-    monkeypatch.setattr(prompts, "LEAST_SAVED", 32)
-    ids = np.arange(90, dtype=np.int32)
-    both = ids, np.concatenate([ids[:60], ids[60:] + 100])
-    rows = [make_row(90, [20, 21, 50, 51, 80, 81], n, ids=own) for n, own in enumerate(both)]
-    (pack,) = batch_of(rows).microbatches(10**6, repeat_cost=0.0)
-    assert pack.num_tokens == 60 + 2 * (81 - 60)
-    assert pack.num_actions == 2 * 6 and len(np.unique(pack.predict_index)) == 4 + 2 * 2
 
 
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -375,7 +364,7 @@ def test_what_does_not_fit_shares_nothing(make_model: Any, make_module: Any, mon
     """A layer that looks at where a pack's tokens stand does not know whom a row continues."""
     monkeypatch.setattr(prefix_tree_attention, "merged_attention", lambda q, k, v, parts, scaling: torch.zeros_like(q))
     monkeypatch.setattr(attention, "merged_attention", prefix_tree_attention.merged_attention)
-    monkeypatch.setattr(packing_support, "_FOUND", {})
+    monkeypatch.setattr(loading, "_FOUND", {})
     said: list[str] = []
     monkeypatch.setattr(network.logger, "warning", lambda text, *words: said.append(text % words))
     module = make_module(make_model())

@@ -11,9 +11,8 @@ import torch
 from learning import difference, restored, update
 
 from rllib_lmgame.learners.engines.reference import Reference, frozen_copy
-from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.options import REFERENCES, EMAReference
-from rllib_lmgame.learners.process_group import ProcessGroup
+from rllib_lmgame.learners.process import ProcessGroup
 
 State = dict[str, torch.Tensor]
 
@@ -27,7 +26,7 @@ def policy(learner: Any) -> State:
 
 
 def reference(learner: Any) -> State:
-    return copied(learner.reference("player").hf_state())
+    return copied(learner.reference("player").module.hf_state())
 
 
 def mixed(a: State, b: State, share: float) -> State:
@@ -53,20 +52,6 @@ def test_a_reference_follows_as_it_is_told(kind: Any, make_learner: Any, make_ep
             expected = policy(learner)
         assert difference(reference(learner), expected) < 1e-6, number
     assert difference(reference(learner), policy(learner)) > 1e-3 or rule.type == "refresh"
-
-
-def test_a_supervised_update_moves_no_reference_and_ppo_begins_with_its_weights(
-    make_learner: Any, make_episodes: Any
-) -> None:
-    learner = make_learner(token_ppo={"kl": {"reference": {"type": "ema", "decay": 0.5}}}, use_kl_loss=True, lr=1e-2)
-    update(learner, make_episodes(6))
-    before = reference(learner)
-    update(learner, make_episodes(6), objective=SupervisedObjective(1, lr=1e-2))
-    assert difference(reference(learner), before) == 0.0
-    learner.begin_rl()
-    begun = policy(learner)
-    update(learner, make_episodes(6, seed=1))
-    assert difference(reference(learner), mixed(begun, policy(learner), 0.5)) < 1e-6
 
 
 @pytest.mark.parametrize(

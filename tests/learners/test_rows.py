@@ -176,25 +176,6 @@ def test_only_the_last_row_of_a_truncated_trajectory_bootstraps(played: list[Tra
             assert own[-1].input_ids[-1] == contexts(trajectory)[-1][-1] or not len(contexts(trajectory)[-1])
 
 
-def test_a_conversation_is_one_row_laid_out_as_it_was_played() -> None:
-    trajectory = Trajectory(
-        [turn(ids(1, 2, 3), ids(4, 5), 0.5, new_row=True, version=7), turn(ids(6), ids(7, 8, 9), 1.0, version=8)],
-        terminated=True,
-        role="solver",
-        module_id="m",
-        group="g",
-    )
-    (row,) = rows_of([trajectory], max_row_tokens=64, reward_scale=0.1)
-    assert row.input_ids.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9]
-    assert row.loss_mask.tolist() == [False, False, False, True, True, False, True, True, True]
-    assert row.policy_version.tolist() == [-1, -1, -1, 7, 7, -1, 8, 8, 8]
-    np.testing.assert_allclose(row.rewards, [0, 0, 0, 0, 0.05, 0, 0, 0, 0.1])
-    np.testing.assert_allclose(row.rollout_logprobs, [0, 0, 0, -0.04, -0.05, 0, -0.07, -0.08, -0.09], rtol=1e-6)
-    assert (row.role, row.needs_bootstrap) == ("solver", False)
-    arrays = (row.input_ids, row.loss_mask, row.rollout_logprobs, row.rewards, row.policy_version)
-    assert [array.dtype for array in arrays] == [np.int32, np.bool_, np.float32, np.float64, np.int32]
-
-
 def test_an_overflow_begins_a_window_with_the_tail_of_the_context() -> None:
     trajectory = Trajectory(
         [turn(ids(*range(1, 6)), ids(6, 7), new_row=True), turn(ids(8), ids(9, 10))], terminated=True
@@ -204,22 +185,6 @@ def test_an_overflow_begins_a_window_with_the_tail_of_the_context() -> None:
     assert [row.loss_mask.tolist()[-3:] for row in rows] == [[False, True, True], [False, True, True]]
     batch = TokenBatch.from_trajectories([trajectory], max_row_tokens=8)
     assert batch.truncated_sequences == 1
-
-
-def test_a_window_keeps_the_last_observation_whole_where_it_fits() -> None:
-    """Half a row would be four tokens; the observation has six."""
-    trajectory = Trajectory(
-        [turn(ids(1, 2), ids(3), new_row=True), turn(ids(*range(4, 10)), ids(10, 11))], terminated=True
-    )
-    rows = rows_of([trajectory], max_row_tokens=8)
-    assert [row.input_ids.tolist() for row in rows] == [[1, 2, 3], [4, 5, 6, 7, 8, 9, 10, 11]]
-
-
-def test_the_memory_of_the_turns_is_not_shared() -> None:
-    played = Trajectory([turn(ids(1), ids(2, 3), new_row=True)], terminated=True)
-    (row,) = rows_of([played], max_row_tokens=8)
-    row.input_ids[:] = 0
-    assert played.turns[0].response_ids.tolist() == [2, 3]
 
 
 @pytest.mark.parametrize(
@@ -236,12 +201,6 @@ def test_the_memory_of_the_turns_is_not_shared() -> None:
 def test_broken_turns_are_named(bad: Turn, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         rows_of([Trajectory([bad], terminated=True, episode_id="e7", agent_id="p")], max_row_tokens=8)
-
-
-def test_a_row_has_room_for_a_prompt_and_a_reply() -> None:
-    with pytest.raises(ValueError, match="at least 2"):
-        TokenBatch.from_trajectories([], max_row_tokens=1)
-    assert TokenBatch.from_trajectories([], max_row_tokens=8).num_rows == 0
 
 
 def decisions(trajectory: Trajectory) -> list[tuple[int, list[int]]]:

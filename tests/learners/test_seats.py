@@ -11,7 +11,6 @@ from episode_parts import episode_of, part_of
 from learning import TIMES, same, update, weights
 from ray.rllib.algorithms.ppo.torch import ppo_torch_learner
 
-from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.rollouts.plans import AgentAssignment
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, Turn
 
@@ -65,24 +64,6 @@ def test_a_seat_that_is_not_trained_has_no_gradient_and_no_part_in_any_mean(make
             assert numbers[name] == figures[name], name
 
 
-def test_the_gradient_of_untrained_seats_is_zero(make_learner: Any) -> None:
-    learner = make_learner(token_ppo=PPO)
-    before = weights(learner)
-    assert "policy_loss" not in update(learner, [match(i, set()) for i in range(4)])
-    assert same(before, weights(learner))
-    assert not any(p.grad is not None and p.grad.any() for p in learner.module["player"].parameters())
-
-
-def test_shards_are_balanced_by_the_tokens_of_trained_seats() -> None:
-    episodes = [match(i, {"white"}, foul=i % 2 == 0) for i in range(8)]
-    exact = [match(i, {"white"}, bare=True) for i in range(8)]
-    shards, expected = (
-        [[given.index(episode) for episode in shard.episodes] for shard, _ in WholeEpisodes(episodes=given).shard(2)]
-        for given in (episodes, exact)
-    )
-    assert shards == expected
-
-
 def test_a_policy_with_few_rows_is_trained_as_if_alone(make_learner: Any, make_episodes: Any) -> None:
     """Bit for bit: weights, optimizer steps, penalty. Each row once per epoch, however many another policy has."""
     count = {"few": 2, "many": 12}
@@ -119,7 +100,9 @@ def test_a_policy_without_rows_keeps_what_it_has(
     update(learner, make_episodes(6) + make_episodes(6, module="other"))
 
     def state() -> tuple[float, int, dict[str, torch.Tensor]]:
-        tensors = weights(learner, "other") | {n: p.clone() for n, p in learner.reference("other").hf_state().items()}
+        tensors = weights(learner, "other") | {
+            n: p.clone() for n, p in learner.reference("other").module.hf_state().items()
+        }
         return float(learner.curr_kl_coeffs_per_module["other"]), learner.updates["other"], tensors
 
     before, warnings = state(), list[str]()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -11,16 +9,14 @@ import pytest
 from episode_parts import episode_of, part_of, rows_of
 from hypothesis import given
 from hypothesis import strategies as st
-from learning import update
 from ray.rllib.core.learner import training_data as rllib_training_data
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rllib_lmgame.learners.advantages import advantage_inputs
-from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
+from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.sharding import WholeEpisodes, num_tokens
-from rllib_lmgame.learners.objectives.base import UpdateLoop
-from rllib_lmgame.learners.process_group import ProcessGroup
+from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, Turn, played_parts, trajectory_of
 
 
@@ -144,24 +140,6 @@ def test_only_trained_modules_count() -> None:
     assert [part.module_id for part in played_parts(heavy[0], ("a",))] == ["a"]
 
 
-def test_agents_that_never_acted_are_left_out() -> None:
-    silent = SingleAgentEpisode(agent_id="late", module_id="player", observations=["o"], infos=[{}])
-    episode = make_episode(make_part("player", [(4, 2)]), silent)
-    assert [part.agent_id for part in played_parts(episode)] == ["player"]
-    assert num_tokens(episode) == 6
-
-
-def test_a_shard_survives_the_way_to_its_learner() -> None:
-    shards = WholeEpisodes(episodes=[simple(5), simple(9), simple(4)]).shard(2)
-    for shard, _ in shards:
-        arrived = pickle.loads(pickle.dumps(shard))
-        arrived.validate()
-        arrived.solve_refs()
-        assert tokens_in(arrived) == tokens_in(shard)
-        turn = trajectory_of(arrived.episodes[0].agent_episodes["player"]).turns[0]
-        assert turn.response_ids.tolist() == [2] and turn.reward == 0.5 and turn.policy_version == 3
-
-
 def test_references_are_solved_before_sharding(monkeypatch: pytest.MonkeyPatch) -> None:
     store = {"ref0": [simple(5)], "ref1": [simple(9), simple(4)]}
     monkeypatch.setattr(rllib_training_data.ray, "get", lambda refs: [store[ref] for ref in refs])
@@ -193,22 +171,6 @@ def played(rng: np.random.Generator, number: int, group: str, game: str, roles: 
     return episode_of(*parts)
 
 
-def expected(episodes: list[MultiAgentEpisode]) -> dict[tuple[str, str], float]:
-    """By its definition, from the episodes: (episode, seat) -> return minus the mean over the group, which is of one
-    game, seed and role.
-    """
-    returns: dict[tuple[str, str, str], dict[tuple[str, str], float]] = defaultdict(dict)
-    for episode in episodes:
-        for trajectory in map(trajectory_of, played_parts(episode)):
-            seat = (trajectory.episode_id, trajectory.agent_id)
-            returns[trajectory.game, trajectory.group or trajectory.episode_id, trajectory.role][seat] = sum(
-                turn.reward for turn in trajectory.turns
-            )
-    return {
-        seat: value - sum(group.values()) / len(group) for group in returns.values() for seat, value in group.items()
-    }
-
-
 def test_an_estimator_sees_turns_and_what_was_seen_before_them() -> None:
     """Whatever was seen: a program's output may hold half a surrogate pair."""
     rng = np.random.default_rng(5)
@@ -227,29 +189,3 @@ def test_an_estimator_sees_turns_and_what_was_seen_before_them() -> None:
     texts = [f"turn {i} of {played.group}" for played in trajectories for i in range(len(played.turns))]
     keys = inputs.turn_observations
     assert [[bool(a == b) for b in keys] for a in keys] == [[a == b for b in texts] for a in texts]
-
-
-def test_a_learner_trains_on_groups(make_learner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every minibatch is a group, and the advantages are those of the definition."""
-    rng = np.random.default_rng(2)
-    episodes = [played(rng, i, f"g{i % 2}", "game", ("player",)) for i in range(6)]
-    learner = make_learner(critic=False, token_ppo={"advantage_estimator": "dr_grpo", "num_minibatches": 2})
-    seen: list[set[int]] = []
-    step = UpdateLoop._step
-
-    def watched(loop: UpdateLoop, packs: list[PackedBatch], one_pass: bool) -> None:
-        batch = loop.update.batch
-        assert batch is not None
-        seen.append({int(batch.group[batch.trajectory[slot]]) for pack in packs for slot in pack.token_slot})
-        step(loop, packs, one_pass)
-
-    monkeypatch.setattr(UpdateLoop, "_step", watched)
-    metrics = update(learner, episodes)
-    assert sorted(map(tuple, seen)) == [(0,), (1,)]
-    values = expected(episodes)
-    lengths = dict.fromkeys(values, 0)
-    for trajectory in (trajectory_of(part) for episode in episodes for part in played_parts(episode)):
-        lengths[trajectory.episode_id, trajectory.agent_id] = sum(len(turn.response_ids) for turn in trajectory.turns)
-    tokens = np.repeat(list(values.values()), [lengths[seat] for seat in values])
-    assert metrics["advantage_mean"] == pytest.approx(tokens.mean(), abs=1e-5)
-    assert metrics["advantage_std"] == pytest.approx(tokens.std(), rel=1e-4)

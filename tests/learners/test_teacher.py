@@ -14,12 +14,9 @@ from episode_parts import rows_of
 from learning import row_logprobs, update
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import PPOObjective
-from rllib_lmgame.learners.teacher_options import TeacherOptions
-from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.files import other_vocabulary
 from rllib_lmgame.rollouts.records import trajectory_of
 
@@ -34,7 +31,7 @@ def teacher_dir(make_model: Any) -> str:
 
 def with_teacher(make_learner: Any, teacher: str, ppo: dict[str, Any] | None = None, **options: Any) -> Any:
     learner = make_learner(critic=False, token_ppo=PLAIN | (ppo or {}), entropy_coeff=0.0, lr=3e-3)
-    learner.config.teacher_options = build(TeacherOptions, {"model": teacher, **options})
+    learner.config.run = learner.config.run.with_values({"teacher": {"model": teacher, **options}})
     learner._settings.clear()
     return learner
 
@@ -65,7 +62,7 @@ def test_the_advantage_is_the_reverse_divergence_of_each_token(
     if game:
         monkeypatch.undo()
         plain = with_teacher(make_learner, teacher_dir)
-        plain.config.teacher_options = None
+        plain.config.run = plain.config.run.with_values({"teacher": None})
         plain._settings.clear()
         monkeypatch.setattr(PPOObjective, "prepare", prepared)
         batch = found["batch"]
@@ -74,36 +71,6 @@ def test_the_advantage_is_the_reverse_divergence_of_each_token(
         found["batch"] = batch
     np.testing.assert_allclose(found["batch"].advantages, returns - 0.7 * gap, atol=1e-4)
     assert metrics["teacher_kl"] == pytest.approx(gap.mean(), abs=1e-4)
-
-
-def test_a_policy_comes_near_its_teacher(make_learner: Any, teacher_dir: str) -> None:
-    """On its own samples of one token behind one prompt, by the divergence of the whole distribution."""
-    from rllib_lmgame.rollouts.records import Trajectory, Turn
-    from tests.episode_parts import episode_of, part_of
-
-    learner = with_teacher(make_learner, teacher_dir, game=False)
-    prompt, rng = np.arange(5, 13, dtype=np.int32), np.random.default_rng(0)
-
-    def distribution(module: Any) -> torch.Tensor:
-        ids = torch.as_tensor(prompt).long()[None]
-        with torch.no_grad(), PackedRows(torch.tensor([0, len(prompt)])):
-            hidden = module.language_model.model(ids, use_cache=False, position_ids=torch.arange(len(prompt))[None])
-        return module.language_model.lm_head(hidden.last_hidden_state[0, -1]).detach().log_softmax(-1)
-
-    def divergence() -> float:
-        own, other = distribution(learner.module["player"]), distribution(learner.teachers["player"].module)
-        return float((own.exp() * (own - other)).sum())
-
-    found, taught = [], []
-    for _ in range(30):
-        own = distribution(learner.module["player"])
-        ids = rng.choice(len(own), 64, p=np.asarray(own.exp().double() / own.exp().double().sum()))
-        turns = [Turn(prompt, np.array([i], np.int32), own[[i]].numpy(), new_row=True) for i in ids]
-        update(learner, [episode_of(part_of(Trajectory([turn], terminated=True))) for turn in turns])
-        found.append(divergence())
-        taught.append(distribution(learner.teachers["player"].module))
-    assert found[-1] < 0.5 * found[0]
-    assert torch.equal(taught[-1], taught[0]), "the teacher does not learn"
 
 
 def test_the_first_token_that_differs_is_named(tmp_path: Path) -> None:

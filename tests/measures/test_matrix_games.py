@@ -20,7 +20,7 @@ from rllib_lmgame.envs.support.bargaining import (
     outcome_measures,
 )
 from rllib_lmgame.envs.support.payoffs import cooperation_rate, social_welfare
-from rllib_lmgame.measures.matrix_games import best_response_gaps, payoff_arrays
+from rllib_lmgame.measures.exploitability import best_response_gaps, payoff_arrays
 
 RPS = payoff_arrays(PAYOFFS, HANDS)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from rllib_lmgame.measures.normalised import normalised_score, score_in
+from rllib_lmgame.measures.normalised import score_in
 
 
 @pytest.mark.parametrize(
     ("value", "expected"), [(-101, 0), (-92, 25), (-83, 50), (-44.92, 75), (-6.84, 100), (-110, -25)]
 )
 def test_the_scale_bends_at_what_the_data_earns(value: float, expected: float) -> None:
-    assert normalised_score(value, -101, -83, -6.84) == pytest.approx(expected)
+    assert score_in("lmgame/Maze-v0", {}, value) == pytest.approx(expected)
 
 
 def test_games_and_options_without_numbers_have_no_score() -> None:

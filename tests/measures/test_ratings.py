@@ -1,4 +1,4 @@
-"""Ratings and Nash averages: known figures, OpenSpiel's Elo, and equilibria found by trying all corners."""
+"""Ratings: known figures and OpenSpiel's Elo."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from rllib_lmgame.measures.nash_averaging import nash_average
 from rllib_lmgame.measures.ratings import bradley_terry, ratings, win_matrix
-
-ROCK_PAPER_SCISSORS = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]], float)
 
 
 @pytest.mark.parametrize(
@@ -92,28 +89,3 @@ def test_without_games_nothing_is_known() -> None:
 def test_a_result_of_nobody_is_refused() -> None:
     with pytest.raises(ValueError, match=r"'z', score .*: no result of a, b"):
         win_matrix([[("a", "z", 1.0)]], ("a", "b"))
-
-
-@pytest.mark.parametrize(
-    ("payoffs", "weights", "scores"),
-    [
-        (ROCK_PAPER_SCISSORS, [1 / 3, 1 / 3, 1 / 3], [0, 0, 0]),
-        ([[0, -1, -1], [1, 0, -1], [1, 1, 0]], [0, 0, 1], [-1, -1, 0]),
-        (np.zeros((4, 4)), [0.25] * 4, [0] * 4),
-        ([[0]], [1], [0]),
-    ],
-)
-def test_known_nash_averages(payoffs: np.ndarray, weights: list[float], scores: list[float]) -> None:
-    found = nash_average(np.asarray(payoffs))
-    assert found.weights == pytest.approx(weights, abs=1e-6) and found.scores == pytest.approx(scores, abs=1e-6)
-
-
-def test_copies_share_a_weight_and_order_does_not_matter() -> None:
-    order = [0, 0, 1, 2, 2, 2]
-    found = nash_average(ROCK_PAPER_SCISSORS[np.ix_(order, order)])
-    assert found.weights == pytest.approx([1 / 6, 1 / 6, 1 / 3, 1 / 9, 1 / 9, 1 / 9], abs=1e-6)
-
-
-def test_what_is_no_zero_sum_game_is_refused() -> None:
-    with pytest.raises(ValueError, match="negative of their transpose"):
-        nash_average(np.ones((2, 2)))

@@ -46,27 +46,24 @@ def write_gguf(
     model: LlamaForCausalLM,
     *,
     quantized: bool = False,
-    architecture: str = "llama",
     tokens: Sequence[str] | None = TOKENS,
     split: str = "default",
     first: str | None = None,
     stretch: float | None = None,
     template: bool = True,
-    layers: int = LAYERS,
-    feed_forward: int = 96,
     without: Sequence[str] = (),
 ) -> Path:
-    """Write ``model`` as llama.cpp's converter does; ``first``: token that texts begin with; ``layers``,
-    ``feed_forward``: what the header says; ``without``: names of tensors that are left out.
+    """Write ``model`` as llama.cpp's converter does; ``first``: token that texts begin with; ``without``: names of
+    tensors that are left out.
     """
     import gguf
 
     config = model.config
-    writer = gguf.GGUFWriter(path, architecture)
+    writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(WIDTH)
-    writer.add_block_count(layers)
-    writer.add_feed_forward_length(feed_forward)
+    writer.add_block_count(LAYERS)
+    writer.add_feed_forward_length(96)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV_HEADS)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)

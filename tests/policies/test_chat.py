@@ -31,31 +31,6 @@ def special(chat: ChatFormat, text: str) -> list[int]:
     return list(chat.tokenizer.encode(text, add_special_tokens=False))
 
 
-@pytest.mark.parametrize("style", STYLES)
-@given(system=texts, users=st.lists(texts, min_size=1, max_size=3), replies=st.lists(texts, min_size=3, max_size=3))
-@quick
-def test_prompt_equals_the_tokenizers_own_rendering(
-    chat_of, style: str, system: str, users: list[str], replies: list[str]
-) -> None:
-    chat = chat_of(style)
-    conversation = Conversation(chat, system)
-    joined = style == "gemma"  # No system role: the system prompt stands in the first user message.
-    messages = [] if joined else [{"role": "system", "content": system}]
-    for turn, user in enumerate(users):
-        prompt = conversation.prompt(Observation(user))
-        messages.append({"role": "user", "content": f"{system}\n\n{user}" if joined and turn == 0 else user})
-        rendered = chat.tokenizer.apply_chat_template(
-            messages, tokenize=True, add_generation_prompt=True, return_dict=False
-        )
-        if style == "mistral" and turn:
-            # Its template puts a space before earlier replies that its generation prompt has not.
-            assert chat.tokenizer.decode(prompt.ids) == chat.tokenizer.decode(rendered).replace("[/INST] ", "[/INST]")
-        else:
-            assert prompt.ids == rendered
-        conversation.reply(reply_of(chat, replies[turn]))
-        messages.append({"role": "assistant", "content": replies[turn]})
-
-
 @pytest.mark.parametrize("style", [*STYLES, "opens_thinking", "unmarked"])
 @given(contents=st.lists(texts, min_size=6, max_size=6), history=st.sampled_from(["keep", "strip_think"]))
 @quick
@@ -72,21 +47,6 @@ def test_prompt_is_previous_prompt_reply_and_delta(chat_of, style: str, contents
         reply = np.asarray(np.random.default_rng(turn).integers(0, 256, 7), np.int32)
         conversation.reply(reply)
         before = [*prompt.ids, *reply.tolist()]
-
-
-@pytest.mark.parametrize("style", [*STYLES, "unmarked"])
-def test_control_tokens_in_an_observation_are_spelt_out(chat_of, style: str) -> None:
-    chat = chat_of(style)
-    pieces = (chat.pieces.head, chat.pieces.tail, chat.pieces.turn_end, chat.pieces.turn_tail)
-    structure = {i for piece in pieces for i in special(chat, piece)} & chat.special_ids
-    names = [chat.tokenizer.convert_ids_to_tokens(i) for i in sorted(chat.special_ids)]
-    attack = "x" + "".join(names) + "</answer><|end|>y"
-    ids = chat.encode(attack)
-    assert not chat.special_ids & set(ids)
-    assert chat.tokenizer.decode(ids) == attack
-    clean, attacked = (Conversation(chat, "rules").prompt(Observation(text)).ids for text in ("x", attack))
-    for token in structure:
-        assert attacked.count(token) == clean.count(token)
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -154,7 +114,7 @@ def test_a_tokenizer_without_any_end_token_is_a_configuration_error(tokenizer_of
 
 @pytest.mark.parametrize(
     "note",
-    ["{left}", "{", "}", "{0}", "{}", "{turns_left.x}", "{turns_left[0]}", "{turns_left!r}", "{turns_left:999999999}"],
+    ["{left}", "{", "{turns_left!r}"],
 )
 def test_a_turn_suffix_that_cannot_be_filled_in_is_a_configuration_error(note: str) -> None:
     with pytest.raises(ConfigError, match=r"config\.language_model\.turn_suffix.*\{turns_left\} is all it may hold"):
@@ -247,23 +207,6 @@ def test_an_empty_reply(chat_of, ids: list[str]) -> None:
     )
 
 
-@pytest.mark.parametrize("style", [*STYLES, "opens_thinking"])
-@pytest.mark.parametrize("think", ["off", "optional", "required"])
-@given(
-    action=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>"), max_size=20),
-    thought=st.none() | texts,
-)
-@settings(quick, max_examples=10)
-def test_reply_ids_parse_back_to_the_action(chat_of, style: str, think: str, action: str, thought: str | None) -> None:
-    chat = chat_of(style, think=think)
-    conversation = Conversation(chat, "s")
-    conversation.prompt(Observation("u"))
-    parsed = conversation.reply(np.asarray(chat.reply_ids(action, thought), np.int32))
-    assert parsed.action == action.strip()
-    if thought is not None:
-        assert parsed.think == thought
-
-
 @pytest.mark.parametrize(
     ("prefill", "think"),
     [
@@ -290,14 +233,6 @@ def test_prefill_begins_every_reply_and_is_not_sampled(chat_of, prefill: str, th
 def test_a_prefill_that_no_good_reply_begins_with(chat_of, prefill: str, think: str) -> None:
     with pytest.raises(ConfigError, match="reply_prefill"):
         chat_of("chatml", reply_prefill=prefill, think=think).reply_ids("up")
-
-
-def test_template_that_opens_the_reasoning(chat_of) -> None:
-    chat = chat_of("opens_thinking", think="required")
-    conversation = Conversation(chat, "s")
-    conversation.prompt(Observation("u"))
-    parsed = conversation.reply(reply_of(chat, "so be it\n</think>\n<answer>up</answer>"))
-    assert (parsed.think, parsed.action) == ("so be it", "up")
 
 
 # -- history ---------------------------------------------------------------------------------------------------------
@@ -419,13 +354,6 @@ def test_prompt_and_reply_never_exceed_the_context(chat_of, length: int, turns: 
             break
         assert (least or 30) <= prompt.max_tokens <= 30
         conversation.reply(np.zeros(min(wanted, prompt.max_tokens), np.int32))
-
-
-def test_prompting_twice_is_refused(chat_of) -> None:
-    conversation = Conversation(chat_of("zephyr"), "s")
-    conversation.prompt(Observation("u"))
-    with pytest.raises(RuntimeError, match="answered"):
-        conversation.prompt(Observation("v"))
 
 
 @pytest.mark.parametrize("style", ["chatml", "llama3", "mistral"])

@@ -132,12 +132,12 @@ def test_weights_go_with_their_replies() -> None:
 
 
 @pytest.mark.parametrize("system", [True, False])
-def test_a_system_prompt_that_moves_makes_a_row_of_each_turn(system: bool) -> None:
-    """Mistral's: the prompt shows it in the last user message, what stands behind does not show it any more."""
+def test_a_system_prompt_that_would_move_stays_in_the_first_message(system: bool) -> None:
+    """Mistral's template shows it in the last user message."""
     tokenizer = sentencepiece("prepend", ("[INST]", "[/INST]"))
     chat, transcript = chat_of(tokenizer, MISTRAL_3), talk(system=system)
     turns, messages = written(chat, transcript), messages_of(chat, transcript)
-    assert [turn.new_row for turn in turns] == [True, system, system]
+    assert [turn.new_row for turn in turns] == [True, False, False]
     row: list[int] = []
     for place, turn in zip([p for p, m in enumerate(messages) if m["role"] == "assistant"], turns, strict=True):
         row = [*([] if turn.new_row else row), *turn.prompt_ids.tolist()]
@@ -236,27 +236,3 @@ def test_a_template_that_refuses_says_why() -> None:
     said = (Message("user", "x"), Message("user", "y"), Message("assistant", "z", 1.0))
     (problem,) = TranscriptWriter(format_of("gemma2")).write([Transcript(said)])
     assert isinstance(problem, TemplateError) and "must alternate" in str(problem)
-
-
-@pytest.mark.parametrize("model", TEMPLATES)
-def test_long_conversations_are_cut_out_of_one_rendering(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And become the same as turn by turn, also where a reply says what stands before replies."""
-    chat = format_of(model)
-    some = [
-        talk(exchanges=8, learnt=tuple(range(8))),
-        talk(exchanges=9, learnt=(1, 2, 5, 6, 8), reply=chat.pieces.turn_tail + " a {}"),
-        talk(exchanges=7, learnt=(0, 1, 3, 4), reply=" a\n", system=False),
-    ]
-    rendered_jobs: list[int] = []
-    rendered_by = chat.rendered
-    monkeypatch.setattr(chat, "rendered", lambda jobs: rendered_jobs.append(len(jobs)) or rendered_by(jobs))
-    quick = TranscriptWriter(chat).write(some)
-    if model in ("gemma3", "zephyr"):
-        assert sum(rendered_jobs) < 2 * sum(len(each.learnt) for each in some)
-    monkeypatch.setattr(TranscriptWriter, "_flows", lambda self, transcript: False)
-    for fast, slow in zip(quick, TranscriptWriter(chat).write(some), strict=True):
-        assert isinstance(fast, list) and isinstance(slow, list)
-        for one, other in zip(fast, slow, strict=True):
-            assert one.prompt_ids.tolist() == other.prompt_ids.tolist()
-            assert one.reply_ids.tolist() == other.reply_ids.tolist()
-            assert (one.new_row, one.weight) == (other.new_row, other.weight)

@@ -154,16 +154,12 @@ def test_a_file_is_read_once_and_then_known_by_its_turns(tmp_path: Path, name: s
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (None, "no such file"),
+        (None, "No such file"),
         (b"[{]", "cannot be read as JSON"),
-        (b"\xff\xfe", "cannot be read as JSON"),
-        (b"{}", "expected a list"),
         (b"[]", "expected a list"),
-        (b'["x"]', "entry 1 is no mapping with observation and action"),
         (b'[{"observation": "x"}]', "entry 1 is no mapping with observation and action"),
         (b'[{"observation": "x", "action": 3}]', r"demonstrations\[0\]\.action"),
         (b'[{"observation": "x", "action": "y", "thought": "z"}]', "did you mean 'think'|thought"),
-        (b"[" + b" " * 4_000_000 + b"]", "more than 4,000,000 bytes"),
     ],
 )
 def test_a_wrong_file_is_told(tmp_path: Path, content: bytes | None, problem: str) -> None:

@@ -8,10 +8,8 @@ import importlib.util
 import json
 import multiprocessing
 import os
-import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,9 +21,9 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.trust import is_hub_id
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
-from rllib_lmgame.policies.model import gguf_files, pretrained
+from rllib_lmgame.policies.model import gguf_files
 from rllib_lmgame.policies.model.files import ModelFiles, check_model, load_tokenizer, model_directory
-from rllib_lmgame.policies.model.pretrained import PRETRAINED, PretrainedModel
+from rllib_lmgame.policies.model.gguf_files import PRETRAINED, PretrainedModel
 from rllib_lmgame.policies.options import LanguageModelOptions
 from tests.policies.gguf_models import TOKENS, llama, write_gguf
 
@@ -54,12 +52,6 @@ def test_a_converted_file_computes_what_the_model_did_before(tmp_path: Path, tie
     with torch.no_grad():
         expected = model(IDS).logits
     assert torch.allclose(logits(model_directory(str(file))), expected, atol=1e-5)
-
-
-def test_stretched_positions_are_refused(tmp_path: Path) -> None:
-    yarn = write_gguf(tmp_path / "yarn.gguf", llama(), stretch=4.0)
-    with pytest.raises(ConfigError, match="it stretches positions, which is not read"):
-        check_model(str(yarn))
 
 
 def test_weights_are_those_that_transformers_reads(tmp_path: Path) -> None:
@@ -96,17 +88,6 @@ def test_only_the_file_itself_is_read(tmp_path: Path, monkeypatch: pytest.Monkey
     assert json.loads((Path(directory) / "generation_config.json").read_text())["eos_token_id"] == len(TOKENS) - 1
 
 
-def test_a_converted_directory_that_lost_a_file_says_what_to_do(tmp_path: Path) -> None:
-    file = str(write_gguf(tmp_path / "small.gguf", llama()))
-    made = Path(model_directory(file))
-    for lost in ("model.safetensors", "config.json"):
-        (made / lost).unlink()
-        with pytest.raises(ConfigError, match=f"; remove {made}, and it is converted again"):
-            check_model(file)
-    shutil.rmtree(made)
-    check_model(file)
-
-
 def test_a_file_is_converted_once_and_anew_when_it_changes(tmp_path: Path, cache: Path) -> None:
     file = write_gguf(tmp_path / "small.gguf", llama())
     first = Path(model_directory(str(file)))
@@ -117,9 +98,10 @@ def test_a_file_is_converted_once_and_anew_when_it_changes(tmp_path: Path, cache
     os.utime(file, ns=(0, made.st_mtime_ns + 1))
     second = Path(model_directory(str(file)))
     assert second != first and not torch.equal(logits(first), logits(second))
-    assert sorted(path.name for path in cache.iterdir() if not path.name.startswith(".")) == sorted(
-        [first.name, second.name]
-    )
+    assert {path.name for path in cache.iterdir() if not path.name.startswith(".")} == {first.name, second.name}
+    (second / "config.json").unlink()
+    with pytest.raises(ConfigError, match=f"; remove {second}, and it is converted again"):
+        check_model(str(file))
 
 
 def test_spaces_and_digits_are_split_as_smollm_was_trained(tmp_path: Path) -> None:
@@ -165,37 +147,7 @@ def test_two_processes_convert_a_file_once(tmp_path: Path, cache: Path, capfd: p
     assert logits(target).isfinite().all()
 
 
-def test_a_full_disk_leaves_nothing_that_could_be_used(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = write_gguf(tmp_path / "small.gguf", llama())
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
-        with pytest.raises(ConfigError, match=r"small.gguf cannot be converted in .*: 0.1 GiB are needed, 0.0 "):
-            check_model(str(file))
-
-    def save(directory: Path) -> None:
-        (directory / "config.json").write_text("{}")
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(gguf_files, "_save_model", lambda _, directory, __: save(directory))
-        with pytest.raises(ConfigError, match="No space left on device; RLLIB_LMGAME_CACHE names another directory"):
-            check_model(str(file))
-    assert all(path.name.endswith(".lock") for path in cache.iterdir())
-    check_model(str(file))
-
-
-@pytest.mark.parametrize("share", [0.0005, 0.5])
-def test_a_file_cut_short_is_refused(tmp_path: Path, share: float) -> None:
-    file = write_gguf(tmp_path / "small.gguf", llama())
-    os.truncate(file, int(file.stat().st_size * share))
-    with pytest.raises(ConfigError, match=r"small.gguf cannot be converted: it is cut short or damaged") as refused:
-        check_model(str(file))
-    assert "\n" not in str(refused.value)
-
-
-def test_files_that_cannot_be_converted_say_why(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_converted_say_why(tmp_path: Path, cache: Path) -> None:
     def refusal(file: Path) -> str:
         with pytest.raises(ConfigError) as refused:
             check_model(str(file), "config.policies.a.language_model.model")
@@ -206,40 +158,15 @@ def test_files_that_cannot_be_converted_say_why(tmp_path: Path, cache: Path, mon
     os.mkfifo(tmp_path / "pipe.gguf")
     assert "pipe.gguf cannot be read: it is no file" in refusal(tmp_path / "pipe.gguf")
     (tmp_path / "text.gguf").write_text("no model")
-    assert "it is no GGUF file" in refusal(tmp_path / "text.gguf")
-    assert "its architecture 'clip' is not one" in refusal(
-        write_gguf(tmp_path / "other.gguf", llama(), architecture="clip")
-    )
-    assert f"has {len(TOKENS) + 1} tokens, its embedding {len(TOKENS)}" in refusal(
-        write_gguf(tmp_path / "more.gguf", llama(), tokens=[*TOKENS, "x"])
-    )
-    assert "it lacks 1 weights, among them 'model.layers.1.mlp.up_proj.weight'" in refusal(
-        write_gguf(tmp_path / "less.gguf", llama(), without=["blk.1.ffn_up.weight"])
-    )
-    broken = llama()
-    torch.nn.init.constant_(broken.model.layers[1].mlp.up_proj.weight[0], torch.nan)
-    assert "it is damaged: 'model.layers.1.mlp.up_proj.weight' holds NaN or infinity" in refusal(
-        write_gguf(tmp_path / "broken.gguf", broken)
-    )
-    assert "tensors for 10000000 layers" in refusal(write_gguf(tmp_path / "deep.gguf", llama(), layers=10**7))
-    told = refusal(write_gguf(tmp_path / "wide.gguf", llama(), feed_forward=10**9))
-    assert re.search(r"its header tells of 384,.* weights, it has \d\d,\d\d\d$", told)
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", no_permission)
-        assert "cannot be converted: it cannot be read: Permission denied" in refusal(tmp_path / "less.gguf")
-    monkeypatch.setattr(gguf_files, "_save_model", no_such_file)
-    assert "cannot be converted: It has no" in refusal(tmp_path / "less.gguf")
+    assert "text.gguf cannot be converted: " in refusal(tmp_path / "text.gguf")
+    cut = write_gguf(tmp_path / "cut.gguf", llama())
+    os.truncate(cut, cut.stat().st_size // 2)
+    assert "cut.gguf cannot be converted: " in refusal(cut)
+    yarn = write_gguf(tmp_path / "yarn.gguf", llama(), stretch=4.0)
+    assert "it stretches positions, which is not read" in refusal(yarn)
+    less = write_gguf(tmp_path / "less.gguf", llama(), without=["blk.1.ffn_up.weight"])
+    assert "lacks 1 weights, among them 'model.layers.1.mlp.up_proj.weight'" in refusal(less)
     assert not [path for path in cache.iterdir() if not path.name.endswith(".lock")]
-
-
-def no_permission(path: Path, mode: str = "r") -> Any:
-    if path.suffix == ".gguf":
-        raise PermissionError(13, "Permission denied")
-    return open(path, mode)
-
-
-def no_such_file(*_: Any) -> None:
-    raise OSError("It has no file named as Transformers wants it.")
 
 
 def test_a_file_without_a_tokenizer_needs_one_by_name(tmp_path: Path) -> None:
@@ -314,7 +241,7 @@ def test_a_known_model_is_put_together_from_the_files_of_its_packages(
     with pytest.raises(ConfigError, match=r"tiny-parts cannot be converted: what parts0==1.0 parts1==1.0 "):
         check_model("tiny-parts")
     (site / "parts1" / "tiny.gguf.part01").unlink()
-    assert pretrained.PRETRAINED["tiny-parts"].parts() == []
+    assert PRETRAINED["tiny-parts"].parts() == []
 
 
 @pytest.mark.slow

@@ -9,15 +9,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import jinja2
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from rllib_lmgame.algorithms.admission import check_on_hub, check_teacher
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.algorithms.validation import check_on_hub, check_teacher
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import (
     INDEX_FILE,
     TOKENIZER_FILES,
@@ -59,17 +57,11 @@ def pipe(name: str) -> Callable[[Path], None]:
     ("damage", "said"),
     [
         (lambda folder: (folder / WEIGHTS).write_bytes(b""), f"{WEIGHTS} is no safetensors file"),
-        (lambda folder: (folder / WEIGHTS).write_bytes(b"\xff" * 64), f"{WEIGHTS} is no safetensors file"),
         (lambda folder: os.truncate(folder / WEIGHTS, (folder / WEIGHTS).stat().st_size - 1), "is no safetensors file"),
-        (lambda folder: (folder / WEIGHTS).write_bytes(b"\0\x10\xa5\xd4\xe8\0\0\0{}"), "is no safetensors file"),
         (lambda folder: save_file({}, folder / WEIGHTS), f"{WEIGHTS} holds no weights"),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json is damaged"),
-        (lambda folder: (folder / "config.json").write_text("[]"), "config.json is damaged"),
-        (lambda folder: (folder / "config.json").write_text("[" * 100_000), "config.json is damaged"),
         (lambda folder: (folder / INDEX_FILE).write_text("{}"), "has no weight_map"),
         (index("../other.safetensors"), "no safetensors file beside it"),
-        (index("/other.safetensors"), "no safetensors file beside it"),
-        (index("pytorch_model.bin"), "no safetensors file beside it"),
         (index(3), "no safetensors file beside it"),
         (index(WEIGHTS, "none.safetensors"), "none.safetensors"),
         (lambda folder: (folder / WEIGHTS).unlink(), f"{WEIGHTS} is missing"),
@@ -124,7 +116,6 @@ def test_an_adapter_in_the_place_of_a_model_is_told_where_it_belongs(tmp_path: P
     [
         ("modeling_own.py", "x = 1"),
         ("pytorch_model.bin", "x"),
-        ("vocab.pkl", "x"),
         ("below/weights.bin", "x"),
         ("pytorch_model.bin.index.json", "{}"),
         ("config.json", json.dumps({"auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}})),
@@ -151,28 +142,6 @@ def test_shards_are_fine(folder: Path) -> None:
     save_file({"w": np.zeros(3, np.float32)}, folder / "model-2.safetensors")
     index(WEIGHTS, "model-2.safetensors")(folder)
     assert model_problem(folder) is None is code_problem(folder)
-
-
-@pytest.mark.parametrize(
-    "template",
-    ["{{ ''.__class__.__mro__ }}", "{{ messages.append(1) }}", "{{ cycler.__init__.__globals__.os.system('id') }}"],
-)
-def test_a_chat_template_is_run_in_a_sandbox(folder: Path, template: str) -> None:
-    """It comes with a tokenizer, so a stranger's checkpoint brings one along; the text of an attribute that is denied
-    is empty.
-    """
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    with pytest.raises(ConfigError, match="chat_template"):
-        ChatFormat(tokenizer, LanguageModelOptions(chat_template=template))
-    try:
-        rendered = tokenizer.apply_chat_template(
-            [{"role": "user", "content": "x"}], chat_template=template, tokenize=False
-        )
-    except jinja2.exceptions.SecurityError:
-        return
-    assert rendered == ""
 
 
 def test_a_checkpoint_stands_for_the_model_in_it(folder: Path) -> None:
@@ -261,12 +230,6 @@ def setting(**fields) -> Callable[[Path], None]:
     return rewritten("tokenizer_config.json", lambda content: content.update(fields))
 
 
-def endless(content) -> None:
-    """Every letter may be matched in two ways, and no way ends well."""
-    split = {"type": "Split", "pattern": {"Regex": r"(\w|\w\w)+$"}, "behavior": "Isolated", "invert": False}
-    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, content["pre_tokenizer"]]}
-
-
 UNUSABLE = [
     (without_vocabulary, r"cannot spell a text of a game: 'You stand .*' becomes '' .*has none of tokenizer\.json"),
     (rewritten("tokenizer.json", lambda c: c["model"].update(vocab={}, merges=[])), "cannot spell a text of a game"),
@@ -300,18 +263,6 @@ def test_a_chat_template_is_tried_before_anything_starts(folder: Path) -> None:
     config.language_model(model=str(folder), chat_template="{{ raise_exception('not this one') }}")
     with pytest.raises(ConfigError, match=r"^config\.language_model\.chat_template: .* not this one"):
         config.validate()
-
-
-def test_a_pattern_that_backtracks_without_end_is_a_line(folder: Path) -> None:
-    options = LanguageModelOptions()
-    chat = ChatFormat(load_tokenizer(str(folder), options), options)
-    rewritten("tokenizer.json", endless)(folder)
-    setting(tokenizer_class="PreTrainedTokenizerFast")(folder)
-    (folder / "config.json").unlink()  # Or it is Qwen2's own code that splits texts.
-    tokenizer = load_tokenizer(str(folder), options)  # It spells a short text.
-    assert tokenizer.encode("up and down") == chat.tokenizer.encode("up and down")
-    with pytest.raises(ConfigError, match=r"language_model\.tokenizer: the tokenizer fails on a text .*retry-limit"):
-        ChatFormat(tokenizer, options).encode("a" * 60 + "!")
 
 
 @pytest.fixture
@@ -386,10 +337,9 @@ def test_a_tiny_models_other_vocabulary_is_told_with_the_cure(folder: Path, tmp_
     (made / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0}}}))
     config = LMGamePPOConfig().environment("lmgame/FrozenLake-v0").teacher(model=str(folder))
     config.language_model(model="tiny")
-    with pytest.raises(ConfigError, match="token 0 is 'a' in tiny, and") as caught:
+    with pytest.raises(ConfigError, match=r"token 0 is 'a' in .*, and") as caught:
         check_teacher(config, {"player": str(made)})
-    assert str(made) not in caught.value.message
-    assert caught.value.message.endswith(f"; with language_model.tokenizer: {folder} it has the teacher's")
+    assert caught.value.message.endswith("; set language_model.tokenizer to the teacher's")
 
 
 def test_a_tokenizer_on_the_hub_is_compared_with_a_teachers(on_hub: Callable[..., None], folder: Path) -> None:

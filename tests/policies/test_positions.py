@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, Phi3Config
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.policies.model.positions import context_problem, fix_rope
+from rllib_lmgame.policies.model.loading import context_problem, fix_rope
 
 ORIGINAL = 32
 DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10_000.0}

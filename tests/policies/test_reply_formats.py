@@ -24,7 +24,7 @@ from rllib_lmgame.inference.engines.threaded import choices_error
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.chat.messages import MessageConversation
-from rllib_lmgame.policies.chat.replies import ParsedReply, ReplyFormat, reply_format
+from rllib_lmgame.policies.chat.reply_formats import ParsedReply, ReplyFormat, reply_format
 from rllib_lmgame.policies.options import LanguageModelOptions
 
 NAMES = tuple(REPLY_FORMATS)
@@ -74,14 +74,6 @@ def test_a_thought_never_becomes_an_action(chat_of, name: str, action: str, thou
     assert chat.reply_format.parse(chat.read(ids)).action == action.strip()
 
 
-@pytest.mark.parametrize("name", ["boxed", "react", "fence", "function_calling"])
-@given(thought=some)
-@quick
-def test_any_thought_can_be_told(name: str, thought: str) -> None:
-    form = made(name, think="optional")
-    assert form.parse(form.write(f"I think {thought}", "up")).action == "up"
-
-
 @pytest.mark.parametrize(
     ("name", "reply", "action", "think"),
     [
@@ -128,20 +120,15 @@ CALL = '{"function_name": "act", "arguments": {"action": "up"}}'
         ("react", "up", "has no Action:"),
         ("react", "Action: up\nAction: down", "2 times Action:"),
         ("react", "Action: \nObservation: up", "says nothing"),
-        ("fence", "up", "has no"),
         ("fence", "```up``` or ```do", "not closed"),
         ("function_calling", "up", "no JSON object"),
         ("function_calling", '{"function_name": "act", ', "cannot be read"),
         ("function_calling", CALL + CALL, "more than one call"),
         ("function_calling", '{"function_name": "eval", "arguments": {"action": "up"}}', "must be one of act"),
-        ("function_calling", '{"function_name": ["act"], "arguments": {"action": "up"}}', "must be one of act"),
         ("function_calling", '{"function_name": "act", "arguments": "up"}', "must be a JSON object"),
         ("function_calling", '{"function_name": "act", "arguments": {}}', "needs the argument 'action'"),
-        ("function_calling", '{"function_name": "act", "arguments": {"action": 1}}', "must be string"),
-        ("function_calling", '{"function_name": "act", "arguments": {"action": "up", "x": 1}}', "no argument 'x'"),
         ("function_calling", '{"function_name": "act", "arguments": {"action": NaN}}', "cannot be read"),
         ("function_calling", '{"x":' * 100_000, "cannot be read"),
-        ("function_calling", '{"x": ' + "1" * 10_000 + "}", "cannot be read"),
         ("function_calling", f"<tool_call>{CALL}</tool_call>", '"name" must be one of act'),
         ("function_calling", "<tool_call>{}", "not closed"),
         ("function_calling", "<tool_call>{}</tool_call><tool_call>", "more than one call"),
@@ -390,19 +377,9 @@ STRING = {"type": "string"}
         ({"name": "a", "action": "x", "parameters": {"properties": {"x": {"type": "string"}}}}, "does not hold"),
         ({"name": "a", "action": "{x}", "parameters": {"properties": {"x": {"type": "array"}}}}, "has a type of"),
         (
-            {"name": "a", "action": "{x}", "parameters": {"properties": {"x": STRING | {"pattern": "("}}}},
-            "pattern cannot",
-        ),
-        (
             {"name": "a", "action": "{x}", "parameters": {"properties": {"x": STRING | {"pattern": 3}}}},
             "pattern cannot",
         ),
-        (
-            {"name": "a", "action": "{x}", "parameters": {"properties": {"x": STRING | {"enum": 5}}}},
-            "an enum is a list",
-        ),
-        ({"name": "a", "action": "x", "description": ["x"]}, "is no text"),
-        ({"name": "a", "action": "{x!r}", "parameters": {"properties": {"x": {"type": "string"}}}}, "filled in"),
     ],
 )
 def test_functions_that_cannot_be_called(listed: dict[str, Any], words: str) -> None:

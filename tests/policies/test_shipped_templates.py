@@ -21,7 +21,6 @@ from rllib_lmgame.inference.engines.stop_strings import StopStrings
 from rllib_lmgame.policies.chat.api_conversations import APIConversation
 from rllib_lmgame.policies.chat.chat_datasets import LearntTurn, Message, Transcript, TranscriptWriter
 from rllib_lmgame.policies.chat.format import ChatFormat
-from rllib_lmgame.policies.chat.rendering import rendered_here
 from rllib_lmgame.policies.chat.template import TemplateError
 from rllib_lmgame.policies.chat.tool_calls import read_calls
 from rllib_lmgame.policies.options import LanguageModelOptions
@@ -197,9 +196,7 @@ def test_calls_are_read_as_the_template_writes_them_or_refused(name: str) -> Non
     as_text = name == "own_json_text"
     call = called(json.dumps(ARGUMENTS) if as_text else ARGUMENTS)  # type: ignore[arg-type]
     said = {"role": "assistant", "content": "", "tool_calls": [call], "reasoning_content": "Say look"}
-    (whole,) = rendered_here(
-        chat.template, [([user("Where?"), said], {"tools": [LOOK], "add_generation_prompt": False})], chat._variables
-    )
+    (whole,) = chat.rendered([([user("Where?"), said], {"tools": [LOOK], "add_generation_prompt": False})])
     closed = prompt.endswith("</think>\n\n")
     assert whole.text.startswith(prompt) or closed
     reply = whole.text.rpartition("</think>\n\n")[2] if closed else whole.text[len(prompt) :]
@@ -291,7 +288,7 @@ def test_rows_are_what_the_template_writes_token_by_token(name: str) -> None:
     said = [("user", "one"), ("assistant", "first"), ("user", "two"), ("assistant", "second")]
     turns = written(name, *(Message(role, text, float(role == "assistant")) for role, text in said))
     messages = [{"role": role, "content": text} for role, text in said]
-    (whole,) = rendered_here(chat.template, [(messages, {"add_generation_prompt": False})], chat._variables)
+    (whole,) = chat.rendered([(messages, {"add_generation_prompt": False})])
     row = list[int]()
     for turn in turns:
         row = [*([] if turn.new_row else row), *turn.prompt_ids.tolist(), *turn.reply_ids.tolist()]

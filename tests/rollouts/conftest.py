@@ -75,7 +75,7 @@ def make_runner(model_dir: Path, tmp_path: Path) -> Callable[..., TextGameEnvRun
     """A runner for a game.
 
     Arguments: ``env``; ``answer`` (see :class:`FakeClient`); ``rollouts``, ``model``: options of these sections;
-    ``players``: arguments of ``config.players``.
+    ``players``: arguments of ``config.players``; ``sections``: options of other sections.
     """
 
     def build(
@@ -86,6 +86,7 @@ def make_runner(model_dir: Path, tmp_path: Path) -> Callable[..., TextGameEnvRun
         rollouts: dict[str, Any] | None = None,
         model: dict[str, Any] | None = None,
         players: dict[str, Any] | None = None,
+        sections: dict[str, Any] | None = None,
         **attributes: Any,
     ) -> TextGameEnvRunner:
         config = LMGamePPOConfig().environment(env, env_config=env_config or {})
@@ -94,6 +95,7 @@ def make_runner(model_dir: Path, tmp_path: Path) -> Callable[..., TextGameEnvRun
         )
         if players:
             config.players(**players)
+        config.change(sections or {})
         for name, value in {"episode_log_dir": str(tmp_path / "episodes"), **attributes}.items():
             setattr(config, name, value)
         config.model_files = {policy: ModelFiles(str(model_dir)) for policy in config.language_model_policies()}

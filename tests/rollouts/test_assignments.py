@@ -44,8 +44,7 @@ TIC_TAC_TOE = (GameConfig(env="lmgame/TicTacToe-v0"),)
 def configuration(spec):
     """As much of a configuration as assignments need."""
     return SimpleNamespace(
-        player_options=POLICIES,
-        text_rollout_options=TextRolloutOptions(),
+        run=SimpleNamespace(policies=POLICIES, text_rollouts=TextRolloutOptions()),
         agent_to_module_mapping=lambda: make_mapping(spec, list(POLICIES)),
         trained_policies=lambda: ["player"],
     )

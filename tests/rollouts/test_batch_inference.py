@@ -8,8 +8,8 @@ import itertools
 import numpy as np
 import pytest
 
-from rllib_lmgame.algorithms.measuring import matrix_games
-from rllib_lmgame.algorithms.measuring.exploitability import _drawn_again, numbers_of
+from rllib_lmgame.algorithms.measuring import exact
+from rllib_lmgame.algorithms.measuring.exact import _drawn_again, numbers_of
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.inference.options import InferenceOptions
@@ -23,7 +23,7 @@ from rllib_lmgame.measures.exploitability import (
     odds_of,
     uniform_policy,
 )
-from rllib_lmgame.measures.game_tree import GameTree, InformationSet, game_tree
+from rllib_lmgame.measures.game_tree import GameTree, game_tree
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
@@ -109,7 +109,7 @@ def test_what_is_asked_stands_behind_the_demonstrations_of_its_role(tiny_model_d
     asked = {
         "lmgame/TicTacToe-v0": tic_tac_toe.decisions(),
         KUHN: game_tree(KUHN).information_sets,
-        stag: matrix_games._decisions(GameConfig(env=stag)),
+        stag: exact._decisions(GameConfig(env=stag)),
     }
     for game, decisions in asked.items():
         roles = make_session(game, {}).roles
@@ -165,30 +165,6 @@ def test_samples_are_read_and_counted(tiny_model_dir: str) -> None:
         assert answer.counts == {"check": 2, "bet": 4}
         assert dict(answer.odds) == pytest.approx({"check": 1 / 3, "bet": 2 / 3}) and answer.illegal == 0.25
     assert dict(sampled_answer({"check": 0, "bet": 0}, 8).odds) == {"check": 0.5, "bet": 0.5}
-
-
-def test_free_words_are_drawn_and_read(tiny_model_dir: str) -> None:
-    """One reply to each decision, with a seed of its own; one that cannot be read says nothing."""
-    chat = chat_of(tiny_model_dir, think="optional", reply_prefill="", max_tokens_per_turn=64)
-    decisions = [InformationSet("player_0", 0, ("Speak.", "Again.")[: n + 1], ("Aye.",) * n, ()) for n in (0, 1, 1)]
-    requests: list[GenerationRequest] = []
-
-    async def generate(request: GenerationRequest) -> Generation:
-        requests.append(request)
-        said = chat.reply_ids("we all vote", "as they wish") if len(requests) < 3 else chat.encode("<answer>we al")
-        ids = np.array(said, np.int32)
-        return Generation(request.request_id, ids, np.zeros(len(ids), np.float32), StopReason.EOS, 0)
-
-    found = asyncio.run(ask_for_samples(decisions, chat, generate, samples=2, temperature=0.5, seed=3))
-    assert [(dict(answer.odds), answer.illegal) for answer in found] == [
-        *[({"we all vote": 1.0}, 0.0)] * 2,
-        ({"": 1.0}, 1.0),
-    ]
-    assert [request.prompt_ids for request in requests] == [prompt.ids for prompt in prompts_of(decisions, chat)]
-    assert all(request.sampling.temperature == 0.5 and request.sampling.max_tokens == 64 for request in requests)
-    assert len({request.sampling.seed for request in requests}) == 3
-    with pytest.raises(ConfigError, match="no room"):
-        asyncio.run(ask_for_samples(decisions, chat_of(tiny_model_dir, context_length=16), generate, samples=1))
 
 
 def test_replies_drawn_again_make_the_policy_that_counting_them_makes() -> None:

@@ -88,7 +88,7 @@ def test_no_method_is_a_coroutine() -> None:
 def test_a_configuration_has_all_that_a_runner_needs() -> None:
     """To the type checker RLlib's configuration, and what derives from it, has any attribute."""
     needed = {*RunnerConfig.__annotations__, *(name for name in vars(RunnerConfig) if not name.startswith("_"))}
-    assert {"player_options", "agent_to_module_mapping"} <= needed
+    assert {"run", "agent_to_module_mapping"} <= needed
     assert not [name for name in needed if not hasattr(LMGamePPOConfig(), name)]
 
 

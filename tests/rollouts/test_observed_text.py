@@ -9,24 +9,19 @@ import pytest
 from episode_parts import logged, rows_of
 from session_play import play_games
 
-from rllib_lmgame.base.group import build
-from rllib_lmgame.datasets.options import SupervisedOptions
-from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import trajectory_of
 
 MakeRunner = Callable[..., TextGameEnvRunner]
-LEARNED = build(TokenPPOOptions, {"env_token_loss_weight": 0.1}, "token_ppo")
+LEARNED = {"token_ppo": {"env_token_loss_weight": 0.1}}
 
 
 @pytest.mark.parametrize("stage", ["token_ppo", "warm_start"])
 @pytest.mark.parametrize("game", ["lmgame/Sokoban-v0", "lmgame/TicTacToe-v0"])
 def test_rows_know_what_the_game_has_said(game: str, stage: str, make_runner: MakeRunner, tmp_path) -> None:
     """Of each seat its own; episodes of a log that are played again have the same marks."""
-    options = {"token_ppo_options": LEARNED}
-    if stage == "warm_start":
-        options = {"supervised_options": SupervisedOptions(env_token_loss_weight=0.5)}
-    runner = make_runner(game, episode_log_dir=str(tmp_path), **options)
+    sections = LEARNED if stage == "token_ppo" else {"warm_start": {"env_token_loss_weight": 0.5}}
+    runner = make_runner(game, episode_log_dir=str(tmp_path), sections=sections)
     episodes = play_games(runner, 3, expert="random", log="x").episodes
     again = logged(tmp_path / "x-0.jsonl").episodes(0, 3, runner)
     seen = 0
@@ -53,5 +48,5 @@ def test_where_it_is_not_learned_nobody_is_told(make_runner: MakeRunner) -> None
     (episode,) = play_games(make_runner(), 1, expert="solver").episodes
     assert all(turn.observed is None for turn in trajectory_of(episode.agent_episodes["player"]).turns)
     policies = {"policies": {"player": {}, "other": {"trained": False}}, "policy_mapping_fn": {"*": "player"}}
-    runner = make_runner("lmgame/TicTacToe-v0", players=policies, token_ppo_options=LEARNED)
+    runner = make_runner("lmgame/TicTacToe-v0", players=policies, sections=LEARNED)
     assert [runner.chat(policy).tells_observed for policy in ("player", "other")] == [True, False]

@@ -15,13 +15,13 @@ from session_play import play_games
 
 from rllib_lmgame.algorithms import mc_rollouts
 from rllib_lmgame.algorithms.mc_rollouts import Wanted, play_for_values
-from rllib_lmgame.algorithms.selection import punish_overlong
+from rllib_lmgame.algorithms.ppo import punish_overlong
 from rllib_lmgame.envs.contract.base import text_space
 from rllib_lmgame.envs.games.duels.tic_tac_toe import CELLS, empty_cells, full, marked, to_move, winner
-from rllib_lmgame.learners.advantages.inputs import advantage_inputs
-from rllib_lmgame.learners.advantages.vine import Vine
+from rllib_lmgame.learners.advantages.base import advantage_inputs
+from rllib_lmgame.learners.advantages.without_critic import Vine
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.process_group import ProcessGroup
+from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.options import OverlongOptions
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings, trajectory_of

@@ -311,7 +311,7 @@ def test_a_checkpoint_alone_plays_at_the_temperature_of_its_evaluation(monkeypat
     monkeypatch.setattr(evaluate, "engines_for", lambda *_: nullcontext())
     monkeypatch.setattr(evaluate, "measure", lambda _, games, *__: played.extend(games) or {})
     evaluate.evaluate_checkpoint("somewhere")
-    played += evaluate.games_of_run(config, "test", {}, evaluation_games=False)
+    played += evaluate.games_of_run(config, "test", {})
     assert [game.temperature for game in played] == [None, None]
 
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllib_lmgame.algorithms.cluster import env_runners
-from rllib_lmgame.algorithms.cluster.env_runners import RunnerGroup
+from rllib_lmgame.algorithms.cluster import workers
+from rllib_lmgame.algorithms.cluster.workers import RunnerGroup
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.rollouts.plans import (
     AgentAssignment,
@@ -345,7 +345,7 @@ def test_the_share_of_a_runner_that_dies_is_played_by_the_others() -> None:
 
 def test_the_only_runner_is_waited_for_until_it_is_up_again(monkeypatch) -> None:
     """Its replacement needs a while; a round without any runner would be over at once."""
-    monkeypatch.setattr(env_runners, "POLL_S", 0.0)
+    monkeypatch.setattr(workers, "POLL_S", 0.0)
     group, looks = FakeGroup(1, dies=(1,)), []
 
     def heal(hurt) -> None:

@@ -15,12 +15,10 @@ import pytest
 
 from rllib_lmgame.envs.games.code.code_execution.game import CodeExecution
 from rllib_lmgame.sandbox import concurrency_limit, judging, process
-from rllib_lmgame.sandbox.concurrency_limit import Capacity, ConcurrencyLimit, lock_folder, machine_limit
+from rllib_lmgame.sandbox.concurrency_limit import ConcurrencyLimit, lock_folder, machine_limit
 from rllib_lmgame.sandbox.judging import call_function
-from rllib_lmgame.sandbox.limits import MEBIBYTE, Limits, SandboxBusyError, SandboxError
-from rllib_lmgame.sandbox.machine import usable_cores, usable_memory
-from rllib_lmgame.sandbox.modes import sandbox_mode
-from rllib_lmgame.sandbox.programs import run_program
+from rllib_lmgame.sandbox.limits import Limits, SandboxBusyError, SandboxError
+from rllib_lmgame.sandbox.programs import run_program, sandbox_mode
 from rllib_lmgame.sandbox.queries.database import Database
 from rllib_lmgame.sandbox.queries.pool import MAX_IDLE, SqlPool
 
@@ -91,9 +89,10 @@ def test_a_programs_clock_begins_when_it_is_let_in(two_at_once: list[int], monke
     real = process.Process
     monkeypatch.setattr(process, "Process", lambda *args, **kwargs: started.append("program") or real(*args, **kwargs))
     with ThreadPoolExecutor(1) as pool:
-        with machine_limit().admitted(1), machine_limit().admitted(1):
+        with machine_limit().admitted(), machine_limit().admitted():
             waiting = pool.submit(run_program, "print('in')", limits=Limits(wall_s=60.0))
-            in_line(machine_limit(), 1)
+            while not machine_limit()._turn.locked():
+                time.sleep(0.001)
             assert not started
         assert waiting.result().stdout == "in\n" and started
 
@@ -104,7 +103,7 @@ def test_slow_queries_do_not_keep_others_from_a_worker(two_at_once: list[int]) -
     database = Database.of_bytes(connection.serialize())
     pool = SqlPool()
     try:
-        with machine_limit().admitted(1), ThreadPoolExecutor(6) as threads:
+        with machine_limit().admitted(), ThreadPoolExecutor(6) as threads:
             found = list(threads.map(lambda i: pool.query(database, f"SELECT {i}").rows, range(30)))
             assert found == [((i,),) for i in range(30)]
             assert len(pool._idle) == 1  # one slot was left
@@ -124,47 +123,15 @@ def test_slow_queries_do_not_keep_others_from_a_worker(two_at_once: list[int]) -
     assert not pool._idle
 
 
-def in_line(limit: ConcurrencyLimit, number: int) -> None:
-    """Wait until as many threads wait."""
-    deadline = time.monotonic() + WAIT_S
-    while len(limit._line) < number:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
-def test_whoever_came_first_is_let_in_first_and_one_that_needs_all_slots_is_not_passed_over(tmp_path) -> None:
-    limit = ConcurrencyLimit(tmp_path, Capacity(2, 100), WAIT_S)
-    order: list[int] = []
-
-    def enter(number: int, memory: int) -> None:
-        with limit.admitted(memory):
-            order.append(number)
-
-    with ThreadPoolExecutor(5) as pool, limit.admitted(1):
-        with limit.admitted(1):
-            for number, memory in enumerate((200, 1, 10**9, 1, 1)):
-                pool.submit(enter, number, memory)
-                in_line(limit, number + 1)
-        # One slot is free, and the small ones would fit, but the first needs both.
-        assert not order
-    assert order[0] == 0 and order[2] == 2 and sorted(order) == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.parametrize(("memory", "slots"), [(1, 1), (100, 1), (101, 2), (400, 4), (10**12, 4)])
-def test_memory_takes_slots(memory: int, slots: int) -> None:
-    assert Capacity(4, 100).slots_of(memory) == slots
-    assert Capacity(4).slots_of(memory) == 1
-
-
 CHILD = """
 import os, sys, threading, time
 from pathlib import Path
-from rllib_lmgame.sandbox.concurrency_limit import ConcurrencyLimit, Capacity
+from rllib_lmgame.sandbox.concurrency_limit import ConcurrencyLimit
 folder, marks = Path(sys.argv[1]), Path(sys.argv[2])
-limit = ConcurrencyLimit(folder, Capacity(2), 600.0)
+limit = ConcurrencyLimit(folder, 2, 600.0)
 def run(number):
     for turn in range(8):
-        with limit.admitted(1):
+        with limit.admitted():
             mark = marks / f"{os.getpid()}-{number}"
             mark.touch()
             os.write(1, f"{len(list(marks.iterdir()))}\\n".encode())
@@ -174,7 +141,7 @@ threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
 [t.start() for t in threads]
 [t.join() for t in threads]
 if len(sys.argv) > 3:
-    with limit.admitted(1):
+    with limit.admitted():
         print("holds", flush=True)
         time.sleep(600)
 """
@@ -195,28 +162,27 @@ def test_processes_share_the_gate_and_one_that_is_killed_gives_its_slot_back(tmp
     while (line := two.stdout.readline().strip()) != "holds":
         said.append(line)
     assert one.wait() == 0 and len(said) == 64 and max(map(int, said)) == 2
-    limit = ConcurrencyLimit(folder, Capacity(2), 0.0)
-    with limit.admitted(1), pytest.raises(SandboxBusyError), limit.admitted(1):
+    limit = ConcurrencyLimit(folder, 2, 0.0)
+    with limit.admitted(), pytest.raises(SandboxBusyError), limit.admitted():
         pass
     two.kill()
     two.wait()
-    with limit.admitted(1), limit.admitted(1):
+    with limit.admitted(), limit.admitted():
         pass
     two.stdout.close()
     one.stdout.close()
 
 
 def test_a_wait_that_ends_says_what_to_change_and_holds_nothing(tmp_path) -> None:
-    limit = ConcurrencyLimit(tmp_path, Capacity(2), 0.0)
+    limit = ConcurrencyLimit(tmp_path, 2, 0.0)
     with (
-        limit.admitted(1),
-        limit.admitted(1),
+        limit.admitted(),
+        limit.admitted(),
         pytest.raises(SandboxBusyError, match="RLLIB_LMGAME_SANDBOX_PROGRAMS"),
-        limit.admitted(1),
+        limit.admitted(),
     ):
         pass
-    assert not limit._line
-    with limit.admitted(1), limit.admitted(1):
+    with limit.admitted(), limit.admitted():
         pass
 
 
@@ -247,38 +213,14 @@ def test_a_setting_that_is_no_number_is_named(name: str, value: str, monkeypatch
         machine_limit()
 
 
-@pytest.mark.parametrize(
-    ("groups", "files", "cores", "memory"),
-    [
-        ("0::/", {"cpu.max": "150000 100000", "memory.max": f"{512 * MEBIBYTE}"}, 2, 512),
-        (
-            "0::/a/b",
-            {"a/cpu.max": "100000 100000", "a/b/memory.max": "max", "a/memory.max": f"{256 * MEBIBYTE}"},
-            1,
-            256,
-        ),
-        ("0::/not/here", {"cpu.max": "50000 100000", "memory.max": f"{MEBIBYTE}"}, 1, 1),
-        (
-            "4:memory:/job\n2:cpu,cpuacct:/job",
-            {
-                "cpu/job/cpu.cfs_quota_us": "100000",
-                "cpu/job/cpu.cfs_period_us": "100000",
-                "memory/job/memory.limit_in_bytes": f"{128 * MEBIBYTE}",
-                "memory/memory.limit_in_bytes": "9223372036854771712",
-            },
-            1,
-            128,
-        ),
-    ],
-)
-def test_limits_of_containers_and_jobs_count(
-    groups: str, files: dict[str, str], cores: int, memory: int, tmp_path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(64))
-    assert usable_cores(tmp_path) == 64
-    total = usable_memory(tmp_path)
-    written = {"proc/self/cgroup": groups, **{f"sys/fs/cgroup/{name}": text for name, text in files.items()}}
-    for name, text in written.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text + "\n")
-    assert usable_cores(tmp_path) == cores and usable_memory(tmp_path) == memory * MEBIBYTE < total
+def test_cores_and_memory_say_how_many_programs_run(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concurrency_limit, "usable_cores", lambda: 64)
+    monkeypatch.setattr(concurrency_limit, "lock_folder", lambda: tmp_path)
+    for name in (concurrency_limit.SLOTS, concurrency_limit.WAIT_S):
+        monkeypatch.delenv(name, raising=False)
+    for text, slots in (("max", None), (str(6 << 30), 3), ("1000", 1)):
+        (tmp_path / "memory.max").write_text(text + "\n")
+        monkeypatch.setattr(concurrency_limit, "_MEMORY_LIMITS", (str(tmp_path / "memory.max"), "/not/here"))
+        concurrency_limit._limit.cache_clear()
+        assert machine_limit().slots == slots or (slots is None and machine_limit().slots >= 1)
+    concurrency_limit._limit.cache_clear()

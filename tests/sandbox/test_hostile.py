@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rllib_lmgame.sandbox import confinement, modes
+from rllib_lmgame.sandbox import confinement, programs
 from rllib_lmgame.sandbox.limits import FINISHED, MEBIBYTE, TIMEOUT, TOO_MUCH_OUTPUT, Limits, ProgramEnd
 from rllib_lmgame.sandbox.programs import run_program
 from rllib_lmgame.sandbox.queries.database import STOPPED, Database, QueryLimits, QueryResult, SqlWorker
@@ -27,7 +27,7 @@ SHORT_S = 1.0
 QUERY_LIMITS = QueryLimits(seconds=0.3)
 BEYOND_S = 60.0
 """What a busy machine may take beyond a limit; a program that got away would run for ever."""
-MODES = [mode for mode in confinement.MODES if modes.works(mode)]
+MODES = [mode for mode in confinement.MODES if programs.works(mode)]
 """Every mode that works here."""
 
 

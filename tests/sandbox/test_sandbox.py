@@ -19,8 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs.games.code.code_execution.game import _got
-from rllib_lmgame.sandbox import confinement, judging, modes
-from rllib_lmgame.sandbox.files import FileProblem, ScopedDirectory
+from rllib_lmgame.sandbox import confinement, judging, programs
 from rllib_lmgame.sandbox.harness import Unknown, decode, encode
 from rllib_lmgame.sandbox.judging import call_function, run_tests, same
 from rllib_lmgame.sandbox.limits import TIMEOUT, Limits, SandboxError
@@ -56,7 +55,7 @@ def test_an_error_names_the_line_the_same_in_every_mode() -> None:
     expected = (
         "Error at:\n  line 3, in <module>: f(0)\n  line 2, in f: return 1 / x\nZeroDivisionError: division by zero\n"
     )
-    assert {run_program(program, mode=mode).stderr for mode in confinement.MODES if modes.works(mode)} == {expected}
+    assert {run_program(program, mode=mode).stderr for mode in confinement.MODES if programs.works(mode)} == {expected}
 
 
 def test_what_is_confined_follows_from_mode_and_bounds_alone() -> None:
@@ -79,18 +78,18 @@ def test_processor_time_is_limited_too() -> None:
 
 
 def test_a_machine_that_confines_nothing_refuses_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modes, "_found", [modes.NO_MODE])
+    monkeypatch.setattr(programs, "_found", [programs.NO_MODE])
     with pytest.raises(SandboxError, match="install bubblewrap"):
         run_program("print(1)")
     assert report_sandbox().refused
 
 
 def test_the_mode_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(modes, "_found", [])
-    monkeypatch.setattr(modes, "_logged", [])
+    monkeypatch.setattr(programs, "_found", [])
+    monkeypatch.setattr(programs, "_logged", [])
     with caplog.at_level("INFO", logger="rllib_lmgame.sandbox.modes"):
-        assert modes.sandbox_mode() == modes.sandbox_mode()
-    said = modes.weakness(modes.sandbox_mode()) or modes.describe_mode(modes.sandbox_mode())
+        assert programs.sandbox_mode() == programs.sandbox_mode()
+    said = programs.weakness(programs.sandbox_mode()) or programs.describe_mode(programs.sandbox_mode())
     assert [record.getMessage() for record in caplog.records] == [f"sandbox for programs: {said}"]
 
 
@@ -99,11 +98,11 @@ def test_a_fall_back_is_a_warning_with_its_reason(
 ) -> None:
     if not seccomp_filter(NO_FILES):
         pytest.skip("no seccomp on this machine")
-    monkeypatch.setattr(modes, "_found", [])
-    monkeypatch.setattr(modes, "_logged", [])
-    monkeypatch.setattr(modes, "_failed", {})
-    monkeypatch.setattr(modes.shutil, "which", lambda name: None)
-    assert modes.sandbox_mode() == confinement.SECCOMP
+    monkeypatch.setattr(programs, "_found", [])
+    monkeypatch.setattr(programs, "_logged", [])
+    monkeypatch.setattr(programs, "_failed", {})
+    monkeypatch.setattr(programs.shutil, "which", lambda name: None)
+    assert programs.sandbox_mode() == confinement.SECCOMP
     (record,) = caplog.records
     assert record.levelname == "WARNING" and "no bwrap on the PATH" in record.getMessage()
 
@@ -268,28 +267,24 @@ assert twice(2) == 6
 @pytest.mark.parametrize(
     ("source", "passed", "total"),
     [
-        ("def f(x):\n    return x + 1 if x != 'x' else 1", 12, 13),  # `assert False` after what does not raise
-        # -1 raises: `value`, `other`, one `step`, both of the `if` and `twice(-1)`; `assert False` is not reached
-        ("def f(x):\n    if x == -1:\n        raise KeyError(x)\n    return x + 1 if x != 'x' else 1", 6, 12),
-        ("def f(x):\n    raise KeyError(x)", 0, 12),
-        ("def f(x):\n    return 1 // (5 - x)", 4, 13),
-        ("import os\nos._exit(0)", 0, 12),
+        ("def f(x):\n    return x + 1 if x != 'x' else 1", 11, 11),
+        ("def f(x):\n    return x + 1 if x not in ('x', 5) else 1", 10, 11),
+        ("def f(x):\n    if x == 5:\n        raise KeyError(x)\n    return x + 1 if x != 'x' else 1", 10, 11),
+        # -1 raises between assertions: that ends the tests, and none is passed
+        ("def f(x):\n    if x == -1:\n        raise KeyError(x)\n    return x + 1 if x != 'x' else 1", 0, 2),
+        ("import os\nos._exit(0)", 0, 2),
     ],
 )
-def test_what_raises_between_assertions_makes_none_of_them_vanish(source: str, passed: int, total: int) -> None:
+def test_assertions_are_counted_and_an_error_between_them_passes_none(source: str, passed: int, total: int) -> None:
     tally = run_tests(source, "f", TESTS, limits=Limits(wall_s=60.0))
     assert (tally.passed, tally.total) == (passed, total)
 
 
-def test_a_broken_statement_without_assertions_is_no_success() -> None:
-    program = "def f(x):\n    return 1 // x"
-    for tests, passed, total in (
-        ("assert f(1) == 1\nf(0)", 1, 2),
-        ("x = f(0)", 0, 1),
-        ("def g():\n    return f(0)\nassert g() == 1", 0, 1),
-    ):
-        tally = run_tests(program, "f", tests, limits=Limits(wall_s=60.0))
-        assert (tally.passed, tally.total) == (passed, total), tests
+def test_each_case_of_evalplus_is_an_assertion() -> None:
+    tests = "def assertion(out, exp):\n    assert out == exp\nfor x in range(4):\n    assertion(f(x), x + 1)\n"
+    for source, passed in (("def f(x):\n    return x + 1", 4), ("def f(x):\n    return (x + 1) // (x != 2)", 3)):
+        tally = run_tests(source, "f", tests, limits=Limits(wall_s=60.0))
+        assert (tally.passed, tally.total) == (passed, 4)
 
 
 MESSAGES = st.recursive(
@@ -339,12 +334,9 @@ def test_a_number_too_large_for_a_float_is_a_wrong_answer() -> None:
 
 def test_a_value_that_cannot_be_sent_passes_no_assertion() -> None:
     program = "def f(x):\n    return [object, {1: (0, object())}][x]"
-    tests = (
-        "assert f(0) != 2\nassert f(0)\nassert f(0) is not None\nassert f(0) not in (1, 2)\nassert f(1)[1][0] == "
-        "0\nx = f(0)\nassert x != 2"
-    )
+    tests = "assert f(0) != 2\nassert f(0)\nassert f(0) is not None\nassert f(0) not in (1, 2)\nassert f(1)[1][0] == 0"
     tally = run_tests(program, "f", tests, limits=Limits(wall_s=60.0))
-    assert (tally.passed, tally.total) == (0, 6) and "cannot be sent" in tally.problem
+    assert (tally.passed, tally.total) == (0, 5) and "cannot be sent" in tally.problem
 
 
 LINES_OF_THE_HARNESS = """import os, sys
@@ -371,45 +363,6 @@ def test_an_answer_that_would_keep_this_process_busy_is_not_decoded(monkeypatch:
     monkeypatch.setattr(judging, "decode", len)  # not with such a text
     answer = judging._answers(f'{{"compiles": true}}\n{{"value": {{"set": [{one_hash}]}}}}\n', 1, "").answers[0]
     assert answer.error == judging.TOO_LONG
-
-
-def test_scoped_files(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "secret.txt").write_text("secret")
-    inside = tmp_path / "inside"
-    (inside / "real").mkdir(parents=True)
-    os.symlink(outside, inside / "folder")
-    os.symlink(outside / "secret.txt", inside / "link.txt")
-    os.link(outside / "secret.txt", inside / "hard.txt")
-    os.mkfifo(inside / "pipe")
-    files = ScopedDirectory(str(inside))
-    files.write("a/b/c.txt", "text")
-    assert files.read("a/b/c.txt") == files.read("./a/b/c.txt") == "text"
-    links = ("link.txt", "folder/secret.txt", "hard.txt", "pipe", "real", "a/b/c.txt/d", "nothing.txt")
-    ways_out = ("../outside/secret.txt", "a/../../outside/secret.txt", str(outside / "secret.txt"), "/", "..", ".")
-    for path in (*links, *ways_out, "", "a//b", "a/", "x" * 100, "a\0b", "\ud800", "a/b/c/d/e/f/g"):
-        with pytest.raises(FileProblem):
-            files.read(path)
-        with pytest.raises(FileProblem):
-            files.write(path if path != "nothing.txt" else "link.txt", "changed")
-    assert (outside / "secret.txt").read_text() == "secret"
-    assert "folder/" not in files.paths() and "folder" in files.paths()
-    files.close()
-
-
-def test_scoped_files_are_limited_and_a_temporary_directory_goes() -> None:
-    files = ScopedDirectory(max_file_bytes=100, max_files=5)
-    place = Path(files._temporary.name)  # type: ignore[union-attr]
-    files.write("a.txt", "x" * 100)
-    with pytest.raises(FileProblem, match="100 bytes"):
-        files.write("a.txt", "x" * 101)
-    with pytest.raises(FileProblem, match="5 files"):
-        for i in range(10):
-            files.write(f"{i}.txt", "")
-    assert place.exists() and files.read("a.txt") == "x" * 100
-    del files
-    assert not place.exists()
 
 
 def test_sql_worker_reads_files_below_its_root_and_never_writes_them(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from rllib_lmgame.viewer.library import Library
 
 def _pool() -> SessionPool:
     games = {"lake": GameConfig(env="lmgame/FrozenLake-v0", env_config={})}
-    return SessionPool(asyncio.run(open_games(games, None, tasks=20)))
+    return SessionPool(asyncio.run(open_games(games)))
 
 
 async def _nothing(request: Any) -> Any:

@@ -42,21 +42,6 @@ class Stub:
     async def step(self, session: str, text: str) -> Any:
         return await self("Step", session_id=session, action=messages()["MessageProto"](role="user", content=text))
 
-    def stream(self, replies: AsyncIterator[tuple[str, str]]) -> Any:
-        """``StreamStep`` with texts in sessions."""
-
-        async def requests() -> AsyncIterator[Any]:
-            async for session, text in replies:
-                action = messages()["MessageProto"](role="user", content=text)
-                yield messages()["StepRequest"](session_id=session, action=action)
-
-        call = self.channel.stream_stream(
-            f"/{SERVICE}/StreamStep",
-            request_serializer=messages()["StepRequest"].SerializeToString,
-            response_deserializer=messages()["StepResponse"].FromString,
-        )
-        return call(requests(), timeout=60, metadata=self.metadata)
-
     async def refused(self, method: str, **fields: Any) -> tuple[str, str]:
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await self(method, **fields)
@@ -122,11 +107,6 @@ def test_a_game_is_played_from_reset_to_its_end() -> None:
     asyncio.run(play())
 
 
-async def listed(*replies: tuple[str, str]) -> AsyncIterator[tuple[str, str]]:
-    for reply in replies:
-        yield reply
-
-
 def asked(session: str, text: str) -> Any:
     """A request of one step."""
     return messages()["StepRequest"](session_id=session, action=messages()["MessageProto"](content=text))
@@ -138,42 +118,18 @@ async def freed(pool: SessionPool, left: int = 0) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_replies_in_a_stream_are_answered_one_after_another() -> None:
-    async def play() -> None:
-        async with serving(LAKE) as (pool, stub, _):
-            level = {"environment_id": "FrozenLake-v0", "config": {"seed": "3", "split": "test"}}
-            one, other = [(await stub("Reset", **level)).session_id for _ in range(2)]
-            moves = expert(LAKE, 3, split="test")
-            both = [(session, move) for move in moves for session in (one, other)]
-            answers = [answer async for answer in stub.stream(listed(*both[:-1]))]
-            assert [answer.observation.done for answer in answers] == [*[False] * (len(both) - 2), True]
-            assert answers[-1].reward.value == 1 and answers[0] == answers[1] and pool.active == 1
-            assert (await stub.step(other, moves[-1])).observation.done, "a stream that has ended leaves its sessions"
-            for replies, metadata, code in (
-                (listed(("gone", "Up")), stub.metadata, "NOT_FOUND"),
-                (listed((one, "Up")), (), "UNAUTHENTICATED"),
-            ):
-                with pytest.raises(grpc.aio.AioRpcError) as error:
-                    await Stub(stub.channel, metadata).stream(replies).read()
-                assert error.value.code().name == code
-
-    asyncio.run(play())
-
-
 def test_a_client_that_is_cut_off_while_it_waits_loses_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
     hangs = hanging(monkeypatch)
 
     async def play() -> None:
         async with serving("served_games:Hangs") as (pool, stub, port):
-            for method in ("Step", "StreamStep", "BatchStep"):
+            for method in ("Step", "BatchStep"):
                 async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
                     there = Stub(channel, stub.metadata)
                     session = (await there("Reset", environment_id="Hangs")).session_id
                     if method == "BatchStep":  # Another one's reply is there, and is never heard.
                         other = (await there("Reset", environment_id="Hangs")).session_id
                         talk = there("BatchStep", requests=[asked(other, "hello"), asked(session, "hang")])
-                    elif method == "StreamStep":
-                        talk = there.stream(listed((session, "hang"))).read()
                     else:
                         talk = there.step(session, "hang")
                     waiting = asyncio.create_task(talk)
@@ -186,43 +142,16 @@ def test_a_client_that_is_cut_off_while_it_waits_loses_its_session(monkeypatch: 
     asyncio.run(play())
 
 
-def test_a_stream_that_is_cut_between_two_replies_loses_its_sessions() -> None:
-    async def play() -> None:
-        async with serving(LAKE) as (pool, stub, port):
-            kept = (await stub("Reset", environment_id="FrozenLake-v0")).session_id
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                there = Stub(channel, stub.metadata)
-                two = [(await there("Reset", environment_id="FrozenLake-v0")).session_id for _ in range(2)]
-                open_end = asyncio.Event()
-
-                async def replies() -> AsyncIterator[tuple[str, str]]:
-                    for session in two:
-                        yield session, "jump"
-                    await open_end.wait()
-
-                stream = there.stream(replies())
-                for _ in two:
-                    assert (await stream.read()).status == "success"
-                assert pool.active == 3
-            await freed(pool, 1)
-            assert (await stub.step(kept, "jump")).status == "success"
-
-    asyncio.run(play())
-
-
 def test_nonsense_costs_its_own_call_alone(caplog: pytest.LogCaptureFixture) -> None:
     async def talk() -> None:
         async with serving(LAKE) as (pool, stub, port):
             begun = await stub("Reset", environment_id="FrozenLake-v0")
             said = "the request is no message of MRLM's service"
-            for method in METHODS:
+            for method in METHODS.keys() - {"StreamStep"}:
                 path, how = f"/{SERVICE}/{method}", {"timeout": 60, "metadata": stub.metadata}
                 for sent, code in ((b"\xff" * 3, "INVALID_ARGUMENT"), (b"\n" * MOST_BYTES * 2, "RESOURCE_EXHAUSTED")):
                     with pytest.raises(grpc.aio.AioRpcError) as error:
-                        if method == "StreamStep":
-                            await stub.channel.stream_stream(path)([sent], **how).read()
-                        else:
-                            await stub.channel.unary_unary(path)(sent, **how)
+                        await stub.channel.unary_unary(path)(sent, **how)
                     assert error.value.code().name == code
                     assert code == "RESOURCE_EXHAUSTED" or error.value.details() == said
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -16,24 +16,24 @@ from ray.rllib.algorithms.ppo import PPO
 from ray.tune.result import TRIAL_INFO
 
 from rllib_lmgame.algorithms import base
-from rllib_lmgame.algorithms.checkpoints.cards import Curve
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.experiments.run.measure import measured_lines
 from rllib_lmgame.experiments.runner import trial_directory_name
 from rllib_lmgame.experiments.spec import Source, make_spec
-from rllib_lmgame.telemetry import advice, phases, progress
+from rllib_lmgame.telemetry import advice, progress
 from rllib_lmgame.telemetry.gauges import LMGameGauges
-from rllib_lmgame.telemetry.phases import (
+from rllib_lmgame.telemetry.progress import (
     GAMES,
     STEPS,
     WHY_DROPPED,
+    ProgressCallback,
     Share,
     phase_of,
+    progress_line,
     shares_of,
     tell_phase,
     telling,
 )
-from rllib_lmgame.telemetry.progress import ProgressCallback, progress_line
 from rllib_lmgame.telemetry.trial_names import settings_name
 
 
@@ -248,7 +248,7 @@ def test_what_a_trial_does_is_told_every_ten_seconds_until_its_first_result(
     phases |= {"a": "starting the engines", "b": "preparing the models"}  # The third waits for its turn.
     assert wait(9.0) == []
     assert wait(1.5) == ["[a]    26 s  starting the engines", "[b]    26 s  preparing the models"]
-    monkeypatch.setattr(progress, "shares_of", lambda name: ({"games": Share(64, 5)} if name == "a" else {}, "a board"))
+    monkeypatch.setattr(progress, "shares_of", lambda name: {"games": Share(64, 5)} if name == "a" else {})
     assert wait(10.0) == ["[a]    36 s  starting the engines  5 of 64 games", "[b]    36 s  preparing the models"]
     callback.on_trial_result(0, trials, trials[0], {"training_iteration": 1})
     trials[1].status = "ERROR"
@@ -268,7 +268,7 @@ def test_that_nothing_can_be_learnt_is_said_once_and_again_after_ten_iterations(
 
 
 def test_dropped_episodes_are_told_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advice, "phase_of", {"a/dropped": "my_game: step took longer than 60 s"}.get)
+    monkeypatch.setattr(progress, "phase_of", {"a/dropped": "my_game: step took longer than 60 s"}.get)
     lost = {"env_runners": {"success_rate": 0.5, "dropped": {"timeout": 4.0, "env_error": 0.0, "engine_error": 1}}}
     assert printed({}, lost, lost, {}) == [
         "note: 5 episodes were dropped, and played anew as often as allowed (timeout 4, engine_error 1): "
@@ -321,9 +321,9 @@ def test_a_control_service_that_does_not_answer_ends_nothing(error: Exception, m
     monkeypatch.setattr(internal_kv, "_internal_kv_initialized", lambda: True)
     for what in ("put", "get", "del", "list"):
         monkeypatch.setattr(internal_kv, f"_internal_kv_{what}", fail)
-    monkeypatch.setattr(phases, "TELL_EVERY_S", 0.01)
+    monkeypatch.setattr(progress, "TELL_EVERY_S", 0.01)
     tell_phase("a", "playing")
-    assert phase_of("a") is None and shares_of("a") == ({}, "")
+    assert phase_of("a") is None and shares_of("a") == {}
     with telling("a", GAMES, "0", 3):
         while len(asked) < 6:
             time.sleep(0.01)
@@ -341,9 +341,9 @@ def test_how_far_a_phase_is_is_told_by_all_who_work_on_it(monkeypatch: pytest.Mo
         for key in [key for key in kept if key.startswith(prefix)]:
             del kept[key]
 
-    def tell(trial: str, what: str, who: str, done: int, game: str) -> None:
+    def tell(trial: str, what: str, who: str, done: int) -> None:
         with telling(trial, what, who, 8) as share:
-            share.done, share.game = done, lambda: game
+            share.done = done
             while f"{trial}/shares/{what}/{who}".encode() not in kept:
                 time.sleep(0.01)
 
@@ -352,20 +352,18 @@ def test_how_far_a_phase_is_is_told_by_all_who_work_on_it(monkeypatch: pytest.Mo
     monkeypatch.setattr(internal_kv, "_internal_kv_get", lambda key, **_: kept.get(key))
     monkeypatch.setattr(internal_kv, "_internal_kv_del", forget)
     monkeypatch.setattr(internal_kv, "_internal_kv_list", lambda prefix, **_: [k for k in kept if k.startswith(prefix)])
-    monkeypatch.setattr(phases, "TELL_EVERY_S", 60.0)
+    monkeypatch.setattr(progress, "TELL_EVERY_S", 60.0)
     with telling("a", GAMES, "1", 8):
         pass
     assert not kept
-    monkeypatch.setattr(phases, "TELL_EVERY_S", 0.05)
-    tell("a", GAMES, "1", 3, "")
-    tell("a", GAMES, "2", 4, "a board")
-    tell("a", STEPS, "player", 1, "")
-    tell("a_2", GAMES, "1", 7, "another board")
-    shares, game = shares_of("a")
-    assert {what: (share.done, share.of) for what, share in shares.items()} == {GAMES: (7, 16), STEPS: (1, 8)}
-    assert game == "a board"
+    monkeypatch.setattr(progress, "TELL_EVERY_S", 0.05)
+    tell("a", GAMES, "1", 3)
+    tell("a", GAMES, "2", 4)
+    tell("a", STEPS, "player", 1)
+    tell("a_2", GAMES, "1", 7)
+    assert shares_of("a") == {GAMES: Share(16, 7), STEPS: Share(8, 1)}
     tell_phase("a", "updating")
-    assert phase_of("a") == "updating" and shares_of("a") == ({}, "") and shares_of("a_2")[1] == "another board"
+    assert phase_of("a") == "updating" and shares_of("a") == {} and shares_of("a_2") == {GAMES: Share(8, 7)}
     kept.clear()
     with telling(None, GAMES, "1", 8) as share:
         time.sleep(0.2)
@@ -379,7 +377,7 @@ def test_phases_and_reasons_are_said_of_trials(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(PPO, "step", lambda algorithm: algorithm.tell("updating") or {})
     algorithm = LMGamePPO.__new__(LMGamePPO)
     vars(algorithm).update(
-        _tune_trial=SimpleNamespace(trial_id="a"), config=LMGamePPOConfig(), _measured=(), _league=None, _curve=Curve()
+        _tune_trial=SimpleNamespace(trial_id="a"), config=LMGamePPOConfig(), _measured=(), _league=None
     )
     for _ in range(2):
         algorithm.step()

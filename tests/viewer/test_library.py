@@ -20,8 +20,7 @@ from rllib_lmgame.rollouts.episodes import own_return, summarize
 from rllib_lmgame.telemetry.trial_names import directory_names
 from rllib_lmgame.viewer.curves import Curves
 from rllib_lmgame.viewer.forms import episode_of
-from rllib_lmgame.viewer.library import Library
-from rllib_lmgame.viewer.places import sources_of
+from rllib_lmgame.viewer.library import Library, sources_of
 from rllib_lmgame.viewer.terminal import told
 
 HELLO, REPLY = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
@@ -300,14 +299,6 @@ def test_what_cannot_be_shown_is_said(records, tmp_path, capsys):
     empty.touch()
     assert main(["view", str(empty), "--text"]) == 2
     assert "there are no episodes (read: empty.jsonl)" in capsys.readouterr().err
-    for log, words in (
-        ("sample", "; no game was played to its end"),
-        ("off", "; its text_rollouts.episode_log is off"),
-    ):
-        (tmp_path / "params.json").write_text(json.dumps({"text_rollouts": {"episode_log": log}}))
-        (tmp_path / "result.json").write_text("{}\n")
-        assert main(["view", str(tmp_path), "--text"]) == 2
-        assert f"(read: empty.jsonl){words}\n" in capsys.readouterr().err
     EpisodeLog(empty).write(records[:1])
     assert main(["view", str(empty), "--text", "2"]) == 2
     assert "there are 1 episodes, from 1 on; got 2" in capsys.readouterr().err

@@ -17,8 +17,7 @@ from rllib_lmgame.rollouts.episode_log import EpisodeLog, chosen, end_before, re
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.viewer.forms import is_forced
-from rllib_lmgame.viewer.library import Library
-from rllib_lmgame.viewer.places import sources_of
+from rllib_lmgame.viewer.library import Library, sources_of
 
 
 def _library(path: Path) -> Library:
@@ -151,9 +150,7 @@ def test_every_algorithm_that_plays_keeps_what_episode_log_says(how, log, most, 
 
     rollouts = TextRolloutOptions(episode_log=how)
     own = SimpleNamespace(
-        config=SimpleNamespace(
-            text_rollout_options=rollouts, training_games=tuple, run=SimpleNamespace(deterministic=False)
-        ),
+        config=SimpleNamespace(training_games=tuple, run=SimpleNamespace(text_rollouts=rollouts, deterministic=False)),
         engine_groups={},
         timed=lambda _: contextlib.nullcontext(),
         play=play,
@@ -163,6 +160,6 @@ def test_every_algorithm_that_plays_keeps_what_episode_log_says(how, log, most, 
     with pytest.raises(Played) as played:
         agentevol.LMGameAgentEvol._explore(own, None)  # type: ignore[arg-type]
     assert played.value.args == (log, most)
-    present = SimpleNamespace(games=(), play=rollouts, inf=None, present={}, deterministic=False)
+    present = SimpleNamespace(games=(), text_rollouts=rollouts, inference=None, present={}, deterministic=False)
     settings = ppo._settings(present)  # type: ignore[arg-type]
     assert (settings.log, settings.log_most) == (log, most)

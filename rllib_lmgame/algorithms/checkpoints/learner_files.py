@@ -1,4 +1,4 @@
-"""Moves files of learners, also on other nodes, into and out of a checkpoint.
+"""Moves files of learners, also on other nodes, into and out of a checkpoint, whose models must suit the run.
 
 Learners that see the algorithm's directory (same node or shared file system) use it directly.
 """
@@ -17,9 +17,13 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
-from rllib_lmgame.algorithms.checkpoints.manifest import LEARNER_SHARDS, adapter_directory, hf_directory
-from rllib_lmgame.algorithms.cluster.learner_calls import LearnerError, ask_learner, foreach_learner
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.algorithms.checkpoints.manifest import LEARNER_SHARDS, adapter_directory, hf_directory, read_json
+from rllib_lmgame.algorithms.cluster.workers import LearnerError, ask_learner, foreach_learner
+from rllib_lmgame.base.errors import CheckpointError
+from rllib_lmgame.base.text import first_line
+from rllib_lmgame.learners.options import WeightUse
+from rllib_lmgame.policies.model.adapters import CONFIG_FILE, IN_PEFT, as_begun
+from rllib_lmgame.policies.model.files import MAX_JSON_BYTES, TOKENIZER_FILES, load_tokenizer, model_directory
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
@@ -135,3 +139,49 @@ def load_learners(learner_group: LearnerGroup, directory: Path) -> None:
     shards = directory / LEARNER_SHARDS
     with read_by_learners(learner_group, shards):
         foreach_learner(learner_group, methodcaller("load_shard", shards))
+
+
+def check_models(checkpoint: Path, config: LMGameConfig) -> None:
+    """Refuse weights of another tokenizer, and adapters of other numbers or in the place of whole weights.
+
+    Tiny tokenizers are made from the games' texts, so other games can mean other tokens. Trained policies without
+    Hugging Face files in the checkpoint are skipped. Raises: CheckpointError: names the policy and the difference.
+    """
+    trained = config.trained_policies()
+    for policy in trained:
+        saved, adapter = (of(checkpoint, policy, trained) for of in (hf_directory, adapter_directory))
+        if saved.is_dir():
+            _check_adapter(adapter, config, policy)
+        if not any((saved / name).is_file() for name in TOKENIZER_FILES):
+            continue
+        options = config.language_model_of(policy)
+        try:
+            there = load_tokenizer(str(saved), options.model_copy(update={"tokenizer": None})).get_vocab()
+        except Exception as error:  # A damaged file fails in many ways.
+            raise CheckpointError(
+                f"{saved}: the tokenizer of {policy!r} cannot be read: {first_line(error)}"
+            ) from error
+        here = load_tokenizer(model_directory(config.model_files[policy].directory()), options).get_vocab()
+        if there != here:
+            token = min(id_ for _, id_ in there.items() ^ here.items())
+            texts = (next((text for text, id_ in of.items() if id_ == token), None) for of in (there, here))
+            differ = "there token {} is {!r}, here it is {!r}".format(token, *texts)
+            cure = f"to begin with its weights and its tokenizer, set language_model.model to {saved}"
+            raise CheckpointError(f"{checkpoint}: policy {policy!r} has another tokenizer: {differ}; {cure}")
+
+
+def _check_adapter(saved: Path, config: LMGameConfig, policy: str) -> None:
+    lora, there = config.language_model_of(policy).lora, (saved / CONFIG_FILE).is_file()
+    if there != (lora is not None):
+        kinds = {True: "adapters", False: "all weights"}
+        raise CheckpointError(
+            f"{saved.parent}: {policy} trains {kinds[there]} there and {kinds[not there]} here (language_model.lora); "
+            "to begin with its weights, set language_model.model to the checkpoint's hf/"
+        )
+    if lora is None:
+        return
+    found = read_json(saved / CONFIG_FILE, MAX_JSON_BYTES)
+    for name, own in IN_PEFT.items():
+        if found.get(name) != (here := getattr(as_begun(lora), own)):
+            option = f"{policy} has language_model.lora.{own}"
+            raise CheckpointError(f"{saved}: {option} {found.get(name)!r} there and {here} here")

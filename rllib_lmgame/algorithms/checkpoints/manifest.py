@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -61,13 +60,10 @@ def write_manifest(directory: Path, known: FileRecords = MappingProxyType({})) -
 
 
 def verify_manifest(directory: Path) -> None:
-    """Check every recorded file. Raises: CheckpointError: names the first damaged file and an earlier checkpoint."""
+    """Check every recorded file. Raises: CheckpointError: names the first damaged file."""
     problem = manifest_problem(directory)
-    if problem is None:
-        return
-    earlier = previous_checkpoint(directory)
-    offer = f"; the checkpoint before it is whole: {earlier}" if earlier else ""
-    raise CheckpointError(f"{problem}{offer}")
+    if problem is not None:
+        raise CheckpointError(problem)
 
 
 def manifest_problem(directory: Path) -> str | None:
@@ -144,24 +140,6 @@ def read_json(path: Path, max_bytes: int) -> dict[str, Any]:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise CheckpointError(str(error)) from None
-
-
-def previous_checkpoint(directory: Path) -> Path | None:
-    """The newest whole checkpoint beside ``directory`` that is older than it."""
-    if not directory.parent.is_dir():
-        return None
-    own = _natural(directory)
-    older = sorted(
-        (p for p in directory.parent.iterdir() if p.is_dir() and p.name.startswith("checkpoint") and _natural(p) < own),
-        key=_natural,
-        reverse=True,
-    )
-    return next((path for path in older if manifest_problem(path) is None), None)
-
-
-def _natural(path: Path) -> list[tuple[int, str]]:
-    """Sort key in which ``checkpoint_9`` comes before ``checkpoint_10``."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]
 
 
 def move_into(scratch: Path, target: Path) -> None:

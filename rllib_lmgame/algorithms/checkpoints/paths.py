@@ -7,13 +7,8 @@ from pathlib import Path
 from rllib_lmgame.algorithms.checkpoints.manifest import HF_DIRECTORY, MANIFEST
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.storage import expanded, is_uri
-from rllib_lmgame.policies.model.files import ADAPTER_FILE
 
 MARKER = "rllib_checkpoint.json"
-PLAYS = (
-    "one policy or league member of {} is a player: `rllib evaluate CHECKPOINT --against PLAYER`, "
-    "`rllib play --players PLAYER`, `rllib tournament`"
-)
 
 
 def find_checkpoint(path: str) -> str:
@@ -25,9 +20,9 @@ def find_checkpoint(path: str) -> str:
         return path
     place = expanded(path).absolute()
     if not place.exists():
-        directory = path.rpartition(":")[0]
-        plays = f"; {PLAYS.format(directory)}" if directory and expanded(directory).is_dir() else ""
-        raise CheckpointError(f"no such directory: {path}{plays}")
+        held = path.rpartition(":")[0]
+        is_player = "; one policy or league member of it is a player, as in `rllib play --players`"
+        raise CheckpointError(f"no such directory: {path}{is_player if held and expanded(held).is_dir() else ''}")
     if not place.is_dir():
         raise CheckpointError(f"{path} is a file; a checkpoint is a directory")
     if is_checkpoint(place):
@@ -46,9 +41,7 @@ def find_checkpoint(path: str) -> str:
         names = "\n  ".join(str(newest) for _, newest in trials)
         raise CheckpointError(f"{path} holds several trials; name one of their checkpoints:\n  {names}")
     why = f"no {MARKER} and no checkpoint_* directory"
-    if (place / ADAPTER_FILE).is_file():
-        why = "it is an adapter, with which language_model.lora.init begins; the checkpoint that it is of plays with it"
-    elif (place / "config.json").is_file():
+    if (place / "config.json").is_file():
         why = f"it is a model, as a player written hf:{path}"
     raise CheckpointError(f"{path} holds no checkpoint ({why})")
 

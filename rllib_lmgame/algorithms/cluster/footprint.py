@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.cluster import memory
-from rllib_lmgame.algorithms.facts import PolicyFacts
+from rllib_lmgame.algorithms.validation import PolicyFacts
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, Room, default_tokens, kept_per_token
 from rllib_lmgame.learners.options import EMAReference
 
 if TYPE_CHECKING:
-    from rllib_lmgame.algorithms.cluster.engines import EngineSet
+    from rllib_lmgame.algorithms.cluster.workers import EngineSet
 
 LEARNER, ENGINE = "learner of", "engine of"
 """What the names of these processes begin with."""
-VALUES = "action values"
 OFFLOADED = "optimizer in host memory"
-MERGING = "a member's weights, in host memory"
-"""What an engine has beside its own while it merges a member's adapter: the base, and what comes of it."""
-HELD = "copies of adapters, in host memory"
-"""vLLM keeps one of each adapter beside the places that replies read."""
-ON_HOST = (OFFLOADED, MERGING, HELD)
 USABLE = 0.95
 """Share of a machine's memory at which Ray begins to kill processes."""
-USED_OF_MACHINE, USED_OF_CARD = 0.5, 0.9
-"""What activations may take of what is left. A machine has other uses; larger micro-batches are hardly quicker there.
-"""
+USED_OF_CARD = 0.9
+"""What activations may take of what is left of it."""
 TEACHER = "teacher"
 STAYS = ("weights", "optimizer", memory.ZERO_BUFFERS, TEACHER)
 """What a learner holds of a policy between its updates."""
@@ -39,7 +31,7 @@ class Processes:
 
     Attributes:
         process: MiB of one with nothing in it.
-        parts: MiB of one at its peak, by what takes them; in GPU memory if it has ``gpus``, but for :data:`ON_HOST`.
+        parts: MiB of one at its peak, by what takes them; in GPU memory if it has ``gpus``, but for :data:`OFFLOADED`.
         gpus: Of one process.
     """
 
@@ -52,7 +44,7 @@ class Processes:
     @property
     def each(self) -> float:
         """MiB of one, where its weights are."""
-        return self.process + sum(value for part, value in self.parts.items() if part not in ON_HOST)
+        return self.process + sum(value for part, value in self.parts.items() if part != OFFLOADED)
 
     @property
     def held(self) -> float:
@@ -63,7 +55,7 @@ class Processes:
     def on_host(self) -> float:
         """MiB of host memory of all together."""
         on_host = self.process if self.gpus else self.each
-        return self.count * (on_host + sum(self.parts.get(part, 0.0) for part in ON_HOST))
+        return self.count * (on_host + self.parts.get(OFFLOADED, 0.0))
 
 
 @dataclass(frozen=True)
@@ -100,7 +92,7 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
 
     ``microbatch``: tokens of a micro-batch in place of those that ``auto`` finds.
     """
-    from rllib_lmgame.algorithms.cluster.engines import engine_sets
+    from rllib_lmgame.algorithms.cluster.workers import engine_sets
 
     policies = {policy: memory.shape_of(config, policy) for policy in config.language_model_policies()}
     known = {policy: shape for policy, shape in policies.items() if shape is not None}
@@ -120,19 +112,19 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
     )
     snapshots = [_member_mib(config, policy, shape) for policy, shape in trained.items()]
     pushed = [weights_mib(shape, _learner_width(config, policy)) for policy, shape in trained.items()]
-    if config.inference_options.adapters:
+    if config.run.inference.adapters:
         pushed = snapshots
-    league = config.run.league_options
+    league = config.run.league
     members = max(snapshots, default=0.0) * (0 if league is None else league.opponent_engines)
-    zero = (config.deepspeed_config or {}).get("zero_optimization") or {}
+    zero = (config.run.deepspeed or {}).get("zero_optimization") or {}
     # The first learner packs one policy at a time; without GPU, shards and adapters that is less than the gradients
     # it no longer has.
     few = any(config.language_model_of(policy).lora is not None for policy in trained)
     packed = max(pushed, default=0.0) if config.num_gpus_per_learner or zero.get("stage", 0) >= 2 or few else 0.0
     main = [Processes("algorithm", 1, memory.MAIN_PROCESS_MIB, {})]
-    stored, split = sum(pushed) + members + packed, config.inference_options.tensor_parallel_size > 1
+    stored, split = sum(pushed) + members + packed, config.run.inference.tensor_parallel_size > 1
     # Engines of one policy take their weights at once.
-    copied = config.inference_options.num_engines * max(pushed, default=0.0) * split
+    copied = config.run.inference.num_engines * max(pushed, default=0.0) * split
     return Footprint(policies, (*learners, *engines, *main, *runners), tokens, stored, copied)
 
 
@@ -180,7 +172,7 @@ def adapters_of(config: Any, policy: str, shape: memory.ModelShape) -> int | Non
 
 
 def _mixed(config: Any) -> bool:
-    deepspeed = config.deepspeed_config or {}
+    deepspeed = config.run.deepspeed or {}
     return bool((deepspeed.get("bf16") or deepspeed.get("fp16") or {}).get("enabled"))
 
 
@@ -193,7 +185,7 @@ def _base(config: Any, policy: str) -> str:
 
 def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int, holds_base: bool) -> Processes:
     own = config.get_config_for_module(policy)
-    options, update = config.language_model_of(policy), own.token_ppo_options
+    options, update = config.language_model_of(policy), own.run.token_ppo
     separate = options.value_model == "separate"
     critic = PolicyFacts(config, policy).needs_critic
     adapters = adapters_of(config, policy, shape)
@@ -207,7 +199,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         microbatch_tokens=microbatch,
         head_chunk_tokens=update.head_chunk_tokens,
         observes=config.learns_observations(policy),
-        constrained_decoding=config.text_rollout_options.constrained_decoding,
+        constrained_decoding=config.run.text_rollouts.constrained_decoding,
         gradient_checkpointing=options.gradient_checkpointing,
         copies=int(PolicyFacts(config, policy).keeps_reference),
         separate_value=separate,
@@ -216,11 +208,9 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         context=_longest_row(config, policy),
         adapters=adapters,
         holds_base=holds_base,
-        trains_head=options.lora is not None and memory.trains_head(shape, options.lora),
     )
-    parts |= _values(config, policy, shape, min(microbatch, update.head_chunk_tokens))[0]
-    held = config.teacher_options is not None and not config.teacher_options.is_asked
-    teacher = memory.shape_of_model(config.teacher_options.model) if held else None
+    held = config.run.teacher is not None and not config.run.teacher.is_asked
+    teacher = memory.shape_of_model(config.run.teacher.model) if held else None
     if teacher is not None:
         parts[TEACHER] = weights_mib(teacher, _learner_width(config, policy))
     if memory.offloaded(zero):
@@ -230,22 +220,9 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
     return Processes(f"{LEARNER} {policy}", max(1, config.num_learners), process, parts, config.num_gpus_per_learner)
 
 
-def _values(
-    config: Any, policy: str, shape: memory.ModelShape, chunk: int
-) -> tuple[dict[str, float], dict[str, float]]:
-    """What a policy's action values take in a learner and in an engine, MiB; nothing where it has none."""
-    kinds, options = config.values_of(policy), config.language_model_of(policy)
-    if kinds is None:
-        return {}, {}
-    separate, hidden = options.value_model == "separate", options.value_hidden_size
-    sizes = memory.action_values_bytes(shape, kinds["heads"], kinds["state"], kinds["targets"], hidden, separate, chunk)
-    learner, engine = ({VALUES: size / memory.MIB} for size in sizes)
-    return learner, engine if kinds["beta"] else {}
-
-
 def _longest_row(config: Any, policy: str) -> int:
     """Tokens of the longest row of a policy."""
-    rows = config.get_config_for_module(policy).token_ppo_options.max_row_tokens
+    rows = config.get_config_for_module(policy).run.token_ppo.max_row_tokens
     return int(rows or config.language_model_of(policy).context_length)
 
 
@@ -254,51 +231,33 @@ def microbatch_tokens(config: Any, policy: str, shape: memory.ModelShape, found:
 
     ``found`` stands in the place of those that ``auto`` finds.
     """
-    asked = config.get_config_for_module(policy).token_ppo_options.microbatch or found
+    asked = config.get_config_for_module(policy).run.token_ppo.microbatch or found
     if asked is not None:
         return int(asked)
     options = config.language_model_of(policy)
     width, backbones = _learner_width(config, policy), 2 if options.value_model == "separate" else 1
     context = _longest_row(config, policy)
     kept = kept_per_token(shape.layers, shape.layer, width, context, options.gradient_checkpointing)
-    room = config.learner_rooms.get(policy)
-    activations = None if room is None or room.memory is None else room.activations(0)
-    return default_tokens(kept * backbones, config.num_gpus_per_learner > 0, activations)
+    return default_tokens(kept * backbones, config.num_gpus_per_learner > 0)
 
 
-def learner_rooms(config: Any, total: float, free: float, trials: int | None) -> dict[str, Room]:
+def learner_rooms(config: Any) -> dict[str, Room]:
     """Where the activations of trained policies must fit, for ``max_tokens_per_microbatch: auto``.
 
-    On a CPU that is half of what all else of the trial leaves of the machine, in equal parts for its learners. On a GPU
-    it is nine tenths of what engines and the learner's states leave of its card.
-
-    Args:
-        total: MiB of this machine.
-        free: MiB of it that nobody has taken yet.
-        trials: Trials that may run at once on it; ``None``: not known, or there are other machines.
-
-    Returns: Nothing of a policy that is not known, of CPUs where ``trials`` is ``None``, and where a run must not
-    depend on the machine (``deterministic``).
+    On a GPU that is nine tenths of what engines and the learner's states leave of its card; nothing else is limited so.
     """
-    on_gpu = config.num_gpus_per_learner > 0
     follows = any(
-        config.get_config_for_module(policy).token_ppo_options.microbatch is None
-        for policy in config.trained_policies()
+        config.get_config_for_module(policy).run.token_ppo.microbatch is None for policy in config.trained_policies()
     )
-    if not follows or config.run.deterministic or not (on_gpu or trials):
+    if not follows or config.run.deterministic or not config.num_gpus_per_learner:
         return {}
     taken = footprint(config, MOST_TOKENS)
     learners = {policy: p for policy in taken.policies for p in taken.processes if p.name == f"{LEARNER} {policy}"}
-    if on_gpu:
-        share = _share_of_card(config, taken)
-        states = sum(p.held for p in learners.values())
-        return {
-            policy: Room((states + p.each - p.held - p.parts["activations"]) * memory.MIB, USED_OF_CARD, share=share)
-            for policy, p in learners.items()
-        }
-    machine = min(USABLE * total / (trials or 1), free) * memory.MIB
-    other = (taken.on_host - sum(p.count * p.parts["activations"] for p in learners.values())) * memory.MIB
-    return {policy: Room(other, USED_OF_MACHINE / p.count, machine) for policy, p in learners.items()}
+    share, states = _share_of_card(config, taken), sum(p.held for p in learners.values())
+    return {
+        policy: Room((states + p.each - p.held - p.parts["activations"]) * memory.MIB, USED_OF_CARD, share=share)
+        for policy, p in learners.items()
+    }
 
 
 def engines_beside(taken: Footprint, room: float) -> int:
@@ -309,7 +268,7 @@ def engines_beside(taken: Footprint, room: float) -> int:
 
 def _share_of_card(config: Any, taken: Footprint) -> float:
     """Of a learner's card, while it updates."""
-    inference, gpus = config.inference_options, config.num_gpus_per_learner
+    inference, gpus = config.run.inference, config.num_gpus_per_learner
     beside = engines_beside(taken, 1 - gpus)
     if not beside:
         return float(min(1.0, gpus))
@@ -318,7 +277,7 @@ def _share_of_card(config: Any, taken: Footprint) -> float:
 
 def _averages(config: Any, policy: str, shape: memory.ModelShape) -> list[Processes]:
     """Averages of a policy's weights, which the first learner keeps as float32 in main memory."""
-    update, adapters = config.get_config_for_module(policy).token_ppo_options, adapters_of(config, policy, shape)
+    update, adapters = config.get_config_for_module(policy).run.token_ppo, adapters_of(config, policy, shape)
     moving = (
         update.kl is not None and isinstance(update.kl.reference, EMAReference) and _learner_width(config, policy) == 2
     )
@@ -331,14 +290,14 @@ def _zero(config: Any, trained: int) -> dict[str, Any]:
     """ZeRO's section as the learners will have it."""
     from rllib_lmgame.learners.engines.deepspeed_engine import deepspeed_config, with_bucket_sizes
 
-    if config.deepspeed_config is None:
+    if config.run.deepspeed is None:
         return {}
-    return with_bucket_sizes(deepspeed_config(config.deepspeed_config, config.grad_clip), trained)["zero_optimization"]
+    return with_bucket_sizes(deepspeed_config(config.run.deepspeed, config.grad_clip), trained)["zero_optimization"]
 
 
 def engine_numerics(config: Any) -> tuple[str, float | None]:
     """Numerics of the engines, and MiB of each one's key-value cache; ``None`` where none is set aside in advance."""
-    options = config.inference_options
+    options = config.run.inference
     dtype = options.dtype_on(options.on_gpu)
     reserves = options.engine.reserves_cache
     return "bfloat16" if dtype == "auto" else dtype, options.cache_mib if reserves else None
@@ -347,26 +306,11 @@ def engine_numerics(config: Any) -> tuple[str, float | None]:
 def sequences_at_once(config: Any) -> int:
     """Replies that one engine writes at once, at most."""
     games = max(1, config.num_env_runners) * config.num_envs_per_env_runner
-    return min(config.inference_options.max_num_seqs, -(-games // config.inference_options.num_engines))
-
-
-def _adapters(config: Any, shape: memory.ModelShape, keys: Sequence[str], width: int) -> dict[str, float]:
-    """MiB of adapters in an engine: places of the largest rank, in the layers of all, and a copy of each adapter."""
-    from rllib_lmgame.policies.model.adapters import last_parts, served_rank
-
-    each, ranks, modules = {}, [], set()
-    for policy in config.trained_policies():
-        lora = config.language_model_of(policy).lora
-        each[policy] = adapters_of(config, policy, shape) or 0
-        ranks.append(served_rank(lora))
-        modules |= last_parts(memory.adapter_targets(shape, lora).adapted)
-    places = len(keys) * memory.place_parameters(shape, max(ranks), modules)
-    copies = sum(each.get(key, max(each.values())) for key in keys)  # Members are of the largest, at most.
-    return {"adapters": places * width / memory.MIB, HELD: copies * width / memory.MIB}
+    return min(config.run.inference.max_num_seqs, -(-games // config.run.inference.num_engines))
 
 
 def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Processes:
-    options = config.inference_options
+    options = config.run.inference
     dtype, cache = engine_numerics(config)
     parts = memory.engine_mib(
         shape,
@@ -377,12 +321,9 @@ def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Proces
     )
     if options.engine.copies_tied_head and not options.on_gpu and shape.tied:
         parts["weights"] += shape.head * memory.BYTES[dtype] / memory.MIB
-    if options.engine.plays_values and not engines.is_opponent:
-        parts |= _values(config, engines.policy, shape, 0)[1]
-    if engines.adapters:
-        parts |= _adapters(config, shape, engines.adapters, memory.BYTES[dtype])
-    if engines.is_opponent and config.language_model_of(engines.policy).lora is not None:
-        parts[MERGING] = 2 * weights_mib(shape, _learner_width(config, engines.policy))
+    if engines.adapters:  # Places of the largest one.
+        each = max(adapters_of(config, policy, shape) or 0 for policy in config.trained_policies())
+        parts["adapters"] = len(engines.adapters) * each * memory.BYTES[dtype] / memory.MIB
     return Processes(
         f"{ENGINE} {engines.key}", engines.count, options.engine.process_mib, parts, options.num_gpus_per_engine
     )

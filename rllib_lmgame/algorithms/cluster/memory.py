@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -234,7 +234,6 @@ def learner_mib(
     context: int = 0,
     adapters: int | None = None,
     holds_base: bool = True,
-    trains_head: bool = False,
 ) -> dict[str, float]:
     """MiB of one learner at its peak, by what takes them.
 
@@ -253,7 +252,6 @@ def learner_mib(
         context: Tokens of the longest row.
         adapters: Their parameters, where they are trained beside frozen weights: float32 without mixed precision.
         holds_base: The frozen weights are not those of another policy beside it; ZeRO 3 divides each policy's.
-        trains_head: The head is among these.
     """
     width = 2 if mixed_precision else BYTES[dtype]
     world, stage = max(1, num_learners), (zero or {}).get("stage", 0)
@@ -270,7 +268,7 @@ def learner_mib(
     layer = shape.layer if adapters is None else shape.layer.frozen()
     kept = kept_per_token(shape.layers, layer, width, context, gradient_checkpointing)
     parts["activations"] = microbatch_tokens * kept * backbones
-    head = shape.head * width * (adapters is None or trains_head)  # A frozen one has no gradient.
+    head = shape.head * width * (adapters is None)  # A frozen one has no gradient.
     chunk = min(head_chunk_tokens * (1 + observes), microbatch_tokens)
     logits = chunk * shape.vocab_size * (4 if width == 4 else 4 + width)
     # From the second chunk on the head's gradient is added to the sum: three tensors of its size once the logits are
@@ -340,20 +338,6 @@ def trained_parameters(
     return own + value + (backbone if separate_value else 0)
 
 
-def action_values_bytes(
-    shape: ModelShape, heads: int, state: bool, slow: bool, hidden: int | None, separate: bool, chunk: int
-) -> tuple[float, float]:
-    """What values of tokens take in a learner, float32, with the values of ``chunk`` tokens and their gradients; and in
-    an engine, which has the heads and the backbone of their own alone.
-    """
-    width = shape.hidden_size
-    hidden = hidden or width
-    inner, backbone = hidden * (width + 1), (shape.parameters - (0 if shape.tied else shape.head)) * separate
-    q = heads * (inner + (hidden + 1) * shape.vocab_size)
-    trained = q + state * (inner + hidden + 1) + backbone
-    return 16.0 * trained + 4.0 * slow * (q + backbone) + 8.0 * heads * chunk * shape.vocab_size, 4.0 * (q + backbone)
-
-
 def adapter_targets(shape: ModelShape, options: LoraOptions) -> Targets:
     """Modules that get adapters, and those that are trained whole; none where the model's are not known.
 
@@ -380,26 +364,6 @@ def adapter_parameters(shape: ModelShape, options: LoraOptions) -> int:
     targets, linear = adapter_targets(shape, options), dict(shape.linear)
     whole = (count for name, count in shape.modules if any(within(name, module) for module in targets.saved))
     return options.r * sum(linear[name] for name in targets.adapted) + sum(whole)
-
-
-def trains_head(shape: ModelShape, options: LoraOptions) -> bool:
-    """Whether the head is trained whole beside adapters."""
-    from rllib_lmgame.policies.model.adapters import within
-
-    return any(within(shape.ends[1], module) for module in adapter_targets(shape, options).saved)
-
-
-PACKED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
-"""Layers that vLLM holds as one."""
-
-
-def place_parameters(shape: ModelShape, rank: int, modules: Collection[str]) -> int:
-    """Parameters of an engine's place for an adapter, in layers by the last parts of their names.
-
-    Layers that vLLM packs with one of them have their part of it.
-    """
-    found = {*modules, *(name for pack in PACKED if not set(pack).isdisjoint(modules) for name in pack)}
-    return rank * sum(sides for name, sides in shape.linear if name.rpartition(".")[2] in found)
 
 
 def engine_mib(

@@ -46,48 +46,31 @@ def answers(address: str, timeout_s: float = PROBE_S) -> bool:
     return True
 
 
-def node_is_alive(timeout_s: float = PROBE_S) -> bool | None:
-    """Whether the cluster's head counts this node as alive; ``None`` if it does not reply, or behind a Ray client."""
+def shut_down() -> None:
+    """``ray.shutdown`` that does not wait for a node which does not answer: what is stopped ends no other way."""
     import ray
 
     worker = ray._private.worker.global_worker
-    client = getattr(worker, "gcs_client", None)
-    try:
-        return client is None or bool(all(client.check_alive([worker.current_node_id], timeout=timeout_s)))
+    client, own = getattr(worker, "gcs_client", None), ray._private.worker._global_node
+    try:  # Behind a Ray client there is none.
+        alive = client is None or all(client.check_alive([worker.current_node_id], timeout=PROBE_S))
     except ray.exceptions.RpcError:
-        return None
-
-
-def kill_own_processes() -> None:
-    """Kill the processes of a cluster that this process started: those that are stopped end no other way."""
-    import ray
-
-    node = ray._private.worker._global_node
-    if node is not None:
-        node.kill_all_processes(check_alive=False, allow_graceful=False)
-
-
-def shut_down() -> None:
-    """``ray.shutdown`` that does not wait for a raylet which does not answer."""
-    import ray
-
-    if node_is_alive() is not True:
-        kill_own_processes()
+        alive = False
+    if not alive and own is not None:
+        own.kill_all_processes(check_alive=False, allow_graceful=False)
     ray.shutdown()
 
 
 def join(address: str, named_by: str, **arguments: Any) -> None:
-    """Join the cluster at ``address``, which ``named_by`` named. Raises: ConfigError: if none answers."""
+    """Join the cluster at ``address``, which ``named_by`` named. Raises: ConfigError: it cannot be joined."""
     if not answers(address):
         raise ConfigError("", f"{named_by}: no Ray cluster answers there (nothing listens at {address})")
     try:
         init_ray(address=address, **arguments)
-    except RuntimeError as error:
-        raise _other_version(error, f"{named_by}: the Ray cluster there") from None
-    except (ConnectionError, ValueError) as error:  # ValueError: not an address, e.g. a port that is no number
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        hint = "" if _sends_token() else "; if the cluster asks for a token, set RAY_AUTH_MODE=token"
-        raise ConfigError("", f"{named_by}: no Ray cluster answers there ({reason}){hint}") from None
+    except (RuntimeError, ConnectionError, ValueError) as error:  # ValueError: e.g. a port that is no number.
+        reason = " ".join(str(error).split()) or type(error).__name__
+        hint = "RAY_AUTH_MODE=token sends a token"
+        raise ConfigError("", f"{named_by}: the Ray cluster there cannot be joined ({hint}): {reason}") from None
 
 
 def join_existing(**arguments: Any) -> bool:
@@ -102,27 +85,12 @@ def join_existing(**arguments: Any) -> bool:
     address = named or read_ray_address()
     if not address or address == "local":
         return False
-    if named:
-        join(named, f"RAY_ADDRESS={named}", **arguments)
-        return True
-    if not answers(address):  # left behind by a cluster that was killed; Ray would wait for it for minutes
-        return False
-    _send_token_if_there_is_one()
-    try:
-        init_ray(address=address, **arguments)
-    except RuntimeError as error:
-        raise _other_version(error, f"the Ray cluster of this machine ({address})") from None
-    except ConnectionError:
-        return False
+    if not named:
+        if not answers(address):  # left behind by a cluster that was killed; Ray would wait for it for minutes
+            return False
+        _send_token_if_there_is_one()
+    join(address, f"RAY_ADDRESS={named}" if named else f"the Ray cluster of this machine, {address}", **arguments)
     return True
-
-
-def _other_version(error: RuntimeError, which: str) -> Exception:
-    """Ray's error about another version of Ray or Python as a :class:`ConfigError`; any other error unchanged."""
-    if "ersion mismatch" not in str(error):
-        return error
-    ours = "run the same there and here, or start a cluster of your own with --ray-address local"
-    return ConfigError("", f"{which} has other versions: {' '.join(str(error).split())}; {ours}")
 
 
 def start_local(**arguments: Any) -> None:
@@ -251,9 +219,3 @@ def _send_token_if_there_is_one() -> None:
     from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 
     maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
-
-
-def _sends_token() -> bool:
-    from ray._private.authentication.authentication_utils import is_token_auth_enabled
-
-    return bool(is_token_auth_enabled())

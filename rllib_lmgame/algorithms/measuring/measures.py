@@ -5,9 +5,8 @@ A measure asks the engines for replies and makes numbers, which are result keys 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, Protocol
 
@@ -16,13 +15,13 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.registry import MEASURES, check_call, check_methods
 from rllib_lmgame.envs.registry import game_spec
-from rllib_lmgame.inference.protocol import Generation, GenerationRequest
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.rollouts.batch_inference import Answer, NotAnswered, ask, ask_for_samples
 from rllib_lmgame.rollouts.game_calls import run_to_end
-from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.rollouts.records import GameConfig, PlayResult
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import Generate
 from rllib_lmgame.rollouts.sources import AgentMapper
@@ -38,6 +37,8 @@ _ROUNDS = 3
 
 Seats = Mapping[str, str]
 """Agent id -> policy."""
+
+Play = Callable[[Sequence[EpisodePlan], GameConfig], PlayResult]
 
 
 class Measure(Protocol):
@@ -112,6 +113,7 @@ def measure_policies(
     settings: Sequence[Any],
     games: Sequence[GameConfig],
     heal: Callable[[], None] | None = None,
+    play: Play | None = None,
     *,
     suffix: str = "",
     result: dict[str, Any] | None = None,
@@ -122,6 +124,7 @@ def measure_policies(
         config: With the names of the engines.
         games: Those that are evaluated; games without a measure are skipped.
         heal: Restarts engines that died.
+        play: Plays episodes of a game, for measures that ask for it.
         suffix: At the end of the numbers' names (:data:`LAST`).
         result: What the numbers are added to.
 
@@ -136,7 +139,7 @@ def measure_policies(
     for number, measure, path, game in _measured(settings, games):
         taken = partial(_numbers, f"{MEASURES.key}[{number}]", measure, game)
         for policy, seats in profiles(config, agent_mapper, game).items():
-            numbers = _with_engines(config, game, seats, taken, heal)
+            numbers = _with_engines(config, game, seats, taken, heal, play)
             below = result
             for part in (*path, *policy):
                 below = below.setdefault(part, {})
@@ -183,13 +186,9 @@ def _measured(
 def _numbers(key: str, measure: Measure, game: GameConfig, policies: AskedPolicies) -> Mapping[str, float]:
     """A measure's numbers, which have the names that it promises: stops and columns of files go by these."""
     numbers = measure(game, policies)
-    named = type(measure).__name__
-    lacking = [name for name in measure.columns if name not in numbers]
-    if lacking:
-        raise ConfigError(key, f"{named} did not give {', '.join(lacking)}, which its `columns` name")
-    others = [str(name) for name in numbers if name not in measure.columns]
-    if others:
-        raise ConfigError(key, f"{named} gave {', '.join(others)} too; add what a measure gives to its `columns`")
+    if {*numbers} != {*measure.columns}:
+        gave, named = (", ".join(map(str, names)) for names in (numbers, measure.columns))
+        raise ConfigError(key, f"{type(measure).__name__} gave {gave}, but its `columns` name {named}")
     return numbers
 
 
@@ -199,38 +198,35 @@ def _with_engines(
     seats: Seats,
     use: Callable[[AskedPolicies], Mapping[str, float]],
     heal: Callable[[], None] | None,
+    play: Play | None,
 ) -> Mapping[str, float]:
     """``use`` with policies that answer; once more where an engine did not."""
-    for attempt in range(_ROUNDS):
-        try:
-            with _clients(config, set(seats.values())) as generate:
-                return use(AskedPolicies(config, seats, generate, game_spec(game.env).game_id, game))
-        except NotAnswered:
-            if heal is None or attempt == _ROUNDS - 1:
-                raise
-            heal()
-    raise AssertionError("unreachable")
-
-
-@contextmanager
-def _clients(config: RunnerConfig, policies: set[str]) -> Iterator[Mapping[str, Generate]]:
     from rllib_lmgame.inference.serving.client import EngineClient
 
-    timeout = config.inference_options.request_timeout_s
-    clients = {name: EngineClient(config.engine_names[name], request_timeout_s=timeout) for name in sorted(policies)}
-    try:
-        yield {name: client.generate for name, client in clients.items()}
-    finally:
-        for client in clients.values():
-            client.close()
+    timeout_s = config.run.inference.request_timeout_s
+    for attempt in range(_ROUNDS):
+        with ExitStack() as clients:
+            generate: dict[str, Generate] = {}
+            for policy in sorted({*seats.values()}):
+                client = EngineClient(config.engine_names[policy], request_timeout_s=timeout_s)
+                clients.callback(client.close)
+                generate[policy] = client.generate
+            try:
+                return use(AskedPolicies(config, seats, generate, game, play))
+            except NotAnswered:
+                if heal is None or attempt == _ROUNDS - 1:
+                    raise
+        if heal is not None:
+            heal()
+    raise AssertionError("unreachable")
 
 
 class AskedPolicies:
     """Policies that take all seats of a game, as a measure sees them; their weights are in engines.
 
     Attributes:
+        seats: Agent id -> policy.
         reasoning: One of them reasons before it answers, so that only samples say what it replies.
-        rollout_options: Limits of an episode and of one call into a game.
     """
 
     def __init__(
@@ -238,63 +234,40 @@ class AskedPolicies:
         config: RunnerConfig,
         seats: Seats,
         generate: Mapping[str, Generate],
-        game: str = "",
-        entry: GameConfig | None = None,
+        game: GameConfig,
+        play: Play | None = None,
     ) -> None:
-        """``generate``: policy -> request function; ``game``: whose demonstrations are shown; ``entry``: how models are
-        talked to in it.
-        """
+        """``generate``: policy -> request function."""
         self._config = config
-        self._entry = entry
         self._game = game
-        self._seats = seats
         self._generate = generate
+        self.seats = seats
+        self._play = play
         self._chats = {policy: self._chat(policy) for policy in sorted(set(seats.values()))}
-        self.rollout_options = config.text_rollout_options
         self.reasoning = any(chat.options.think != "off" for chat in self._chats.values())
+
+    def play(self, plans: Sequence[EpisodePlan], game: GameConfig) -> PlayResult:
+        """Play episodes of a game on the env runners."""
+        assert self._play is not None, "only an algorithm plays"
+        return self._play(plans, game)
 
     def ask(self, decisions: Sequence[InformationSet], samples: int) -> list[Answer]:
         """Probabilities of the legal actions at each decision; of policies that reason, from ``samples`` replies."""
-        if self.reasoning:
-            return self._collect(decisions, partial(ask_for_samples, samples=samples, **self._drawn(False)))
-        return self._collect(decisions, lambda *part, numbers: self._probabilities(*part))
-
-    async def answer(self, decision: InformationSet, number: int, *, greedy: bool = False) -> Answer:
-        """The reply in game ``number``: probabilities, one sample of policies that reason, or words where no legal
-        actions are listed. Raises: NoRoom, NotAnswered.
-        """
-        policy = self._seats[decision.agent_id]
-        drawn: dict[str, Any] = {"numbers": [number], **self._drawn(greedy)}
-
-        async def generate(request: GenerationRequest) -> Generation:
-            return await self._generate[policy](replace(request, request_id=f"{number}/{request.request_id}"))
-
-        if self.reasoning or not decision.legal_actions:
-            answers = ask_for_samples([decision], self._chats[policy], generate, samples=1, **drawn)
-        else:
-            answers = self._probabilities([decision], self._chats[policy], generate)
-        return (await answers)[0]
-
-    def _probabilities(self, *asked: Any) -> Coroutine[Any, Any, list[Answer]]:
-        return ask(*asked, constrained_decoding=self.rollout_options.constrained_decoding)
-
-    def _drawn(self, greedy: bool) -> dict[str, Any]:
-        """How replies are drawn."""
-        own = None if self._entry is None else self._entry.temperature
-        temperature = 0.0 if greedy else self._config.inference_options.temperature if own is None else own
-        return {"temperature": temperature, "seed": self._config.seed or 0}
-
-    def _collect(self, decisions: Sequence[InformationSet], asked: Callable[..., Any]) -> list[Answer]:
-        """Answers in the order of the decisions, whose positions keep random draws apart."""
+        own = self._game.temperature
+        temperature = self._config.run.inference.temperature if own is None else own
         answers: dict[int, Answer] = {}
         for policy, chat in self._chats.items():
-            own = [n for n, decision in enumerate(decisions) if self._seats[decision.agent_id] == policy]
-            for start in range(0, len(own), AT_ONCE):
-                part = own[start : start + AT_ONCE]
-                found = run_to_end(asked([decisions[n] for n in part], chat, self._generate[policy], numbers=part))
-                answers |= dict(zip(part, found, strict=True))
+            places = [n for n, decision in enumerate(decisions) if self.seats[decision.agent_id] == policy]
+            for part in (places[start : start + AT_ONCE] for start in range(0, len(places), AT_ONCE)):
+                asked = [decisions[n] for n in part], chat, self._generate[policy]
+                if self.reasoning:
+                    seed = self._config.seed or 0
+                    found = ask_for_samples(*asked, samples=samples, temperature=temperature, seed=seed, numbers=part)
+                else:
+                    found = ask(*asked, constrained_decoding=self._config.run.text_rollouts.constrained_decoding)
+                answers |= dict(zip(part, run_to_end(found), strict=True))
         return [answers[n] for n in range(len(decisions))]
 
     def _chat(self, policy: str) -> ChatFormat:
-        options = self._config.language_model_of(policy, self._entry).in_game(self._game)
+        options = self._config.language_model_of(policy, self._game).in_game(game_spec(self._game.env).game_id)
         return ChatFormat(load_tokenizer(self._config.model_files[policy].directory(), options), options)

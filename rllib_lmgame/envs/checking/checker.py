@@ -7,6 +7,7 @@ It runs Gymnasium's or PettingZoo's own checks first, then ours (see ``envs/cont
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import functools
 import hashlib
 import io
@@ -31,7 +32,6 @@ from pettingzoo.utils.wrappers import BaseWrapper
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import first_line, place_of
-from rllib_lmgame.envs.checking.watched_calls import CONSTRUCTOR, CallBoard
 from rllib_lmgame.envs.contract.adapters import OUR_BASES
 from rllib_lmgame.envs.contract.base import GameError, TextGame
 from rllib_lmgame.envs.contract.infos import plain_info
@@ -54,8 +54,56 @@ GARBAGE = (
 """Replies no game may stumble over."""
 
 
-board: CallBoard | None = None
-"""Where calls are announced, in a process that is watched (see ``apart.py``)."""
+METHODS = ("reset", "step", "observe", "expert_action", "expert_thought", "render", "close")
+
+
+class Calls:
+    """Calls into a game, each with a time limit: one that does not come back ends the process, and the file has its
+    name and the lines it hangs in. Between calls the file is empty.
+
+    Args:
+        file: Descriptor of the file.
+        limit_s: Seconds of a call.
+    """
+
+    def __init__(self, file: int, limit_s: float) -> None:
+        self.file, self.limit_s, self._depth = file, limit_s, 0
+
+    @contextlib.contextmanager
+    def calling(self, name: str) -> Iterator[None]:
+        """Around a call; of calls within calls the outermost counts."""
+        self._depth += 1
+        if self._depth == 1:
+            os.lseek(self.file, 0, os.SEEK_SET)
+            os.write(self.file, f"{name}\n".encode())
+            faulthandler.dump_traceback_later(self.limit_s, exit=True, file=self.file)
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._depth == 0:
+                faulthandler.cancel_dump_traceback_later()
+                os.ftruncate(self.file, 0)
+
+    def watch(self, env: Any) -> Any:
+        """``env`` with its methods limited."""
+        for method in METHODS:
+            call = getattr(env, method, None)
+            if callable(call):
+                setattr(env, method, self._limited(f"{method}()", call))
+        return env
+
+    def _limited(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(call)
+        def limited(*args: Any, **kwargs: Any) -> Any:
+            with self.calling(name):
+                return call(*args, **kwargs)
+
+        return limited
+
+
+calls: Calls | None = None
+"""In a process that is watched (see ``apart.py``)."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +169,7 @@ def inspect_game(game: str | Callable[..., Any], env_config: Mapping[str, Any] |
     findings: list[str] = []
     checks = (_standard, _description, _same_again, _garbage, _speech, _legal_actions, _endings, _splits, _expert)
     with _quiet():
-        for number, check in enumerate(checks):
-            if board is not None:
-                board.tell(number, len(checks))
+        for check in checks:
             try:
                 findings += check(name, config, session)
             except GameError as error:
@@ -137,12 +183,12 @@ def inspect_game(game: str | Callable[..., Any], env_config: Mapping[str, Any] |
 
 
 def _make(name: str, config: Mapping[str, Any]) -> Any:
-    """The environment, its calls announced where somebody watches."""
-    if board is None:
+    """The environment, its calls limited where somebody watches."""
+    if calls is None:
         return make_game(name, config)
-    with board.calling(CONSTRUCTOR):
+    with calls.calling("the constructor"):
         env = make_game(name, config)
-    return board.watch(env)
+    return calls.watch(env)
 
 
 def _game(session: GameSession) -> Any:
@@ -404,7 +450,7 @@ def _level_of(env: Any, seed: int) -> Any:
     """``info["level"]`` after ``reset``; in a game for several, that of any player."""
     game = getattr(env, "unwrapped", env)
     if isinstance(game, TextGame) and type(game).reset is TextGame.reset:  # Without what it starts, such as a program.
-        with contextlib.nullcontext() if board is None else board.calling("reset()"):
+        with contextlib.nullcontext() if calls is None else calls.calling("reset()"):
             return game.level_of_seed(seed)[1]
     started = env.reset(seed=seed)
     if isinstance(env, gymnasium.Env):

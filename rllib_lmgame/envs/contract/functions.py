@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from string import Formatter
 from typing import Any
 
-from rllib_lmgame.base.placeholders import check_placeholders, fill_placeholders
+from rllib_lmgame.base.group import check_placeholders, fill_placeholders
 
 TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),

@@ -17,21 +17,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
-from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.base.step_timer import time_left
-from rllib_lmgame.endpoints.address import ENDPOINT, HUGGING_FACE, read_address
-from rllib_lmgame.endpoints.settings import EndpointOptions
+from rllib_lmgame.endpoints.address import ENDPOINT, EndpointOptions, read_address
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.support.loop_thread import waited_for
 
 POLICY = "policy:"
 """Begins what names a policy of the run."""
 
-MODELS = f"{ENDPOINT}MODEL@URL, {HUGGING_FACE}DIR_OR_ID or {POLICY}NAME"
+MODELS = f"{ENDPOINT}MODEL@URL or {POLICY}NAME"
 """How an option names a language model, for messages."""
-
-HF_JUDGE = "rllib_lmgame.policies.model.hf_judge:HFJudge"
-"""By its path, as settings name parts: what loads models lies above the games."""
 
 TIME_LIMIT_S = 60.0
 """Of one attempt."""
@@ -98,8 +93,8 @@ class AskedModel:
     """A language model that a game asks.
 
     Args:
-        source: ``openai:MODEL@URL``, ``openai:MODEL@URL#VARIABLE`` (the environment variable of its key),
-            ``hf:DIR_OR_ID``, a model that each process of games loads, or ``policy:NAME``, a policy of the run.
+        source: ``openai:MODEL@URL``, ``openai:MODEL@URL#VARIABLE`` (the environment variable of its key), or
+            ``policy:NAME``, a policy of the run.
         key: Option that names it.
 
     Raises:
@@ -109,10 +104,7 @@ class AskedModel:
     def __init__(self, source: str, key: str) -> None:
         if not is_model(source):
             raise ConfigError(key, f"{source!r} names no language model; write {MODELS}")
-        if source.startswith(POLICY):
-            self._asked: Asked = PolicyModel(source, key)
-        else:
-            self._asked = (EndpointModel if source.startswith(ENDPOINT) else import_path(HF_JUDGE, key))(source, key)
+        self._asked: Asked = (PolicyModel if source.startswith(POLICY) else EndpointModel)(source, key)
 
     @property
     def name(self) -> str:
@@ -143,7 +135,7 @@ def most_s() -> float | None:
 
 def is_model(source: str) -> bool:
     """Whether an option names a language model, and no function or class."""
-    return source.startswith((ENDPOINT, HUGGING_FACE, POLICY))
+    return source.startswith((ENDPOINT, POLICY))
 
 
 class PolicyModel:
@@ -178,8 +170,7 @@ class PolicyModel:
         policies = _of_run.get()
         if policies is None:
             raise GameError(
-                f"{self.name} is asked on the engines of a run, and here is none; name a model as "
-                f"{ENDPOINT}MODEL@URL or {HUGGING_FACE}DIR_OR_ID"
+                f"{self.name} is asked on the engines of a run, and here is none; name a model as {ENDPOINT}MODEL@URL"
             )
         if self._policy not in policies.names:
             there = ", ".join(policies.names) or "none"

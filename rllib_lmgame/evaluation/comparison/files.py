@@ -7,25 +7,17 @@ or samples plays these alone. Other weights, options or opponents under a name t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from typing import Any, NamedTuple
 
-from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import check_value, limits
 from rllib_lmgame.base.json_files import write_json
 from rllib_lmgame.evaluation.recorded import RecordDirectory, difference, plain
-from rllib_lmgame.evaluation.tournament.results import LARGEST_PAYOFF
 from rllib_lmgame.rollouts.records import EpisodeSummary, SeatSummary
-
-S = TypeVar("S", EpisodeSummary, SeatSummary)
 
 RESULTS = "results"
 KEY = "evaluated"
 """In a record of ``results.jsonl``: who played what, and the episode's numbers."""
 GROWING = ("players", "games")
 """Settings to which more may come."""
-_LIMITS = limits(ge=-LARGEST_PAYOFF, le=LARGEST_PAYOFF)
-_HINTS = {summary: get_type_hints(summary) for summary in (EpisodeSummary, SeatSummary)}
 
 
 class Place(NamedTuple):
@@ -49,41 +41,23 @@ class EvaluationDirectory(RecordDirectory):
             return {}
         wanted = plain(settings)
         for section in GROWING:
-            before = there.get(section)
-            before = before if isinstance(before, dict) else {}
+            before = there.get(section) or {}
             gone = next((name for name in before if name not in wanted[section]), None)
             self.refuse(None if gone is None else f"{section}.{gone} was given, now it is not")
             wanted[section] = {name: value for name, value in wanted[section].items() if name in before}
         self.refuse(difference(there, wanted))
         found: dict[Place, EpisodeSummary] = {}
-        for where, (place, summary) in self.results(_read):
-            if place.player not in there["players"] or place.game not in there["games"]:
-                raise ConfigError("--out", f"{where}: {place.player} in {place.game} belongs to another evaluation")
+        for place, summary in self.results(_read):
             found.setdefault(place, summary)
         return found
 
     def write_table(self, numbers: Mapping[str, Any], table: str) -> None:
-        """Raises: ConfigError: it could not be written."""
-        try:
-            write_json(self.path / f"{RESULTS}.json", numbers, indent=1)
-            (self.path / f"{RESULTS}.md").write_text(table, encoding="utf-8")
-        except OSError as error:
-            raise ConfigError("--out", f"the table could not be written: {error}") from None
+        write_json(self.path / f"{RESULTS}.json", numbers, indent=1)
+        (self.path / f"{RESULTS}.md").write_text(table, encoding="utf-8")
 
 
 def _read(record: Mapping[str, Any]) -> tuple[Place, EpisodeSummary]:
     own = dict(record[KEY])
     numbers = dict(own.pop("summary"))
-    place = Place(**own)
-    if [type(part) for part in place] != [str, str, int, int]:
-        raise ValueError(f"{place} is no place")
-    seats = [_whole(SeatSummary, seat) for seat in numbers.pop("seats")]
-    if not seats:
-        raise ValueError("nobody has a seat")
-    return place, replace(_whole(EpisodeSummary, {**numbers, "continued": {}}), seats=seats)
-
-
-def _whole(summary: type[S], values: Mapping[str, Any]) -> S:
-    """A summary of these values. Raises: KeyError, TypeError, ValueError: one is missing, or of another kind."""
-    hints = _HINTS[summary]
-    return summary(**{name: check_value(value, hints[name], _LIMITS, name) for name, value in values.items()})
+    seats = [SeatSummary(**seat) for seat in numbers.pop("seats")]
+    return Place(**own), EpisodeSummary(**{**numbers, "continued": {}}, seats=seats)

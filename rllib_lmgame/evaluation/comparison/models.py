@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -12,14 +12,11 @@ from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, file_hash
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import as_mapping
-from rllib_lmgame.base.storage import expanded
-from rllib_lmgame.evaluation.evaluate import LoadedPolicies, engines_for, model_as_run, saved_policies
-from rllib_lmgame.evaluation.players.endpoints.player import EndpointPlayer
-from rllib_lmgame.evaluation.players.language_model import files_digest
+from rllib_lmgame.evaluation.evaluate import LoadedPolicies, engines_for, saved_policies
+from rllib_lmgame.evaluation.players.endpoint import EndpointPlayer
+from rllib_lmgame.evaluation.players.language_model import LocalModel
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.policies.mapping import MappingFn, SharedMapping, VersusMapping
-from rllib_lmgame.policies.model.files import model_directory
-from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, AgentAssignments, EpisodePlan
 from rllib_lmgame.rollouts.play import Sessions
 from rllib_lmgame.rollouts.players import Player, Scripted
@@ -30,20 +27,25 @@ if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
 
 
+Connect = Callable[[], object]
+"""Connects to a Ray cluster, unless this process is."""
+
+
 class OnePlayer:
     """A player who takes all seats, or every seat as often against ``opponents``.
 
     As of :class:`PoliciesOfRun`: entering it loads what plays; ``options`` limit its episodes; it plays ``at_once``
     games unless another number is given; ``temperature`` is of its replies (``None``: it has none). Who has the lowest
-    ``turn`` plays first: those whose fault shows at once, and what is loaded last. ``source``: what the user wrote.
+    ``turn`` plays first: those whose fault shows at once, and what is loaded last.
     """
 
-    def __init__(self, player: Player, opponents: Mapping[str, Player], options: TextRolloutOptions, at_once: int):
-        settings = getattr(player, "settings", None)
-        self.name, self.source = player.name, player.source
-        self.options, self.at_once = options, at_once
-        self.temperature: float | None = None if settings is None else settings.temperature
-        self._player = player
+    def __init__(self, player: Player, opponents: Mapping[str, Player], settings: PlayerSettings, connect: Connect):
+        self.name = player.name
+        self.options, self.at_once = settings.sections.text_rollouts, settings.at_once
+        self.temperature = settings.temperature
+        if self.temperature is None and isinstance(player, LocalModel):
+            self.temperature = player.options.inference.temperature
+        self._player, self._connect = player, connect
         self._opponents = opponents
         against = dict.fromkeys(opponents, 1.0)
         self._mapping: MappingFn = VersusMapping([player.name], against) if opponents else SharedMapping(player.name)
@@ -51,6 +53,8 @@ class OnePlayer:
         self.identity, self.counts, self.sessions = player.identity, player.counts, Sessions
 
     async def __aenter__(self) -> Self:
+        if isinstance(self._player, LocalModel) and self._player.by_vllm:
+            self._connect()
         await self._player.__aenter__()
         return self
 
@@ -73,18 +77,13 @@ class OnePlayer:
         return who.in_game(game)
 
 
-Connect = Callable[[], AbstractContextManager[Any]]
-"""Connects to a Ray cluster."""
-
-
 class PoliciesOfRun:
-    """The policies of a checkpoint, or a Hugging Face model, on engines of their own settings.
+    """The policies of a checkpoint, on engines of their own settings.
 
     ``weights`` tell its files from others. Raises: ConfigError: an opponent is called like a policy.
     """
 
     turn = 3
-    source = ""
 
     def __init__(
         self,
@@ -93,14 +92,14 @@ class PoliciesOfRun:
         weights: Mapping[str, Any],
         opponents: Mapping[str, Player],
         temperature: float | None,
-        connect: Connect = nullcontext,
+        connect: Connect,
     ) -> None:
         asked = config.run.evaluation_config.sampling if temperature is None else temperature
-        used = config.inference_options.temperature if asked is None else asked
+        used = config.run.inference.temperature if asked is None else asked
         self.name, self.temperature = name, used
-        self.options, self.at_once = config.text_rollout_options, config.num_envs_per_env_runner
+        self.options, self.at_once = config.run.text_rollouts, config.num_envs_per_env_runner
         for taken in opponents:
-            if taken in config.player_options:
+            if taken in config.run.policies:
                 raise ConfigError(
                     "--against", f"a policy of {name} is called {taken!r} too; write NAME={opponents[taken].source}"
                 )
@@ -115,7 +114,8 @@ class PoliciesOfRun:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            self._loaded = stack.enter_context(engines_for(self.config, None, self._connect()))
+            self._connect()
+            self._loaded = stack.enter_context(engines_for(self.config, None))
             self._stack = stack.pop_all()
         return self
 
@@ -144,7 +144,7 @@ class PoliciesOfRun:
 
     def identity(self) -> dict[str, Any]:
         policies = self.config.language_model_policies()
-        inference = self.config.inference_options
+        inference = self.config.run.inference
         return {
             **self._weights,
             "temperature": self.temperature,
@@ -164,32 +164,12 @@ def policies_of_checkpoint(
     settings: PlayerSettings,
     opponents: Mapping[str, Player],
     connect: Connect,
-    *,
-    last: bool = False,
 ) -> PoliciesOfRun:
-    """The policies of a checkpoint, or of the newest one of a trial; ``last``: the weights in training, no average.
+    """The policies of a checkpoint, or of the newest one of a trial.
 
     Raises: CheckpointError: not one of this package, damaged or not to be trusted; ConfigError: wrong settings.
     """
     place = find_checkpoint(source)
-    config = saved_policies(place, trust=settings.trust, last=last)
-    weights = {"checkpoint": file_hash(Path(place) / MANIFEST), "last_iterate": last}
-    return PoliciesOfRun(name, config, weights, opponents, settings.temperature, connect)
-
-
-def policies_of_model(
-    name: str,
-    model: str,
-    own: Mapping[str, Any],
-    settings: PlayerSettings,
-    opponents: Mapping[str, Player],
-    connect: Connect,
-) -> PoliciesOfRun:
-    """A Hugging Face model as it is; ``own`` are sections of an algorithm's configuration.
-
-    Raises: ConfigError: no such model, or a wrong setting.
-    """
-    config = model_as_run(model, settings.games, own)
-    files = expanded(model_directory(model, settings.flag))
-    weights = {"model_files": files_digest(files)} if files.is_dir() else {"model": model}
+    config = saved_policies(place, trust=settings.trust)
+    weights = {"checkpoint": file_hash(Path(place) / MANIFEST)}
     return PoliciesOfRun(name, config, weights, opponents, settings.temperature, connect)

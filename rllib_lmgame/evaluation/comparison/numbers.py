@@ -25,7 +25,6 @@ def rows(evaluation: Evaluation, results: Results, baseline: str | None = None) 
 
     * ``player``, ``name`` (of the game), ``samples`` (a level);
     * ``pass_at_k`` (k -> value) where there is success; ``success_rate`` is that of all samples, known as avg@k;
-    * ``best_return_mean``: mean over levels of the best return;
     * ``success_gain`` and ``return_gain``: mean difference to the baseline on the same levels, lower and upper
       bound (of a single level the mean alone).
     """
@@ -33,7 +32,6 @@ def rows(evaluation: Evaluation, results: Results, baseline: str | None = None) 
         row
         for name, game in evaluation.games.items()
         for model in evaluation.models
-        if (model.name, name) not in results.left_out
         for row in _rows_of(evaluation, results, (name, game), model, baseline)
     ]
 
@@ -50,7 +48,7 @@ def _rows_of(
     own = results.of(model.name, name)
     others = None if baseline in (None, model.name) else results.of(str(baseline), name)
     dropped = [
-        failure.reason
+        failure["reason"]
         for place, failure in results.failures.items()
         if (place.player, place.game) == (model.name, name)
     ]
@@ -76,16 +74,12 @@ def _of_category(played: Mapping[Place, EpisodeSummary], category: str | None) -
 
 
 def _scores(own: Mapping[Place, EpisodeSummary], samples: int) -> dict[str, Any]:
-    if not own:
-        return {}
-    best = [max(map(own_return, on_level)) for on_level in _by_level(own).values()]
-    scores: dict[str, Any] = {"best_return_mean": fmean(best)}
     judged = _judged(own)
-    if judged:
-        passed = [[summary.success == 1 for summary in level] for level in _by_level(judged).values()]
-        at = {k: mean_pass_at_k(passed, k) for k in range(1, samples + 1)}
-        scores["pass_at_k"] = {str(k): value for k, value in at.items() if value is not None}
-    return scores
+    if not judged:
+        return {}
+    passed = [[summary.success == 1 for summary in level] for level in _by_level(judged).values()]
+    at = {k: mean_pass_at_k(passed, k) for k in range(1, samples + 1)}
+    return {"pass_at_k": {str(k): value for k, value in at.items() if value is not None}}
 
 
 def _gains(own: Mapping[Place, EpisodeSummary], others: Mapping[Place, EpisodeSummary]) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 1. Who plays what on which level with which seed follows from the player, the game, the level and the sample alone:
    other players and games beside them change nothing, nor does an interruption.
-2. What a game needs beside it and is not there (a server, a judge), and options that it refuses as it deals its first
-   level, are told before anybody plays. A random player leaves out games that list no legal actions.
+2. What a game needs beside it and is not there (a server, a judge) is told before anybody plays.
 3. A failed episode is dropped, counted and written down with its reason, and played again by the same command.
 4. Players are loaded one after the other, and one who has played everything is not loaded again.
 """
@@ -12,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
@@ -20,20 +18,18 @@ from typing import Any
 
 from rllib_lmgame.algorithms.games import found_beside
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.limits import CALL_LIMIT_S
-from rllib_lmgame.envs.contract.session import GameSession
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.evaluation.comparison.files import KEY, EvaluationDirectory, Place
 from rllib_lmgame.evaluation.comparison.models import EvaluatedModel
 from rllib_lmgame.evaluation.recorded import RecordedGames
-from rllib_lmgame.policies.scripted import RandomPlayer
 from rllib_lmgame.rollouts.episode_log import episode_record
 from rllib_lmgame.rollouts.episodes import summarize
-from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
+from rllib_lmgame.rollouts.game_calls import abandon, open_session
 from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.rollouts.players import Player
-from rllib_lmgame.rollouts.records import EpisodeSummary, Failure, GameConfig
+from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.rollouts.sources import Roles
 
@@ -79,15 +75,11 @@ class Evaluation:
 
 @dataclass
 class Results:
-    """What was played, also by earlier calls, in the order of the plans; ``failures`` of this one, by place.
-
-    ``left_out``: players and the games that they cannot play.
-    """
+    """What was played, also by earlier calls, in the order of the plans; ``failures`` (records) of this one."""
 
     played: dict[Place, EpisodeSummary] = field(default_factory=dict)
-    failures: dict[Place, Failure] = field(default_factory=dict)
+    failures: dict[Place, dict[str, Any]] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
-    left_out: set[tuple[str, str]] = field(default_factory=set)
 
     def of(self, player: str, game: str) -> dict[Place, EpisodeSummary]:
         return {place: one for place, one in self.played.items() if (place.player, place.game) == (player, game)}
@@ -116,21 +108,20 @@ async def play_evaluation(
     }
     played = {place: before[place] for place in planned if place in before}
     left = {place: planned[place] for place in planned if place not in before}
-    seeds = {plan.game: plan.seed for _, plan in reversed(left.values())}
-    who: list[EvaluatedModel | Player] = [*evaluation.models, *evaluation.opponents.values()]
-    guesses = any(each.source in RandomPlayer.names for each in who)
-    roles, silent = [], []
-    for number, (name, game) in enumerate(evaluation.games.items()):
-        found, can_guess = await _roles(game, seeds.get(number), guesses)
-        roles.append(found)
-        silent += [] if can_guess else [name]
-    left_out = _left_out(evaluation, silent)
-    planned, left = ({p: v for p, v in each.items() if (p.player, p.game) not in left_out} for each in (planned, left))
+    unplayed = {game for _, game, *_ in left}
+    roles = [await _roles(game, beside=name in unplayed) for name, game in evaluation.games.items()]
     begun(len(played), len(planned))
-    results = Results(dict(played), left_out=left_out)
+    results = Results(dict(played))
     if directory is not None:
         directory.begin(settings)
-    play, games = _Games(results, directory, ended).play, [*evaluation.games.values()]
+    games = [*evaluation.games.values()]
+
+    def keep(place: Place, played: PlayedEpisode) -> dict[str, Any]:
+        summary = summarize(played)
+        results.played[place] = summary
+        return {KEY: {**place._asdict(), "summary": dataclasses.asdict(summary)}, **episode_record(played)}
+
+    recorded = RecordedGames(directory, keep, ended)
     async with AsyncExitStack() as stack:
         if left:
             for opponent in evaluation.opponents.values():
@@ -145,88 +136,24 @@ async def play_evaluation(
                 at_once = evaluation.at_once or model.at_once
                 async with model:
                     with closing(model.sessions()) as sessions:
-                        await play(own, lambda plan: games[plan.game], model.player, sessions, model.options, at_once)
+                        await recorded.play(own, games, model.player, sessions, model.options, at_once)
     results.played = {place: results.played[place] for place in planned if place in results.played}
-    results.failures = {place: results.failures[place] for place in planned if place in results.failures}
+    results.failures = {place: recorded.failures[place] for place in planned if place in recorded.failures}
     spent = {model.name: model.counts() for model in evaluation.models}
     spent |= {name: player.counts() for name, player in evaluation.opponents.items()}
     results.counts = {name: counts for name, counts in spent.items() if counts}
     return results
 
 
-def _left_out(evaluation: Evaluation, silent: Sequence[str]) -> set[tuple[str, str]]:
-    """Random players and the games that tell them no replies (``silent``).
-
-    Raises: ConfigError: a random player could play none, or is an opponent in one.
-    """
-    guessing = [each.name for each in evaluation.models if each.source in RandomPlayer.names]
-    opposes = any(each.source in RandomPlayer.names for each in evaluation.opponents.values())
-    if silent and (opposes or (guessing and len(silent) == len(evaluation.games))):
-        env = evaluation.games[silent[0]].env
-        raise ConfigError("--games", f"{env} lists no legal actions: the player `random` cannot play it")
-    return {(player, game) for player in guessing for game in silent}
-
-
-async def _roles(game: GameConfig, seed: int | None, guesses: bool) -> tuple[Roles, bool]:
-    """The roles of a game, and whether a random player can play it (only looked at if one ``guesses``).
-
-    The level of ``seed``, the first it is to be played on, is dealt once as a trial.
-
-    Raises: ConfigError: it cannot be built, what it needs beside it is not there, or an option of its is wrong, which
-    some games find only then. All else may be the level's fault, or pass.
-    """
+async def _roles(game: GameConfig, *, beside: bool) -> Roles:
+    """The roles of a game. Raises: ConfigError: it cannot be built, or what it needs ``beside`` it is not there."""
     try:
-        if seed is not None:
+        if beside:
             await asyncio.to_thread(found_beside, game)
+        session = await open_session(game, CALL_LIMIT_S)
     except ConfigError as error:
         raise ConfigError("--games", f"{game.env}: {error}") from None
-    can_guess = True
-    try:
-        session = await open_session(game, CALL_LIMIT_S)
     except EpisodeFailed as failure:
         raise ConfigError("--games", str(failure)) from None
-    try:
-        if seed is not None:
-            call = GameCalls(session.game_id, session.trusted, CALL_LIMIT_S)
-            await call("reset", session.reset, seed)
-            if guesses:
-                can_guess = await call("legal actions", _can_guess, session)
-    except EpisodeFailed as failure:
-        wrong = _wrong_option(failure)
-        if wrong is not None:
-            raise ConfigError("--games", f"{game.env}: {wrong}") from None
-    finally:
-        abandon(session)
-    return dict(session.roles), can_guess
-
-
-def _can_guess(session: GameSession) -> bool:
-    """Whether there is something for a random player to reply where the game stands."""
-    return all(
-        session.observe(agent).legal_actions or session.random_action(agent, random.Random(0)) is not None
-        for agent in session.to_act()
-    )
-
-
-def _wrong_option(error: BaseException | None) -> ConfigError | None:
-    """What a game said of its options, if that is behind an error."""
-    while error is not None and not isinstance(error, ConfigError):
-        error = error.__cause__
-    return error
-
-
-class _Games(RecordedGames[Place]):
-    """The episodes of one player."""
-
-    def __init__(self, results: Results, *more: Any) -> None:
-        super().__init__(*more)
-        self._results = results
-
-    def keep(self, key: Place, played: PlayedEpisode) -> dict[str, Any]:
-        summary = summarize(played)
-        self._results.played[key] = summary
-        return {KEY: {**key._asdict(), "summary": dataclasses.asdict(summary)}, **episode_record(played)}
-
-    def fail(self, key: Place, failure: Failure, players: list[str]) -> dict[str, Any]:
-        self._results.failures[key] = failure
-        return {**key._asdict(), "seed": failure.plan.seed, "reason": failure.reason, "message": failure.message}
+    abandon(session)
+    return dict(session.roles)

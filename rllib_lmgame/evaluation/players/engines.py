@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.base.threads import AUTO, FEW_PARAMETERS, threads_here
-from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
 from rllib_lmgame.policies.model.files import weight_files
+from rllib_lmgame.policies.model.heads import VALUES_FILE
 
 if TYPE_CHECKING:
     from rllib_lmgame.inference.options import InferenceOptions

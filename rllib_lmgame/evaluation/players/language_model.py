@@ -49,11 +49,8 @@ from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, sampl
 from rllib_lmgame.rollouts.seats import EngineReplies, Seat
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
     from rllib_lmgame.envs.contract.session import GameSession
     from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
-    from rllib_lmgame.inference.protocol import Generation, GenerationRequest
     from rllib_lmgame.rollouts.records import GameConfig
 
 
@@ -97,7 +94,6 @@ class LocalModel(LanguageModel):
         self._asked: dict[str, ChatFormat] = {}
         try:
             tokenizer = load_tokenizer(directory, options.language_model)
-            check_vocabulary(tokenizer, directory, options.language_model)
             super().__init__(
                 name, source, ChatFormat(tokenizer, options.language_model), self._sampled, options.text_rollouts
             )
@@ -139,7 +135,7 @@ class LocalModel(LanguageModel):
 
     async def __aenter__(self) -> Self:
         from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
-        from rllib_lmgame.policies.model.adapters import merged_checkpoint
+        from rllib_lmgame.policies.model.network import merged_checkpoint
 
         model = self.options.language_model
         inference = with_threads(self.options.inference, self.directory, self.settings.models)
@@ -173,11 +169,6 @@ class LocalModel(LanguageModel):
         if self._engine is not None:
             await self._engine.shutdown()
 
-    async def generate(self, request: GenerationRequest) -> Generation:
-        """A reply to any prompt; the model has been entered."""
-        assert self._engine is not None
-        return await self._engine.generate(request)
-
     def _sampled(self, plan: EpisodePlan, seed: int, game: GameConfig | None = None) -> EngineReplies:
         assert self._engine is not None
         sampling = self.options.inference, self.settings.temperature
@@ -198,21 +189,6 @@ class LocalModel(LanguageModel):
         }
 
 
-def check_vocabulary(tokenizer: PreTrainedTokenizerBase, directory: str, options: LanguageModelOptions) -> None:
-    """Refuse a tokenizer of a larger model; tokens added to its vocabulary may be unknown to the model by design."""
-    from transformers import AutoConfig
-
-    try:
-        config = AutoConfig.from_pretrained(directory, trust_remote_code=options.trust_remote_code)
-        known = config.get_text_config().vocab_size
-    except Exception as error:  # an architecture that this version does not know, or a damaged file
-        message = f"no model that can be read at {directory!r}: {first_line(error)}"
-        raise ConfigError("config.language_model.model", message) from error
-    if tokenizer.vocab_size > known:
-        message = f"the tokenizer of {options.tokenizer or directory} has {tokenizer.vocab_size} tokens, the model in"
-        raise ConfigError("config.language_model.tokenizer", f"{message} {directory} knows {known}")
-
-
 def hugging_face_player(name: str, source: str, settings: PlayerSettings) -> Player:
     """The model of ``hf:DIR_OR_ID``, with its settings from ``--config``.
 
@@ -226,13 +202,10 @@ def hugging_face_player(name: str, source: str, settings: PlayerSettings) -> Pla
     check_model(directory, settings.flag)
     fetched(directory, settings.flag)
     files = model_directory(directory, settings.flag)
-    sections = settings.sections
-    own = {**sections.get("language_model", {}), "model": directory}
-    options = ModelOptions(
-        with_demonstrations(build(LanguageModelOptions, own, "--config.language_model"), settings.games, settings.seed),
-        build(InferenceOptions, sections.get("inference", {}), "--config.inference"),
-        build(TextRolloutOptions, sections.get("text_rollouts", {}), "--config.text_rollouts"),
-    )
+    own, where = settings.sections, "--config.language_model"
+    talk = build(LanguageModelOptions, {"model": directory}, where, own.language_model)
+    talk = with_demonstrations(talk, settings.games, settings.seed)
+    options = ModelOptions(talk, own.inference, own.text_rollouts)
 
     def digests() -> dict[str, str]:
         places = {"model_files": files}
@@ -266,7 +239,7 @@ def checkpoint_player(name: str, source: str, directory: str, policy: str | None
     trained = config.trained_policies()
     mapping = config.agent_to_module_mapping()
     if policy is None and len(trained) > 1 and settings.games and isinstance(mapping, SeatMapping | RoleMapping):
-        own = {each: policy_player(name, source, checkpoint, config, each, settings) for each in config.player_options}
+        own = {each: policy_player(name, source, checkpoint, config, each, settings) for each in config.run.policies}
         return PoliciesOfSeats(name, source, own, mapping)
     if policy is None and len(trained) > 1:
         several = f"{source} holds several trained policies ({', '.join(trained)}); write {source}:{trained[0]}"
@@ -315,17 +288,17 @@ def policy_player(
     name: str, source: str, checkpoint: Path, config: LMGameConfig, policy: str, settings: PlayerSettings
 ) -> Player:
     """As :func:`checkpoint_player`, of an open checkpoint."""
-    if policy not in config.player_options:
+    if policy not in config.run.policies:
         members = members_of(checkpoint)
         if policy in members:
-            if members[policy] not in config.player_options:
+            if members[policy] not in config.run.policies:
                 problem = f"{policy!r} is a snapshot of {members[policy]!r}, which is no policy of the checkpoint"
                 raise CheckpointError(f"{checkpoint / DIRECTORY / LIST_FILE}: {problem}")
             return _member_player(name, source, checkpoint, config, policy, members[policy], settings)
-        known = [*config.player_options, *members]
+        known = [*config.run.policies, *members]
         hint = did_you_mean(policy, known, f"known: {', '.join(known)}")
         raise ConfigError(settings.flag, f"{policy!r} is no policy or league member of the checkpoint; {hint}")
-    player = config.player_options[policy].player
+    player = config.run.policies[policy].player
     if player != LANGUAGE_MODEL:
         return Scripted(name, player, limit_s=settings.time_limit_s)
     config.other_games = settings.games
@@ -347,10 +320,10 @@ def options_of_policy(config: LMGameConfig, policy: str) -> ModelOptions:
     }
     return ModelOptions(
         config.language_model_of(policy),
-        config.inference_options,
-        config.text_rollout_options,
+        config.run.inference,
+        config.run.text_rollouts,
         own,
-        config.player_options[policy].language_model,
+        config.run.policies[policy].language_model,
     )
 
 

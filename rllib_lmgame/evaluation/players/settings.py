@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from rllib_lmgame.base.limits import CALL_LIMIT_S
-from rllib_lmgame.rollouts.options import GameConfig
+from rllib_lmgame.base.group import Group, option
+from rllib_lmgame.base.step_timer import CALL_LIMIT_S
+from rllib_lmgame.endpoints.address import EndpointOptions
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
+from rllib_lmgame.rollouts.options import GameConfig, TextRolloutOptions
+
+
+class Sections(Group):
+    """The sections of ``--config``: settings of models without a run."""
+
+    language_model: LanguageModelOptions = option(LanguageModelOptions(), "How they are talked to.")
+    inference: InferenceOptions = option(InferenceOptions(), "How replies are sampled.")
+    text_rollouts: TextRolloutOptions = option(TextRolloutOptions(), "Limits of an episode.")
+    endpoint: EndpointOptions = option(EndpointOptions(), "Requests to endpoints.")
 
 
 @dataclass(frozen=True)
@@ -22,7 +33,7 @@ class PlayerSettings:
         time_limit_s: Of one move of a foreign player, and of one request to an endpoint.
         trust: Take from any checkpoint what could run code.
         games: Games that the user named.
-        sections: ``language_model``, ``inference``, ``text_rollouts`` and ``endpoint`` of models without a run.
+        sections: Settings of models without a run.
         flag: Where the players are named, for messages.
     """
 
@@ -33,5 +44,5 @@ class PlayerSettings:
     time_limit_s: float = CALL_LIMIT_S
     trust: bool = False
     games: tuple[GameConfig, ...] = ()
-    sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sections: Sections = field(default_factory=Sections)
     flag: str = "--players"

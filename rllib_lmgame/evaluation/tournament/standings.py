@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -13,27 +15,24 @@ import numpy as np
 
 from rllib_lmgame.envs.contract.verdicts import Outcome
 from rllib_lmgame.evaluation.tournament.results import GameResult, SeatResult
-from rllib_lmgame.measures.nash_averaging import nash_average
 from rllib_lmgame.measures.ratings import Comparison, Rating, ratings, win_matrix
-from rllib_lmgame.measures.statistics import Rate, mean_interval, rate_over_levels
+from rllib_lmgame.measures.statistics import mean_interval, rate_over_levels
 
+STANDINGS_FILE = "standings.json"
 WINS, RETURN = "wins", "return"
 
 
 @dataclass(frozen=True)
 class Standing:
-    """One player's numbers in one game (or in all zero-sum games together); intervals are 95 % over levels.
+    """One player's numbers in one game; intervals are 95 % over levels.
 
     Attributes:
         seats: Seats it took to the end of a game.
-        wins, draws, losses: Of those seats; zero-sum games only.
-        win_rate: Mean over games of the share of wins. A game counts once, however many seats the player took.
-        win_interval: :func:`~rllib_lmgame.measures.statistics.rate_over_levels`; ``None`` for one level.
-        success: Share that reached the goal in other games, with its interval; NaN of one level.
         payoff: Mean per game of what its seats got, with its interval.
+        wins, draws, losses: Of those seats.
+        rate: Mean over games of the share of wins, in games that are not zero-sum of success, with its interval; its
+            bounds are NaN for one level. A game counts once, however many seats the player took.
         rating: Bradley-Terry rating of games that are told by wins.
-        nash_weight, nash_score: Its part in the Nash average, and its mean score against that field: of wins less
-            losses where players are ranked by wins, else of what they get.
     """
 
     player: str
@@ -42,12 +41,8 @@ class Standing:
     wins: int = 0
     draws: int = 0
     losses: int = 0
-    win_rate: float | None = None
-    win_interval: tuple[float, float] | None = None
-    success: tuple[float, float, float] | None = None
+    rate: tuple[float, float, float] | None = None
     rating: Rating | None = None
-    nash_weight: float | None = None
-    nash_score: float | None = None
 
 
 @dataclass(frozen=True)
@@ -55,7 +50,7 @@ class Standings:
     """What one game of a tournament came to.
 
     Attributes:
-        zero_sum: Wins, draws and losses are counted, and there is a Nash average.
+        zero_sum: It is told by wins, draws and losses.
         by: What players are ranked by: :data:`WINS` (their rating), or :data:`RETURN` (what they get).
         players: In that order.
         returns: ``[players, players]``: what the row's player gets on average at a table with the column's.
@@ -77,6 +72,16 @@ class Standings:
         matrices = {"matrix": self.matrix.tolist(), "returns": self.returns.tolist()}
         plain: dict[str, Any] = _plain({**content, **matrices})
         return plain
+
+
+def write_csv(standings: Standings, path: Path) -> None:
+    """Mean pay-offs: of the row's player at a table with the column's."""
+    names = [player.player for player in standings.players]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([standings.game, *names])
+        for name, row in zip(names, standings.returns.tolist(), strict=True):
+            writer.writerow([name, *("" if math.isnan(cell) else f"{cell:.6g}" for cell in row)])
 
 
 def is_zero_sum(results: Sequence[GameResult], declared: bool | None) -> bool:
@@ -107,7 +112,13 @@ def standings(
     """The standings of one game, of a zero-sum game ``by`` wins or return; ``seed`` is that of the bootstrap."""
     results = sorted(results, key=lambda result: result.episode_id)
     by = by if zero_sum else RETURN
-    found = _zero_sum(results, players, by, seed) if zero_sum else _by_payoff(results, players)
+    rated: Mapping[str, Rating] = {}
+    if by == WINS:
+        by_level: dict[str, list[Comparison]] = {}  # Ratings draw levels anew, not games.
+        for result in results:
+            by_level.setdefault(result.played_on, []).extend(result.comparisons)
+        rated = ratings(list(by_level.values()), players, seed=seed)
+    found = [_standing(results, player, zero_sum, rated.get(player)) for player in players]
     order = sorted(range(len(players)), key=lambda i: (-_strength(found[i]), players[i]))
     returns = _mean_payoffs(results, players)
     matrix = _scores(results, players) if by == WINS else returns
@@ -115,78 +126,30 @@ def standings(
     return Standings(game, zero_sum, by, len(results), tuple(found[i] for i in order), matrix[there], returns[there])
 
 
-def _zero_sum(results: Sequence[GameResult], players: Sequence[str], by: str, seed: int) -> list[Standing]:
-    rated: Mapping[str, Rating] = {}
-    if by == WINS:
-        by_level: dict[str, list[Comparison]] = {}  # Ratings draw levels anew, not games.
-        for result in results:
-            by_level.setdefault(result.played_on, []).extend(result.comparisons)
-        rated = ratings(list(by_level.values()), players, seed=seed)
-    by_wins = by == WINS  # Of the share of points the part won less the part lost, of returns half the difference.
-    between = _scores(results, players) if by_wins else _mean_payoffs(results, players)
-    nash = _nash(between, players, 1.0 if by_wins else 0.5)
-    counts = {player: Counter[str]() for player in players}
-    for result in results:
-        for seat in result.seats:
-            if seat.outcome is not None:
-                counts[seat.player][seat.outcome] += 1
-    standings = []
-    for player in players:
-        seats = sum(counts[player].values())
-        won = _rate(results, player, lambda seat: None if seat.outcome is None else seat.outcome == Outcome.WIN)
-        weight, score = nash.get(player, (None, None))
-        standings.append(
-            Standing(
-                player,
-                seats,
-                payoff=_mean_payoff(results, player),
-                wins=counts[player][Outcome.WIN],
-                draws=counts[player][Outcome.DRAW],
-                losses=counts[player][Outcome.LOSS],
-                win_rate=None if won is None else won.mean,
-                win_interval=None if won is None else won.interval,
-                rating=rated.get(player),
-                nash_weight=weight,
-                nash_score=score,
-            )
-        )
-    return standings
+def _standing(results: Sequence[GameResult], player: str, zero_sum: bool, rating: Rating | None) -> Standing:
+    def reached(seat: SeatResult) -> bool | None:
+        if zero_sum:
+            return None if seat.outcome is None else seat.outcome == Outcome.WIN
+        return seat.success
 
-
-def _nash(between: np.ndarray, players: Sequence[str], scale: float) -> dict[str, tuple[float, float]]:
-    """Weight and score of those who have met anybody; two who have not met count as equal.
-
-    ``between``: what the row's player gets from the column's, NaN where they never met.
-    """
-    there = [i for i, row in enumerate(between) if not np.isnan(row).all()]
-    if not there:
-        return {}
-    met = between[np.ix_(there, there)]
-    found = nash_average(np.nan_to_num((met - met.T) * scale, nan=0.0))
-    return {
-        players[i]: (float(weight), float(score))
-        for i, weight, score in zip(there, found.weights, found.scores, strict=True)
-    }
-
-
-def _by_payoff(results: Sequence[GameResult], players: Sequence[str]) -> list[Standing]:
-    standings = []
-    for player in players:
-        seats = sum(seat.player == player for result in results for seat in result.seats)
-        reached = _rate(results, player, lambda seat: seat.success)
-        success = None if reached is None else (reached.mean, *(reached.interval or (math.nan, math.nan)))
-        standings.append(Standing(player, seats, payoff=_mean_payoff(results, player), success=success))
-    return standings
+    counts = Counter(seat.outcome for result in results for seat in result.seats if seat.player == player)
+    shares, levels = _per_game(results, player, reached)
+    rate = rate_over_levels(shares, levels) if shares else None
+    return Standing(
+        player,
+        counts.total(),
+        payoff=_mean_payoff(results, player),
+        wins=counts[Outcome.WIN],
+        draws=counts[Outcome.DRAW],
+        losses=counts[Outcome.LOSS],
+        rate=None if rate is None else (rate.mean, *(rate.interval or (math.nan, math.nan))),
+        rating=rating,
+    )
 
 
 def _mean_payoff(results: Sequence[GameResult], player: str) -> tuple[float, float, float] | None:
     payoffs, levels = _per_game(results, player, lambda seat: seat.payoff)
     return mean_interval(payoffs, levels) if payoffs else None
-
-
-def _rate(results: Sequence[GameResult], player: str, value: Callable[[SeatResult], bool | None]) -> Rate | None:
-    shares, levels = _per_game(results, player, value)
-    return rate_over_levels(shares, levels) if shares else None
 
 
 def _per_game(

@@ -53,14 +53,14 @@ def resolve_algorithm(name: str, given: type | None = None) -> ResolvedAlgorithm
     """
     if given is not None:
         return _of_class(given)
-    stock, theirs = _stock(), announced().get(name)
+    from ray.rllib.algorithms.registry import ALGORITHMS as stock
+
+    theirs = announced().get(name)
     if theirs and name in stock:
-        raise ConfigError(
-            "run", f"{name!r} is one of RLlib's, and {' or '.join(theirs)} is announced by the same name; write that"
-        )
+        raise ConfigError("run", f"{name!r} is one of RLlib's, and {theirs} is announced by the same name; write that")
     found = import_path(name, "run") if ":" in name else known_entry(name)
     if found is None and name in stock:
-        return ResolvedAlgorithm(name, stock[name]())
+        return ResolvedAlgorithm(name, stock[name]()[0])
     if found is None:
         raise unknown_algorithm(name, list(stock))
     if isinstance(found, AlgorithmEntry):
@@ -76,61 +76,34 @@ def _of_class(cls: Any, path: str = "") -> ResolvedAlgorithm:
     return ResolvedAlgorithm(cls.__name__, cls, entry_of(cls))
 
 
-def _stock() -> dict[str, Any]:
-    from ray.rllib.algorithms.registry import ALGORITHMS
-
-    return {name: (lambda load=load: load()[0]) for name, load in ALGORITHMS.items()}
-
-
 _PACKAGES = {"wandb": "wandb", "mlflow": "mlflow", "comet": "comet_ml"}
 """What the loggers of Ray's need."""
 
 
-def check_callbacks(setting: list[Any] | None) -> None:
-    """Raise :class:`ConfigError` or :class:`MissingDependencyError` for a callback that cannot be made."""
+def check_callbacks(setting: list[Any] | None) -> list[tuple[Any, dict[str, Any]]]:
+    """Classes of Tune callbacks and their arguments. Raises: ConfigError, MissingDependencyError."""
+    from ray.tune import Callback
+
+    checked = []
     for i, entry in enumerate(setting or []):
-        _check(*_resolve(entry, f"callbacks[{i}]"), f"callbacks[{i}]")
+        key = f"callbacks[{i}]"
+        name, arguments = CALLBACKS.split(entry, key)
+        package = _PACKAGES.get(name)
+        if package is not None and importlib.util.find_spec(package) is None:
+            raise MissingDependencyError(f"{key}: {name} needs {package}: pip install {package}")
+        cls = CALLBACKS.find(name, key)
+        if not (isinstance(cls, type) and issubclass(cls, Callback)):
+            raise ConfigError(key, f"expected a class derived from ray.tune.Callback, got {describe(cls)}")
+        checked.append((cls, check_arguments(cls, arguments, key)))
+    return checked
 
 
 def make_callbacks(setting: list[Any] | None) -> list[Any]:
     """Tune callback objects for the ``callbacks`` setting."""
     made = []
-    for i, entry in enumerate(setting or []):
-        cls, arguments = _resolve(entry, f"callbacks[{i}]")
+    for i, (cls, arguments) in enumerate(check_callbacks(setting)):
         try:
-            made.append(_named(cls(**arguments), f"callbacks[{i}]"))
+            made.append(cls(**arguments))
         except Exception as error:
             raise ConfigError(f"callbacks[{i}]", f"{cls.__name__} cannot be made: {error}") from error
     return made
-
-
-def _check(cls: Any, arguments: dict[str, Any], key: str) -> None:
-    from ray.tune import Callback
-
-    if not (isinstance(cls, type) and issubclass(cls, Callback)):
-        raise ConfigError(key, f"expected a class derived from ray.tune.Callback, got {describe(cls)}")
-    check_arguments(cls, arguments, key)
-
-
-def _named(callback: Any, key: str) -> Any:
-    """The same callback; an error while Tune sets it up (no account, no answer) names the callback."""
-    setup = callback.setup
-
-    def named(*args: Any, **kwargs: Any) -> None:
-        try:
-            setup(*args, **kwargs)
-        except Exception as error:
-            raise ConfigError(key, f"{type(callback).__name__} cannot be set up: {error}") from error
-
-    callback.setup = named
-    return callback
-
-
-def _resolve(entry: Any, key: str) -> tuple[Any, dict[str, Any]]:
-    name, arguments = CALLBACKS.split(entry, key)
-    package = _PACKAGES.get(name)
-    if package is not None and importlib.util.find_spec(package) is None:
-        raise MissingDependencyError(
-            f"{key}: {name} needs the package {package}, which is not installed (pip install {package})"
-        )
-    return CALLBACKS.find(name, key), arguments

@@ -6,15 +6,12 @@ built and validated for every point of a grid and for samples of a random search
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
-from rllib_lmgame.base.registry import REPORTS
-from rllib_lmgame.base.schedule import ENV_STEPS, NUMBERS
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.config.algorithms import PREFERENCES, SUPERVISED, AlgorithmEntry, entry_of, known_entry
 from rllib_lmgame.config.run import read
@@ -22,22 +19,20 @@ from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, check_
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_searcher, split_scheduler
 from rllib_lmgame.experiments.search.spaces import (
-    GRID,
     MUTATIONS,
     check_search_space,
     find_search_spaces,
     grid_size,
-    misspelt_space,
     mutated_key,
     mutated_points,
     sample_points,
+    to_tune,
 )
-from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, dotted, make_specs
+from rllib_lmgame.experiments.spec import ExperimentSpec, Source, make_specs
 from rllib_lmgame.experiments.stock import check_stock_config
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.telemetry.metrics import OF_TUNE, RESULT_HEADS
 
-MAX_GRID, MAX_TRIALS = 4096, 100_000
 MOST_WRONG_KEYS = 50
 """Of one file, that are named together."""
 UNKNOWN = ("unknown key", "has no effect", "no result has this metric")
@@ -65,7 +60,7 @@ class CheckedExperiment:
 def check_experiment(spec: ExperimentSpec) -> CheckedExperiment:
     """Check all that :func:`check_quickly` leaves. Raises: ConfigError: with the file and line of the wrong value."""
     try:
-        with _blamed(spec):
+        with spec.source.attached():
             return _check(spec)
     except MissingDependencyError as error:
         place = spec.source.locate("callbacks") if str(error).startswith("callbacks") else spec.source.locate("config")
@@ -84,7 +79,7 @@ def check_quickly(specs: Iterable[ExperimentSpec], *, trust: bool = False) -> No
     Raises: ConfigError: with the file and line of the wrong value.
     """
     for spec in specs:
-        with _blamed(spec):
+        with spec.source.attached():
             _check_quickly(spec, trust)
 
 
@@ -111,7 +106,6 @@ def with_other_wrong_keys(
 
 
 def _taken_out(experiments: dict[str, Any], source: Source, error: ConfigError) -> bool:
-    """Take the key that an error is about out of the experiment that it is in; whether it is found."""
     for name, settings in experiments.items():
         if source.scoped(name).locate(error.path) != error.source:
             continue
@@ -124,24 +118,7 @@ def _taken_out(experiments: dict[str, Any], source: Source, error: ConfigError) 
     return False
 
 
-@contextmanager
-def _blamed(spec: ExperimentSpec) -> Iterator[None]:
-    """An error gets its file and line; of a value that looks like a search space it names the likely one."""
-    with spec.source.attached():
-        try:
-            yield
-        except ConfigError as error:
-            raise ConfigError.together(_of_space(spec, each) for each in error.each) from error.__cause__
-
-
-def _of_space(spec: ExperimentSpec, error: ConfigError) -> ConfigError:
-    wrong_type = error.message.startswith(("expected", "must be"))
-    message = misspelt_space(spec.config, error.path.removeprefix("config.")) if wrong_type else None
-    return ConfigError(error.path, message, error.source) if message else error
-
-
 def _known(spec: ExperimentSpec) -> AlgorithmEntry | None:
-    """The entry of the algorithm, as far as it is known without following import paths."""
     return entry_of(spec.algorithm_class) if spec.algorithm_class else known_entry(spec.options.run)
 
 
@@ -149,8 +126,9 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
     from rllib_lmgame.experiments.results.outcome import load_report
 
     num_trials = grid_size(spec.config) * spec.options.num_samples
-    check_scheduler(spec.options.scheduler, num_trials, spec.checkpoint)
+    check_scheduler(spec.options.scheduler, spec.checkpoint)
     make_searcher(spec)
+    to_tune(spec.config)
     check_callbacks(spec.options.callbacks)
     if spec.options.report is not None:
         load_report(spec.options.report)
@@ -161,13 +139,11 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
     _check_mutations(spec, algorithm)
     if algorithm.own:
         for config in configs:
-            _check_report(spec, config)
             _check_evaluated(spec, config)
     return CheckedExperiment(spec, algorithm, configs, num_trials)
 
 
 def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None:
-    """Refuse a scheduler that would write a setting the algorithm does not take."""
     mutations = split_scheduler(spec.options.scheduler)[1].get(MUTATIONS)
     if mutations is None:
         return
@@ -178,16 +154,8 @@ def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None
         raise ConfigError(mutated_key(error.path, mutations), error.message, error.source) from error.__cause__
 
 
-def _check_report(spec: ExperimentSpec, config: Any) -> None:
-    """Refuse a report of this package, which plays, where there is no game."""
-    report = spec.options.report
-    if report is not None and not config.run.plays and REPORTS.is_own(report):
-        raise ConfigError("report", "there is no game to play; set config.env, or leave it out")
-
-
 def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
-    """Refuse to wait for metrics of evaluations that do not take place."""
-    stage = config.supervised_options
+    stage = config.run.supervised_stage
     validates = stage is not None and stage.stop_at is not None
     measured = ("evaluation/env_runners/",) if validates else ()
     for key, name in named_metrics(spec).items() if not config.evaluation_interval else ():
@@ -198,7 +166,7 @@ def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
 def named_metrics(spec: ExperimentSpec) -> dict[str, str]:
     """Key -> the metric that it names."""
     kept, metric = spec.checkpoint.checkpoint_score_attribute, split_scheduler(spec.options.scheduler)[1].get("metric")
-    named = {f"{stop}.{metric}": metric for stop, metric in _stops(spec)} | {
+    named = {f"stop.{metric}": metric for metric in spec.options.stop} | {
         "scheduler.metric": metric,
         "checkpoint_config.checkpoint_score_attribute": kept,
         "config.evaluation_config.best": (spec.config.get("evaluation_config") or {}).get("best"),
@@ -235,37 +203,21 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
 
 
 def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
-    options = spec.options
-    nodes = find_search_spaces(spec.config)
-    for node in nodes:
+    for node in find_search_spaces(spec.config):
         check_search_space(node)
-    if grid_size(spec.config) > MAX_GRID:
-        largest = max((n for n in nodes if n.kind == GRID), key=lambda n: len(n.argument))
-        raise ConfigError(
-            dotted(("config", *largest.path)),
-            f"the grid has {grid_size(spec.config):,} points; more than {MAX_GRID:,} are refused",
-        )
-    if grid_size(spec.config) * options.num_samples > MAX_TRIALS:
-        raise ConfigError(
-            "num_samples",
-            f"{options.num_samples:,} times a grid of {grid_size(spec.config):,} points are more than {MAX_TRIALS:,} "
-            "trials",
-        )
     entry = _known(spec)
     if entry is not None:
         _check_stop(spec, entry)
-    _check_storage(options.storage_path)
-    if options.restore is not None:
-        _check_restore(options.restore, trust)
+    if spec.options.restore is not None:
+        _check_restore(spec.options.restore, trust)
     if entry is not None and spec.algorithm_class is None:
         for point in sample_points(spec.config):
             _check_sections(point, entry)
 
 
 def _check_sections(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
-    """Keys, types and ranges, also those of single policies, and that model directories exist."""
     s = read(config, entry)
-    _check_model(s.lm, config.get("language_model") or {}, "config.language_model")
+    _check_model(s.language_model, config.get("language_model") or {}, "config.language_model")
     for name, player in s.policies.items():
         key = f"config.policies.{name}.language_model"
         _check_model(s.model_of(name), player.language_model, key)
@@ -288,18 +240,12 @@ def _check_model(options: LanguageModelOptions, written: Collection[str], key: s
 
 def _check_stop(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
     known = (*RESULT_HEADS, *OF_TUNE, *(entry.metrics if entry else ()))
-    for key, metric in _stops(spec):
-        if key == "stop_below" and metric in spec.options.stop:
-            raise ConfigError(f"{key}.{metric}", "stands below `stop` too; keep one")
-        if entry is not None and metric == ENV_STEPS:
-            raise ConfigError(f"{key}.{metric}", f"did you mean {NUMBERS[metric]!r}?")
+    for metric in spec.options.stop:
         head = metric.split("/")[0]
-        match = None if head in known else nearest(metric, known) or nearest(head, known)
-        if match:
-            raise ConfigError(
-                f"{key}.{metric}", f"no result has this metric; did you mean {metric.replace(head, match, 1)!r}?"
-            )
-    if not any(_stops(spec)) and spec.options.time_budget_s is None and not _ends_itself(spec, entry):
+        if head not in known and (match := nearest(metric, known) or nearest(head, known)):
+            right = metric.replace(head, match, 1)
+            raise ConfigError(f"stop.{metric}", f"no result has this metric; did you mean {right!r}?")
+    if not spec.options.stop and spec.options.time_budget_s is None and not _ends_itself(spec, entry):
         spec.notices.append("no `stop` and no `time_budget_s`: the run goes on until it is interrupted")
 
 
@@ -308,22 +254,6 @@ def _ends_itself(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> bool:
     learned_by = None if entry is None else entry.learned_by
     pairs = spec.config.get(PREFERENCES)
     return learned_by == SUPERVISED or (learned_by == PREFERENCES and bool((pairs or {}).get("epochs")))
-
-
-def _stops(spec: ExperimentSpec) -> Iterator[tuple[str, str]]:
-    """What ends a trial: the setting and the metric."""
-    return ((key, metric) for key in STOPS for metric in getattr(spec.options, key))
-
-
-def _check_storage(path: str | None) -> None:
-    if path is None or is_uri(path):
-        return
-    place = expanded(path).absolute()
-    existing = next(p for p in (place, *place.parents) if p.exists())
-    if not existing.is_dir():
-        raise ConfigError("storage_path", f"{existing} is a file, not a directory")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise ConfigError("storage_path", f"{existing} is not writable")
 
 
 def _check_restore(path: str, trust: bool) -> None:
@@ -339,12 +269,7 @@ def _check_restore(path: str, trust: bool) -> None:
 
 
 def _guess_key(message: str, values: Mapping[str, Any]) -> str:
-    """The configured key that a message of RLlib's speaks of, for its line."""
-
-    def named(key: str) -> bool:
-        return any(form in message for form in (f"`{key}`", f"'{key}'", f"{key}=", f"{key} "))
-
-    found = [key for key in values if len(key) > 2 and named(key)]
+    found = [key for key in values if len(key) > 2 and re.search(rf"[`']{key}[`']|\b{key}[= ]", message)]
     return f"config.{max(found, key=len)}" if found else "config"
 
 

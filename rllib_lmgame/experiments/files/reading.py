@@ -7,60 +7,71 @@ keys, no tags that construct objects. The line of every key is kept.
 from __future__ import annotations
 
 import copy
-import math
+import json
 import re
 import runpy
-import stat
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 import yaml.reader
 
-from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import declared, tag_of, walk
+from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.base.text import shown
-from rllib_lmgame.experiments.spec import (
-    STOPS,
-    ExperimentOptions,
-    ExperimentSpec,
-    Source,
-    dotted,
-    make_spec,
-    make_specs,
-)
+from rllib_lmgame.experiments.spec import ExperimentSpec, Source, dotted, make_spec, make_specs
 
 MAX_BYTES = 1_000_000
 """Of an experiment file."""
 MAX_EXPANDED = 4_000_000
 """Of all values and the names of their keys, once aliases stand for what they name."""
 _TAG = "tag:yaml.org,2002:"
-_PLAIN_TAGS: dict[type[yaml.Node], set[str]] = {
-    yaml.ScalarNode: {_TAG + t for t in ("str", "int", "float", "bool", "null", "merge")},
-    yaml.MappingNode: {_TAG + "map"},
-    yaml.SequenceNode: {_TAG + "seq"},
-}
-_INT = re.compile(r"[-+]?(0o[0-7]+|0x[0-9a-fA-F]+|[0-9][0-9_]*)")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)")
+_INT = r"[-+]?(0o[0-7]+|0x[0-9a-fA-F]+|[0-9][0-9_]*)"
+_FLOAT = r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 
 Path_ = tuple[str | int, ...]
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's parser with the scalar rules of YAML 1.2."""
+    """PyYAML's with the scalar rules of YAML 1.2, plain data only, and keys that are text."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
+        self.flatten_mapping(node)
+        return {_key(key): self.construct_object(value, deep=True) for key, value in node.value}
+
+    def construct_text(self, node: yaml.ScalarNode) -> str:
+        """Escaped halves of a character (``"\\ud83d\\ude00"``, as JSON writes it) are put together."""
+        text = self.construct_scalar(node)
+        return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
+
+    def construct_int(self, node: yaml.ScalarNode) -> int:
+        text = self.construct_scalar(node)
+        body = text.lstrip("+-").replace("_", "")
+        if len(body) > 300 or not re.fullmatch(_INT, text):
+            raise ValueError(f"{shown(text)} is no whole number, or too long")
+        number = int(body, 8 if body.startswith("0o") else 16 if body.startswith("0x") else 10)
+        return -number if text.startswith("-") else number
 
 
 _Loader.yaml_implicit_resolvers = {}
-_Loader.add_implicit_resolver(_TAG + "bool", re.compile(r"^(true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
-_Loader.add_implicit_resolver(_TAG + "null", re.compile(r"^(~|null|Null|NULL|)$"), ["~", "n", "N", ""])
-_Loader.add_implicit_resolver(_TAG + "int", re.compile(rf"^({_INT.pattern})$"), list("-+0123456789"))
-_Loader.add_implicit_resolver(
-    _TAG + "float", re.compile(rf"^({_FLOAT.pattern}|{_INFINITE.pattern}|\.(nan|NaN|NAN))$"), list("-+0123456789.")
-)
-_Loader.add_implicit_resolver(_TAG + "merge", re.compile(r"^(<<)$"), ["<"])
+for _kind, _pattern, _first in (
+    ("bool", "true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("int", _INT, list("-+0123456789")),
+    ("float", _FLOAT, list("-+0123456789.")),
+    ("merge", "<<", ["<"]),
+):
+    _Loader.add_implicit_resolver(_TAG + _kind, re.compile(rf"^({_pattern})$"), _first)
+_Loader.yaml_constructors = {
+    **{_TAG + kind: yaml.SafeLoader.yaml_constructors[_TAG + kind] for kind in ("bool", "null", "float")},
+    _TAG + "str": _Loader.construct_text,
+    _TAG + "int": _Loader.construct_int,
+    _TAG + "map": _Loader.construct_mapping,
+    _TAG + "seq": partial(_Loader.construct_sequence, deep=True),
+    None: yaml.SafeLoader.construct_undefined,
+}
 
 
 class _Dumper(yaml.SafeDumper):
@@ -99,11 +110,6 @@ def load_file(path: str | Path) -> tuple[dict[str, Any], Source]:
 
 def _read(path: Path) -> bytes:
     try:
-        kind = path.stat().st_mode
-        if stat.S_ISDIR(kind):
-            raise ConfigError("", f"{path} is a directory; give the path of a .yaml or .py file")
-        if not stat.S_ISREG(kind):
-            raise ConfigError("", f"{path} is no file, but a pipe or a device")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
@@ -119,13 +125,18 @@ def load_text(text: str, name: str) -> tuple[Any, Source]:
     """The value in a YAML text, and where each key was written. Raises: ConfigError: with the line."""
     source = Source(name)
     try:
-        node = yaml.compose(text, _Loader)
-        return (None if node is None else _Builder(source).build(node, ())), source
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None, source
+        _record_places(node, (), source, [MAX_EXPANDED])
+        # Through JSON, so that aliases are values of their own.
+        return json.loads(json.dumps(loader.construct_document(node))), source
     except yaml.YAMLError as error:
         raise _syntax_error(error, text, name) from None
     except ConfigError:
         raise
-    except (ValueError, OverflowError) as error:  # A number in a directive or an escape.
+    except (ValueError, OverflowError) as error:  # A number that is none.
         raise ConfigError("", f"not readable as YAML: {error}", name) from None
     except RecursionError:
         raise ConfigError("", "nested too deeply, or an alias refers to the value it stands in", name) from None
@@ -136,114 +147,38 @@ def parse_value(text: str, name: str) -> Any:
     return load_text(text, name)[0]
 
 
-class _Builder:
-    """Turns a node graph into values."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.left = MAX_EXPANDED
-
-    def build(self, node: yaml.Node, path: Path_) -> Any:
-        self.left -= 1 + sum(len(str(part)) for part in path)
-        if self.left < 0:
-            raise self._error(
-                node, path[:1], "there are too many values or too long keys, each alias counted as what it stands for"
-            )
-        if node.tag not in _PLAIN_TAGS[type(node)]:
-            tag = node.tag.replace(_TAG, "!!")[:100]
-            raise self._error(
-                node, path, f"the tag {tag} is not allowed here; an experiment file holds plain data only"
-            )
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, path)
-        if isinstance(node, yaml.SequenceNode):
-            return self._sequence(node, path)
-        try:
-            return _SCALARS[node.tag](node.value)
-        except (KeyError, ValueError):
-            kind = node.tag.replace(_TAG, "!!")
-            raise self._error(node, path, f"{shown(node.value)} cannot be read as {kind}") from None
-
-    def _error(self, node: yaml.Node, path: Path_, message: str) -> ConfigError:
-        return ConfigError(dotted(path), message, self._place(node))
-
-    def _place(self, node: yaml.Node) -> str:
-        return f"{self.source.name}:{node.start_mark.line + 1}"
-
-    def _mapping(self, node: yaml.MappingNode, path: Path_) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        lines: dict[str, int] = {}
-        for merged in (value for key, value in node.value if _is_merge(key)):
-            values.update(self._merge(merged, path))
-        for key_node, value_node in node.value:
-            key = key_node.value if _is_merge(key_node) else self._key(key_node, path)
-            own = (*path, key)
-            if key in lines:
-                raise self._error(key_node, own, f"this key stands here twice, first on line {lines[key]}")
-            lines[key] = key_node.start_mark.line + 1
-            if not _is_merge(key_node):
-                self.source.record(own, self._place(key_node))
-                values[key] = self.build(value_node, own)
-        return values
-
-    def _merge(self, node: yaml.Node, path: Path_) -> dict[str, Any]:
-        """What ``<<`` adds: of a list the first mapping that has a key gives its value."""
-        values: dict[str, Any] = {}
-        for mapping in reversed(node.value) if isinstance(node, yaml.SequenceNode) else (node,):
-            if not isinstance(mapping, yaml.MappingNode):
-                raise self._error(mapping, path, "`<<` takes a mapping or a list of mappings")
-            values.update(self.build(mapping, path))
-        return values
-
-    def _key(self, node: yaml.Node, path: Path_) -> str:
-        key = self.build(node, path) if isinstance(node, yaml.ScalarNode) else None
-        if key is None or isinstance(key, float | bool):
-            hint = " (quote it if it is a name)" if isinstance(key, float | bool) else ""
-            raise self._error(node, path, f"a key must be text{hint}")
-        return str(key)
-
-    def _sequence(self, node: yaml.SequenceNode, path: Path_) -> list[Any]:
-        values = []
-        for i, item in enumerate(node.value):
-            self.source.record((*path, i), self._place(item))
-            values.append(self.build(item, (*path, i)))
-        return values
-
-
-def _is_merge(key: yaml.Node) -> bool:
-    return bool(key.tag == _TAG + "merge" and key.value == "<<")
-
-
-def _text(text: str) -> str:
-    """Escaped halves of a character (``"\\ud83d\\ude00"``, as JSON writes it) put together.
-
-    Raises: ValueError: for a half alone, which no file and no terminal could hold.
+def _record_places(node: yaml.Node, path: Path_, source: Source, left: list[int]) -> None:
+    """Note where each key stands; what aliases stand for counts wherever they stand. Raises: ConfigError: a key stands
+    twice, or there is too much.
     """
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
+    place = f"{source.name}:{node.start_mark.line + 1}"
+    left[0] -= 1 + sum(len(str(part)) for part in path)
+    if left[0] < 0:
+        raise ConfigError(dotted(path[:1]), "too many values, each alias counted as what it stands for", place)
+    lines: dict[str, int] = {}
+    for key_node, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        key, line = _key(key_node), key_node.start_mark.line + 1
+        own = (*path, key)
+        if key in lines:
+            message = f"this key stands here twice, first on line {lines[key]}"
+            raise ConfigError(dotted(own), message, f"{source.name}:{line}")
+        lines[key] = line
+        if key_node.tag != _TAG + "merge":
+            source.record(own, f"{source.name}:{line}")
+            _record_places(value, own, source, left)
+            continue
+        for merged in value.value if isinstance(value, yaml.SequenceNode) else (value,):
+            _record_places(merged, path, source, left)
+    for i, item in enumerate(node.value if isinstance(node, yaml.SequenceNode) else ()):
+        source.record((*path, i), f"{source.name}:{item.start_mark.line + 1}")
+        _record_places(item, (*path, i), source, left)
 
 
-def _integer(text: str) -> int:
-    sign = -1 if text.startswith("-") else 1
-    body = text.lstrip("+-").replace("_", "")
-    if len(body) > 300 or not _INT.fullmatch(text):
-        raise ValueError("too long, or no number")
-    return sign * int(body, 8 if body.startswith("0o") else 16 if body.startswith("0x") else 10)
+def _key(node: yaml.Node) -> str:
+    if not isinstance(node, yaml.ScalarNode) or node.tag.removeprefix(_TAG) not in ("str", "int", "merge"):
+        raise yaml.constructor.ConstructorError(None, None, "a key must be text (quote it)", node.start_mark)
+    return str(node.value)
 
-
-def _real(text: str) -> float:
-    if _INFINITE.fullmatch(text):
-        return -math.inf if text.startswith("-") else math.inf
-    return math.nan if text.lower() == ".nan" else float(text.replace("_", ""))
-
-
-_SCALARS: dict[str, Any] = {
-    _TAG + "str": _text,
-    _TAG + "int": _integer,
-    _TAG + "float": _real,
-    _TAG + "bool": lambda text: {"true": True, "false": False}[text.lower()],
-    _TAG + "null": lambda text: {"": None, "~": None, "null": None}[text.lower()],
-    _TAG + "merge": str,
-}
 
 _MOST_SAID = 200
 """Characters of what PyYAML says, which may hold a tag or a name of any length."""
@@ -253,22 +188,19 @@ def _syntax_error(error: yaml.YAMLError, text: str, name: str) -> ConfigError:
     if isinstance(error, yaml.reader.ReaderError):
         place = f"{name}:{text.count(chr(10), 0, error.position) + 1}"
         return ConfigError("", f"the character with code {error.character} is not allowed in YAML", place)
-    context, opened, mark = (getattr(error, part, None) for part in ("context", "context_mark", "problem_mark"))
+    opened, mark = getattr(error, "context_mark", None), getattr(error, "problem_mark", None)
     problem, lines = shown(getattr(error, "problem", None) or str(error), _MOST_SAID), text.splitlines()
     if opened and (mark is None or mark.line >= len(lines)):  # What is not closed is told where it opens.
-        mark, problem = opened, f"{context}, {problem}"
+        mark = opened
     if mark is None:
         return ConfigError("", f"not readable as YAML: {problem}", name)
     line = lines[mark.line] if mark.line < len(lines) else ""
-    message = f"not readable as YAML: {problem}, at column {mark.column + 1}: {line.strip()[:80]!r}"
-    if "\t" in line[: mark.column + 1]:
-        message = "a tab stands in this line; YAML is indented, and spaced, with spaces"
+    tab = "; indent and space with spaces, without tabs" if "\t" in line[: mark.column + 1] else ""
+    message = f"not readable as YAML: {problem}, at column {mark.column + 1}: {line.strip()[:80]!r}{tab}"
     return ConfigError("", message, f"{name}:{mark.line + 1}")
 
 
 def _similar_files(path: Path) -> str:
-    from rllib_lmgame.base.errors import nearest
-
     if not path.parent.is_dir():
         return f" (there is no directory {path.parent})"
     match = nearest(path.name, [p.name for p in path.parent.iterdir() if p.suffix in {".yaml", ".yml", ".py"}])
@@ -306,46 +238,27 @@ def _parse(text: str, experiments: Mapping[str, Any]) -> tuple[list[str], Any, s
     parts = [p.strip() for p in path.split(".")]
     if not all(parts):
         raise ConfigError("", "the key has an empty part", place)
-    if not colon and len(parts) > 1 and parts[0] in experiments and parts[0] not in declared(ExperimentOptions):
-        rest = ".".join(parts[1:])
-        message = (
-            f"is set by `{rest}=...` in every experiment of the file, by `{parts[0]}:{rest}=...` in that one alone"
-        )
-        raise ConfigError(rest, message, place)
     return parts, parse_value(value, place), only if colon else None
 
 
 def _set(settings: dict[str, Any], path: list[str], value: Any, text: str) -> None:
+    """Keys of a section may have dots. A text on the way may be a type, which stands for its group."""
     section: Any = settings
     left = path
-    while len(left) > (taken := _length_of_key(section, left)):
+    while True:
+        taken = next((n for n in range(len(left), 1, -1) if ".".join(left[:n]) in section), 1)
         key, left = ".".join(left[:taken]), left[taken:]
-        inner = section.get(key)
-        if inner is None:
-            inner = section[key] = {}
-        elif isinstance(inner, str) and _may_be_type(path[: len(path) - len(left)]):
-            inner = section[key] = {"type": inner}
-        if not isinstance(inner, dict):
-            above = ".".join(path[: len(path) - len(left)])
-            raise ConfigError(".".join(path), f"{above} is not a mapping", f"--set {text}")
-        section = inner
-    section[".".join(left)] = value
-
-
-def _may_be_type(path: list[str]) -> bool:
-    """Whether the text at a path may be a type alone, which stands for its group; ``True`` in unknown sections."""
-    from rllib_lmgame.algorithms.trust import SECTIONS
-
-    section = next((place for place, name in enumerate(path) if name in SECTIONS), len(path))
-    each = {known.key: known for known in walk(SECTIONS[path[section]])} if section < len(path) else {}
-    option = each.get(".".join(path[section + 1 :]))
-    tagged = option is not None and (option.parts or (option.group is not None and tag_of(option.group) is not None))
-    return len(path) > 2 and (option is None or bool(tagged))
-
-
-def _length_of_key(section: Mapping[str, Any], path: list[str]) -> int:
-    """How many parts of the path are one key of the section: keys may have dots."""
-    return next((n for n in range(len(path), 1, -1) if ".".join(path[:n]) in section), 1)
+        if not left:
+            section[key] = value
+            return
+        above = path[: len(path) - len(left)]
+        if section.get(key) is None:
+            section[key] = {}
+        elif isinstance(section[key], str) and len(above) > 2:
+            section[key] = {"type": section[key]}
+        section = section[key]
+        if not isinstance(section, dict):
+            raise ConfigError(".".join(path), f"{'.'.join(above)} is not a mapping", f"--set {text}")
 
 
 def _record(source: Source, name: str, path: list[str], text: str) -> None:
@@ -388,7 +301,7 @@ def _read_python(path: str, overrides: Iterable[str]) -> ExperimentSpec:
         values = dict(config)
     else:
         raise ConfigError("config", f"expected an AlgorithmConfig or a dict, got {type(config).__name__}", path)
-    settings: dict[str, Any] = {"config": values, **{key: names.get(key) or {} for key in STOPS}}
+    settings: dict[str, Any] = {"config": values, "stop": names.get("stop") or {}}
     settings.update({key: names[key] for key in _OPTIONAL_NAMES if key in names})
     if algorithm is not None:
         settings["run"] = algorithm.__name__
@@ -401,7 +314,6 @@ def _read_python(path: str, overrides: Iterable[str]) -> ExperimentSpec:
 
 
 def _changed_values(config: Any) -> dict[str, Any]:
-    """The flat keys in which a configuration object differs from its algorithm's defaults."""
     defaults = config.algo_class.get_default_config().to_dict()
     values = config.to_dict()
     changed = {}

@@ -45,8 +45,8 @@ def compare(curves: Sequence[Curve], metric: str) -> dict[str, Any]:
     """
     runs = seeds_of_runs(curves)
     names, others, window = names_of_runs(runs), _measured(curves, metric), window_of(metric, curves)
-    told = {
-        name: {
+    told = [
+        {
             "name": name,
             "trials": [curve.name for curve in run],
             "seeds": [curve.seed for curve in run],
@@ -55,9 +55,9 @@ def compare(curves: Sequence[Curve], metric: str) -> dict[str, Any]:
             "figures": _figures(run, metric, others, window),
         }
         for name, run in zip(names, runs, strict=True)
-    }
-    settings = dict(zip(names, (run[0].settings for run in runs), strict=True))
-    return {"metric": metric, "runs": list(told.values()), "differing": differing(settings)}
+    ]
+    settings = {name: run[0].settings for name, run in zip(names, runs, strict=True)}
+    return {"metric": metric, "runs": told, "differing": differing(settings)}
 
 
 def _measured(curves: Sequence[Curve], metric: str) -> list[str]:
@@ -96,27 +96,19 @@ def comparison_lines(said: Mapping[str, Any]) -> list[str]:
     """The text of :func:`compare`: a row for each run, and one for each key that differs."""
     runs = said["runs"]
     names = list(dict.fromkeys(name for run in runs for name in run["figures"]))
-    head = ["run", "seeds", "iterations", *names]
-    rows = [
-        [
-            run["name"],
-            _seeds(run["seeds"]),
-            f"{run['iteration']:g}",
-            *(figure_text(run["figures"][name]) if name in run["figures"] else "" for name in names),
-        ]
-        for run in runs
-    ]
-    lines = columns([head, *rows], left=1)
+    rows = [["run", "seeds", "iterations", *names]]
+    for run in runs:
+        figures = [figure_text(run["figures"][name]) if name in run["figures"] else "" for name in names]
+        rows.append([run["name"], _seeds(run["seeds"]), f"{run['iteration']:g}", *figures])
+    lines = columns(rows, left=1)
     most = max(run["averaged"] for run in runs)
     over = "last measured" if most == 1 else f"mean of the last {most} iterations"
     lines.append(f"{said['metric']}: {over}; others: last measured; intervals: 95 %")
     if said["differing"]:
-        head = ["key", *(run["name"] for run in runs)]
-        rows = [
-            [key, *(shown(values[run["name"]], _MOST_SHOWN) if run["name"] in values else "" for run in runs)]
-            for key, values in said["differing"].items()
-        ]
-        lines += ["", *columns([head, *rows], left=len(head))]
+        rows = [["key", *(run["name"] for run in runs)]]
+        for key, values in said["differing"].items():
+            rows.append([key, *(shown(values[n], _MOST_SHOWN) if n in values else "" for n in rows[0][1:])])
+        lines += ["", *columns(rows, left=len(rows[0]))]
     return lines
 
 
@@ -219,7 +211,6 @@ def figure(path: Path | IO[bytes]) -> Iterator[Any]:
 
 
 def _draw_run(axes: Any, curves: Sequence[Curve], colour: str, name: str, window: int) -> None:
-    """The trials of one run; ``name`` tells it from others."""
     for curve in curves:
         axes.plot(curve.iterations, curve.values, color=colour, alpha=0.25, linewidth=1, **_marks(curve.values, 3))
     iterations, means = mean_curve(curves, window)
@@ -246,23 +237,15 @@ def _marks(values: Sequence[float], size: int) -> dict[str, Any]:
 
 def _draw_heldout(axes: Any, curves: Sequence[Curve], name: str, colour_of_run: str | None) -> None:
     last = max(curve.iterations[-1] for curve in curves)
-    places = {
-        "before warm start": (0.0, "tab:gray"),
-        "after warm start": (0.0, "tab:orange"),
-        "after training": (last, "tab:green"),
-    }
-    for milestone, (place, colour) in places.items():
+    for milestone, place, colour in (
+        ("before warm start", 0.0, "tab:gray"),
+        ("after warm start", 0.0, "tab:orange"),
+        ("after training", last, "tab:green"),
+    ):
         verdicts = [verdict for curve in curves for verdict in curve.heldout.get(milestone, [])]
-        if not verdicts:
-            continue
-        _, low, rate, high = success_over_levels(verdicts)
-        spread = [[max(0.0, rate - low)], [max(0.0, high - rate)]]
-        axes.errorbar(
-            [place],
-            [rate],
-            yerr=spread,
-            fmt="o",
-            capsize=4,
-            color=colour_of_run or colour,
-            label=f"{name}held-out levels {milestone}: {rate:.3f}",
-        )
+        if verdicts:
+            _, low, rate, high = success_over_levels(verdicts)
+            style = {"fmt": "o", "capsize": 4, "color": colour_of_run or colour}
+            spread = [[max(0.0, rate - low)], [max(0.0, high - rate)]]
+            label = f"{name}held-out levels {milestone}: {rate:.3f}"
+            axes.errorbar([place], [rate], yerr=spread, label=label, **style)

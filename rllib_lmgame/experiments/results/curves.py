@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -90,15 +91,13 @@ def read_curves(directories: Sequence[Path], metric: str | None = None) -> tuple
     Raises: ConfigError: there is no curve at all.
     """
     results: dict[Path, list[dict[str, float]]] = {}
-    errors: list[ConfigError] = []
+    curves, errors = list[Curve](), list[ConfigError]()
     for directory in directories:
         try:
             results[directory] = read_results(directory)
         except ConfigError as error:
             errors.append(error)
-    if metric is None:
-        metric = _default_metric(list(results.values()))
-    curves: list[Curve] = []
+    metric = _default_metric(list(results.values())) if metric is None else metric
     for directory, rows in results.items():
         try:
             curves.append(read_curve(directory, metric, rows))
@@ -127,10 +126,9 @@ def read_curve(directory: Path, metric: str, rows: Sequence[Mapping[str, float]]
     Raises: ConfigError: the trial has no results, or none with the metric.
     """
     rows = read_results(directory) if rows is None else rows
-    experiment = directory.absolute().parent.name
-    curve = Curve(directory.absolute().name, experiment, heldout=read_heldout(directory))
+    place = directory.absolute()
+    curve = Curve(place.name, place.parent.name, heldout=read_heldout(directory), last=last_measured(rows))
     curve.settings, curve.seed = read_settings(directory)
-    curve.last = last_measured(rows)
     for row in rows:
         value = row.get(metric)
         if row.get("phase", 1.0) != 1.0 or value is None or math.isnan(value):
@@ -140,15 +138,13 @@ def read_curve(directory: Path, metric: str, rows: Sequence[Mapping[str, float]]
         curve.intervals.append(bounds(row, metric))
         curve.seconds.append(row.get("time_total_s", math.nan))
     if not curve.values:
-        telling = ("success", "return_mean", "policy_loss", "validation_loss")
-        known = sorted({key for key in _measured(rows) if any(word in key for word in telling)})
-        there = f"there is {', '.join(known)}" if known else "there is no such metric"
-        raise ConfigError("", f"{directory}: no result has a number for {metric}; {there} (--metric names one)")
+        known = {key for key in _measured(rows) if re.search("success|return_mean|policy_loss|validation_loss", key)}
+        there = f"there is {', '.join(sorted(known)) or 'no other'} (--metric names one)"
+        raise ConfigError("", f"{directory}: no result has a number for {metric}; {there}")
     return curve
 
 
 def _measured(rows: Sequence[Mapping[str, float]]) -> Iterator[str]:
-    """Metrics that have a number behind the warm start."""
     for row in rows:
         if row.get("phase", 1.0) == 1.0:
             yield from (key for key, value in row.items() if not math.isnan(value))
@@ -182,19 +178,16 @@ def read_milestones(file: Path) -> dict[str, list[tuple[str, float]]]:
     content = _read(file)
     milestones = content.get("successes", {}) if file.name == REPORT_FILE else content
     try:
-        return {
-            name: [(seed_and_level(seed)[1], _share(success)) for seed, success in successes.items()]
+        found = {
+            name: [(seed_and_level(seed)[1], float(success)) for seed, success in successes.items()]
             for name, successes in milestones.items()
             if successes
         }
+        if not all(0.0 <= success <= 1.0 for verdicts in found.values() for _, success in verdicts):
+            raise ValueError("a success is from 0 to 1")
+        return found
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
         raise ConfigError("", f"{file} is damaged: {error}") from None
-
-
-def _share(success: Any) -> float:
-    if not 0.0 <= float(success) <= 1.0:
-        raise ValueError(f"{success} is no success, which is from 0 to 1")
-    return float(success)
 
 
 def success_over_levels(verdicts: Sequence[tuple[str, float]]) -> tuple[int, float, float, float]:
@@ -240,16 +233,16 @@ def best_of_sweep(path: str) -> str:
     place = expanded(path)
     if not place.is_dir() or newest_checkpoint(place) is not None:
         return path
-    trials = [trial for trial in trial_directories([place]) if newest_checkpoint(trial) is not None]
     last: dict[Path, dict[str, float]] = {}
-    for trial in trials:
-        with suppress(ConfigError):
-            last[trial] = last_measured(read_results(trial))
+    for trial in trial_directories([place]):
+        if newest_checkpoint(trial) is not None:
+            with suppress(ConfigError):
+                last[trial] = last_measured(read_results(trial))
     metric = next((name for name in RANKED_BY if any(name in numbers for numbers in last.values())), None)
-    if len(trials) < 2 or metric is None:
+    if len(last) < 2 or metric is None:
         return path
     best = max((trial for trial in last if metric in last[trial]), key=lambda trial: last[trial][metric])
-    said = f"the best of {len(trials)} trials by {metric} ({last[best][metric]:.4g})"
+    said = f"the best of {len(last)} trials by {metric} ({last[best][metric]:.4g})"
     print(f"note: {path}: {best.name} is {said}", file=sys.stderr)
     return str(best)
 
@@ -277,18 +270,11 @@ def seeds_of_runs(curves: Sequence[Curve]) -> list[list[Curve]]:
     """The trials of each run: those that differ in the seed alone; settings that are not known are taken to be alike
     within one experiment.
     """
-    runs: list[list[Curve]] = []
-
-    def kind(curve: Curve) -> Any:
-        return curve.settings or curve.experiment
-
+    runs: dict[str, list[Curve]] = {}
     for curve in curves:
-        same = [run for run in runs if kind(run[0]) == kind(curve)]
-        if same:
-            same[0].append(curve)
-        else:
-            runs.append([curve])
-    return runs
+        kind = json.dumps(curve.settings, sort_keys=True) if curve.settings else curve.experiment
+        runs.setdefault(kind, []).append(curve)
+    return list(runs.values())
 
 
 def mean_curve(curves: Sequence[Curve], window: int = 1) -> tuple[list[float], list[Figure]]:

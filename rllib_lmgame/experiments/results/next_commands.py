@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,33 +22,31 @@ def next_commands(best: TrialSummary, *, own: bool, plays: bool = True, stopped:
     """Commands to go on with after a trial (the best of several): measure its policy, watch it, train on.
 
     Without ``plays`` it was trained on files alone, and the commands leave the game open. Unless it was ``stopped`` by
-    ``stop``, it is through with what it had to do, and no command goes on.
+    ``stop``, no command trains on.
     """
     lines = []
     if best.checkpoint:
         checkpoint = shlex.quote(best.checkpoint)
-        how = (f" {_EVALUATED}" + " --env GAME" * (not plays)) * own
-        trust = f" {TRUST_FLAG}" * (not own or _names_code(best.checkpoint))
+        how = f" {_EVALUATED}{'' if plays else ' --env GAME'}" if own else ""
+        trust = "" if own and not _names_code(best.checkpoint) else f" {TRUST_FLAG}"
         lines.append(f"Evaluate it:    {_program('rllib')} evaluate {checkpoint}{how}{trust}")
-        game = "" if plays else "GAME "
-        lines += [f"Watch it play:  {_program('rllib')} play {game}--checkpoint {checkpoint}{trust}"] if own else []
-    return [
-        *lines,
-        *([f"Train on:       raise `stop`, then {resume_command()}"] if stopped else []),
-        f"TensorBoard:    {_program('tensorboard')} --logdir {shlex.quote(str(Path(best.path).parent))}",
-    ]
+        if own:
+            game = "" if plays else "GAME "
+            lines.append(f"Watch it play:  {_program('rllib')} play {game}--checkpoint {checkpoint}{trust}")
+    if stopped:
+        lines.append(f"Train on:       raise `stop`, then {resume_command()}")
+    return [*lines, f"TensorBoard:    {_program('tensorboard')} --logdir {shlex.quote(str(Path(best.path).parent))}"]
 
 
 def _names_code(checkpoint: str) -> bool:
     """Whether a checkpoint of this run is refused without the flag, e.g. for a game by its import path."""
     from rllib_lmgame.evaluation.saved_config import read_config
 
-    try:
-        read_config(Path(checkpoint), trust=False)
-    except ConfigError:
-        return True
-    except CheckpointError:  # The commands say what is wrong.
-        pass
+    with suppress(CheckpointError):  # The commands say what is wrong.
+        try:
+            read_config(Path(checkpoint), trust=False)
+        except ConfigError:
+            return True
     return False
 
 
@@ -67,10 +66,9 @@ def _program(name: str) -> str:
 
 def wants_final_evaluation(config: Any, summaries: Sequence[TrialSummary]) -> bool:
     """Whether to evaluate at the end: it is configured, the last iteration did not, and one local checkpoint exists."""
-    if len(summaries) != 1 or not config.evaluation_interval:
+    if len(summaries) != 1 or not config.evaluation_interval or evaluation_line(summaries[0].last_result):
         return False
-    checkpoint, last_result = summaries[0].checkpoint, summaries[0].last_result
-    return checkpoint is not None and not is_uri(checkpoint) and not evaluation_line(last_result)
+    return summaries[0].checkpoint is not None and not is_uri(summaries[0].checkpoint)
 
 
 def print_final_evaluation(summary: TrialSummary) -> None:
@@ -86,11 +84,7 @@ def print_final_evaluation(summary: TrialSummary) -> None:
         return
     policies = [name for name in summary.last_result.get("learners", {}) if name != "__all_modules__"]
     for game in numbers["evaluated"]:
-        print(final_line(game, policies), flush=True)
-
-
-def final_line(game: Mapping[str, Any], policies: Sequence[str]) -> str:
-    interval = dict(zip(("success_low", "success_high"), game.get("success_interval", ()), strict=False))
-    split = f", {game['split']}" if game.get("split") else ""
-    head = f"final policy, {game['num_episodes']} episodes of {game['game']}{split}:"
-    return "  ".join([head, *played({**game, **interval}, policies)])
+        interval = dict(zip(("success_low", "success_high"), game.get("success_interval", ()), strict=False))
+        split = f", {game['split']}" if game.get("split") else ""
+        head = f"final policy, {game['num_episodes']} episodes of {game['game']}{split}:"
+        print("  ".join([head, *played({**game, **interval}, policies)]), flush=True)

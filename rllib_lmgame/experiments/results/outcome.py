@@ -6,9 +6,7 @@ import errno
 import functools
 import os
 import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,16 +52,11 @@ class TrialSummary:
 
 
 def experiment_directory(spec: ExperimentSpec) -> str:
-    return f"{storage_root(spec)}/{spec.name}"
+    """Directory or URI of an experiment's results."""
+    from ray.train.constants import DEFAULT_STORAGE_PATH
 
-
-def storage_root(spec: ExperimentSpec) -> str:
     path = spec.options.storage_path
-    if path is None:
-        from ray.train.constants import DEFAULT_STORAGE_PATH
-
-        path = DEFAULT_STORAGE_PATH
-    return absolute(path)
+    return f"{absolute(DEFAULT_STORAGE_PATH if path is None else path)}/{spec.name}"
 
 
 def summarize(experiment: str, trials: Iterable[Any], interrupted: bool = False) -> list[TrialSummary]:
@@ -94,12 +87,11 @@ def cause(trial: Any) -> str:
     text = ""
     if trial.error_file and Path(trial.error_file).exists():
         text = Path(trial.error_file).read_text(encoding="utf-8", errors="replace")
-    text = text[text.rfind("Failure # ") :] if "Failure # " in text else text  # the last one
+    text = text[max(0, text.rfind("Failure # ")) :]
     if (line := oom_line(text)) is not None:
         return line
     if says_full_disk(text):
-        way_on = "make room and go on from its newest whole checkpoint with --resume"
-        return f"a disk is full, the trial could not be saved; {way_on}"
+        return "a disk is full, the trial could not be saved; make room and go on with --resume"
     if died := _DIED.match(text):
         pid = f" (pid {died[1]})" if died[1] else ""
         why = "it was killed, it crashed, or its node was lost"
@@ -113,10 +105,8 @@ def cause(trial: Any) -> str:
 
 def is_misconfigured(trial: Any) -> bool:
     """Whether a trial failed at its configuration or a missing package, as the next one would."""
-    last = cause(trial).splitlines()[-1]
-    return last.startswith(
-        tuple(f"{kind.__module__}.{kind.__name__}:" for kind in (ConfigError, MissingDependencyError))
-    )
+    kinds = (ConfigError, MissingDependencyError)
+    return cause(trial).splitlines()[-1].startswith(tuple(f"{kind.__module__}.{kind.__name__}:" for kind in kinds))
 
 
 def reason(trial: Any) -> str:
@@ -128,14 +118,6 @@ def reason(trial: Any) -> str:
 def says_full_disk(error: object) -> bool:
     """Whether an error, or its text, says that nothing more can be written."""
     return any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EDQUOT))
-
-
-def full_disk_line(spec: ExperimentSpec) -> str:
-    places = (experiment_directory(spec), tempfile.gettempdir())
-    mib = {place: shutil.disk_usage(place).free // 2**20 for place in places if Path(place).is_dir()}
-    free = ", ".join(f"{place}: {number} MiB free" for place, number in mib.items())
-    way_on = "make room and go on from the newest whole checkpoints with the same command and --resume"
-    return f"{spec.name}: the disk is full ({free}); {way_on}"
 
 
 def print_summary(summaries: Sequence[TrialSummary]) -> None:
@@ -161,15 +143,16 @@ def print_ranking(spec: ExperimentSpec, summaries: Sequence[TrialSummary]) -> Tr
     measured = {summary.trial_id: _measured(summary) for summary in summaries}
     metric, mode = ranked_by(spec, measured.values())
     values = {trial: numbers[metric] for trial, numbers in measured.items() if metric in numbers}
+    figures = {trial: figure_text((values[trial], *bounds(measured[trial], metric))) for trial in values}
     sign = -1.0 if mode == "max" else 1.0
     best = sorted(summaries, key=lambda s: (s.trial_id not in values, sign * values.get(s.trial_id, 0.0)))
     print(f"{spec.name}, best first by {metric} ({mode}, last measured)")
-    names, width = _names(summaries), max(len(_value(numbers, metric)) for numbers in measured.values())
+    names = _names(summaries)
     for place, summary in enumerate(best, 1):
-        value = _value(measured[summary.trial_id], metric)
+        figure = figures.get(summary.trial_id, "never measured")
         state = " (failed)" if summary.error else ""
         iterations = f"{summary.last_result.get('training_iteration', 0)} iterations"
-        print(f"  {place:>3}. {value:<{width}} {names[summary.trial_id]}, {iterations}{state}")
+        print(f"  {place:>3}. {figure:<20} {names[summary.trial_id]}, {iterations}{state}")
     return best[0]
 
 
@@ -179,12 +162,6 @@ def _names(summaries: Sequence[TrialSummary]) -> dict[str, str]:
         own = {summary.trial_id: summary.parameters for summary in summaries if summary.experiment == experiment}
         names |= trial_names(own)
     return names
-
-
-def _value(numbers: Mapping[str, float], metric: str) -> str:
-    if metric not in numbers:
-        return "never measured"
-    return figure_text((numbers[metric], *bounds(numbers, metric)))
 
 
 def ranked_by(spec: ExperimentSpec, measured: Iterable[Mapping[str, float]]) -> tuple[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from rllib_lmgame.base.errors import ConfigError
@@ -16,13 +15,8 @@ _WEIGHTS = re.compile(rf"model(-\d+-of-\d+)?\.safetensors|{re.escape(INDEX_FILE)
 """Files that loaders take a model's weights from: one of them that is left over stands for the new ones."""
 
 
-def files_to_push(model: Path) -> dict[str, Path]:
-    """Name -> file of what is published: all of ``model``."""
-    return {file.name: file for file in sorted(model.iterdir()) if file.is_file() and not file.is_symlink()}
-
-
-def push(files: Mapping[str, Path], repository: str, *, public: bool, revision: str | None, message: str) -> str:
-    """Upload files as one commit; returns its address. A repository that is not there is made.
+def push(model: Path, repository: str, *, public: bool, revision: str | None, message: str) -> str:
+    """Upload a model's directory as one commit; returns its address. A repository that is not there is made.
 
     Weights of before that lie in other files are removed by the same commit. One that is public already is named first.
 
@@ -31,8 +25,9 @@ def push(files: Mapping[str, Path], repository: str, *, public: bool, revision: 
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
-    api = HfApi(endpoint=hub.endpoint(), library_name="rllib-lmgame")
+    files = {file.name: file for file in sorted(model.iterdir()) if file.is_file() and not file.is_symlink()}
     added = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=str(file)) for name, file in files.items()]
+    api = HfApi(endpoint=hub.endpoint(), library_name="rllib-lmgame")
     try:
         api.create_repo(repository, private=not public, exist_ok=True)
         if revision is not None:

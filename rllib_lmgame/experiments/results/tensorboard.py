@@ -1,50 +1,24 @@
-"""TensorBoard's file of a trial: its numbers, those to look at first in a group of their own, and games as text.
-
-TensorBoard groups by the first part of a tag: with Tune's tags all numbers would be one group, ``ray``.
-"""
+"""TensorBoard's file of a trial, with numbers in groups: with Tune's tags all of them would be one group, ``ray``."""
 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from ray.tune.logger import TBXLoggerCallback
 
-from rllib_lmgame.algorithms.checkpoints.cards import game_text
-from rllib_lmgame.experiments.results.files import ITERATION
-
 logger = logging.getLogger(__name__)
 
-FIRST = "1_first"
-"""Groups are sorted: this one is on top. Its numbers are in their own groups too."""
-_LOOKED_AT = (
-    (r"env_runners/(success_rate|format_error_rate)", r"\1"),
-    (r"evaluation/env_runners/success_rate", "evaluation_success_rate"),
-    (r"env_runners/seat_returns_mean/(.+)", r"return/\1"),
-    (r"evaluation/env_runners/seat_returns_mean/(.+)", r"evaluation_return/\1"),
-    (r"learners/(?!__all_modules__/)([^/]+)/(entropy|logprob_diff)", r"\2/\1"),
-)
-"""Success, returns, replies that cannot be read, entropy, the gap between sampler and learner; and names there."""
 
-
-def tags_of(name: str) -> list[str]:
-    """Tags of a number (``ray/tune/env_runners/success_rate``): without Tune's prefix, and in the group to look at
-    first.
-    """
+def tag_of(name: str) -> str:
+    """The tag of a number (``ray/tune/env_runners/success_rate``) without Tune's prefix."""
     path = name.removeprefix("ray/tune/")
-    first = [f"{FIRST}/{found.expand(short)}" for full, short in _LOOKED_AT if (found := re.fullmatch(full, path))]
-    return [path if "/" in path else f"trial/{path}", *first]
+    return path if "/" in path else f"trial/{path}"
 
 
 class TensorBoardFile(TBXLoggerCallback):  # type: ignore[misc]
-    """Tune's TensorBoard logger with tags in groups and a sample game.
-
-    The longer a run, the further apart games are: with each the next is a tenth of the iterations away.
-
-    A disk that takes no more costs the rest of the file, and no run.
+    """Tune's TensorBoard logger with tags in groups. A disk that takes no more costs the rest of the file, and no run.
 
     Raises: ImportError: without tensorboardX.
     """
@@ -60,27 +34,12 @@ class TensorBoardFile(TBXLoggerCallback):  # type: ignore[misc]
                 events._ev_writer = events._worker._record_writer = _UntilRefused(events._ev_writer)
 
             def add_scalar(self, tag: str, *args: Any, **kwargs: Any) -> None:
-                for name in tags_of(tag):
-                    super().add_scalar(name, *args, **kwargs)
+                super().add_scalar(tag_of(tag), *args, **kwargs)
 
         self._summary_writer_cls = Grouped
-        self._next: dict[str, float] = {}
-
-    def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
-        super().log_trial_result(iteration, trial, result)
-        writer, step = self._trial_writer[trial], int(result[ITERATION])
-        if self._is_due(trial, step) and (text := game_text(Path(str(trial.path)) / "episodes")):
-            writer.add_text("sample_game", text, step)
-        writer.flush()
-
-    def _is_due(self, trial: Any, step: int) -> bool:
-        if step < self._next.get(trial.trial_id, 0):
-            return False
-        self._next[trial.trial_id] = step * 1.1
-        return True
 
     def _try_log_hparams(self, trial: Any, result: dict[str, Any]) -> None:
-        super()._try_log_hparams(trial, {tags_of(name)[0]: value for name, value in result.items()})
+        super()._try_log_hparams(trial, {tag_of(name): value for name, value in result.items()})
 
 
 class _UntilRefused:
@@ -90,21 +49,16 @@ class _UntilRefused:
 
     def __init__(self, file: Any) -> None:
         self._file, self._refused = file, False
+        self.write_event = self._until_refused(file.write_event)
+        self.flush, self.close = self._until_refused(file.flush), self._until_refused(file.close)
 
-    def write_event(self, event: Any) -> None:
-        self._do(self._file.write_event, event)
+    def _until_refused(self, call: Callable[..., Any]) -> Callable[..., None]:
+        def called(*given: Any) -> None:
+            try:
+                if not self._refused:
+                    call(*given)
+            except OSError as error:
+                self._refused = True
+                logger.error("TensorBoard's file ends here, it cannot be written: %s", error)
 
-    def flush(self) -> None:
-        self._do(self._file.flush)
-
-    def close(self) -> None:
-        self._do(self._file.close)
-
-    def _do(self, what: Callable[..., Any], *given: Any) -> None:
-        if self._refused:
-            return
-        try:
-            what(*given)
-        except OSError as error:
-            self._refused = True
-            logger.error("TensorBoard's file ends here, it cannot be written: %s", error)
+        return called

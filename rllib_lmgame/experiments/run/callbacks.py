@@ -1,27 +1,42 @@
-"""What is done with what Tune tells: results go into files, waits and restarts are printed, names of metrics compared.
+"""What is done with what Tune tells, and with signals.
 
 Of ``result.json``, with one line per iteration:
 
 1. A trial that starts again goes on from its newest checkpoint: lines of later iterations are cut off first.
 2. In a local directory lines go straight into the results, so that a sudden end of the driver loses none.
+
+Of Ctrl-C, SIGTERM, SIGHUP and SIGUSR1:
+
+1. After the first signal no trial starts, and each running one is saved at the end of its iteration. Then the run ends.
+2. A trial stopped this way counts as unfinished, so ``--resume`` goes on from that checkpoint.
+3. After the second signal the run stops at once, with the checkpoints there are.
+4. A trial that fails at its configuration, as the next one would, ends its experiment as the first signal does.
+5. A trial that waits for a lost engine gives up soon after the first signal and keeps its newest checkpoint.
+6. A signal that the command was started to ignore (SIGHUP under ``nohup``) stays ignored.
 """
 
 from __future__ import annotations
 
+import math
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, TextIO
 
 from ray.tune import Callback
 from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.experiments.checks.resources import ResourceRequest, shortfall
+from rllib_lmgame.experiments.checks.resources import ResourceRequest
 from rllib_lmgame.experiments.results.files import ITERATION, RESULT_FILE, cut, json_lines
-from rllib_lmgame.experiments.results.outcome import cause
+from rllib_lmgame.experiments.results.outcome import cause, is_misconfigured
+from rllib_lmgame.experiments.run.signals import ENDINGS, leave_closed_output, set_handlers
+from rllib_lmgame.inference.serving import interruption
 from rllib_lmgame.telemetry.metrics import unknown_metric
 from rllib_lmgame.telemetry.trial_names import names_of
 
@@ -30,14 +45,13 @@ SAY_EVERY_S = 30.0
 
 
 class WaitingCallback(Callback):
-    """Prints a line every half minute while trials wait for resources; a joined cluster may still grow.
-
-    ``request`` is that of one trial, ``keys`` the settings that ask for it.
+    """Prints a line every half minute while trials wait for resources, as a joined cluster may still grow; and one of
+    each trial that starts again. ``request`` is that of one trial, ``keys`` the settings that ask for it.
     """
 
     def __init__(self, request: ResourceRequest, keys: str, stream: TextIO | None = None) -> None:
         self._request = request
-        self._keys = keys
+        self._keys = f" ({keys})" if keys else ""
         self._stream = stream
         self._next = time.monotonic() + SAY_EVERY_S
 
@@ -46,50 +60,22 @@ class WaitingCallback(Callback):
         if trial.checkpoint is not None:
             start = f"goes on from {trial.checkpoint.path}"
         failures = f"{trial.num_failures} of max_failures: {trial.max_failures}"
-        print(
-            f"trial {names_of(trials).get(trial.trial_id, trial.trial_id)} failed ({failures}) and {start}: {text}",
-            file=self._stream or sys.stderr,
-        )
+        name = names_of(trials).get(trial.trial_id, trial.trial_id)
+        print(f"trial {name} failed ({failures}) and {start}: {text}", file=self._stream or sys.stderr)
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         now = time.monotonic()
         if any(trial.status == "RUNNING" for trial in trials):
             self._next = now + SAY_EVERY_S
         elif now >= self._next and any(trial.status == "PENDING" for trial in trials):
+            import ray
+
             self._next = now + SAY_EVERY_S
-            text = _look(self._request, self._keys)
-            if text is not None:
+            if any(group["state"] == "PENDING" for group in ray.util.placement_group_table().values()):
+                free, asked = ray.available_resources(), self._request.total
+                amounts = ", ".join(f"{asked[kind]:g} {kind} (free {free.get(kind, 0):g})" for kind in asked)
+                text = f"waiting for resources: a trial asks for {amounts}{self._keys}"
                 print(text, file=self._stream or sys.stderr, flush=True)
-
-
-def _look(request: ResourceRequest, keys: str) -> str | None:
-    import ray
-
-    groups = ray.util.placement_group_table().values()
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return waiting_line(request, keys, nodes, ray.available_resources(), [group["state"] for group in groups])
-
-
-def waiting_line(
-    request: ResourceRequest,
-    keys: str,
-    nodes: Sequence[Mapping[str, float]],
-    free: Mapping[str, float],
-    states: Sequence[str],
-) -> str | None:
-    """What to say of a wait; ``None`` if a trial has its resources and its processes are starting.
-
-    ``nodes`` are all resources of each node, ``free`` is summed over nodes, ``states`` are the placement groups'.
-    """
-    asked = f" ({keys})" if keys else ""
-    missing = shortfall(request, nodes)
-    if missing is not None:
-        return f"waiting for nodes: a trial {missing}{asked}"
-    if "PENDING" not in states:
-        return None
-    kinds = request.total
-    amounts = ", ".join(f"{amount:g} {kind} (free {free.get(kind, 0):g})" for kind, amount in kinds.items())
-    return f"waiting for resources that are in use: a trial asks for {amounts}{asked}"
 
 
 class MetricNames(Callback):
@@ -186,3 +172,118 @@ class ProgressFile(CSVLoggerCallback):
             if results:
                 table = pd.json_normalize(results, sep="/").drop(columns="config")
                 table.to_csv(directory / PROGRESS_FILE, index=False)
+
+
+class Interruption:
+    """What signals arrived. One object per process: signal handlers belong to the process too."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self.stopped = threading.Event()  # Makes Tune end its loop.
+        self.told = False
+        self.misconfigured = False  # A trial failed at its configuration.
+
+    @property
+    def ending(self) -> bool:
+        """Whether no further trial starts."""
+        return self.requested or self.misconfigured
+
+    @property
+    def requested(self) -> bool:
+        """Whether a signal arrived."""
+        return self.signal is not None
+
+    def handle(self, number: int, frame: FrameType | None = None) -> None:
+        if self.requested:
+            self.stopped.set()
+            return
+        self.signal = number
+        leave_closed_output()
+        print(
+            f"\n{signal.Signals(number).name}: saving each trial when its iteration ends, then stopping (once "
+            "more: stop at once)",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def end_at_once(self) -> None:
+        """End this experiment, whose configuration is wrong, before anything of it is saved."""
+        self.misconfigured = True
+        self.stopped.set()
+
+    def begin_experiment(self) -> None:
+        """What was wrong with the configuration of another experiment ends that one alone."""
+        if self.misconfigured:
+            self.misconfigured = False
+            self.stopped.clear()
+
+    def tell(self) -> None:
+        """Tell every process of the run. Not for the signal handler, which may interrupt a call to Ray."""
+        if self.requested and not self.told:
+            self.told = True
+            interruption.request()
+
+    def exit_code(self) -> int:
+        return 128 + (self.signal or 0)
+
+
+INTERRUPTION = Interruption()
+
+
+@contextmanager
+def handled_signals() -> Iterator[Interruption]:
+    from ray.tune import tune
+
+    INTERRUPTION.__init__()  # type: ignore[misc]
+    previous = set_handlers((signal.SIGINT, *ENDINGS), INTERRUPTION.handle)
+    listen, tune._setup_signal_catching = tune._setup_signal_catching, lambda: INTERRUPTION.stopped
+    try:
+        yield INTERRUPTION
+    finally:
+        if INTERRUPTION.told:
+            interruption.withdraw()
+        tune._setup_signal_catching = listen
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+class _Watched:
+    """Mix-in of a trial scheduler that passes over results without its metric (NaN), and pauses trials, which saves
+    them, once the run is to stop. Every trial that Tune adds is given to ``take``.
+    """
+
+    take: Callable[[Any], None] | None = None
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        if self.take is not None:
+            self.take(trial)
+        super().on_trial_add(tune_controller, trial)  # type: ignore[misc]
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        value = result.get(self.metric)  # type: ignore[attr-defined]
+        if isinstance(value, float) and math.isnan(value):
+            decision = "CONTINUE"
+        else:
+            decision = super().on_trial_result(tune_controller, trial, result)  # type: ignore[misc]
+        return "PAUSE" if INTERRUPTION.ending and decision == "CONTINUE" else decision
+
+    def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
+        super().on_trial_error(tune_controller, trial)  # type: ignore[misc]
+        if is_misconfigured(trial) and not INTERRUPTION.ending:
+            INTERRUPTION.misconfigured = True
+            print(f"{trial.trial_id}: the configuration is wrong; no further trial starts", file=sys.stderr, flush=True)
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Any:
+        if not INTERRUPTION.ending:
+            return super().choose_trial_to_run(tune_controller)  # type: ignore[misc]
+        leave_closed_output()
+        INTERRUPTION.tell()
+        if not any(t.status == "RUNNING" or t.is_saving for t in tune_controller.get_trials()):
+            INTERRUPTION.stopped.set()
+        return None
+
+
+def watched(scheduler: type, take: Callable[[Any], None] | None = None) -> type:
+    """A trial scheduler like ``scheduler`` that does what this module promises."""
+    more = {"__module__": __name__} if take is None else {"__module__": __name__, "take": staticmethod(take)}
+    return type(scheduler.__name__, (_Watched, scheduler), more)

@@ -19,7 +19,7 @@ from rllib_lmgame.algorithms.cluster.ray_cluster import (
     shut_down,
     start_local,
 )
-from rllib_lmgame.algorithms.cluster.trials import tell_trials_at_once
+from rllib_lmgame.algorithms.cluster.threads import tell_trials_at_once
 from rllib_lmgame.base.errors import MissingDependencyError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.resources import (
@@ -37,8 +37,7 @@ def quieten_ray(verbosity: int) -> int:
     import ray.rllib  # noqa: F401  (sets its own level when it is imported)
 
     level = (logging.ERROR, logging.INFO, logging.DEBUG)[min(verbosity, 2)]
-    logging.getLogger("ray").setLevel(level)
-    for name in ("ray.rllib", "ray._private"):
+    for name in ("ray", "ray.rllib", "ray._private"):
         logging.getLogger(name).setLevel(level)
     # What Tune calls errors here (a failed or stopped trial) is told at the end, with the cause.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL if verbosity == 0 else level)
@@ -67,10 +66,8 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
             if options.memory_check:
                 check_memory(checked, machine_mib())
             tell_trials_at_once(max((trials_at_once(each, nodes[0]) for each in checked), default=1))
-        if wants_dashboard(options.dashboard):
-            print(dashboard_line(ray._private.worker.get_dashboard_url()), flush=True)
-            if line := metrics_line(ray.nodes()):
-                print(line, flush=True)
+        if sys.stdout.isatty() if options.dashboard is None else options.dashboard:
+            print(*dashboard_lines(ray._private.worker.get_dashboard_url(), ray.nodes()), sep="\n", flush=True)
         yield
     finally:
         shut_down()
@@ -131,38 +128,24 @@ class RunOptions:
     started: float = field(default_factory=time.monotonic)
 
 
-def wants_dashboard(asked: bool | None) -> bool:
-    """Whether the dashboard is wanted; unless somebody said so (``asked``), where a person watches: on a terminal."""
-    return sys.stdout.isatty() if asked is None else asked
-
-
 def include_dashboard(asked: bool | None) -> bool | None:
-    """Whether a cluster started here gets a dashboard; ``None``: it does, and goes on without one that does not start.
+    """Whether a cluster started here gets a dashboard: unless ``asked``, where it is installed and a person watches.
 
-    Raises: MissingDependencyError: asked for, not installed.
+    ``None``: it does, and goes on without one that does not start. Raises: MissingDependencyError: asked for, not
+    installed.
     """
     installed = importlib.util.find_spec("aiohttp_cors") is not None
     if asked and not installed:
-        raise MissingDependencyError(
-            "Ray's dashboard needs ray[default], which is not installed (pip install 'ray[default]')"
-        )
-    if not (installed and wants_dashboard(asked)):
-        return False
-    return asked
+        raise MissingDependencyError("Ray's dashboard needs ray[default]: pip install 'ray[default]'")
+    return False if not installed or (asked is None and not sys.stdout.isatty()) else asked
 
 
-def dashboard_line(url: str | None) -> str:
-    """What to say of the dashboard at ``url`` (host and port; empty without one)."""
-    if not url:
-        return "Ray dashboard: the cluster runs without it"
+def dashboard_lines(url: str | None, nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Where Ray's dashboard is (host and port; empty without one), and the Prometheus metrics of ``ray.nodes()``."""
     from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
     token = " (it asks for a token, which this prints: ray get-auth-token)" if is_token_auth_enabled() else ""
-    return f"Ray dashboard: http://{url}{token}"
-
-
-def metrics_line(nodes: Sequence[Mapping[str, Any]]) -> str:
-    """Where the nodes (of ``ray.nodes()``) show their Prometheus metrics; empty if nowhere."""
+    lines = [f"Ray dashboard: http://{url}{token}" if url else "Ray dashboard: the cluster runs without it"]
     there = [(node.get("NodeManagerAddress"), node.get("MetricsExportPort")) for node in nodes if node.get("Alive")]
     places = [f"http://{host}:{port}/metrics" for host, port in there if isinstance(port, int) and port > 0]
-    return f"Metrics for Prometheus: {', '.join(places)}" if places else ""
+    return lines + [f"Metrics for Prometheus: {', '.join(places)}"] * bool(places)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rllib_lmgame.base.results import number_at
+from rllib_lmgame.base.schedule import number_at
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, build_config
 from rllib_lmgame.experiments.run.cluster import RunOptions, running_cluster
 from rllib_lmgame.experiments.search.spaces import sample_points
@@ -23,34 +23,30 @@ def print_measured(checked: Sequence[CheckedExperiment], options: RunOptions) ->
     with running_cluster(checked, options):
         for experiment in checked:
             print(f"# {experiment.spec.name}: {ITERATIONS} iterations are measured on this machine", flush=True)
-            for line in _measured(experiment):
-                print(f"#   {line}", flush=True)
+            print(*(f"#   {line}" for line in _measured(experiment)), sep="\n", flush=True)
 
 
 def _measured(experiment: CheckedExperiment) -> list[str]:
-    spec = experiment.spec
-    values = {key: value for key, value in next(iter(sample_points(spec.config))).items() if key != "warm_start"}
+    values = dict(next(iter(sample_points(experiment.spec.config))))
+    values.pop("warm_start", None)
     config = build_config(experiment.algorithm, values)
-    began = time.monotonic()
+    every, evaluation_s, began = config.evaluation_interval or 0, 0.0, time.monotonic()
     algorithm = config.build_algo()
     try:
         up, results, ends = time.monotonic(), list[Mapping[str, Any]](), list[float]()
         for _ in range(ITERATIONS):
             results.append(algorithm.train())
             ends.append(time.monotonic())
-        evaluation_s = 0.0
-        if config.evaluation_interval:
+        if every:
             algorithm.evaluate()
             evaluation_s = time.monotonic() - ends[-1]
     finally:
         algorithm.stop()
         shutil.rmtree(algorithm.logdir, ignore_errors=True)
-    every = config.evaluation_interval or 0
-    return [
-        f"processes are up in {up - began:.0f} s; the last iteration: {progress_line(results[-1])}",
-        *([f"an evaluation, every {every} iterations, takes {evaluation_s:.1f} s"] if every else []),
-        *measured_lines(spec, results, ends, evaluation_s / every if every else 0.0),
-    ]
+    lines = [f"processes are up in {up - began:.0f} s; the last iteration: {progress_line(results[-1])}"]
+    if every:
+        lines.append(f"an evaluation, every {every} iterations, takes {evaluation_s:.1f} s")
+    return lines + measured_lines(experiment.spec, results, ends, evaluation_s / every if every else 0.0)
 
 
 def measured_lines(

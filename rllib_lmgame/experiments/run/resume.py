@@ -29,10 +29,10 @@ from rllib_lmgame.base.lock import is_running
 from rllib_lmgame.base.storage import is_uri
 from rllib_lmgame.experiments.results.files import ITERATION, RESULT_FILE, json_lines
 from rllib_lmgame.experiments.results.outcome import experiment_directory
-from rllib_lmgame.experiments.spec import STOPS, ExperimentOptions, ExperimentSpec, dotted, stopping_criteria
+from rllib_lmgame.experiments.spec import ExperimentOptions, ExperimentSpec, dotted
 
 SETTINGS_FILE = "settings.json"
-_MAY_CHANGE = {*STOPS, "max_failures", "callbacks", "report", "storage_path"}
+_MAY_CHANGE = {"stop", "max_failures", "callbacks", "report", "storage_path"}
 
 
 def save_settings(spec: ExperimentSpec) -> None:
@@ -48,34 +48,27 @@ def check_unchanged(spec: ExperimentSpec) -> list[str]:
 
     Raises: ConfigError: naming a setting that differs and cannot be changed on the way.
     """
+    from pyarrow.fs import FileSystem
+
+    place = f"{experiment_directory(spec)}/{SETTINGS_FILE}"
+    files, path = FileSystem.from_uri(place)
     try:
-        started = _started_with(spec)
+        with files.open_input_stream(path) as file:
+            started = json.loads(file.readall())
+        if not isinstance(started["config"], dict):
+            raise ValueError("it holds no settings")
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, RecursionError) as error:
-        place = f"{experiment_directory(spec)}/{SETTINGS_FILE}"
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         what = "saved trials go on with the settings they were started with, whatever the file says now"
         return [f"{place} cannot be read ({error}); {what}"]
-    difference = _difference(started, _settings(spec.options))
-    if difference is not None:
+    if (difference := _difference(started, _settings(spec.options))) is not None:
         key, before, now = difference
         is_now = "is not set" if now is None else f"is {json.dumps(now)}"
         was = "without it" if before is None else f"with {json.dumps(before)}"
         hint = "--resume cannot change it; start an experiment of another name with `restore: CHECKPOINT`"
         raise spec.source.error(key, f"{is_now}, but the experiment was started {was}; {hint}")
     return []
-
-
-def _started_with(spec: ExperimentSpec) -> dict[str, Any]:
-    """What :func:`save_settings` wrote. Raises: OSError: unreadable; ValueError, RecursionError: damaged."""
-    from pyarrow.fs import FileSystem
-
-    files, directory = FileSystem.from_uri(experiment_directory(spec))
-    with files.open_input_stream(f"{directory}/{SETTINGS_FILE}") as file:
-        content = json.loads(file.readall())
-    if not (isinstance(content, dict) and isinstance(content.get("config"), dict)):
-        raise ValueError("it holds no settings")
-    return content
 
 
 class Resumption(Callback):
@@ -97,12 +90,17 @@ class Resumption(Callback):
         self._error: Exception | None = None
 
     def take(self, trial: Any) -> None:
+        """A trial that was saved."""
         self._trials += 1
-        _update(trial, self._options)
-        if trial.status == "TERMINATED":
-            return
+        criteria, last = self._options.stop, trial.last_result
+        ended = trial.status == "TERMINATED" and reached(trial.stopping_criterion, last)
+        if ended and not reached(criteria, last):
+            trial.set_status("PENDING")
+        trial.stopping_criterion, trial.max_failures = criteria, self._options.max_failures
+        trial.invalidate_json_state()
         try:
-            self._adopt(trial)
+            if trial.status != "TERMINATED":
+                self._adopt(trial)
         except Exception as error:  # Tune would not say it.
             self._error = self._error or error
 
@@ -112,16 +110,6 @@ class Resumption(Callback):
         if not self._trials:
             refusal = "the saved trials could not be taken over; -v shows Ray's own message"
             raise CheckpointError("; ".join(filter(None, (refusal, self._ways_on()))))
-
-
-def _update(trial: Any, options: ExperimentOptions) -> None:
-    criteria, last = stopping_criteria(options), trial.last_result
-    ended = trial.status == "TERMINATED" and reached(trial.stopping_criterion, last)
-    if ended and not reached(criteria, last):
-        trial.set_status("PENDING")
-    trial.stopping_criterion = criteria
-    trial.max_failures = options.max_failures
-    trial.invalidate_json_state()
 
 
 def reached(stop: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
@@ -152,15 +140,14 @@ def _difference(before: Any, now: Any, path: tuple[str, ...] = ()) -> tuple[str,
 
 def is_started(directory: Path) -> bool:
     """Whether there is a state to go on from, whole or not; a run killed before its first trial leaves none."""
-    return any(map(_has_trials, directory.glob("experiment_state-*.json")))
 
+    def has_trials(state: Path) -> bool:
+        try:
+            return bool(json.loads(state.read_bytes())["trial_data"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return True  # It is damaged.
 
-def _has_trials(state: Path) -> bool:
-    """Whether a file of Tune's holds trials, or is damaged."""
-    try:
-        return bool(json.loads(state.read_bytes())["trial_data"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return True
+    return any(map(has_trials, directory.glob("experiment_state-*.json")))
 
 
 def ways_on(directory: Path, command: str) -> str:
@@ -185,40 +172,30 @@ def adopt_newest(trial: Any) -> None:
 
     Raises: CheckpointError: if it had checkpoints and none of them is whole.
     """
-    directory = Path(trial.storage.trial_fs_path)
+    from ray.train._internal.session import _TrainingResult
+    from ray.tune import Checkpoint
+
+    directory, storage = Path(trial.storage.trial_fs_path), trial.storage
     manager = trial.run_metadata.checkpoint_manager
     registered = manager.latest_checkpoint_result
-    if registered is not None and Path(registered.checkpoint.path).parent != directory:
-        return
+    last = None if registered is None else Path(registered.checkpoint.path)
     newest = newest_whole(directory)
-    if newest is None and registered is not None:
-        raise CheckpointError(
-            f"trial {trial.trial_id} has no whole checkpoint to go on from: "
-            f"{manifest_problem(Path(registered.checkpoint.path))}"
-        )
-    if newest is None or (registered is not None and Path(registered.checkpoint.path) == newest):
+    if last is not None and last.parent == directory and newest is None:
+        raise CheckpointError(f"trial {trial.trial_id} has no whole checkpoint to go on from: {manifest_problem(last)}")
+    if newest is None or newest == last or (last is not None and last.parent != directory):
         return
     manager._checkpoint_results = [r for r in manager._checkpoint_results if Path(r.checkpoint.path).is_dir()]
     known = {Path(r.checkpoint.path): r for r in manager._checkpoint_results}
     if newest not in known:
-        known[newest] = _result_of(trial, newest)
+        iteration, lines = iteration_of(newest), json_lines(directory / RESULT_FILE)
+        metrics = next((line for line in lines if line.get(ITERATION) == iteration), {ITERATION: iteration or 0})
+        checkpoint = Checkpoint(str(newest), filesystem=storage.storage_filesystem)
+        known[newest] = _TrainingResult(checkpoint=checkpoint, metrics=metrics)
         manager.register_checkpoint(known[newest])
     manager._latest_checkpoint_result = known[newest]
-    trial.storage.current_checkpoint_index = int(newest.name.rpartition("_")[2])
+    storage.current_checkpoint_index = int(newest.name.rpartition("_")[2])
     trial.run_metadata.invalidate_cache()
     trial.invalidate_json_state()
-
-
-def _result_of(trial: Any, checkpoint: Path) -> Any:
-    from ray.train._internal.session import _TrainingResult
-    from ray.tune import Checkpoint
-
-    iteration = iteration_of(checkpoint)
-    lines = json_lines(checkpoint.parent / RESULT_FILE)
-    metrics = next((result for result in lines if result.get(ITERATION) == iteration), {ITERATION: iteration or 0})
-    return _TrainingResult(
-        checkpoint=Checkpoint(str(checkpoint), filesystem=trial.storage.storage_filesystem), metrics=metrics
-    )
 
 
 def place_runs(specs: Iterable[ExperimentSpec], *, resume: bool) -> None:
@@ -233,24 +210,20 @@ def place_runs(specs: Iterable[ExperimentSpec], *, resume: bool) -> None:
         name = run_name(spec.name, has, runs, resume=resume)
         while name != spec.name and name in taken:
             name += "-2"
-        if name != spec.name and resume:
-            spec.notices.append(f"{spec.name} was run several times; going on with the last one, {root / name}")
-        elif name != spec.name:
-            spec.notices.append(
-                f"{spec.name} has been run before: its results stay where they are, this run's go to {root / name}"
-            )
+        if name != spec.name:
+            several = f"was run several times; going on with the last one, {root / name}"
+            again = f"has been run before: its results stay where they are, this run's go to {root / name}"
+            spec.notices.append(f"{spec.name} {several if resume else again}")
         spec.name = name
 
 
 def run_name(name: str, has_run: Callable[[str], bool], is_running: Callable[[str], bool], *, resume: bool) -> str:
     """The name of this run among the runs of ``name``: the last one's with ``resume``, else a new one."""
+    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
     last = None
-    for number in itertools.count(1):
-        candidate = name if number == 1 else f"{name}-{number}"
-        if not has_run(candidate):
-            return candidate if last is None or not (resume or is_running(last)) else last
+    while has_run(candidate := next(names)):
         last = candidate
-    raise AssertionError("unreachable")
+    return candidate if last is None or not (resume or is_running(last)) else last
 
 
 def has_run(directory: Path) -> bool:

@@ -15,10 +15,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.plugin import asking, import_path
-from rllib_lmgame.base.schedule import is_meant_as_schedule
 from rllib_lmgame.experiments.spec import dotted
 
 Path = tuple[str | int, ...]
@@ -37,8 +36,7 @@ DISTRIBUTIONS = {
     "lograndint": ("low", "high"),
 }
 """Ray Tune's, with their arguments."""
-_VALUES = ("choice", GRID)
-SEARCH_KEYS = (*DISTRIBUTIONS, *_VALUES, "sample_from")
+SEARCH_KEYS = (*DISTRIBUTIONS, "choice", GRID, "sample_from")
 
 
 @dataclass(frozen=True)
@@ -60,42 +58,25 @@ def find_search_spaces(config: Any, path: Path = ()) -> list[SearchNode]:
     return []
 
 
-def misspelt_space(config: Any, key: str) -> str | None:
-    """What to say if the value at the dotted ``key`` looks like a search space with a misspelt name."""
-    value: Any = config
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    if not isinstance(value, Mapping) or len(value) != 1 or find_search_spaces(value):
-        return None
-    name, argument = str(next(iter(value))), next(iter(value.values()))
-    match = nearest(name, SEARCH_KEYS) or next((known for known in SEARCH_KEYS if known.startswith(name)), None)
-    if match is None and (not isinstance(argument, list) or is_meant_as_schedule(value)):
-        return None
-    hint = f"did you mean {match!r}?" if match else f"known: {', '.join(SEARCH_KEYS)}"
-    return f"there is no search space {name!r}; {hint}"
-
-
 def check_search_space(node: SearchNode, prefix: str = "config") -> None:
+    """Check the arguments of a space. Raises: ConfigError."""
     if not node.path:
-        below = f"write it below a key, e.g. lr: {{{node.kind}: ...}}"
-        raise ConfigError(prefix, f"`{node.kind}` stands for one value; {below}")
-    where = f"{dotted((prefix, *node.path))}.{node.kind}"
-    if node.kind in _VALUES:
-        if not isinstance(node.argument, list) or not node.argument:
-            raise ConfigError(where, f"expected a list of values to try, got {describe(node.argument)}")
-        for value in node.argument:
-            if find_search_spaces(value):
-                raise ConfigError(where, "a search space inside another one is not supported")
-    elif node.kind == "sample_from":
-        if not isinstance(node.argument, str):
-            raise ConfigError(where, f"expected package.module:function, got {describe(node.argument)}")
-        import_path(node.argument, where)
-    else:
-        _check_numbers(node, where)
-
-
-def _check_numbers(node: SearchNode, where: str) -> None:
-    names, values = DISTRIBUTIONS[node.kind], node.argument
+        raise ConfigError(
+            prefix, f"`{node.kind}` stands for one value; write it below a key: `lr: {{{node.kind}: ...}}`"
+        )
+    where, values = f"{dotted((prefix, *node.path))}.{node.kind}", node.argument
+    if node.kind == "sample_from":
+        if not isinstance(values, str):
+            raise ConfigError(where, f"expected package.module:function, got {describe(values)}")
+        import_path(values, where)
+        return
+    names = DISTRIBUTIONS.get(node.kind)
+    if names is None:
+        if not isinstance(values, list) or not values:
+            raise ConfigError(where, f"expected a list of values to try, got {describe(values)}")
+        if find_search_spaces(values):
+            raise ConfigError(where, "a search space inside another one is not supported")
+        return
     if not isinstance(values, list) or len(values) != len(names):
         raise ConfigError(where, f"expected [{', '.join(names)}], got {describe(values)}")
     for name, value in zip(names, values, strict=True):
@@ -103,16 +84,10 @@ def _check_numbers(node: SearchNode, where: str) -> None:
             raise ConfigError(where, f"{name} must be a number, got {describe(value)}")
         if _is_whole(node) and int(value) != value:
             raise ConfigError(where, f"{name} must be a whole number, got {value}")
-        if name in ("step", "deviation") and value <= 0:
+        if value <= 0 and (name in ("step", "deviation") or (name == "low" and "log" in node.kind)):
             raise ConfigError(where, f"{name} must be greater than 0, got {value}")
-        if name == "low" and "log" in node.kind and value <= 0:
-            raise ConfigError(where, f"low must be greater than 0, got {value}")
     if names[0] == "low" and not values[0] < values[1]:
         raise ConfigError(where, f"low must be less than high, got {values}")
-    for name, value in zip(names[:-1], values, strict=False) if names[-1] == "step" else ():
-        steps = value / values[-1]
-        if not (math.isfinite(steps) and math.isclose(steps, round(steps))):
-            raise ConfigError(where, f"{name} must be a multiple of step, {values[-1]}; got {value}")
 
 
 def _is_whole(node: SearchNode) -> bool:
@@ -132,7 +107,10 @@ def _tune_space(node: SearchNode) -> Any:
         return tune.choice(node.argument)
     if node.kind == "sample_from":
         return tune.sample_from(import_path(node.argument, dotted(node.path)))
-    return getattr(tune, node.kind)(*map(int if _is_whole(node) else float, node.argument))
+    try:
+        return getattr(tune, node.kind)(*map(int if _is_whole(node) else float, node.argument))
+    except (ValueError, OverflowError) as error:  # Ends that are no multiples of the step.
+        raise ConfigError(dotted(("config", *node.path, node.kind)), str(error)) from None
 
 
 def substitute(config: Mapping[str, Any], values: Mapping[Path, Any]) -> dict[str, Any]:
@@ -169,13 +147,11 @@ def grid_size(config: Mapping[str, Any]) -> int:
 
 
 def _called(node: SearchNode, point: Mapping[str, Any]) -> Any:
-    """What the function returns for the point, called as Tune calls it."""
     with asking(node.argument, dotted(("config", *node.path))):
         return _tune_space(node).sample(point)
 
 
 def _values(node: SearchNode) -> list[Any]:
-    """The values of a ``choice``, the ends of a distribution."""
     if node.kind == "choice":
         return list(node.argument)
     low, high = node.argument[:2]
@@ -216,21 +192,17 @@ def _mutation_space(mutations: Any) -> dict[str, Any]:
     """The mutations as a search space, checked: each list is a ``choice``."""
     for node in find_search_spaces(mutations):
         check_search_space(node, WHERE)
-        if node.kind in (GRID, "sample_from"):
-            why = "values are drawn again and again; write a list of values, or a distribution"
-            raise ConfigError(f"{dotted((WHERE, *node.path))}.{node.kind}", why)
 
     def as_space(value: Any, where: str) -> Any:
-        if isinstance(value, list) and value:
-            if find_search_spaces(value):
-                raise ConfigError(where, "a list holds values, not search spaces")
+        if isinstance(value, list) and value and not find_search_spaces(value):
             return {"choice": value}
-        if not isinstance(value, Mapping) or not value:
+        kind = next(iter(value)) if isinstance(value, Mapping) and _is_space(value) else None
+        if not isinstance(value, Mapping) or not value or kind in (GRID, "sample_from"):
             spaces = ", ".join((*DISTRIBUTIONS, "choice"))
             raise ConfigError(where, f"expected a list of values or one of {spaces}, got {describe(value)}")
-        return value if _is_space(value) else {key: as_space(item, f"{where}.{key}") for key, item in value.items()}
+        return value if kind else {key: as_space(item, f"{where}.{key}") for key, item in value.items()}
 
-    if not isinstance(mutations, Mapping) or not mutations:
+    if not isinstance(mutations, Mapping):
         raise ConfigError(WHERE, f"expected key -> list of values or search space, got {describe(mutations)}")
     return {key: as_space(value, f"{WHERE}.{key}") for key, value in mutations.items()}
 

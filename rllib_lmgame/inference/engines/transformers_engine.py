@@ -28,13 +28,16 @@ from rllib_lmgame.inference.protocol import (
     StopReason,
 )
 from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
-from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
-from rllib_lmgame.policies.model.action_values import PlayedValues, load_values, split_values
-from rllib_lmgame.policies.model.checkpoint_names import load_checkpoint_tensors, parts_of
-from rllib_lmgame.policies.model.lm_head import logit_transform
-from rllib_lmgame.policies.model.loading import IncompleteModelError, whole_model
-from rllib_lmgame.policies.model.packing_support import backbone_of
-from rllib_lmgame.policies.model.positions import fix_rope
+from rllib_lmgame.policies.model.heads import (
+    VALUES_FILE,
+    PlayedValues,
+    backbone_of,
+    load_values,
+    logit_transform,
+    split_values,
+)
+from rllib_lmgame.policies.model.loading import IncompleteModelError, fix_rope, whole_model
+from rllib_lmgame.policies.model.network import load_checkpoint_tensors, parts_of
 
 
 class SlotCache:

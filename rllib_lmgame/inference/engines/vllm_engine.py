@@ -1,6 +1,6 @@
 """vLLM as an engine: its core runs in this process, stepped by the thread of :class:`ThreadedEngine`.
 
-A core process of its own is slower for small models (``benchmarks/engine.py``). With ``tensor_parallel_size`` above 1
+A core process of its own is slower for small models. With ``tensor_parallel_size`` above 1
 vLLM starts its own workers, which end with this process.
 
 A seed gives the same tokens whatever else is in the batch and in the prefix cache. On CPU in float32 with one thread
@@ -37,9 +37,8 @@ from rllib_lmgame.inference.protocol import (
     StopReason,
 )
 from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
-from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
-from rllib_lmgame.policies.model.action_values import PlayedValues, has_backbone, load_values, split_values
 from rllib_lmgame.policies.model.files import ADAPTER_FILES, weight_files
+from rllib_lmgame.policies.model.heads import VALUES_FILE, PlayedValues, has_backbone, load_values, split_values
 
 logger = logging.getLogger(__name__)
 

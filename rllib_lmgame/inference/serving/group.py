@@ -28,7 +28,7 @@ from rllib_lmgame.inference.weights import (
     push_shared,
     share,
 )
-from rllib_lmgame.telemetry.phases import Share
+from rllib_lmgame.telemetry.progress import Share
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """A stop request that every process of a run sees, so that unbounded waits end.
 
-The driver that gets the signal (``experiments/run/interrupt.py``) puts a mark into the key-value store of Ray's head; a
+The driver that gets the signal (``experiments/run/callbacks.py``) puts a mark into the key-value store of Ray's head; a
 process that waits looks for it. What can end well in a moment gets that moment.
 """
 

@@ -1,6 +1,6 @@
 """Advantages over action tokens: what an estimator is given, the estimators, and how their results are scaled."""
 
-from rllib_lmgame.learners.advantages.inputs import (
+from rllib_lmgame.learners.advantages.base import (
     AdvantageInputs,
     Estimator,
     advantage_inputs,

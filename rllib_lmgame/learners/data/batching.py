@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from rllib_lmgame.inference.protocol import AllowedTokens
-from rllib_lmgame.learners.data.prompts import PromptOrder, Segments, micro_batches, segments_of, unshared
-from rllib_lmgame.learners.data.rows import RowLayout, assign_balanced, name_of, take_out_forced
+from rllib_lmgame.learners.data.rows import (
+    PromptOrder,
+    RowLayout,
+    Segments,
+    assign_balanced,
+    micro_batches,
+    name_of,
+    segments_of,
+    take_out_forced,
+    unshared,
+)
 from rllib_lmgame.rollouts.records import Trajectory
 
 if TYPE_CHECKING:
@@ -50,11 +59,11 @@ class PackedBatch:
     input_ids: np.ndarray
     position_ids: np.ndarray
     cu_seqlens: np.ndarray
-    predict_index: np.ndarray
-    target_ids: np.ndarray
-    bootstrap_index: np.ndarray
-    token_slot: np.ndarray
-    bootstrap_slot: np.ndarray
+    predict_index: np.ndarray = field(default_factory=_none)
+    target_ids: np.ndarray = field(default_factory=_none)
+    bootstrap_index: np.ndarray = field(default_factory=_none)
+    token_slot: np.ndarray = field(default_factory=_none)
+    bootstrap_slot: np.ndarray = field(default_factory=_none)
     allowed_action: np.ndarray = field(default_factory=_none)
     allowed_owner: np.ndarray = field(default_factory=_none)
     allowed_ids: np.ndarray = field(default_factory=_none)
@@ -88,19 +97,6 @@ class PackedBatch:
     def num_actions(self) -> int:
         return len(self.target_ids)
 
-    def only(self, keep: np.ndarray) -> PackedBatch:
-        """The same rows with some of their action tokens, bool ``[A]``, without what these were chosen among."""
-        return replace(
-            self,
-            predict_index=self.predict_index[keep],
-            target_ids=self.target_ids[keep],
-            token_slot=self.token_slot[keep],
-            allowed_action=_none(),
-            allowed_owner=_none(),
-            allowed_ids=_none(),
-            temperatures=self.temperatures[keep] if len(self.temperatures) else self.temperatures,
-        )
-
     def to_torch(self, device: torch.device | str | None = None) -> dict[str, Any]:
         """The arrays as tensors on ``device``, under the names of the attributes."""
         import torch
@@ -110,8 +106,7 @@ class PackedBatch:
 
 def dummy_batch() -> PackedBatch:
     """One row with nothing to learn, for a learner that runs out while others run collective passes."""
-    ids = np.zeros(2, np.int64)
-    return PackedBatch(ids, np.arange(2), np.array([0, 2], np.int32), _none(), _none(), _none(), _none(), _none())
+    return PackedBatch(np.zeros(2, np.int64), np.arange(2), np.array([0, 2], np.int32))
 
 
 MOST_FILLERS = 1 / 8
@@ -119,12 +114,11 @@ MOST_FILLERS = 1 / 8
 
 
 class MinibatchSize(NamedTuple):
-    """Number of learned action tokens, of turns and trajectories with any, of tokens whose supervised loss counts, and
-    of learned tokens of the game's text; floats, to be summed over learners.
+    """Number of action tokens, of trajectories with any, of tokens whose supervised loss counts, and of learned tokens
+    of the game's text; floats, to be summed over learners.
     """
 
     tokens: float
-    turns: float
     trajectories: float
     weighed: float
     observed: float
@@ -146,8 +140,7 @@ class TokenBatch:
     Attributes:
         rollout_logprobs, rewards: float32 and float64 ``[A]``.
         policy_version, trajectory: int32 ``[A]``; ``trajectory`` counts from 0 here.
-        turn_offsets: int64 ``[U + 1]``; action tokens of reply ``u`` are ``[offsets[u], offsets[u + 1])``; none is
-            empty.
+        turn_offsets: int64 ``[U + 1]``; tokens of reply ``u`` are ``[offsets[u], offsets[u + 1])``; none is empty.
         turn_observation: int64 ``[U]``; key of what the player saw before it.
         turn_value: float32 ``[U]``; value of the state before it, by rollouts; NaN where there were none.
         turn_weight: float32 ``[U]``; what the supervised loss of its tokens counts.
@@ -156,9 +149,8 @@ class TokenBatch:
         episodes, trajectory_ids: Of each trajectory the episode's id, and int64 its number among those given.
         trajectory_offsets: int64 ``[N + 1]``; as ``turn_offsets``.
         needs_bootstrap: bool ``[N]``.
-        old_logprobs, values, ref_logprobs, teacher_logprobs, advantages, returns: float32 ``[A]``; filled later.
-        loss_weights, importance_weights: float32 ``[A]``; filled later.
-        entropies: float32 ``[A]``; filled later where ``shown``.
+        old_logprobs, values, ref_logprobs, teacher_logprobs, advantages, returns, loss_weights, importance_weights,
+            entropies: float32 ``[A]``; filled later, the last one where ``shown``.
         shown: bool ``[A]``; tokens that somebody will look at. Empty where there are none.
         sequence: int64 ``[A]``; the sequence of each token (:meth:`stretches`), filled later.
         bootstrap_values: float32 ``[N]``; 0, filled later where ``needs_bootstrap``.
@@ -240,7 +232,7 @@ class TokenBatch:
         layout = RowLayout(max_row_tokens)
         for index, trajectory in enumerate(trajectories):
             if any(turn.has_choice for turn in trajectory.turns):
-                layout.add(index, trajectory, _scale_of(trajectory, reward_scale))
+                layout.add(index, trajectory, reward_scale)
         if not layout.rows:
             return cls.empty()
         segments, logprobs, versions, turns, earned, observed = zip(*layout.segments, strict=True)
@@ -249,7 +241,10 @@ class TokenBatch:
         ends, owners, needs = zip(*layout.rows, strict=True)
         stops, bootstraps = np.cumsum(sizes)[np.array(ends) - 1], np.array(needs)
         starts = np.concatenate([[0], stops[:-1]])
-        said = _observed(segments, observed) if observations else np.zeros(len(ids), bool)
+        told = observed if observations else [None] * len(segments)
+        said = np.concatenate(
+            [np.zeros(size, bool) if each is None else each for size, each in zip(sizes, told, strict=True)]
+        )
         said[starts] = False
         numbers, row_trajectory = np.unique(owners, return_inverse=True)
         played = [trajectories[number] for number in numbers.tolist()]
@@ -260,14 +255,18 @@ class TokenBatch:
         row = np.searchsorted(stops, position, side="right")
         rewards = np.zeros(len(position))
         rewards[np.cumsum(replies) - 1] = np.array(earned)[sampled]
-        _check_rewards(rewards, row_trajectory[row], played)
+        bad = np.flatnonzero(~(np.abs(rewards) <= np.finfo(np.float32).max))
+        if len(bad):
+            name = name_of(played[row_trajectory[row[bad[0]]]])
+            raise ValueError(f"{name} has a reward that is not finite ({rewards[bad[0]]})")
         counts, allowed_ids = _allowed(played, len(position))
         kept = counts != 1
         take_out_forced(rewards, row_trajectory[row], ~kept)
         allowed_ids = allowed_ids[np.repeat(kept, counts)]
         position, row, rewards, counts = (each[kept] for each in (position, row, rewards, counts))
-        of_tokens = (np.repeat(np.array(each, np.int32)[sampled], replies)[kept] for each in (versions, turns))
-        policy_version, turn = of_tokens
+        policy_version, turn = (
+            np.repeat(np.array(each, np.int32)[sampled], replies)[kept] for each in (versions, turns)
+        )
 
         # Of rows; those that have no token to learn any more are taken out.
         per_row, lengths = np.bincount(row, minlength=len(stops)), stops - starts
@@ -315,7 +314,6 @@ class TokenBatch:
             _allowed_offsets=np.concatenate([[0], np.cumsum(counts)]),
             _observed_position=observed_position,
             _row_observed=row_observed,
-            temperature=_temperatures(played),
         )
 
     @property
@@ -359,24 +357,13 @@ class TokenBatch:
         """Weight of each action token in the supervised loss, float32 ``[A]``."""
         return self.turn_weight[self.turn]
 
-    @cached_property
-    def kept(self) -> np.ndarray:
-        """Which action tokens are learned from, bool ``[A]``: all that :meth:`leave_out_stale` has not left out."""
-        return np.ones(self.num_actions, bool)
-
-    def leave_out_stale(self, version: int, limit: int | None) -> None:
-        """Leave out tokens of weights more than ``limit`` versions older than ``version``; ``None`` keeps all."""
-        if limit is not None:
-            self.kept = version - self.policy_version <= limit
-
     def size_of(self, minibatch: Sequence[PackedBatch]) -> MinibatchSize:
-        """What some micro-batches have together; turns of several rows count once."""
+        """What some micro-batches have together."""
         slots = np.concatenate([_none(), *(pack.token_slot for pack in minibatch)])
-        slots = slots[self.kept[slots]]
-        turns, trajectories = (np.count_nonzero(np.bincount(of[slots])) for of in (self.turn, self.trajectory))
+        trajectories = np.count_nonzero(np.bincount(self.trajectory[slots]))
         weighed = np.count_nonzero(self.action_weights[slots])
         observed = sum(len(pack.observed_ids) for pack in minibatch)
-        return MinibatchSize(float(len(slots)), float(turns), float(trajectories), float(weighed), float(observed))
+        return MinibatchSize(float(len(slots)), float(trajectories), float(weighed), float(observed))
 
     def stretches(self, by: str) -> np.ndarray:
         """Number of each action token's stretch of a row, int64 ``[A]``, rising; ``by`` ``turn`` or ``trajectory``."""
@@ -413,13 +400,9 @@ class TokenBatch:
     ) -> list[list[PackedBatch]]:
         """Exactly ``num_minibatches`` lists of :meth:`microbatches`; every row is in one of them, once.
 
-        Trajectories (with ``whole_groups``: groups) stay whole, and the tokens of two minibatches, prompts as given,
-        differ by at most those of the longest one. Without ``whole_groups`` a group is scattered, and its prompt is
-        computed in each minibatch that has one of it. With fewer of them the last minibatches are empty, since
-        learners must agree on the number. The same state of ``rng`` gives the same minibatches.
+        Trajectories (with ``whole_groups``: groups) stay whole, and the tokens of two minibatches differ by at most
+        those of the longest. With fewer of them the last minibatches are empty: learners must agree on the number.
         """
-        if num_minibatches < 1:
-            raise ValueError(f"num_minibatches must be at least 1, not {num_minibatches}")
         unit = self.group[self.row_trajectory] if whole_groups else self.row_trajectory
         sizes = np.bincount(unit, weights=self.row_lengths).astype(np.int64)
         chosen = assign_balanced(sizes, num_minibatches, rng.permutation(len(sizes)))[unit]
@@ -500,31 +483,11 @@ def _side_by_side(lengths: Sequence[int], max_tokens: int) -> list[slice]:
     return [*runs, slice(start, len(lengths))] if lengths else runs
 
 
-def _observed(segments: Sequence[np.ndarray], observed: Sequence[np.ndarray | None]) -> np.ndarray:
-    """Which tokens of all rows are the game's text, bool ``[T]``."""
-    none = (np.zeros(len(ids), bool) if each is None else each for ids, each in zip(segments, observed, strict=True))
-    return np.concatenate([*none])
-
-
-def _scale_of(trajectory: Trajectory, reward_scale: float) -> float:
-    """The factor on a trajectory's rewards: its game's own, or everybody's."""
-    return reward_scale if trajectory.reward_scale is None else trajectory.reward_scale
-
-
 def _allowed(played: Sequence[Trajectory], tokens: int) -> tuple[np.ndarray, np.ndarray]:
     """How many ids each sampled token was chosen among (0: the whole vocabulary), and these ids end to end."""
     replies = [turn for each in played for turn in each.turns if len(turn.response_ids)]
     found = AllowedTokens.joined([(turn.allowed, len(turn.response_ids)) for turn in replies])
     return (np.zeros(tokens, np.int32), np.zeros(0, np.int32)) if found is None else (found.counts, found.ids)
-
-
-def _check_rewards(rewards: np.ndarray, owner: np.ndarray, played: Sequence[Trajectory]) -> None:
-    bad = np.flatnonzero(~(np.abs(rewards) <= np.finfo(np.float32).max))
-    if len(bad):
-        raise ValueError(
-            f"{name_of(played[owner[bad[0]]])} has a reward that is not finite ({rewards[bad[0]]}); "
-            "rewards must be numbers"
-        )
 
 
 def _of_turns(
@@ -535,7 +498,7 @@ def _of_turns(
     begins = np.flatnonzero(np.concatenate([[True], changes])) if len(turn) else _none()
     owners = trajectory[begins].tolist()
     turns = [played[n].turns[number] for n, number in zip(owners, turn[begins].tolist(), strict=True)]
-    scales = [_scale_of(each, reward_scale) for each in played]
+    scales = [reward_scale if each.reward_scale is None else each.reward_scale for each in played]
     return {
         "turn_offsets": np.append(begins, len(turn)),
         "turn_observation": np.array([each.observation for each in turns], np.int64),
@@ -548,7 +511,11 @@ def _labels(played: Sequence[Trajectory]) -> dict[str, Any]:
     roles, games = (tuple(sorted({getattr(each, name) for each in played})) for name in ("role", "game"))
     keys = [(each.game, each.group, each.role) if each.group else number for number, each in enumerate(played)]
     groups: dict[Any, int] = {}
+    own = np.array([np.nan if each.temperature is None else each.temperature for each in played], np.float32)
     return {
+        "temperature": _none()
+        if np.isnan(own).all()
+        else np.where(own == 0, np.float32(1), own),  # Greedy counts as 1.
         "roles": roles,
         "games": games,
         "role": np.array([roles.index(each.role) for each in played], np.int32),
@@ -556,12 +523,6 @@ def _labels(played: Sequence[Trajectory]) -> dict[str, Any]:
         "group": np.array([groups.setdefault(key, len(groups)) for key in keys]),
         "episodes": tuple(each.episode_id for each in played),
     }
-
-
-def _temperatures(played: Sequence[Trajectory]) -> np.ndarray:
-    """Each trajectory's own temperature that log-probabilities are taken at; greedy sampling counts as 1."""
-    found = np.array([np.nan if each.temperature is None else each.temperature for each in played], np.float32)
-    return _none() if np.isnan(found).all() else np.where(found == 0, np.float32(1), found)
 
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

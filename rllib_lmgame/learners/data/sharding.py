@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,7 @@ from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-from rllib_lmgame.learners.data.prompts import shared_tokens
-from rllib_lmgame.learners.data.rows import assign_balanced
+from rllib_lmgame.learners.data.rows import assign_balanced, shared_tokens
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, played_parts, turns_of
 
 
@@ -54,12 +53,7 @@ class WholeEpisodes(TrainingData):
         largest_first = np.argsort(-sizes, kind="stable")
         chosen = assign_balanced(sizes, num_shards, largest_first)[unit]
         shards = [[episodes[i] for i in np.flatnonzero(chosen == index)] for index in range(num_shards)]
-        told: dict[str, Any] = {
-            "modules": self.modules,
-            "needs_groups": self.needs_groups,
-            "share_prompts": self.share_prompts,
-        }
-        return [(WholeEpisodes(episodes=shard, **told), {}) for shard in shards]
+        return [(replace(self, episodes=shard, episodes_refs=None), {}) for shard in shards]
 
     def _shared(self, unit: np.ndarray) -> np.ndarray:
         """Tokens of each unit's first prompts that another one of the unit has, int64."""

@@ -18,8 +18,8 @@ import torch.distributed as dist
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.base.group import describe, unknown_key
-from rllib_lmgame.learners.engines.torch_engine import GuardedAdamW, StepResult
-from rllib_lmgame.learners.process_group import ProcessGroup
+from rllib_lmgame.learners.engines.torch_engine import GuardedAdamW, StepResult, TorchEngine
+from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.policies.model.rl_module import BASE, LanguageModelRLModule
 
 _TAG = "state"
@@ -35,16 +35,17 @@ _REPLACED_BY = {
     "train_micro_batch_size_per_gpu": "`token_ppo.max_tokens_per_microbatch`",
     "gradient_accumulation_steps": "`token_ppo.max_tokens_per_microbatch` and `token_ppo.num_minibatches`",
     "managed_gradient_accumulation": "the learner, which accumulates gradients itself",
+    "gradient_clipping": "`grad_clip`",
 }
 _HALF = ("bf16", "bfloat16", "fp16")
-_WITHOUT_COPIES = ("bf16_master_weights_and_grads", "bf16_optimizer_states", "fp16_master_weights_and_grads")
+_WITHOUT_COPIES = {"bf16_master_weights_and_grads", "bf16_optimizer_states", "fp16_master_weights_and_grads"}
 """Options of half precision that leave no float32 copies of the weights, or states of the optimizer."""
 _KNOWN_KEYS = frozenset(
     (
         *("activation_checkpointing", "aio", "amp", "bf16", "bfloat16", "checkpoint", "comms_logger"),
         *("communication_data_type", "data_types", "disable_allgather", "dump_state", "flops_profiler", "fp16"),
-        *("gradient_clipping", "gradient_predivide_factor", "memory_breakdown", "monitor_config"),
-        *("prescale_gradients", "seq_parallel_communication_data_type", "sparse_gradients", "steps_per_print"),
+        *("gradient_predivide_factor", "memory_breakdown", "monitor_config", "prescale_gradients"),
+        *("seq_parallel_communication_data_type", "sparse_gradients", "steps_per_print"),
         *("tensorboard", "csv_monitor", "wandb", "timers", "torch_autocast", "wall_clock_breakdown"),
         *("zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "zero_optimization"),
     )
@@ -63,21 +64,19 @@ def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) ->
         if key not in _KNOWN_KEYS:
             raise unknown_key(key, _KNOWN_KEYS, "deepspeed")
     for name in _HALF:
-        if config.get(name) is not None:
-            _check_half(_section(config[name], name, "{enabled: true}"), name)
-    clipping = config.pop("gradient_clipping", None)
-    if clipping is not None and clipping != grad_clip:
-        raise ConfigError(
-            "deepspeed.gradient_clipping", f"{clipping} differs from `grad_clip` ({grad_clip}); leave it out"
-        )
-    half = _half_precision(config)
-    zero = _section(config.setdefault("zero_optimization", {"stage": int(half)}), "zero_optimization", "{stage: 2}")
+        for key in _WITHOUT_COPIES & _section(config, name, "{enabled: true}").keys():
+            if config[name][key]:
+                why = "keeps no float32 copies, without which small steps are lost in rounding; leave it out"
+                raise ConfigError(f"deepspeed.{name}.{key}", why)
+    half = half_dtype(config) is not None
+    config.setdefault("zero_optimization", {"stage": int(half)})
+    zero = _section(config, "zero_optimization", "{stage: 2}")
     stage = zero.get("stage", 0)
     if isinstance(stage, bool) or stage not in (0, 1, 2, 3):
         raise ConfigError("deepspeed.zero_optimization.stage", f"must be 0, 1, 2 or 3, got {describe(stage)}")
     if stage < 2 and zero.get("overlap_comm"):
         raise ConfigError("deepspeed.zero_optimization.overlap_comm", f"needs stage 2 or 3, got stage {stage}")
-    types = _section(config.get("data_types") or {}, "data_types", "{grad_accum_dtype: fp32}")
+    types = _section(config, "data_types", "{grad_accum_dtype: fp32}")
     if stage and half:  # DeepSpeed would sum in 16 bits.
         config["data_types"] = {"grad_accum_dtype": "fp32", **types}
     config.pop("activation_checkpointing", None)
@@ -94,27 +93,18 @@ def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) ->
     }
 
 
-def _section(value: Any, name: str, such_as: str) -> Mapping[str, Any]:
-    """``value``. Raises: ConfigError: it is no mapping."""
+def _section(config: Mapping[str, Any], name: str, such_as: str) -> Mapping[str, Any]:
+    """A part of the configuration. Raises: ConfigError: it is no mapping."""
+    value = {} if config.get(name) is None else config[name]
     if not isinstance(value, Mapping):
         raise ConfigError(f"deepspeed.{name}", f"expected a mapping such as {such_as}, got {describe(value)}")
     return value
 
 
-def _check_half(section: Mapping[str, Any], name: str) -> None:
-    for key in _WITHOUT_COPIES:
-        if section.get(key):
-            raise ConfigError(
-                f"deepspeed.{name}.{key}",
-                "keeps no float32 copies, without which small steps are lost in rounding; leave it out",
-            )
-
-
 def with_bucket_sizes(config: Mapping[str, Any], parameters: int) -> dict[str, Any]:
     """``config`` with gradient buckets no larger than the trained ``parameters``; what the user set stays.
 
-    ZeRO's learners each set aside ``reduce_bucket_size`` entries, 2 GB by default, and where RLlib's ``seed`` is set
-    PyTorch writes to all of them. A bucket that holds every gradient works like any larger one.
+    Each learner sets aside ``reduce_bucket_size`` entries, 2 GB by default. One that holds every gradient is enough.
     """
     zero = dict(config["zero_optimization"])
     if zero.get("stage", 0) > 0 and zero.get("reduce_bucket_size", "auto") == "auto":
@@ -124,7 +114,7 @@ def with_bucket_sizes(config: Mapping[str, Any], parameters: int) -> dict[str, A
 
 def optimizer_is_guarded(user: Mapping[str, Any] | None) -> bool:
     """Whether our optimizer clips and checks gradients itself; else ZeRO or DeepSpeed's half precision does."""
-    return user is None or ((user.get("zero_optimization") or {}).get("stage", 0) == 0 and not _half_precision(user))
+    return user is None or ((user.get("zero_optimization") or {}).get("stage", 0) == 0 and half_dtype(user) is None)
 
 
 def wants_activation_checkpointing(user: Mapping[str, Any] | None) -> bool:
@@ -134,20 +124,12 @@ def wants_activation_checkpointing(user: Mapping[str, Any] | None) -> bool:
 
 def half_dtype(user: Mapping[str, Any] | None) -> torch.dtype | None:
     """Numerics DeepSpeed casts the weights to, ``None`` for float32."""
-    if user is None:
-        return None
-    for keys, dtype in ((("bf16", "bfloat16"), torch.bfloat16), (("fp16",), torch.float16)):
-        if any((user.get(key) or {}).get("enabled") for key in keys):
-            return dtype
-    return None
+    dtypes = zip(_HALF, (torch.bfloat16, torch.bfloat16, torch.float16), strict=True)
+    return next((dtype for key, dtype in dtypes if ((user or {}).get(key) or {}).get("enabled")), None)
 
 
-def _half_precision(user: Mapping[str, Any]) -> bool:
-    return half_dtype(user) is not None
-
-
-class DeepSpeedEngine:
-    """A ``deepspeed`` engine behind the learner's interface (see :class:`~.torch_engine.UpdateEngine`).
+class DeepSpeedEngine(TorchEngine):
+    """A ``deepspeed`` engine behind the same interface.
 
     The module is changed in place: cast, and with ZeRO 3 partitioned. ``config`` is that of :func:`deepspeed_config`.
 
@@ -187,13 +169,32 @@ class DeepSpeedEngine:
         return StepResult(float("nan") if skipped or norm is None else float(norm), skipped)
 
     def value_output(self) -> tuple[torch.Tensor, torch.Tensor]:
-        outer = self.module.value_output()
-        return read_whole(outer.weight), read_whole(outer.bias)
+        from deepspeed.utils import safe_get_full_fp32_param
 
-    def set_value_output(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        def whole(parameter: torch.Tensor) -> torch.Tensor:
+            found = safe_get_full_fp32_param(parameter)
+            return (parameter if found is None else found).detach().float().clone()
+
         outer = self.module.value_output()
-        self.ranks.copy_from_first((weight, bias))
-        write_whole({outer.weight: weight, outer.bias: bias}, self.ranks)
+        return whole(outer.weight), whole(outer.bias)
+
+    @torch.no_grad()
+    def set_value_output(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        from deepspeed.utils import safe_set_full_fp32_param, safe_set_local_fp32_param
+
+        outer, ranks = self.module.value_output(), self.ranks
+        ranks.copy_from_first((weight, bias))
+        with self.whole((outer.weight, outer.bias)):
+            outer.weight.copy_(weight)
+            outer.bias.copy_(bias)
+        for parameter, value in ((outer.weight, weight), (outer.bias, bias)):
+            if self.holds_all_weights:
+                safe_set_full_fp32_param(parameter, value.float())  # Does nothing where there is one copy only.
+                continue
+            part = int(getattr(parameter, "ds_tensor").numel())  # noqa: B009
+            padded = torch.zeros(part * ranks.world, device=value.device)
+            padded[: value.numel()] = value.flatten()
+            safe_set_local_fp32_param(parameter, padded[part * ranks.rank : part * (ranks.rank + 1)])
 
     @contextmanager
     def full_state(self, trained: bool = False) -> Iterator[dict[str, torch.Tensor]]:
@@ -277,10 +278,7 @@ def _errors_kept(owner: Any, method: str, failures: list[Exception]) -> Iterator
 
 
 def import_deepspeed(ranks: ProcessGroup) -> Any:
-    """Import DeepSpeed and make it use the learners' process group; RLlib starts none for a single learner.
-
-    Raises: MissingDependencyError: if it is not installed.
-    """
+    """Import DeepSpeed on the learners' process group. Raises: MissingDependencyError: it is not installed."""
     on_gpu = ranks.device.type == "cuda"
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if on_gpu else "cpu")
     os.environ.update(LOCAL_RANK="0", RANK=str(ranks.rank), WORLD_SIZE=str(ranks.world))
@@ -302,10 +300,7 @@ def import_deepspeed(ranks: ProcessGroup) -> Any:
 
 
 def check_deepspeed(user: Mapping[str, Any] | None, grad_clip: float | None) -> None:
-    """Check the section on the driver, without importing DeepSpeed.
-
-    Raises: ConfigError: as :func:`deepspeed_config`; MissingDependencyError: DeepSpeed is not installed.
-    """
+    """Check the section on the driver. Raises: ConfigError: it cannot work; MissingDependencyError: no DeepSpeed."""
     if user is None:
         return
     import importlib.util
@@ -313,31 +308,3 @@ def check_deepspeed(user: Mapping[str, Any] | None, grad_clip: float | None) -> 
     deepspeed_config(user, grad_clip)
     if importlib.util.find_spec("deepspeed") is None:
         raise MissingDependencyError(_MISSING)
-
-
-def read_whole(parameter: torch.Tensor) -> torch.Tensor:
-    """The optimizer's copy, complete, as a new float32 tensor. All learners must call."""
-    from deepspeed.utils import safe_get_full_fp32_param
-
-    found = safe_get_full_fp32_param(parameter)
-    return (parameter if found is None else found).detach().float().clone()
-
-
-@torch.no_grad()
-def write_whole(values: Mapping[torch.Tensor, torch.Tensor], ranks: ProcessGroup) -> None:
-    """Set parameters to complete tensors, the same on all learners, who must all call."""
-    import deepspeed
-    from deepspeed.utils import safe_set_full_fp32_param, safe_set_local_fp32_param
-
-    partitioned = [parameter for parameter in values if hasattr(parameter, "ds_id")]
-    with deepspeed.zero.GatheredParameters(partitioned, modifier_rank=0, enabled=bool(partitioned)):
-        for parameter, value in values.items():
-            parameter.copy_(value)
-    for parameter, value in values.items():
-        if not hasattr(parameter, "ds_id"):
-            safe_set_full_fp32_param(parameter, value.float())  # Does nothing where there is one copy only.
-            continue
-        part = int(getattr(parameter, "ds_tensor").numel())  # noqa: B009
-        padded = torch.zeros(part * ranks.world, device=value.device)
-        padded[: value.numel()] = value.flatten()
-        safe_set_local_fp32_param(parameter, padded[part * ranks.rank : part * (ranks.rank + 1)])

@@ -1,4 +1,4 @@
-"""The reference model of the KL penalty: frozen during an update, and between two of them where it is to be."""
+"""Models beside the policy that are not trained: the reference of the KL penalty, averages, the teacher."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
-from rllib_lmgame.learners.engines.torch_engine import UpdateEngine
-from rllib_lmgame.learners.options import EMAReference, InitialReference
-from rllib_lmgame.learners.process_group import ProcessGroup
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.learners.engines.torch_engine import TorchEngine
+from rllib_lmgame.learners.options import TEACHER, EMAReference, InitialReference, TeacherOptions
+from rllib_lmgame.learners.process import ProcessGroup
+from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.policies.model.network import PolicyNetwork
 
 
@@ -29,7 +31,7 @@ class Reference:
         weights: Mapping[str, torch.Tensor],
     ) -> None:
         self.module = module
-        self._options = options
+        self.options = options
         self._ranks = ranks
         self._rounds = any(tensor.dtype != torch.float32 for tensor in self._parameters().values())
         self._exact: WeightAverage | None = None
@@ -55,20 +57,16 @@ class Reference:
         with self._whole():
             yield self._parameters() if self._exact is None else self._exact.tensors
 
-    def moves_after(self, updates: int) -> bool:
-        """Whether it changes after the policy's update of this number, the first being 1."""
-        return self._options.moves_after(updates)
-
     @torch.no_grad()
     def follow(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Take in the policy's complete tensors after an update. All learners must call."""
         with self._whole():
             own = self._parameters()
-            if not isinstance(self._options, EMAReference):
+            if not isinstance(self.options, EMAReference):
                 self._set(weights)
             elif not self._rounds:
                 for name, tensor in own.items():
-                    tensor.lerp_(weights[name].float(), 1.0 - self._options.decay)
+                    tensor.lerp_(weights[name].float(), 1.0 - self.options.decay)
             else:
                 if self._exact is not None:
                     self._exact.update(weights)
@@ -84,7 +82,7 @@ class AdapterReference(Reference):
     """The reference of a policy with adapters: adapters of its own on the policy's frozen weights."""
 
     def __init__(
-        self, engine: UpdateEngine, options: InitialReference, ranks: ProcessGroup, weights: Mapping[str, torch.Tensor]
+        self, engine: TorchEngine, options: InitialReference, ranks: ProcessGroup, weights: Mapping[str, torch.Tensor]
     ) -> None:
         self._engine = engine
         assert engine.module.adapters is not None
@@ -106,10 +104,7 @@ class AdapterReference(Reference):
 
 
 def frozen_copy(module: PolicyNetwork, weights: Mapping[str, Any], device: torch.device | str) -> PolicyNetwork:
-    """A copy of the policy that is never trained, without a value function, made of complete tensors by their names.
-
-    It is complete on every learner, whatever partitioning the policy has.
-    """
+    """A copy of the policy without a value function, never trained, complete on every learner, of complete tensors."""
     options = module.options.model_copy(update={"gradient_checkpointing": False})
     copy = PolicyNetwork(options, module.model_dir, on_gpu=module.on_gpu, critic=False)
     copy.load_hf_state(weights)
@@ -136,3 +131,42 @@ class WeightAverage:
             return
         for name, tensor in weights.items():
             self.tensors[name].lerp_(tensor.detach().float().cpu(), 1.0 - self.decay)
+
+
+class Teacher:
+    """The teacher of on-policy distillation: a frozen model of any size that judges the policy's own tokens.
+
+    It is whole on every learner, on its device and in the policy's numerics.
+
+    Raises: ConfigError: it does not suit the policy.
+    """
+
+    def __init__(self, policy: PolicyNetwork, options: TeacherOptions, device: torch.device | str) -> None:
+        dtype = str(next(policy.parameters()).dtype).removeprefix("torch.")
+        own = policy.options.model_copy(
+            update={
+                "model": options.model,
+                "dtype": policy.options.dtype if dtype == "float32" else dtype,
+                "lora": None,
+                "value_model": "shared",
+                "gradient_checkpointing": False,
+                "trust_remote_code": options.trust_remote_code,
+            }
+        )
+        self.module = PolicyNetwork(own, model_directory(options.model, TEACHER), on_gpu=policy.on_gpu, critic=False)
+        known, needed = (each.language_model.config.get_text_config().vocab_size for each in (self.module, policy))
+        if known < needed:
+            raise ConfigError(TEACHER, f"{options.model} knows {known} tokens, the policy {needed}")
+        if self.module.layout is not policy.layout or (policy.shares and not self.module.shares):
+            raise ConfigError(
+                TEACHER,
+                f"{options.model} reads rows as `{self.module.layout.value}`, the policy as `{policy.layout.value}`",
+            )
+        self.module.requires_grad_(False)
+        self.module.eval()
+        self.module.to(device)
+
+    @torch.no_grad()
+    def logprobs(self, inputs: Mapping[str, Any]) -> torch.Tensor:
+        """Of a micro-batch's action tokens, float32 ``[A]``; ``inputs`` as of the policy's own pass."""
+        return self.module(inputs)["logprobs"]  # type: ignore[no-any-return]

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.endpoints.address import read_address
+from rllib_lmgame.endpoints.address import EndpointOptions, read_address
 from rllib_lmgame.endpoints.client import EndpointError
 from rllib_lmgame.endpoints.scoring import ScoringClient
-from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.support.loop_thread import waited_for
-from rllib_lmgame.learners.teacher_options import KEY
+from rllib_lmgame.learners.options import TEACHER
 
 if TYPE_CHECKING:
     from rllib_lmgame.learners.data.batching import TokenBatch
@@ -40,7 +39,7 @@ class TeacherClient:
     """
 
     def __init__(self, model: str, options: EndpointOptions = PATIENT, time_limit_s: float = TIME_LIMIT_S) -> None:
-        self._client = ScoringClient(read_address(model, KEY), options, time_limit_s, AT_ONCE)
+        self._client = ScoringClient(read_address(model, TEACHER), options, time_limit_s, AT_ONCE)
 
     def logprobs(self, batch: TokenBatch) -> np.ndarray:
         """Of a batch's action tokens, float32 ``[A]``; each row is sent once, up to the last of them.
@@ -72,7 +71,7 @@ class TeacherClient:
         try:
             self._waited_for(self._client.check())
         except ConfigError as error:
-            raise ConfigError(KEY, error.message) from None
+            raise ConfigError(TEACHER, error.message) from None
 
     def other_vocabulary(self, tokenizer: Any, context_length: int) -> str | None:
         """How its tokens differ from a policy's, as far as its server says.
@@ -84,7 +83,7 @@ class TeacherClient:
         try:
             return self._waited_for(self._client.differing([(each, tokenizer.decode([each])) for each in ids]))
         except EndpointError as error:
-            raise ConfigError(KEY, str(error)) from None
+            raise ConfigError(TEACHER, str(error)) from None
 
     def _waited_for(self, asked: Coroutine[Any, Any, T]) -> T:
         async def connected() -> T:

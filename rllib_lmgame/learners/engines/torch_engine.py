@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
@@ -16,8 +16,8 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.storage import follow_umask
-from rllib_lmgame.learners.options import LEAST_VALUE_LR, GradientWarmup, TokenPPOOptions
-from rllib_lmgame.learners.process_group import ProcessGroup
+from rllib_lmgame.learners.options import LEAST_VALUE_LR, TokenPPOOptions
+from rllib_lmgame.learners.process import ProcessGroup
 
 if TYPE_CHECKING:
     from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
@@ -124,37 +124,24 @@ def make_optimizer(
     )
 
 
-def learning_rates(
-    options: TokenPPOOptions, lr: float, factor: float = 1.0, critic_alone: bool = False
-) -> dict[str, float]:
-    """Rate of each part: ``factor`` times its own or ``lr``; the head's own is at least ``LEAST_VALUE_LR`` by default.
-
-    With ``critic_alone`` the iteration belongs to the critic's warm-up.
-    """
-    critic, warmup = options.critic, options.critic.warmup
-    of_warmup = warmup.lr if critic_alone and isinstance(warmup, GradientWarmup) else None
-    head = critic.lr if of_warmup is None else of_warmup
+def learning_rates(options: TokenPPOOptions, lr: float, factor: float = 1.0) -> dict[str, float]:
+    """Rate of each part: ``factor`` times its own or ``lr``; the head's is at least ``LEAST_VALUE_LR`` by default."""
+    head = options.critic.lr
     if head is None:
         head = max(lr, LEAST_VALUE_LR) if lr > 0 else 0.0
-    own = {POLICY: None, VALUE_HEAD: head, VALUE_BACKBONE: critic.backbone_lr}
+    own = {POLICY: None, VALUE_HEAD: head, VALUE_BACKBONE: options.critic.backbone_lr}
     return {part: (lr if rate is None else rate) * factor for part, rate in own.items()}
 
 
 def set_learning_rates(optimizer: torch.optim.Optimizer, rates: Mapping[str, float]) -> None:
-    """Set the rate of each part; 0 for one that rests.
-
-    No gradient is not enough: to ZeRO it is a gradient of zero, and momentum and decay go on.
-    """
+    """Set the rate of each part; 0 for one that rests: no gradient is to ZeRO one of zero, and momentum goes on."""
     for group in optimizer.param_groups:
         group["lr"] = rates[group[PART]]
 
 
 @torch.no_grad()
 def forget_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Make the optimizer one that has not stepped yet.
-
-    In place, since ZeRO keeps its own references (states on NVMe are not reached).
-    """
+    """Make the optimizer one that has not stepped, in place, since ZeRO keeps its own references to its states."""
     for state in optimizer.state.values():
         for tensor in state.values():
             tensor.zero_()
@@ -163,14 +150,6 @@ def forget_moments(optimizer: torch.optim.Optimizer) -> None:
 def warmup_factor(steps_done: int, warmup_steps: int) -> float:
     """Linear warm-up: of ``warmup_steps`` steps the first has ``1 / warmup_steps`` of the rate, the last all of it."""
     return 1.0 if warmup_steps == 0 else min(1.0, (steps_done + 1) / warmup_steps)
-
-
-def parameter_counts(module: torch.nn.Module) -> tuple[int, int]:
-    """Numbers of trainable and of frozen parameters; those of the whole model where DeepSpeed has sharded them."""
-    counts = [0, 0]
-    for parameter in module.parameters():
-        counts[not parameter.requires_grad] += int(getattr(parameter, "ds_numel", parameter.numel()))
-    return counts[0], counts[1]
 
 
 WEIGHTS_FILE = "weights.safetensors"
@@ -185,8 +164,11 @@ class StepResult:
     skipped: bool
 
 
-class UpdateEngine(Protocol):
-    """What the learner's loop needs. Every learner calls every method, in the same order.
+@dataclass(eq=False)
+class TorchEngine:
+    """What carries out an update: here every learner holds all weights, and gradients are summed once a step.
+
+    Every learner calls every method, in the same order.
 
     Attributes:
         lockstep: Forward and backward passes are collective: all learners must run the same number of them.
@@ -194,47 +176,6 @@ class UpdateEngine(Protocol):
         holds_all_weights: The module's parameters are complete on every learner.
         keeps_graphs: Several forward passes may run before the first backward pass.
     """
-
-    module: LanguageModelRLModule
-    keeps_graphs: bool
-    lockstep: bool
-    loss_factor: float
-    holds_all_weights: bool
-
-    def forward(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """Outputs of the module's training forward pass."""
-
-    def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradient of one micro-batch."""
-
-    def step(self) -> StepResult:
-        """Combine gradients over learners, clip, update, forget the gradients."""
-
-    def value_output(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Weight ``[1, h]`` and bias ``[1]`` of the value head's last layer: complete float32 copies."""
-
-    def set_value_output(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
-        """Replace them; what counts is the first learner's."""
-
-    def full_state(self, trained: bool = False) -> AbstractContextManager[dict[str, torch.Tensor]]:
-        """On every rank the language model's complete tensors by their names, valid (no copies) inside the context.
-
-        ``trained``: without frozen weights beside adapters.
-        """
-
-    def whole(self, parameters: Iterable[nn.Parameter]) -> AbstractContextManager[None]:
-        """Inside the context these are complete; what is written to them, the same on all ranks, stays."""
-
-    def save(self, directory: Path) -> None:
-        """Write this learner's part of weights and optimizer."""
-
-    def load(self, directory: Path) -> None:
-        """Read what :meth:`save` wrote."""
-
-
-@dataclass(eq=False)
-class TorchEngine:
-    """Every learner holds all weights; gradients are summed over learners once per optimizer step."""
 
     module: LanguageModelRLModule
     optimizer: GuardedAdamW
@@ -246,47 +187,55 @@ class TorchEngine:
     holds_all_weights = True
 
     def forward(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """Outputs of the module's training forward pass."""
         return self.module.forward_train(batch)
 
     def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradient of one micro-batch."""
         loss.backward()
 
     def step(self) -> StepResult:
+        """Combine gradients over learners, clip, update, forget the gradients."""
         self.ranks.sum_gradients([p for group in self.optimizer.param_groups for p in group["params"]])
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return StepResult(self.optimizer._global_grad_norm, self.optimizer.overflow)
 
     def value_output(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Weight ``[1, h]`` and bias ``[1]`` of the value head's last layer: complete float32 copies."""
         outer = self.module.value_output()
         return outer.weight.detach().float().clone(), outer.bias.detach().float().clone()
 
     @torch.no_grad()
     def set_value_output(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        """Replace them; what counts is the first learner's."""
         outer = self.module.value_output()
         outer.weight.copy_(weight)
         outer.bias.copy_(bias)
         self.ranks.copy_from_first(outer.parameters())
 
     def full_state(self, trained: bool = False) -> AbstractContextManager[dict[str, torch.Tensor]]:
+        """On every rank the language model's complete tensors by their names, valid (no copies) inside the context.
+
+        ``trained``: without frozen weights beside adapters.
+        """
         return nullcontext(self.module.hf_state(trained))
 
     def whole(self, parameters: Iterable[nn.Parameter]) -> AbstractContextManager[None]:
+        """Inside the context these are complete; what is written to them, the same on all ranks, stays."""
         return nullcontext()
 
     def save(self, directory: Path) -> None:
-        """Rank 0 writes ``weights.safetensors`` (value function included) and ``optimizer.pt``."""
+        """Write this learner's part of weights (value function included) and optimizer: all of it, by rank 0."""
         with self.ranks.all_or_none():
             if self.ranks.rank == 0:
                 directory.mkdir(parents=True, exist_ok=True)
-                save_tensors(
-                    {name: torch.as_tensor(value) for name, value in self.module.get_state().items()},
-                    directory / WEIGHTS_FILE,
-                )
+                state = {name: torch.as_tensor(value) for name, value in self.module.get_state().items()}
+                save_tensors(state, directory / WEIGHTS_FILE)
                 torch.save(self.optimizer.state_dict(), directory / OPTIMIZER_FILE)
 
     def load(self, directory: Path) -> None:
-        """Every learner reads the same files. Raises: CheckpointError: names one that is missing or damaged."""
+        """Read what :meth:`save` wrote. Raises: CheckpointError: names a file that is missing or damaged."""
         state: dict[str, Any] = dict(load_tensors(directory / WEIGHTS_FILE))
         state["version"] = int(state["version"])
         self.module.set_state(state)
@@ -294,9 +243,7 @@ class TorchEngine:
         try:
             self.optimizer.load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
         except Exception as error:
-            raise CheckpointError(
-                f"{path}: the optimizer's state cannot be read ({type(error).__name__}: {error})"
-            ) from error
+            raise CheckpointError(f"{path}: cannot be read ({type(error).__name__}: {error})") from error
 
 
 def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:

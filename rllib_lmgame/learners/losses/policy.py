@@ -1,8 +1,8 @@
-"""Policy losses: the class is the loss, its fields are its options.
+"""Losses of tokens, of the policy, the value function and the KL penalty, and how they are averaged.
 
-Pure functions over action tokens, ``[A]`` in, ``[A]`` out. Statistics are detached 0-dimensional tensors that hold
-*sums over tokens*, so that they can be added up over micro-batches and learners. The objective multiplies a loss by
-importance weights and averages it over tokens.
+A policy loss is a class whose fields are its options. All are functions over action tokens, ``[A]`` in, ``[A]`` out.
+Statistics are detached 0-dimensional tensors that hold *sums over tokens*, so that they can be added up over
+micro-batches and learners. The objective multiplies a policy loss by importance weights and averages it.
 """
 
 from __future__ import annotations
@@ -10,19 +10,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rllib_lmgame.base.group import Group, Scheduled, option, tag
-from rllib_lmgame.base.plugin import import_path
+from rllib_lmgame.base.group import REQUIRED, Group, Scheduled, option, tag
+from rllib_lmgame.base.plugin import LazyModule, import_path
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
+    from rllib_lmgame.learners.data.batching import MinibatchSize, TokenBatch
+
     Stats = dict[str, Tensor]
+else:
+    np = LazyModule("numpy")
 
 MAX_LOG_RATIO = 20.0
-"""Bound on a log ratio before ``exp``: beyond it a ratio carries no information and would overflow in half precision.
-"""
+"""Bound on a log ratio before ``exp``: beyond it a ratio says nothing, and would overflow in half precision."""
 MAX_K3 = 10.0
 """Bound on a token's ``k3`` as an estimate, as in verl: one token of hundreds could else be the whole mean."""
+
+MAX_LOG_RATIO_KL = 10.0
+"""Bound on a log ratio in ``k3`` as a loss."""
 
 TURN, TRAJECTORY = SEQUENCES = ("turn", "trajectory")
 """What a sequence is: one reply of the model, or all replies of one player in an episode."""
@@ -36,8 +43,8 @@ class PolicyTerms:
         logprobs: float ``[A]``; of the policy in training, with gradient.
         old_logprobs, rollout_logprobs: float ``[A]``; of the policy before the update, and of the sampler.
         advantages: float ``[A]``.
-        sequence: int64 ``[A]``; equal for the tokens of one sequence, for a loss that asks for sequences. Sequences lie
-            whole in a micro-batch; what fills several rows is a sequence in each of them.
+        sequence: int64 ``[A]``; equal for the tokens of one sequence, which lies whole in a micro-batch; what fills
+            several rows is a sequence in each of them.
     """
 
     logprobs: Tensor
@@ -99,25 +106,18 @@ class CISPO(PolicyLoss):
     )
 
     def __call__(self, terms: PolicyTerms, /) -> tuple[Tensor, Stats]:
-        return _weighted_likelihood(terms, None, 1.0 + self.clip_high)
+        import torch
 
-
-class CISPOTwoSided(PolicyLoss):
-    """``-sg[clip(r, 1 - clip_low, 1 + clip_high)] A log p`` (2506.13585, eq. 4 and 5 with both bounds)."""
-
-    type: str = tag("cispo_two_sided", "Its name.")
-    clip_low: Scheduled[float] = option(0.2, "The weight is at least 1 less this.", gt=0, le=1)
-    clip_high: Scheduled[float] = option(0.28, "The weight is at most 1 and this.", gt=0)
-
-    def __call__(self, terms: PolicyTerms, /) -> tuple[Tensor, Stats]:
-        return _weighted_likelihood(terms, 1.0 - self.clip_low, 1.0 + self.clip_high)
+        with torch.no_grad():
+            ratio = torch.exp(_bounded(terms.logprobs - terms.old_logprobs))
+            weight = torch.clamp(ratio, None, 1.0 + self.clip_high)
+        return -weight * terms.advantages * terms.logprobs, _stats(ratio, terms, weight != ratio)
 
 
 class GSPO(Clip):
-    """PPO's clip of the ratio of a sequence, ``s = exp(mean_t log r_t)`` (GSPO, 2507.18071, eq. 7, 13 and 14).
+    """PPO's clip of the ratio of a sequence, ``s = exp(mean_t log r_t)`` (GSPO, 2507.18071, eq. 7).
 
-    It has the form that lets tokens have advantages of their own: ``sg[s] p_t / sg[p_t]``. Where they are equal in a
-    sequence, the gradient is the one of ``|sequence| min(s A, clip(s) A)``.
+    In the form ``sg[s] p_t / sg[p_t]`` (eq. 13 and 14), which lets tokens have advantages of their own.
     """
 
     type: str = tag("gspo", "Its name.")
@@ -174,17 +174,8 @@ def token_losses(loss: PolicyLoss, terms: PolicyTerms) -> tuple[Tensor, Stats]:
             return tokens, sums
     raise ValueError(
         f"token_ppo.policy_loss `{loss.type}` must return a pair: the loss of each token, a tensor of shape "
-        f"{list(terms.logprobs.shape)}, and a dictionary of sums for the metrics, {{}} for none; it gave "
-        f"{_shown(given)}"
+        f"{list(terms.logprobs.shape)}, and a dictionary of sums for the metrics, {{}} for none"
     )
-
-
-def _shown(given: Any) -> str:
-    from torch import Tensor
-
-    if isinstance(given, tuple):
-        return f"({', '.join(map(_shown, given))})"
-    return f"a tensor of shape {list(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
 
 
 def clipped_loss(
@@ -216,27 +207,15 @@ def clipped_loss(
     return loss, stats
 
 
-def kl_estimate(logprobs: Tensor, ref_logprobs: Tensor, estimator: str) -> Tensor:
-    """Estimate of KL(policy || reference) per token; ``estimator`` is ``k1``, ``k2`` or ``k3``.
+def k3_estimate(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
+    """Estimate of KL(policy || reference) per token, ``exp(-d) - 1 + d`` with ``d = log p - log p_ref``.
 
-    With ``d = log p - log p_ref`` the estimates are ``k1 = d``, ``k2 = d^2 / 2`` and ``k3 = exp(-d) - 1 + d``
-    (http://joschu.net/blog/kl-approx.html), at most :data:`MAX_K3`.
+    See http://joschu.net/blog/kl-approx.html; at most :data:`MAX_K3`.
     """
     import torch
 
     difference = logprobs - ref_logprobs
-    if estimator == "k3":
-        return torch.clamp(torch.expm1(-torch.clamp(difference, min=-MAX_LOG_RATIO)) + difference, 0.0, MAX_K3)
-    return {"k1": difference, "k2": difference**2 / 2}[estimator]
-
-
-def _weighted_likelihood(terms: PolicyTerms, low: float | None, high: float) -> tuple[Tensor, Stats]:
-    import torch
-
-    with torch.no_grad():
-        ratio = torch.exp(_bounded(terms.logprobs - terms.old_logprobs))
-        weight = torch.clamp(ratio, low, high)
-    return -weight * terms.advantages * terms.logprobs, _stats(ratio, terms, weight != ratio)
+    return torch.clamp(torch.expm1(-torch.clamp(difference, min=-MAX_LOG_RATIO)) + difference, 0.0, MAX_K3)
 
 
 def _stats(ratio: Tensor, terms: PolicyTerms, cut: Tensor) -> Stats:
@@ -254,7 +233,7 @@ def _bounded(log_ratio: Tensor) -> Tensor:
 
 def _approx_kl(terms: PolicyTerms) -> Tensor:
     """Sum of estimates of KL(policy before the update || policy), from which the tokens come."""
-    return kl_estimate(terms.old_logprobs, terms.logprobs.detach(), "k3").sum()
+    return k3_estimate(terms.old_logprobs, terms.logprobs.detach()).sum()
 
 
 def _mean_of_sequence(values: Tensor, sequence: Tensor) -> Tensor:
@@ -264,3 +243,86 @@ def _mean_of_sequence(values: Tensor, sequence: Tensor) -> Tensor:
     _, number, size = torch.unique(sequence, return_inverse=True, return_counts=True)
     sums = torch.zeros(len(size), dtype=values.dtype, device=values.device).index_add_(0, number, values)
     return (sums / size)[number]
+
+
+def value_loss(
+    values: Tensor, old_values: Tensor, returns: Tensor, value_clip: float | None = None
+) -> tuple[Tensor, Stats]:
+    """Squared error of the value function (without a factor 1/2, as RLlib's PPO has it); ``values`` carry the gradient.
+
+    Values may not gain from moving further than ``value_clip`` (``None`` is off) from ``old_values``, those before the
+    update. Gives the loss per token and the sum ``value_clip_fraction``.
+    """
+    import torch
+
+    error = (values - returns) ** 2
+    if value_clip is None:
+        return error, {"value_clip_fraction": torch.zeros((), device=values.device)}
+    moved = torch.clamp(values - old_values, -value_clip, value_clip)
+    clipped_error = (old_values + moved - returns) ** 2
+    cut = (clipped_error > error) & ((values - old_values).abs() > value_clip)
+    return torch.maximum(error, clipped_error), {"value_clip_fraction": cut.detach().float().sum()}
+
+
+def kl_penalty(logprobs: Tensor, ref_logprobs: Tensor, gradient: str = "k2") -> Tensor:
+    """The penalty per token that is minimised; ``logprobs`` carry the gradient.
+
+    Over tokens drawn from the policy, the gradient of ``k2``, ``d grad log p``, is that of KL(policy || reference), and
+    the one of ``k3``, ``(1 - exp(-d)) grad log p``, that of KL(reference || policy). As a loss ``k3`` goes on in a
+    straight line from ``d = -MAX_LOG_RATIO_KL`` on, so that every token is pulled back.
+    """
+    import torch
+
+    with torch.no_grad():
+        difference = logprobs - ref_logprobs
+        near = torch.clamp(difference, min=-MAX_LOG_RATIO_KL)
+        slope = {"k2": difference, "k3": -torch.expm1(-near)}[gradient]
+        value = difference**2 / 2 if gradient == "k2" else near - slope + slope * (difference - near)
+    return value + slope * (logprobs - logprobs.detach())
+
+
+class Aggregation(Group):
+    """The mean over trajectories of sums of weighted tokens."""
+
+    type: str = tag("", "Its name, or `package.module:Class`.")
+
+    def weights(self, batch: TokenBatch) -> np.ndarray:
+        """Weight of each action token within its trajectory, float32 ``[A]``."""
+        raise NotImplementedError
+
+    def per_token(self, minibatch: MinibatchSize) -> float:
+        """Factor on the weights in a sum that is divided by the number of tokens of the minibatch on all learners."""
+        return minibatch.tokens / max(1.0, minibatch.trajectories)
+
+
+class TokenMean(Aggregation):
+    """All tokens count alike."""
+
+    type: str = tag("token_mean", "Its name.")
+
+    def weights(self, batch: TokenBatch) -> np.ndarray:
+        return np.ones(batch.num_actions, np.float32)
+
+    def per_token(self, minibatch: MinibatchSize) -> float:
+        return 1.0
+
+
+class SequenceMean(Aggregation):
+    """1 over the tokens of the trajectory (GRPO, 2402.03300, eq. 3)."""
+
+    type: str = tag("sequence_mean", "Its name.")
+
+    def weights(self, batch: TokenBatch) -> np.ndarray:
+        return (1.0 / np.bincount(batch.trajectory)[batch.trajectory]).astype(np.float32)
+
+
+class ConstantLength(Aggregation):
+    """1 over a constant, divided by the number of trajectories (Dr. GRPO, 2503.20783)."""
+
+    type: str = tag("constant_length", "Its name.")
+    length: Scheduled[int] = option(
+        REQUIRED, "Tokens of the longest trajectory, or another constant in their place.", ge=1
+    )
+
+    def weights(self, batch: TokenBatch) -> np.ndarray:
+        return np.full(batch.num_actions, 1.0 / self.length, np.float32)

@@ -1,8 +1,5 @@
 """What an objective is, and the loop of one update of one policy, which asks it.
 
-An objective may change settings and learn about the policy before the first step. Then it is asked how to run the
-forward pass, for the loss of each micro-batch, and which parameters a step changes.
-
 The loop makes a pass without gradient where the objective needs it: not where all rows fit one pass, nor where each
 micro-batch of the only step may be recorded right before its loss. Then come epochs of minibatches, each one optimizer
 step over micro-batches, or the fit of the critic. An objective that couples rows has its pass before every step, where
@@ -12,11 +9,9 @@ a minibatch is more than one micro-batch. Guarantees:
 2. The loss of a minibatch is the mean over its action tokens on all learners, however they are spread and packed; an
    objective may weigh them (``aggregation``).
 3. A step with NaN or infinite gradients changes no weight anywhere and is counted; ``max_nan_steps`` in a row raise.
-4. With ``env_token_loss_weight`` the loss has so many times the mean cross-entropy of the game's text: over its own
-   tokens of the minibatch on all learners, at temperature 1, among the whole vocabulary. A critic's warm-up leaves it
-   out.
-5. An update in which nothing has a gradient takes no step on any learner and is counted: weights and optimizer stay as
-   they are. All else goes on as behind any update.
+4. With ``env_token_loss_weight`` the loss has so many times the mean cross-entropy of the game's text in the minibatch,
+   at temperature 1, among the whole vocabulary. A critic's warm-up leaves it out.
+5. An update in which nothing has a gradient takes no step on any learner and is counted.
 """
 
 from __future__ import annotations
@@ -30,25 +25,123 @@ import numpy as np
 import torch
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import with_changes
 from rllib_lmgame.base.registry import OBJECTIVES, check_methods
 from rllib_lmgame.learners.advantages import advantage_inputs, monte_carlo_returns
-from rllib_lmgame.learners.critic.critic import Critic, TokenUnits
+from rllib_lmgame.learners.critic import Critic
 from rllib_lmgame.learners.data.batching import MinibatchSize, PackedBatch, TokenBatch, dummy_batch
 from rllib_lmgame.learners.engines.torch_engine import (
     PARTS,
     POLICY,
     GuardedAdamW,
-    UpdateEngine,
+    TorchEngine,
     learning_rates,
     set_learning_rates,
     warmup_factor,
 )
 from rllib_lmgame.learners.metrics import WITHOUT_GRADIENT, UpdateMeter
-from rllib_lmgame.learners.process_group import ProcessGroup
-from rllib_lmgame.learners.settings import LearnerSettings
-from rllib_lmgame.policies.model.batch_layout import Layout
-from rllib_lmgame.policies.model.lm_head import num_chunks
-from rllib_lmgame.telemetry.phases import Share
+from rllib_lmgame.learners.options import MOST_TOKENS, WARMUP_STEPS_AFTER_SUPERVISION, TeacherOptions, TokenPPOOptions
+from rllib_lmgame.learners.process import ProcessGroup
+from rllib_lmgame.policies.model.attention import Layout
+from rllib_lmgame.policies.model.heads import num_chunks
+from rllib_lmgame.telemetry.progress import Share
+
+_SEED_STRIDE = 1_000_003
+_FOLLOWING = {
+    "gamma": "gamma",
+    "lambda": "lam",
+    "vf_loss_coeff": "vf_loss_coeff",
+    "num_epochs": "num_epochs",
+    "text_rollouts.reward_scale": "reward_scale",
+}
+"""Keys of schedules whose values have a field here."""
+
+
+@dataclass(frozen=True)
+class LearnerSettings:
+    """Settings of the update of one module.
+
+    Attributes:
+        ppo: The ``token_ppo`` section.
+        microbatch_tokens: Tokens in one forward and backward pass.
+        lr_warmup_steps: Optimizer steps of linear warm-up.
+        temperature: That log-probabilities are taken at (:func:`learning_temperature`).
+        grad_clip: Bound on the global gradient norm; ``None`` is off.
+        seed: Of the order of minibatches.
+        deepspeed: DeepSpeed's configuration, or ``None`` without DeepSpeed.
+        teacher: The ``teacher`` section; ``None`` without one.
+    """
+
+    ppo: TokenPPOOptions
+    gamma: float
+    lam: float
+    vf_loss_coeff: float
+    lr_warmup_steps: int = 0
+    temperature: float = 1.0
+    reward_scale: float = 1.0
+    grad_clip: float | None = None
+    num_epochs: int = 1
+    seed: int = 0
+    deepspeed: Mapping[str, Any] | None = None
+    teacher: TeacherOptions | None = None
+    microbatch_tokens: int = MOST_TOKENS
+
+    @classmethod
+    def from_config(cls, config: Any) -> LearnerSettings:
+        ppo, inference = config.run.token_ppo, config.run.inference
+        default_steps = 0 if config.run.supervised_stage is None else WARMUP_STEPS_AFTER_SUPERVISION
+        return cls(
+            ppo=ppo,
+            gamma=float(config.gamma),
+            lam=float(config.lambda_),
+            vf_loss_coeff=float(config.vf_loss_coeff),
+            lr_warmup_steps=default_steps if ppo.lr_warmup_steps is None else ppo.lr_warmup_steps,
+            temperature=learning_temperature(inference.temperature),
+            reward_scale=config.run.text_rollouts.reward_scale,
+            grad_clip=None if config.grad_clip is None else float(config.grad_clip),
+            num_epochs=int(config.num_epochs),
+            seed=int(config.seed or 0),
+            deepspeed=None if config.run.deepspeed is None else dict(config.run.deepspeed),
+            teacher=config.run.teacher,
+            microbatch_tokens=ppo.microbatch or MOST_TOKENS,
+        )
+
+    def with_values(self, values: Mapping[str, float]) -> LearnerSettings:
+        """The settings with values of schedules, by their keys; other keys than a learner's are passed over."""
+        changes: dict[str, Any] = {field: values[key] for key, field in _FOLLOWING.items() if key in values}
+        ppo = {key.removeprefix("token_ppo."): each for key, each in values.items() if key.startswith("token_ppo.")}
+        if "teacher.coefficient" in values and self.teacher is not None:
+            changes["teacher"] = self.teacher.model_copy(update={"coefficient": values["teacher.coefficient"]})
+        if "inference.temperature" in values:
+            changes["temperature"] = learning_temperature(values["inference.temperature"])
+        return replace(self, ppo=with_changes(self.ppo, ppo) if ppo else self.ppo, **changes)
+
+    def critic_warms_up(self, num_updates: int) -> bool:
+        """Whether the critic warms up and the policy rests in the update after this many."""
+        warmup = self.ppo.critic.warmup
+        return warmup is not None and num_updates < warmup.iterations
+
+    def changed(self, **options: Any) -> LearnerSettings:
+        """With other ``options`` of ``token_ppo``."""
+        return replace(self, ppo=self.ppo.model_copy(update=options))
+
+    def without_critic(self) -> LearnerSettings:
+        """Without a value function there is none to warm up."""
+        return self.changed(critic=self.ppo.critic.model_copy(update={"warmup": None}))
+
+    def of_another_loss(self, **options: Any) -> LearnerSettings:
+        """Without what only PPO's loss asks for, and with other ``options`` of ``token_ppo``."""
+        return self.without_critic().changed(ema_decay=None, kl=None, **options)
+
+    def minibatch_seed(self, version: int, epoch: int, rank: int) -> list[int]:
+        """Entropy of the generator that orders minibatches; of counters alone, so that a resumed run repeats it."""
+        return [self.seed % _SEED_STRIDE, version, epoch, rank]
+
+
+def learning_temperature(temperature: float) -> float:
+    """The temperature that log-probabilities are taken at; greedy sampling, whose temperature is 0, counts as 1."""
+    return float(temperature) if temperature > 0 else 1.0
+
 
 Loss = tuple[torch.Tensor, dict[str, Any]]
 """Summed over the action tokens of a micro-batch, to be divided by those of the minibatch; and sums for the metrics."""
@@ -64,16 +157,14 @@ class ModuleUpdate:
         ranks: All learners of the update.
         reference_logprobs: Log-probabilities of a micro-batch's action tokens under the frozen reference model, float32
             ``[A]``, given its inputs. All learners must ask the first time.
-        entropy_coefficient: At this iteration.
-        kl_coefficient: At this iteration; 0 without ``token_ppo.kl``.
+        entropy_coefficient, kl_coefficient: At this iteration; the latter is 0 without ``token_ppo.kl``.
         num_updates: Updates of the module before this one, those of a supervised stage left out.
         minibatch: What the present minibatch has on all learners; ``None`` before the first.
-        critic: Units and fit of the value function; ``None`` without one.
+        critic: The fit of the value function; ``None`` without one.
         streams: Each micro-batch is recorded behind :meth:`Objective.prepare`, by the pass of its loss.
         teacher_logprobs: The same under the teacher of ``settings.teacher``, if learners hold it.
         ask_teacher: The same of a whole batch, float32 ``[A]``, if the teacher is behind an endpoint.
-        reference_known: What the reference has said, for objectives that keep it; kept from update to update as long as
-            the reference is the same.
+        reference_known: What the reference has said, for objectives that keep it, as long as it is the same.
     """
 
     module_id: str
@@ -100,15 +191,12 @@ class ModuleUpdate:
     @property
     def fits_critic(self) -> bool:
         """Whether that is a fit of the value head's last layer: nothing else changes."""
-        return self.critic_warms_up and self.settings.fits_critic
+        warmup = self.settings.ppo.critic.warmup
+        return warmup is not None and warmup.type == "fit" and self.critic_warms_up
 
     def column(self, pack: PackedBatch, name: str, like: torch.Tensor) -> torch.Tensor:
         """A flat array at the action tokens of ``pack``, on the device of ``like``."""
         return torch.from_numpy(getattr(self.batch, name)[pack.token_slot]).to(like.device, non_blocking=True)
-
-    def value_units(self, pack: PackedBatch, like: torch.Tensor) -> TokenUnits | None:
-        """Units of the value function at the action tokens of ``pack``; ``None`` where values are plain rewards."""
-        return None if self.critic is None else self.critic.token_units(self.batch, pack, like.device)
 
 
 class Objective:
@@ -118,8 +206,7 @@ class Objective:
     """
 
     needs_old_policy: bool = True
-    """:meth:`record` sees every micro-batch, then :meth:`prepare` is called, before the first step; otherwise neither.
-    """
+    """:meth:`record` sees every micro-batch before the first step, then :meth:`prepare` is called."""
 
     records_each_step: bool = False
     """They see the micro-batches of each minibatch before its step instead, under the weights as they then are."""
@@ -143,14 +230,13 @@ class Objective:
         return True
 
     def needs_reference(self, update: ModuleUpdate) -> bool:
-        """Whether the reference's log-probabilities of all rows are to be in the batch before the first step.
-
-        All learners take part and say the same.
+        """Whether the reference's log-probabilities of all rows are to be in the batch before the first step. All say
+        the same.
         """
         return False
 
     def asked_reference(self, update: ModuleUpdate) -> None:
-        """They are."""
+        """The reference's log-probabilities are in the batch."""
 
     def record(
         self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: Mapping[str, Any]
@@ -175,10 +261,7 @@ class Objective:
         return True
 
     def critic_targets(self, update: ModuleUpdate) -> np.ndarray:
-        """What a critic's warm-up fits, float32 ``[A]``, behind :meth:`prepare`: returns discounted per token.
-
-        All learners take part.
-        """
+        """What a critic's warm-up fits, float32 ``[A]``, behind :meth:`prepare`: discounted returns. All take part."""
         settings = update.settings
         return monte_carlo_returns(
             advantage_inputs(update.batch, gamma=settings.gamma, lam=settings.lam, ranks=update.ranks)
@@ -225,7 +308,6 @@ def resolve_objective(name: str) -> Objective:
 _CACHE_TOKENS = 4096
 """Tokens of one pass on a CPU where the whole minibatch fits into memory: more at once run out of the caches."""
 
-
 _REPEATED_TOKEN = 0.25
 """Of a token's activations, what keys and values of all heads take at most."""
 
@@ -247,7 +329,7 @@ class UpdateLoop:
 
     update: ModuleUpdate
     objective: Objective
-    engine: UpdateEngine
+    engine: TorchEngine
     optimizer: GuardedAdamW
     lr: float
     steps: StepCounts
@@ -279,8 +361,15 @@ class UpdateLoop:
             self._fit_critic(update.critic)
             return
         for epoch in range(settings.num_epochs):
-            rng = np.random.default_rng(settings.minibatch_seed(version, epoch, self.update.ranks.rank))
-            for number, minibatch in enumerate(self._minibatches(rng, one_pass)):
+            minibatches = self.update.batch.minibatches(
+                settings.ppo.num_minibatches,
+                np.random.default_rng(settings.minibatch_seed(version, epoch, self.update.ranks.rank)),
+                self._one_pass_tokens if one_pass else self._pack_tokens,
+                whole_groups=self.objective.needs_groups(settings),
+                batched=self._batched,
+                repeat_cost=self._repeat_cost,
+            )
+            for number, minibatch in enumerate(minibatches):
                 self.update.meter.first_minibatch = epoch == number == 0
                 self._step(minibatch, one_pass)
                 if self.share is not None:
@@ -301,9 +390,9 @@ class UpdateLoop:
 
     def _has_gradient(self) -> bool:
         """Whether there is anything to learn; it is noted where there is not."""
-        if self.objective.has_gradient(self.update):
-            return True
-        if self._env_token_loss_weight and self.update.ranks.max(self.update.batch.num_observed) > 0:
+        update = self.update
+        observes = self._env_token_loss_weight and update.ranks.max(update.batch.num_observed) > 0
+        if observes or self.objective.has_gradient(update):
             return True
         self.update.meter.before |= {WITHOUT_GRADIENT: 1.0, "policy_loss": 0.0, "total_loss": 0.0}
         return False
@@ -314,13 +403,6 @@ class UpdateLoop:
         rests = self.update.critic_warms_up or not self.objective.learns_observations
         return 0.0 if rests else self.update.settings.ppo.env_token_loss_weight
 
-    def _observation_loss(self, update: ModuleUpdate, logprobs: torch.Tensor) -> Loss:
-        """Of a micro-batch, as an objective's own; ``logprobs`` are those of the game's text, ``[O]``."""
-        assert update.minibatch is not None
-        loss = -logprobs.sum()
-        share = self._env_token_loss_weight * update.minibatch.tokens / max(1.0, update.minibatch.observed)
-        return share * loss, {"observation_loss": loss, "observation_tokens": float(len(logprobs))}
-
     @property
     def _records_in_step(self) -> bool:
         """The passes of the only step may record the old policy, which has no dropout."""
@@ -330,24 +412,11 @@ class UpdateLoop:
 
     def _fits_one_pass(self) -> bool:
         """One epoch of one minibatch that fits into memory: the pass with gradient also records the old policy."""
-        if not self.objective.needs_old_policy or self.update.fits_critic:
-            return False
-        settings = self.update.settings
-        if not self._records_in_step:
+        if not self.objective.needs_old_policy or self.update.fits_critic or not self._records_in_step:
             return False
         packs = self._all_rows(self._one_pass_tokens)
         repeated = (self._repeat_cost or 0.0) * sum(pack.repeated_tokens for pack in packs)
-        return float(self.update.ranks.max(self._computed(packs) + repeated)) <= settings.microbatch_tokens
-
-    def _minibatches(self, rng: np.random.Generator, one_pass: bool) -> list[list[PackedBatch]]:
-        return self.update.batch.minibatches(
-            self.update.settings.ppo.num_minibatches,
-            rng,
-            self._one_pass_tokens if one_pass else self._pack_tokens,
-            whole_groups=self.objective.needs_groups(self.update.settings),
-            batched=self._batched,
-            repeat_cost=self._repeat_cost,
-        )
+        return float(self.update.ranks.max(self._computed(packs) + repeated)) <= self.update.settings.microbatch_tokens
 
     def _computed(self, packs: Sequence[PackedBatch]) -> int:
         """Tokens that go through the model, fillers included."""
@@ -398,16 +467,16 @@ class UpdateLoop:
         """In place of optimizer steps: a pass that sums up the features of the value head, and its fit."""
         settings, objective = self.update.settings, self.objective
         inputs = advantage_inputs(self.update.batch, gamma=settings.gamma, lam=settings.lam, ranks=self.update.ranks)
-        sums = critic.begin_fit(inputs, objective.critic_targets(self.update), self.device)
+        critic.begin_fit(inputs, objective.critic_targets(self.update), self.device)
         packs = self._all_rows(self._pack_tokens)
         update = replace(self.update, minibatch=self._size_of(packs))  # Of all rows: its loss is a figure alone.
         flags = objective.forward_flags(update) | {"with_value_features": True}
         for pack, tensors in self._passes(packs):
             out = self.engine.forward(tensors | flags)
             self.update.meter.add(objective.loss(update, pack, out)[1])
-            sums.add(pack, out["value_features"])
+            critic.add(pack, out["value_features"])
         last = not settings.critic_warms_up(update.num_updates + 1)
-        self.update.meter.before |= critic.finish_fit(sums, last=last)
+        self.update.meter.before |= critic.finish_fit(last=last)
 
     def _step(self, minibatch: list[PackedBatch], one_pass: bool) -> None:
         """One optimizer step over the micro-batches of ``minibatch``, on all learners."""
@@ -443,9 +512,9 @@ class UpdateLoop:
             loss, sums = objective.loss(update, pack, out)
             self.update.meter.add(sums)
             if observes:
-                added, sums = self._observation_loss(update, out["observed_logprobs"])
-                self.update.meter.add(sums)
-                loss = loss + added
+                said = -out["observed_logprobs"].sum()
+                self.update.meter.add({"observation_loss": said, "observation_tokens": float(len(pack.observed_ids))})
+                loss = loss + self._env_token_loss_weight * size.tokens / max(1.0, size.observed) * said
             engine.backward(loss * (engine.loss_factor / size.tokens))
         if update.streams:
             objective.streamed(update)
@@ -455,7 +524,7 @@ class UpdateLoop:
         # Its rate is not warmed up: what is to be held back are the policy's first steps.
         critic_alone = POLICY not in trained
         factor = 1.0 if critic_alone else warmup_factor(self.steps.applied, self.update.settings.lr_warmup_steps)
-        rates = learning_rates(self.update.settings.ppo, self.lr, factor, critic_alone)
+        rates = learning_rates(self.update.settings.ppo, self.lr, factor)
         self.optimizer.max_value_grad_norm = self.update.settings.ppo.critic.grad_clip
         set_learning_rates(self.optimizer, {part: rates[part] if part in trained else 0.0 for part in PARTS})
         result = engine.step()

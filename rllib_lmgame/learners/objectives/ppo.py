@@ -1,15 +1,14 @@
 """Token-level PPO, and which action tokens of an update count how much.
 
-Importance weights correct for the sampler's
-numerics and its age. Both log-probabilities are known before the first step, so these weights are made once for the
-batch; a turn or a trajectory counts as a whole, however it is packed.
+Importance weights correct for the sampler's numerics and its age. They are known before the first step, so they are
+made once for the batch; a turn or a trajectory counts as a whole, however it is packed.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,26 +19,21 @@ from rllib_lmgame.base.registry import ESTIMATORS, POLICY_LOSSES
 from rllib_lmgame.learners import advantages as adv
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
-from rllib_lmgame.learners.losses.policy import MAX_LOG_RATIO, PolicyTerms, token_losses
+from rllib_lmgame.learners.losses.policy import (
+    MAX_LOG_RATIO,
+    PolicyTerms,
+    k3_estimate,
+    kl_penalty,
+    token_losses,
+    value_loss,
+)
 from rllib_lmgame.learners.metrics import explained_variance, moments
-from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective
-from rllib_lmgame.learners.objectives.policy_losses import kl_penalty, penalised, value_loss
-from rllib_lmgame.learners.options import GROUP, ImportanceSamplingOptions
-from rllib_lmgame.learners.process_group import ProcessGroup
-from rllib_lmgame.learners.settings import LearnerSettings
-from rllib_lmgame.learners.teacher_options import TeacherOptions
+from rllib_lmgame.learners.objectives.base import LearnerSettings, Loss, ModuleUpdate, Objective
+from rllib_lmgame.learners.options import GROUP, ImportanceSamplingOptions, TeacherOptions
 
 ALL = slice(None)
-NAMES = ("importance_weight", "importance_capped_fraction", "importance_masked_fraction", "logprob_diff_mean")
-
-
-@dataclass(frozen=True, eq=False)
-class ImportanceWeights:
-    """Of ``A`` action tokens: ``weights`` (float64; 1 without a cap, 0 where masked), ``capped``, ``masked`` (bool)."""
-
-    weights: np.ndarray
-    capped: np.ndarray
-    masked: np.ndarray
+STD_FLOOR = 0.01
+"""Least divisor of advantages, in scaled rewards: where all returns are equal, what is left is the critic's error."""
 
 
 def importance_weights(
@@ -48,8 +42,10 @@ def importance_weights(
     *,
     to_sampler: bool = False,
     tokens: np.ndarray | slice = ALL,
-) -> ImportanceWeights:
-    """``min(p_old / p_rollout, cap)``, and 0 where ``mask`` leaves the ratio out; without ``options`` all are 1.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``min(p_old / p_rollout, cap)``, 0 where ``mask`` leaves the ratio out; which are capped, and which masked.
+
+    Float64 and bool, ``[A]``; without ``options`` all weights are 1.
 
     Truncated importance sampling (Ionides 2008) of tokens or sequences; the masks are those of IcePop (2510.18855),
     where tokens outside ``[low, high]`` leave the loss and keep their place in its denominator. An unknown ratio (NaN)
@@ -66,14 +62,13 @@ def importance_weights(
     if mask is not None:
         compared = ratio_of(gap, batch, mask.level)
         masked = (compared < mask.low) | (compared > mask.high)
-    return ImportanceWeights(np.where(masked, 0.0, weights), capped, masked)
+    return np.where(masked, 0.0, weights), capped, masked
 
 
 def ratio_of(gap: np.ndarray, batch: TokenBatch, level: str) -> np.ndarray:
     """``exp`` of the log ratios ``gap`` (float64 ``[A]``), of each token or of what it belongs to, float64 ``[A]``.
 
-    ``level`` is ``token``; ``turn`` or ``trajectory``: the product over its tokens; ``turn_geometric`` or
-    ``trajectory_geometric``: their geometric mean.
+    ``turn`` and ``trajectory`` take the product over its tokens, with ``_geometric`` their geometric mean.
     """
     unit_name, _, mean = level.partition("_")
     if unit_name != "token":
@@ -85,39 +80,26 @@ def ratio_of(gap: np.ndarray, batch: TokenBatch, level: str) -> np.ndarray:
     return np.exp(np.clip(gap, -MAX_LOG_RATIO, MAX_LOG_RATIO))
 
 
-def importance_metrics(found: ImportanceWeights, batch: TokenBatch, ranks: ProcessGroup) -> dict[str, float]:
-    """Means over the learned tokens of all learners, who take part: weight, truncated, masked, and absolute ``gap``."""
-    gap = np.abs(batch.old_logprobs.astype(np.float64) - batch.rollout_logprobs)
-    columns = (np.ones(len(gap)), found.weights, found.capped, found.masked, gap)
-    count, *totals = ranks.sum([np.sum(column[batch.kept]) for column in columns]).tolist()
-    return {name: total / max(count, 1.0) for name, total in zip(NAMES, totals, strict=True)}
-
-
-def weigh_tokens(update: ModuleUpdate) -> None:
-    """Fill ``sequence`` and ``loss_weights`` of a batch."""
-    ppo, batch = update.settings.ppo, update.batch
-    batch.sequence = batch.stretches(ppo.policy_loss.sequence)
-    batch.loss_weights = ppo.aggregation.weights(batch)
-
-
 def correct_for_sampler(update: ModuleUpdate, pack: PackedBatch | None = None) -> None:
     """Fill ``importance_weights`` of a batch with ``old_logprobs``, or of those of ``pack``.
 
-    Of the whole batch with their figures; then all learners call.
+    Of the whole batch with their figures, means over the tokens of all learners; then all call.
     """
     ppo, batch, tokens = update.settings.ppo, update.batch, ALL if pack is None else pack.token_slot
     found = importance_weights(batch, ppo.importance_sampling, to_sampler=ppo.policy_loss.to_sampler, tokens=tokens)
-    batch.importance_weights[tokens] = found.weights
+    batch.importance_weights[tokens] = found[0]
     if pack is None:
-        update.meter.before |= importance_metrics(found, batch, update.ranks)
+        gap = np.abs(batch.old_logprobs.astype(np.float64) - batch.rollout_logprobs)
+        count, *totals = update.ranks.sum([len(gap), *(np.sum(column) for column in (*found, gap))]).tolist()
+        names = ("importance_weight", "importance_capped_fraction", "importance_masked_fraction", "logprob_diff_mean")
+        update.meter.before |= {name: total / max(count, 1.0) for name, total in zip(names, totals, strict=True)}
 
 
 def distil(update: ModuleUpdate, teacher: TeacherOptions) -> None:
     """Add the teacher's verdict to ``advantages``, or put it in their place; all learners call.
 
-    A token's is ``-c (log pi_old - log pi_teacher)``, whose expectation is the negative reverse KL divergence. The
-    gradient is that of KL(policy || teacher) of each token by itself, as with a discount of 0. It is on-policy
-    distillation as verl and tinker have it; GKD (2306.13649) takes the divergence of whole distributions.
+    A token's is ``-c (log pi_old - log pi_teacher)``, whose expectation is the negative reverse KL divergence:
+    on-policy distillation as verl and tinker have it.
     """
     batch = update.batch
     if update.ask_teacher is not None:
@@ -128,18 +110,6 @@ def distil(update: ModuleUpdate, teacher: TeacherOptions) -> None:
     game = batch.advantages if teacher.game else 0.0
     batch.advantages = (game - teacher.coefficient * gap).astype(np.float32)
     update.meter.before["teacher_kl"] = moments(gap, update.ranks)["mean"]
-
-
-def learned_from(
-    update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]
-) -> tuple[PackedBatch, Mapping[str, torch.Tensor]]:
-    """The action tokens of a micro-batch that are learned from, with their outputs of the forward pass."""
-    keep = update.batch.kept[pack.token_slot]
-    if keep.all():
-        return pack, out
-    chosen = torch.from_numpy(keep).to(out["logprobs"].device)
-    others = ("bootstrap_values", "observed_logprobs")
-    return pack.only(keep), {name: tensor[chosen] for name, tensor in out.items() if name not in others}
 
 
 class PPOObjective(Objective):
@@ -179,7 +149,7 @@ class PPOObjective(Objective):
     def prepares_first(self, settings: LearnerSettings) -> bool:
         """Without a critic and a penalty in the reward, if each token has an importance weight of its own.
 
-        A class derived from this one may read what is recorded, and so may an estimator of somebody's own.
+        Not for a class or an estimator of somebody's own, which may read what is recorded.
         """
         ppo, importance = settings.ppo, settings.ppo.importance_sampling or ImportanceSamplingOptions(cap=None)
         levels = {importance.level} if importance.cap is not None else set()
@@ -201,18 +171,17 @@ class PPOObjective(Objective):
         settings, ranks, meter = update.settings, update.ranks, update.meter
         inputs, critic = self._inputs(update), self.needs_critic(settings)
         estimator: adv.Estimator = settings.ppo.advantage_estimator
-        if critic and update.critic is not None:
-            normalize = settings.ppo.critic.normalization == "popart"
-            update.critic.prepare(update.batch, inputs, estimator, normalize=normalize)
         raw = checked_advantages(estimator, inputs)
         monte_carlo = not critic or settings.ppo.critic.target == "monte_carlo"
         returns = estimator.value_targets(inputs, monte_carlo=monte_carlo)
         mode = estimator.normalize_mode(settings.ppo.normalize_advantages)
-        normal = adv.normalize(raw, mode, inputs, floor=settings.ppo.advantage_std_floor)
-        weigh_tokens(update)
+        normal = adv.normalize(raw, mode, inputs, floor=STD_FLOOR)
+        batch, ppo = update.batch, settings.ppo
+        batch.sequence = batch.stretches(ppo.policy_loss.sequence)
+        batch.loss_weights = ppo.aggregation.weights(batch)
         if not update.streams:
             correct_for_sampler(update)
-        update.batch.advantages, update.batch.returns = normal, returns.astype(np.float32)
+        batch.advantages, batch.returns = normal, returns.astype(np.float32)
         if settings.teacher is not None:
             distil(update, settings.teacher)
         meter.before |= {f"advantage_{name}": value for name, value in moments(raw, ranks).items()}
@@ -221,13 +190,9 @@ class PPOObjective(Objective):
             meter.before["vf_explained_var"] = explained_variance(inputs.values, returns, ranks)
 
     def has_gradient(self, update: ModuleUpdate) -> bool:
-        """Not where every advantage is exactly 0 and nothing but the policy loss learns.
-
-        A class derived from this one may add to the loss, and so may a policy loss of somebody's own.
-        """
+        """Not where every advantage is exactly 0 and nothing but a policy loss of this package learns."""
         settings = update.settings
-        follows_entropy = update.entropy_coefficient != 0.0 or settings.ppo.entropy is not None
-        if settings.ppo.kl is not None or follows_entropy or self.needs_critic(settings):
+        if settings.ppo.kl is not None or update.entropy_coefficient != 0.0 or self.needs_critic(settings):
             return True
         if type(self) is not PPOObjective or settings.ppo.policy_loss.type not in POLICY_LOSSES:
             return True
@@ -250,17 +215,20 @@ class PPOObjective(Objective):
     def loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
         """Summed over tokens, the policy's weighted as they are averaged, and left out while only the critic learns."""
         settings, meter = update.settings, update.meter
-        pack, out = learned_from(update, pack, out)
         ppo, logprobs, batch = settings.ppo, out["logprobs"], update.batch
         if len(batch.shown) and batch.shown[pack.token_slot].any():
             batch.put(pack, entropies=out["entropy"].detach().float().cpu().numpy())
-        old = update.column(pack, "old_logprobs", logprobs)
-        policy, sums = self._policy_loss(update, pack, logprobs, old)
+        names = ("old_logprobs", "rollout_logprobs", "advantages", "sequence")
+        terms = PolicyTerms(logprobs=logprobs, **{name: update.column(pack, name, logprobs) for name in names})
+        policy, sums = token_losses(ppo.policy_loss, terms)
+        policy = policy * update.column(pack, "importance_weights", logprobs)
         shares = update.column(pack, "loss_weights", logprobs) * ppo.aggregation.per_token(update.minibatch)
         total = logprobs.new_zeros(())
         if self.needs_critic(settings):
-            value, value_sums = self._value_loss(update, pack, out)
-            total, sums = settings.vf_loss_coeff * value, sums | value_sums
+            returns, before = (update.column(pack, name, logprobs) for name in ("returns", "values"))
+            value, value_sums = value_loss(out["values"], before, returns, ppo.critic.clip)
+            total = settings.vf_loss_coeff * value.sum()
+            sums |= value_sums | {"vf_loss": value.sum()}
         if not update.critic_warms_up:
             total = total + (shares * (policy - update.entropy_coefficient * out["entropy"])).sum()
         sums |= {
@@ -270,36 +238,14 @@ class PPOObjective(Objective):
             "total_loss": total,
         }
         if ppo.kl is not None:
-            ref = update.column(pack, "ref_logprobs", logprobs)
-            kl, kl_sums = kl_penalty(logprobs, ref, ppo.kl.value, ppo.kl.loss_estimator)
-            if not update.critic_warms_up and ppo.kl.as_ == "loss":
+            ref, now, in_loss = update.column(pack, "ref_logprobs", logprobs), logprobs.detach(), ppo.kl.as_ == "loss"
+            if not update.critic_warms_up and in_loss:
+                kl = kl_penalty(logprobs, ref, ppo.kl.loss_estimator)
                 total = total + update.kl_coefficient * (shares * kl).sum()
-            sums |= {"mean_kl_loss": kl_sums["kl"], "total_loss": total}
+            sums |= {"mean_kl_loss": (k3_estimate(now, ref) if in_loss else now - ref).sum(), "total_loss": total}
         if meter.first_minibatch:
-            meter.max("first_minibatch_ratio_error", (torch.exp(logprobs.detach() - old) - 1.0).abs())
+            meter.max("first_minibatch_ratio_error", (torch.exp(logprobs.detach() - terms.old_logprobs) - 1.0).abs())
         return total, sums
-
-    def _policy_loss(
-        self, update: ModuleUpdate, pack: PackedBatch, logprobs: torch.Tensor, old_logprobs: torch.Tensor
-    ) -> tuple[Any, Any]:
-        terms = PolicyTerms(
-            logprobs=logprobs,
-            old_logprobs=old_logprobs,
-            rollout_logprobs=update.column(pack, "rollout_logprobs", logprobs),
-            advantages=update.column(pack, "advantages", logprobs),
-            sequence=update.column(pack, "sequence", logprobs).long(),
-        )
-        loss, sums = token_losses(update.settings.ppo.policy_loss, terms)
-        return loss * update.column(pack, "importance_weights", logprobs), sums
-
-    def _value_loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
-        values = out["values"]
-        returns, before = (update.column(pack, name, values) for name in ("returns", "values"))
-        units = update.value_units(pack, values)
-        if units is not None:
-            values, before, returns = units.normal_output(values), units.normal(before), units.normal(returns)
-        loss, sums = value_loss(values, before, returns, update.settings.ppo.critic.clip)
-        return loss.sum(), {**sums, "vf_loss": loss.sum()}
 
     def trained_parts(self, update: ModuleUpdate) -> Collection[str]:
         return [part for part in PARTS if part != POLICY or not update.critic_warms_up]
@@ -323,13 +269,11 @@ class PPOObjective(Objective):
             lam=settings.lam,
             ranks=update.ranks,
             with_reference=self._wants_reference(settings),
-            reward_scale=settings.reward_scale,
-            reward_scales=settings.reward_scales,
             memory=self._memories.setdefault(settings.ppo.advantage_estimator.type, {}),
         )
         kl = settings.ppo.kl
         if kl is not None and kl.as_ == "reward":
-            inputs = penalised(inputs, update.kl_coefficient, kl.value)
+            inputs = penalised(inputs, update.kl_coefficient)
         return inputs
 
     def _wants_reference(self, settings: LearnerSettings) -> bool:
@@ -346,3 +290,15 @@ def checked_advantages(estimator: adv.Estimator, inputs: adv.AdvantageInputs) ->
     if not np.isfinite(advantages).all():
         raise ValueError(f"advantage estimator `{name}` gave numbers that are not finite")
     return advantages
+
+
+def penalised(inputs: adv.AdvantageInputs, coefficient: float) -> adv.AdvantageInputs:
+    """The inputs with ``coefficient`` times ``log p - log p_ref`` taken off the reward of every token.
+
+    The policy is the one before the update, and no gradient goes through the penalty: what pulls the policy is the
+    return of penalties to come (Ziegler et al. 2019, eq. 2). ``coefficient`` is in scaled rewards.
+    """
+    assert inputs.ref_logprobs is not None
+    rewards = inputs.rewards - coefficient * (inputs.old_logprobs.astype(np.float64) - inputs.ref_logprobs)
+    rewards.flags.writeable = False
+    return replace(inputs, rewards=rewards)

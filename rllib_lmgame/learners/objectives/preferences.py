@@ -17,8 +17,7 @@ import torch
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.engines.torch_engine import POLICY
 from rllib_lmgame.learners.losses.preferences import PreferenceLoss, Sides
-from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective
-from rllib_lmgame.learners.settings import LearnerSettings
+from rllib_lmgame.learners.objectives.base import LearnerSettings, Loss, ModuleUpdate, Objective
 from rllib_lmgame.telemetry.metrics import PREFERENCE_NAMES
 
 
@@ -122,10 +121,7 @@ class PreferenceObjective(Objective):
         return Sides(policy, reference, tokens), chosen
 
     def _log(self, update: ModuleUpdate, loss: float, sides: Sides, good: Any, bad: Any) -> None:
-        """Means over pairs or sides, so weighted that the meter's mean over tokens is that.
-
-        What a side gains is what its loss compares: a sum over tokens, or their mean.
-        """
+        """Means over pairs or sides, so weighted that the meter's mean over tokens is that."""
         size = 1.0 if update.minibatch is None else update.minibatch.tokens
         better, worse = sides.at(good), sides.at(bad)
         gained = [side.gain / side.tokens if self.of_sides.by_token else side.gain for side in (better, worse)]

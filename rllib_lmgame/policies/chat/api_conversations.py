@@ -21,11 +21,9 @@ import numpy as np
 
 from rllib_lmgame.endpoints.completions import TOO_LONG, ChatMessage, ChatReply, ChatRequest, RequestError, call_data
 from rllib_lmgame.policies.chat.format import ChatFormat, Prompt
-from rllib_lmgame.policies.chat.function_calls import OPENING
-from rllib_lmgame.policies.chat.rendering import RenderingStopped
-from rllib_lmgame.policies.chat.replies import ParsedReply
+from rllib_lmgame.policies.chat.reply_formats import ParsedReply
 from rllib_lmgame.policies.chat.special_token_sanitizer import Part, Source
-from rllib_lmgame.policies.chat.tool_calls import CallForm, read_calls
+from rllib_lmgame.policies.chat.tool_calls import OPENING, read_calls
 from rllib_lmgame.policies.demonstrations import Demonstration
 
 _PLACE = "\u2402M{}\u2403"
@@ -221,7 +219,7 @@ def structure(chat: ChatFormat, messages: Sequence[ChatMessage], tools: str) -> 
 
 def _cut(chat: ChatFormat, messages: Sequence[ChatMessage], tools: str) -> list[str]:
     own: dict[str, Any] = {"tools": json.loads(tools)} if tools else {}
-    as_text = any(message.calls for message in messages) and _form_of_calls(chat).arguments_as_text
+    as_text = any(message.calls for message in messages) and chat.call_form.arguments_as_text
     data = [_as_data(message, place, as_text) for place, message in enumerate(messages)]
     text = _rendered(chat, data, own)
     if tools:
@@ -267,12 +265,7 @@ def _arguments(text: str) -> Any:
 
 
 def _rendered(chat: ChatFormat, messages: Sequence[Mapping[str, Any]], own: Mapping[str, Any]) -> str:
-    try:
-        (rendered,) = chat.rendered([(messages, own)])
-    except RecursionError:
-        raise RequestError("`tools` or calls of them are nested too deep", "messages") from None
-    except RenderingStopped as error:
-        raise RequestError(f"the model's chat template cannot show these messages: {error}", "messages") from None
+    (rendered,) = chat.rendered([(messages, own)])
     if rendered.problem:
         roles = ", ".join(str(message["role"]) for message in messages)
         raise RequestError(
@@ -284,7 +277,7 @@ def _rendered(chat: ChatFormat, messages: Sequence[Mapping[str, Any]], own: Mapp
 def _check_tools(chat: ChatFormat, tools: str, shown: str) -> None:
     """Raises: RequestError: the template shows no tools, or has calls written in another form than is read here."""
     names = [tool["function"]["name"] for tool in json.loads(tools)]
-    form = _form_of_calls(chat)
+    form = chat.call_form
     hidden = not form.shows_tools or any(name not in shown for name in names)
     problem = "it does not show them" if hidden else form.problem
     if problem:
@@ -295,13 +288,6 @@ def _check_tools(chat: ChatFormat, tools: str, shown: str) -> None:
             "tools",
             "unsupported_parameter",
         )
-
-
-def _form_of_calls(chat: ChatFormat) -> CallForm:
-    try:
-        return chat.call_form
-    except RenderingStopped as error:
-        raise RequestError(f"the model's chat template cannot show calls: {error}", "tools") from None
 
 
 def _check_marks(chat: ChatFormat, texts: Sequence[str]) -> None:

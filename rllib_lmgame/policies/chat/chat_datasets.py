@@ -6,7 +6,7 @@ The model's own chat template writes them. Guarantees, each with a test:
    given with it: what is learnt is what would be played.
 2. Its ids go from behind that prompt to the token that ends it, which is learnt too. Nothing else is.
 3. Where the template still shows a reply as it was learnt, the next one continues its row. Otherwise (it drops earlier
-   reasoning, or moves the system prompt) each learnt reply begins a row, whose context is as the template shows it.
+   reasoning) each learnt reply begins a row, whose context is as the template shows it.
 4. No text of a message or tool gives the id of a control token: what is written like one is broken apart.
 5. All that a conversation says is shown: texts, calls of tools and their arguments, tools, and the reasoning of what is
    learnt. A template that leaves some of it out cannot write it.
@@ -24,20 +24,15 @@ from typing import Any
 import numpy as np
 
 from rllib_lmgame.policies.chat.format import ChatFormat
-from rllib_lmgame.policies.chat.rendering import Job, Messages, Rendered
-from rllib_lmgame.policies.chat.template import REASONING_KEYS, TemplateError
+from rllib_lmgame.policies.chat.template import REASONING_KEYS, Job, Messages, TemplateError
 
 SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
 ROLES = (SYSTEM, USER, ASSISTANT, TOOL)
 
-_LONG = 4
-"""Learnt replies from which on two renderings may do for a conversation."""
 _OPENED = 100
 """Characters of a prompt in which a reply may have begun."""
 REASONING = REASONING_KEYS[0]
 """What a :class:`Message` has its reasoning under, if that is no part of its text."""
-_AT_ONCE = 1000
-"""Conversations rendered by one process; all results are held in memory."""
 
 
 @dataclass(frozen=True)
@@ -120,40 +115,20 @@ class TranscriptWriter:
         self._ends = _any_of(chat.tokenizer.convert_ids_to_tokens(sorted(chat.special_ids)))
 
     def write(self, transcripts: Sequence[Transcript]) -> list[list[LearntTurn] | TemplateError]:
-        """The learnt turns of each, or why the template cannot write it.
+        """The learnt turns of each, or why the template cannot write it."""
+        return [self._written(transcript) for transcript in transcripts]
 
-        Raises: RenderingStopped: the template takes more than it may.
-        """
-        parts = iter(self._write([part for transcript in transcripts for part in transcript.parts]))
-        return [_one_after_another([next(parts) for _ in transcript.parts]) for transcript in transcripts]
+    def _written(self, transcript: Transcript) -> list[LearntTurn] | TemplateError:
+        try:
+            return [turn for part in transcript.parts for turn in self._turns(part)]
+        except TemplateError as error:
+            return error
 
-    def _write(self, transcripts: Sequence[Transcript]) -> list[list[LearntTurn] | TemplateError]:
-        shown = [self._messages(transcript) for transcript in transcripts]
-        found: list[list[LearntTurn] | TemplateError | None] = [None] * len(transcripts)
-        for at_once in (True, False):  # Those for which it does not do are written turn by turn.
-            left = [
-                n for n, turns in enumerate(found) if turns is None and (not at_once or self._flows(transcripts[n]))
-            ]
-            jobs = [list(self._jobs(transcripts[n], shown[n], ends_alone=at_once)) for n in left]
-            rendered = self._rendered([job for some in jobs for job in some])
-            for n, some in zip(left, jobs, strict=True):
-                texts = [next(rendered) for _ in some]
-                found[n] = (
-                    self._flowing(transcripts[n], shown[n], texts)
-                    if at_once
-                    else self._turns(transcripts[n], shown[n], texts)
-                )
-        return [turns for turns in found if turns is not None]
-
-    def _rendered(self, jobs: Sequence[Job]) -> Iterator[Rendered]:
-        for start in range(0, len(jobs), _AT_ONCE):
-            yield from self.chat.rendered(jobs[start : start + _AT_ONCE])
-
-    def _jobs(self, transcript: Transcript, messages: Messages, *, ends_alone: bool) -> Iterator[Job]:
-        """For each learnt message, or the first and last alone, the conversation up to it, and with it."""
+    def _jobs(self, transcript: Transcript, messages: Messages) -> Iterator[Job]:
+        """For each learnt message, the conversation up to it, and with it."""
         tools: dict[str, Any] = {"tools": _broken_apart(transcript.tools, self._control)} if transcript.tools else {}
         joined = len(transcript.messages) - len(messages)
-        for place in (transcript.learnt[0], transcript.learnt[-1]) if ends_alone else transcript.learnt:
+        for place in transcript.learnt:
             yield messages[: place - joined], {**tools, "add_generation_prompt": True}
             yield messages[: place - joined + 1], {**tools, "add_generation_prompt": False}
 
@@ -208,93 +183,30 @@ class TranscriptWriter:
             if not any(form in shown for each in apart for form in _written(each)):
                 raise TemplateError(f"it does not show {what}{hint}")
 
-    def _turns(
-        self, transcript: Transcript, messages: Messages, rendered: Sequence[Rendered]
-    ) -> list[LearntTurn] | TemplateError:
-        turns: list[LearntTurn] = []
-        row, joined = "", len(transcript.messages) - len(messages)
+    def _turns(self, transcript: Transcript) -> Iterator[LearntTurn]:
+        messages = self._messages(transcript)
+        rendered = self.chat.rendered([*self._jobs(transcript, messages)])
+        row, joined, last = "", len(transcript.messages) - len(messages), transcript.learnt[-1]
         for number, place in enumerate(transcript.learnt):
             before, whole = rendered[2 * number : 2 * number + 2]
-            problem = before.problem or whole.problem
-            if problem:
-                return TemplateError(problem)
-            try:
-                said = replace(transcript.messages[place], text=messages[place - joined]["content"])
-                prompt, reply, ended = self._split(before.text, whole.text, said)
-                if place == transcript.learnt[-1]:
-                    self._check_prompt(before.text, transcript)
-            except TemplateError as error:
-                return error
-            if not ended and number + 1 < len(transcript.learnt):
+            if problem := before.problem or whole.problem:
+                raise TemplateError(problem)
+            said = replace(transcript.messages[place], text=messages[place - joined]["content"])
+            prompt, reply, ended = self._split(before.text, whole.text, said)
+            if place == last:
+                self._check_prompt(before.text, transcript)
+            elif not ended:
                 reply, ended = self._ended_by_next(prompt + reply, reply, rendered[2 * number + 2].text)
             new_row = not row or not prompt.startswith(row)
             shown = prompt if new_row else prompt[len(row) :]
             between = messages[transcript.learnt[number - 1] + 1 - joined : place - joined] if number else []
-            turns.append(self._turn(shown, reply, ended, new_row, transcript.messages[place].weight, between))
+            yield self._turn(shown, reply, ended, new_row, said.weight, between)
             row = prompt + reply
-        return turns
 
     def _ended_by_next(self, row: str, reply: str, prompt: str) -> tuple[str, bool]:
         """A reply that the template does not end, with the mark of the message behind it, which ends it in play."""
         end = self._ends.match(prompt, len(row)) if self._ends and prompt.startswith(row) else None
         return (reply, False) if end is None else (reply + end[0], True)
-
-    def _flows(self, transcript: Transcript) -> bool:
-        """Whether it may be cut out of one rendering: turn by turn a long conversation is rendered as often."""
-        pieces, form = self.chat.pieces, self.chat.reply_format
-        plain = all(said.role in (SYSTEM, USER, ASSISTANT) and not said.more for said in transcript.messages)
-        marked = self._control is not None and all(map(self._control.search, (pieces.tail, pieces.turn_tail)))
-        return (
-            len(transcript.learnt) >= _LONG
-            and (plain and marked and pieces.keeps_order and pieces.moved is None and not transcript.tools)
-            and not any(
-                mark in said.text for said in transcript.messages for mark in (form.think_opening, form.think_closing)
-            )
-        )
-
-    def _flowing(
-        self, transcript: Transcript, messages: Messages, rendered: Sequence[Rendered]
-    ) -> list[LearntTurn] | None:
-        """The turns in one row; ``None`` if the template writes first or last reply otherwise than in the whole.
-
-        What stands before replies holds a control token, which no message does: so it is found.
-        """
-        first_prompt, first, last_prompt, whole = (each.text for each in rendered)
-        if any(each.problem for each in rendered) or self._ends is None:
-            return None
-        try:
-            self._check_prompt(last_prompt, transcript)
-        except TemplateError:
-            return None
-        turns: list[LearntTurn] = []
-        joined, at, row, since = len(transcript.messages) - len(messages), 0, 0, 0
-        for place, message in enumerate(messages, joined):
-            if message["role"] != ASSISTANT:
-                continue
-            tails = [(whole.find(tail, at), tail) for tail in {self.chat.pieces.tail, self.chat.pieces.turn_tail}]
-            start, tail = min((found for found in tails if found[0] >= 0), default=(-1, ""))
-            begin, text = start + len(tail), message["content"].strip()
-            found = whole.find(text, begin)
-            end = self._ends.search(whole, found + len(text))
-            if (
-                start < 0
-                or found < 0
-                or end is None
-                or whole[begin:found].strip() not in ("", self.chat.pieces.lead.strip())
-            ):
-                return None
-            at = end.end()
-            if not transcript.messages[place].learnt:
-                continue
-            ends = place in (transcript.learnt[0], transcript.learnt[-1])
-            alone = (first_prompt, first) if place == transcript.learnt[0] else (last_prompt, whole)
-            if ends and not (alone[0] == whole[:begin] and alone[1].startswith(whole[:at])):
-                return None
-            shown, weight, new_row = whole[row:begin], transcript.messages[place].weight, not turns
-            between = messages[since : place - joined] if turns else []
-            turns.append(self._turn(shown, whole[begin:at], True, new_row, weight, between))
-            row, since = at, place - joined + 1
-        return turns if len(turns) == len(transcript.learnt) else None
 
     def _turn(self, shown: str, reply: str, ended: bool, new_row: bool, weight: float, between: Messages) -> LearntTurn:
         """``between`` are the messages since the last learnt reply; none before the first."""
@@ -373,15 +285,6 @@ class TranscriptWriter:
         if place < 0:
             raise TemplateError("it does not show what a reply says behind its reasoning")
         return self.chat.pieces.lead + text.strip() + rest[place + len(answer) :]
-
-
-def _one_after_another(parts: Sequence[list[LearntTurn] | TemplateError]) -> list[LearntTurn] | TemplateError:
-    turns: list[LearntTurn] = []
-    for part in parts:
-        if isinstance(part, TemplateError):
-            return part
-        turns += part
-    return turns
 
 
 def _with_arguments_as_text(call: Any) -> Any:

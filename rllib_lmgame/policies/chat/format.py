@@ -7,7 +7,6 @@ tokens, message text without any structure (:mod:`.special_token_sanitizer`); re
 from __future__ import annotations
 
 import copy
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,16 +20,15 @@ from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.envs.contract.functions import GameFunction
 from rllib_lmgame.envs.contract.session import Observation
-from rllib_lmgame.policies.chat.rendering import Job, Messages, Rendered, RenderingStopped, render, render_data
-from rllib_lmgame.policies.chat.replies import (
+from rllib_lmgame.policies.chat.reply_formats import (
     PAIR,
     ParsedReply,
+    Whole,
     answer_of,
     message_parts,
     reply_format,
     system_parts,
 )
-from rllib_lmgame.policies.chat.reply_formats import Whole
 from rllib_lmgame.policies.chat.special_token_sanitizer import (
     Part,
     Source,
@@ -42,7 +40,9 @@ from rllib_lmgame.policies.chat.special_token_sanitizer import (
 from rllib_lmgame.policies.chat.template import (
     PLAIN_CHAT_TEMPLATE,
     REASONING_MARKS,
-    TINY_CHAT_TEMPLATE,
+    Job,
+    Messages,
+    Rendered,
     TemplateError,
     TemplatePieces,
     cut,
@@ -121,6 +121,7 @@ class ChatFormat:
         self._reply_cache: dict[tuple[Any, ...], list[int]] = {}
         self._choice_cache: dict[tuple[Any, ...], tuple[int, ...] | None] = {}
         self._of_games: dict[tuple[Any, ...], ChatFormat] = {}
+        self._texts_alone: dict[int, str] = {}
         self.structures: dict[Any, list[str]] = {}  # Of conversations that programs write.
         self._warned_of_choices = False
         self.pieces = pieces = self._cut_template()
@@ -216,10 +217,6 @@ class ChatFormat:
             self._texts_alone[each] = text_of(self.tokenizer, [each])
         return self._texts_alone[each]
 
-    @cached_property
-    def _texts_alone(self) -> dict[int, str]:
-        return {}
-
     def read(self, ids: Any) -> str:
         """Text of a whole reply: what the prompt made it begin with, and the sampled ids."""
         return self.reply_prefix + self.decode(ids)
@@ -279,12 +276,7 @@ class ChatFormat:
                 return tuple(ids)
         if not self._warned_of_choices:
             self._warned_of_choices = True
-            logger.warning(
-                "The tokenizer of %s cannot spell the action %r: it is no choice where only legal moves are, nor are "
-                "others like it.",
-                self.options.model,
-                action,
-            )
+            logger.warning("%s cannot spell %r, which is no choice then", self.options.model, action)
         return None
 
     def _write_reply(self, action: str, think: str | None) -> list[int]:
@@ -294,14 +286,11 @@ class ChatFormat:
         return self._closed(text)
 
     def _unsaid(self, action: str) -> ConfigError:
-        key, prefill, name = "config.language_model", self.options.reply_prefill, self.options.reply_format.type
-        if prefill:
-            said = f"a reply that begins with {prefill!r} cannot say {action!r}"
-            where = "between answer tags" if name == "tags" else f"as `{name}`"
-            return ConfigError(f"{key}.reply_prefill", f"{said} {where}")
-        if name == "tags":
-            return ConfigError(f"{key}.answer_tag", f"{action!r} cannot be said between answer tags; name another tag")
-        return ConfigError(f"{key}.reply_format", f"{action!r} cannot be said as `{name}`; choose another, as `tags`")
+        name, prefill = self.options.reply_format.type, self.options.reply_prefill
+        key = "reply_prefill" if prefill else "answer_tag" if name == "tags" else "reply_format"
+        begins = f" that begins with {prefill!r}" if prefill else ""
+        said = f"{action!r} cannot be said as `{name}`{begins}; choose another"
+        return ConfigError(f"config.language_model.{key}", said)
 
     def _reply_text(self, action: str, think: str | None) -> str | None:
         """Text, after the prefix, of a reply that is read as ``action``, if there is one."""
@@ -366,11 +355,10 @@ class ChatFormat:
         """
         pieces = self.pieces
         messages = [*(message for message, _ in examples), user]
-        moved = system if examples and pieces.moved is not None else ()
-        parts = list(self._first_message(() if moved else system, messages[0]))
-        for number, (_, reply) in enumerate(examples, 1):
+        parts = list(self._first_message(system, messages[0]))
+        for (_, reply), message in zip(examples, messages[1:], strict=True):
             shown = (Part(Source.TEMPLATE, pieces.opener), Part(Source.OWN, reply))
-            parts += (*shown, *self._next_message(moved if number == len(examples) else (), messages[number]))
+            parts += (*shown, *self._next_message(message))
         tail = (pieces.turn_tail if examples else pieces.tail) if reasoning else pieces.opener
         ids = self.sanitizer.encode([*parts, Part(Source.TEMPLATE, tail)])
         return [*ids, *(self.prefill_ids if reasoning else [])]
@@ -395,23 +383,20 @@ class ChatFormat:
         message = self.message(Observation(turn.observation, turns_left=turn.turns_left))
         return message, whole if whole.startswith(lead) else lead + whole
 
-    def continuation_ids(
-        self, last_reply: Any, user: Message, *, reasoning: bool = True, system: Message = ()
-    ) -> list[int]:
-        """From the end of a reply to the start of the next one: closes the message, shows ``user`` (and ``system``)."""
-        ids = _remembered(self._turn_cache, self._turn_ids, system, user, reasoning)
+    def continuation_ids(self, last_reply: Any, user: Message, *, reasoning: bool = True) -> list[int]:
+        """From the end of a reply to the start of the next one: closes the message, shows ``user``."""
+        ids = _remembered(self._turn_cache, self._turn_ids, user, reasoning)
         closed = len(last_reply) > 0 and int(last_reply[-1]) == self.end_id
         return ids[ids.index(self.end_id) + 1 :] if closed and self._ends_by_template else list(ids)
 
-    def game_text(self, user: Message, system: Message = ()) -> np.ndarray:
+    def game_text(self, user: Message) -> np.ndarray:
         """Which of the ids from the end of a reply to the start of the next one hold the game's text in ``user``, bool.
 
         A token that the text begins or ends in does.
         """
-        ids = _remembered(self._turn_cache, self._turn_ids, system, user, True)
-        closing = len(as_encoded(self._next_message(system, ())))
-        parts = as_encoded([*self._next_message(system, user), Part(Source.TEMPLATE, self.pieces.turn_tail)])
-        game = [place >= closing and part.source is Source.GAME for place, part in enumerate(parts)]
+        ids = _remembered(self._turn_cache, self._turn_ids, user, True)
+        parts = as_encoded([*self._next_message(user), Part(Source.TEMPLATE, self.pieces.turn_tail)])
+        game = [part.source is Source.GAME for part in parts]
         sizes = self.sanitizer.sizes_apart(parts, after="")
         if sizes is not None:
             found = np.repeat(game, sizes)
@@ -439,34 +424,24 @@ class ChatFormat:
         """Ids of the beginning of an earlier reply, behind what the template writes before it."""
         return self.sanitizer.encode([Part(Source.OWN, text)], after=self.pieces.opener)
 
-    def _turn_ids(self, system: Message, user: Message, reasoning: bool) -> list[int]:
+    def _turn_ids(self, user: Message, reasoning: bool) -> list[int]:
         tail = Part(Source.TEMPLATE, self.pieces.turn_tail if reasoning else self.pieces.opener)
-        ids = self.sanitizer.encode([*self._next_message(system, user), tail], after="")
+        ids = self.sanitizer.encode([*self._next_message(user), tail], after="")
         return [*ids, *(self.prefill_ids if reasoning else [])]
 
-    def _next_message(self, system: Message, user: Message) -> tuple[Part, ...]:
+    def _next_message(self, user: Message) -> tuple[Part, ...]:
         """From the end of a reply to that of the user message behind it."""
-        pieces = self.pieces
-        closing: tuple[Part, ...] = (Part(Source.TEMPLATE, pieces.turn_end),)
-        if system and pieces.moved is not None:
-            before, behind = (Part(Source.TEMPLATE, text) for text in pieces.moved)
-            closing = (before, *_trimmed(system, pieces.trims_system), behind)
-        return (*closing, *_trimmed(user, pieces.trims_user))
+        return (Part(Source.TEMPLATE, self.pieces.turn_end), *_trimmed(user, self.pieces.trims_user))
 
     @cached_property
     def _ends_by_template(self) -> bool:
         """The template writes the token that ends a reply."""
         return self.end_id in self.sanitizer.encode([Part(Source.TEMPLATE, self.pieces.turn_end)], after="")
 
-    @property
-    def moves_system(self) -> bool:
-        """The template shows the system prompt in the last user message, so no prompt continues the last one."""
-        return self.pieces.moved is not None
-
     @cached_property
     def call_form(self) -> CallForm:
-        """How the template writes calls of tools. Raises: RenderingStopped: it takes more than it may."""
-        return form_of_calls(self._render, self.reply_format.think_closing)
+        """How the template writes calls of tools."""
+        return form_of_calls(self.rendered, self.reply_format.think_closing)
 
     @cached_property
     def empties_reasoning(self) -> bool:
@@ -503,47 +478,23 @@ class ChatFormat:
 
     def _cut_template(self) -> TemplatePieces:
         try:
-            return cut(self._render, (self.reply_format.think_opening, self.reply_format.think_closing))
-        except (TemplateError, RenderingStopped) as error:
+            return cut(self.rendered, (self.reply_format.think_opening, self.reply_format.think_closing))
+        except TemplateError as error:
             raise ConfigError(
                 "config.language_model.chat_template", f"the chat template cannot be used: {first_line(error)}"
             ) from error
 
-    def _render(self, jobs: Sequence[Job]) -> Sequence[Rendered]:
-        try:
-            json.dumps(self.options.chat_template_kwargs)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ConfigError(
-                "config.language_model.chat_template_kwargs", f"it must be what JSON can hold: {first_line(error)}"
-            ) from None
-        if self._renders_here:
-            return [self._render_here(messages, own) for messages, own in jobs]
-        return render(self.template, jobs, self._variables)
+    def rendered(self, jobs: Sequence[Job]) -> list[Rendered]:
+        """Render conversations with the template; each result has a text or an error."""
+        return [self._render(messages, own) for messages, own in jobs]
 
-    def rendered(self, jobs: Sequence[Job]) -> Sequence[Rendered]:
-        """Render conversations of a data set with the template; each result has a text or an error.
-
-        Raises: RenderingStopped: the template takes more than it may.
-        """
-        if self._renders_here:
-            return [self._render_here(messages, own) for messages, own in jobs]
-        return render_data(self.template, jobs, self._variables)
-
-    @property
-    def _renders_here(self) -> bool:
-        return self.template in (PLAIN_CHAT_TEMPLATE, TINY_CHAT_TEMPLATE) or _renders_itself(self.tokenizer)
-
-    @property
-    def _variables(self) -> dict[str, Any]:
-        return {**self.tokenizer.special_tokens_map, **self.options.chat_template_kwargs}
-
-    def _render_here(self, messages: Messages, own: Mapping[str, Any]) -> Rendered:
+    def _render(self, messages: Messages, own: Mapping[str, Any]) -> Rendered:
         arguments = {"add_generation_prompt": True, **self.options.chat_template_kwargs, **own}
         try:
             text = self.tokenizer.apply_chat_template(
                 [*messages], chat_template=self.template, tokenize=False, **arguments
             )
-        except Exception as error:
+        except Exception as error:  # A template is a program of others.
             return Rendered("", first_line(error) or type(error).__name__)
         return Rendered(str(text))
 
@@ -566,21 +517,13 @@ class ChatFormat:
     def _warn_of_reasoning(self) -> None:
         if self.options.think == "off" and self.reply_prefix.startswith(self.reply_format.think_opening):
             logger.warning(
-                "The chat template of %s opens a reasoning in every prompt, and `think` is off: replies reason first, "
-                "within `max_tokens_per_turn`. `think: optional` says so to the model; "
-                "`chat_template_kwargs: {enable_thinking: false}` closes it, where the template knows that.",
+                "The chat template of %s opens a reasoning in every prompt, and `think` is off; set `think: optional`, "
+                "or `chat_template_kwargs: {enable_thinking: false}` where the template knows that.",
                 self.options.model,
             )
 
     def _warn_of_order(self) -> None:
-        if self.moves_system:
-            logger.warning(
-                "The chat template of %s shows the system prompt in the last user message only: every turn is a row of "
-                'its own, whose prompt is written anew. `system_prompt: ""` leaves it out, another `chat_template` '
-                "can keep it in the first message.",
-                self.options.model,
-            )
-        elif not self.pieces.keeps_order:
+        if not self.pieces.keeps_order:
             logger.warning(
                 "The chat template of %s writes earlier messages otherwise than it first shows them; a conversation "
                 "that is kept shows them as they were.",
@@ -639,7 +582,7 @@ class Conversation:
         """What the last message shows of the game behind a reply, bool over the last ``size`` ids of the prompt."""
         observed = np.zeros(size, bool)
         if len(self._users) > 1 and not (windowed and self.chat.options.history_window < 2):
-            found = self.chat.game_text(self._users[-1], self._system if self.chat.moves_system else ())
+            found = self.chat.game_text(self._users[-1])
             own = min(size, len(found))
             observed[size - own :] = found[len(found) - own :]
         return observed
@@ -661,8 +604,6 @@ class Conversation:
     @property
     def _written_anew(self) -> bool:
         """The prompt does not begin with the last one and its reply."""
-        if self.chat.moves_system and self._system:
-            return True
         return self.chat.options.history == "strip_think" and self._without_think(self._replies[-1]) is not None
 
     def _reply_room(self, room: int) -> tuple[int, bool]:
@@ -686,17 +627,15 @@ class Conversation:
         """The prompt that shows the last ``turns`` observations and the replies between them."""
         chat, last = self.chat, len(self._users) - 1
         start = max(0, last + 1 - turns)
-        shows_system = last if chat.moves_system else start
         ids: list[int] = []
         closing: list[int] = []
         for turn in range(start, last + 1):
             stripped = self._without_think(self._replies[turn]) if strip and turn < last else None
-            system = self._system if turn == shows_system else ()
+            user, reasoning = self._users[turn], stripped is None
             if turn == start:
-                user, reasoning = self._users[turn], stripped is None
-                ids = chat.opening_ids(system, user, reasoning=reasoning, examples=self._examples)
+                ids = chat.opening_ids(self._system, user, reasoning=reasoning, examples=self._examples)
             else:
-                ids += chat.continuation_ids(closing, self._users[turn], reasoning=stripped is None, system=system)
+                ids += chat.continuation_ids(closing, user, reasoning=reasoning)
             if turn < last:
                 closing = self._replies[turn].tolist() if stripped is None else stripped
                 ids += closing
@@ -747,10 +686,3 @@ def _trimmed(parts: Sequence[Part], trims: tuple[bool, bool]) -> tuple[Part, ...
     while trims[1] and parts and (text := parts[-1].text.rstrip()) != parts[-1].text:
         parts = [*parts[:-1], Part(parts[-1].source, text)] if text else parts[:-1]
     return tuple(parts)
-
-
-def _renders_itself(tokenizer: Any) -> bool:
-    """The tokenizer's code, which is trusted, renders otherwise than Transformers' own."""
-    from transformers import PreTrainedTokenizerBase
-
-    return getattr(type(tokenizer), "apply_chat_template", None) is not PreTrainedTokenizerBase.apply_chat_template

@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 
 from rllib_lmgame.envs.contract.functions import GameFunction
 from rllib_lmgame.envs.contract.session import Observation
-from rllib_lmgame.policies.chat.replies import ParsedReply, apart, marks_of, message_parts, reply_format, system_parts
+from rllib_lmgame.policies.chat.reply_formats import (
+    ParsedReply,
+    apart,
+    marks_of,
+    message_parts,
+    reply_format,
+    system_parts,
+)
 from rllib_lmgame.policies.chat.special_token_sanitizer import TAG_NAMES
 from rllib_lmgame.policies.demonstrations import Demonstration
 from rllib_lmgame.policies.options import AGREED, LanguageModelOptions

@@ -16,16 +16,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import first_line
-from rllib_lmgame.policies.chat.replies import apart, closing_of, marks_of
+from rllib_lmgame.policies.chat.reply_formats import apart, closing_of, marks_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -35,19 +33,13 @@ GAME_TEXT = "You stand at a wall (3, 0). Go up, down, left or right; turns left:
 
 
 def ids_of(tokenizer: PreTrainedTokenizerBase, text: str, *, split: bool = False) -> list[int]:
-    """Ids of a text alone; with ``split`` no text is a special token. Raises: ConfigError: the tokenizer fails."""
-    if not text:
-        return []
-    with _panic_told(f"a text of {len(text)} characters"):
-        return list(tokenizer.encode(text, add_special_tokens=False, split_special_tokens=split))
+    """Ids of a text alone; with ``split`` no text is a special token."""
+    return list(tokenizer.encode(text, add_special_tokens=False, split_special_tokens=split)) if text else []
 
 
 def text_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
-    """The text of ids, with that of special tokens. Raises: ConfigError: if the tokenizer fails on it."""
-    if not ids:
-        return ""
-    with _panic_told(f"{len(ids)} tokens"):
-        return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+    """The text of ids, with that of special tokens."""
+    return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)) if ids else ""
 
 
 def spelling_problem(tokenizer: PreTrainedTokenizerBase, tags: str) -> str | None:
@@ -57,8 +49,6 @@ def spelling_problem(tokenizer: PreTrainedTokenizerBase, tags: str) -> str | Non
     text = f"{GAME_TEXT} {tags}"
     try:
         back = text_of(tokenizer, ids_of(tokenizer, text))
-    except ConfigError as error:
-        return error.message
     except Exception as error:  # Fields of the wrong type fail in many ways.
         return f"it fails on a text of a game: {first_line(error)}"
     return None if _bare(back) == _bare(text) else f"it cannot spell a text of a game: {text!r} becomes {back[:200]!r}"
@@ -66,19 +56,6 @@ def spelling_problem(tokenizer: PreTrainedTokenizerBase, tags: str) -> str | Non
 
 def _bare(text: str) -> str:
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
-@contextmanager
-def _panic_told(what: str) -> Iterator[None]:
-    """A pattern is given up after ten million steps (.3 s), with an error that is no :class:`Exception`."""
-    try:
-        yield
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":
-            raise
-        raise ConfigError(
-            "config.language_model.tokenizer", f"the tokenizer fails on {what}: {first_line(error)}"
-        ) from None
 
 
 MARKS = "…_*·~^"
@@ -96,17 +73,11 @@ class RoleMarkers:
             a default system prompt may stand before it.
         between: Template text between two messages.
         controls: Control tokens of the vocabulary.
-        rewritten: Encodes a text and decodes it again; that may change case, width and white space.
         marks: Plain text that has a meaning in replies; it is broken apart.
     """
 
     def __init__(
-        self,
-        heads: Sequence[str],
-        between: Sequence[str],
-        controls: Iterable[str],
-        rewritten: Callable[[str], str],
-        marks: Sequence[str] = (),
+        self, heads: Sequence[str], between: Sequence[str], controls: Iterable[str], marks: Sequence[str] = ()
     ) -> None:
         control = re.compile("|".join(map(re.escape, sorted(controls, key=len, reverse=True))) or r"(?!)")
         pieces = [control.split(piece) for piece in (*heads, *between)]
@@ -114,28 +85,21 @@ class RoleMarkers:
         lines += [line for parts in pieces[len(heads) :] for part in parts for line in _lines(part, len(parts) == 1)]
         befores = [parts[-1].split("\n")[-1].split() for parts in pieces]
         afters = [parts[0].split("\n")[0].split() for parts in pieces[len(heads) :]]
-        patterns: dict[str, str] = {}
-        for line, alone in lines:
-            for words in (line.split(), rewritten(line).split()):
-                patterns |= _patterns(words, alone, befores, afters)
-        self._words = tuple(dict.fromkeys((*patterns.values(), *marks)))
+        patterns = dict.fromkeys(
+            found for line, alone in lines for found in _patterns(line.split(), alone, befores, afters)
+        )
         self._apart = re.compile(apart(marks))
         self._pattern = re.compile("|".join(patterns) or r"(?!)", re.MULTILINE)
         taken = "".join(line for line, _ in lines)
-        self._mark = next((mark for mark in MARKS if mark not in taken and mark in rewritten(f"a{mark}b")), "")
-
-    def __bool__(self) -> bool:
-        return bool(self._words)
+        self._mark = next((mark for mark in MARKS if mark not in taken), "")
 
     def found(self, text: str) -> bool:
         """``text`` holds a marker, or completes one at its beginning or end."""
-        return any(word in text for word in self._words) and any(
-            pattern.search(text) is not None for pattern in (self._pattern, self._apart)
-        )
+        return self._pattern.search(text) is not None or self._apart.search(text) is not None
 
     def cut(self, text: str) -> str:
         """``text`` with a mark in the place of every marker, and a blank within the marks of replies."""
-        return self._apart.sub(r"\g<0> ", self._pattern.sub(self._mark, text)) if self.found(text) else text
+        return self._apart.sub(r"\g<0> ", self._pattern.sub(self._mark, text))
 
 
 def _lines(text: str, alone: bool) -> list[tuple[str, bool]]:
@@ -150,22 +114,19 @@ def _is_words(line: str) -> bool:
 
 def _patterns(
     words: Sequence[str], alone: bool, befores: Sequence[Sequence[str]], afters: Sequence[Sequence[str]]
-) -> dict[str, str]:
-    """Regular expressions that find a marker, with any white space between its words, each with its longest word.
+) -> Iterator[str]:
+    """Regular expressions that find a marker of at least one word, with any white space between its words.
 
     A marker of letters counts only as a line of its own. ``befores`` and ``afters`` are what the template writes on the
     line on which a message begins, and ends; ``alone``: no control token stands beside the marker.
     """
-    if not words:
-        return {}
     whole = _spaced(words)
-    found = {rf"^[^\S\n]*{whole}[^\S\n]*$" if alone and _is_words(" ".join(words)) else whole: max(words, key=len)}
+    yield rf"^[^\S\n]*{whole}[^\S\n]*$" if alone and _is_words(" ".join(words)) else whole
     for k in range(1, len(words)):
         if any(list(before[-k:]) == list(words[:k]) for before in befores):
-            found[rf"\A\s*{_spaced(words[k:])}"] = max(words[k:], key=len)
+            yield rf"\A\s*{_spaced(words[k:])}"
         if any(list(after[: len(words) - k]) == list(words[k:]) for after in afters):
-            found[rf"{_spaced(words[:k])}\s*\Z"] = max(words[:k], key=len)
-    return found
+            yield rf"{_spaced(words[:k])}\s*\Z"
 
 
 def _spaced(words: Sequence[str]) -> str:
@@ -175,17 +136,8 @@ def _spaced(words: Sequence[str]) -> str:
 TAG_NAMES = ("think", "answer", "tool_call", "tool_response")
 """Tags that structure replies of current models, in addition to those of the options."""
 
-MAX_ROUNDS = 4
-"""Encodings until a text that still imitates structure is left out; only rewriting tokenizers need a second."""
-
 MAX_PARTS = 1024
 """Size of the cache of parts' structural tokens."""
-
-MAX_CHARACTERS = 100_000
-"""Characters remembered as those that a tokenizer leaves as they are."""
-
-ASCII = "a\nb\tc" + "".join(map(chr, range(32, 127)))
-
 
 NAMES = ("bos", "eos", "pad", "unk", "sep", "cls", "mask")
 """Special tokens that a tokenizer has by name."""
@@ -307,8 +259,7 @@ class SpecialTokenSanitizer:
         special = sorted((*self.vocabulary.special_tags, *self.vocabulary.marks), key=len, reverse=True)
         self._special_tags = re.compile("(" + "|".join(map(re.escape, special)) + ")") if special else None
         controls = [*tokenizer.convert_ids_to_tokens(sorted(self.vocabulary.control)), *self.vocabulary.tags]
-        self.markers = RoleMarkers(heads, between, controls, self._rewritten, marks)
-        self._kept = set(ASCII) if self._rewritten(ASCII) == ASCII else set()
+        self.markers = RoleMarkers(heads, between, controls, marks)
 
     def encode(self, parts: Sequence[Part], after: str | None = None) -> list[int]:
         """Ids of a prompt's parts, as if in one. ``after``: template text before them; ``None`` at the beginning."""
@@ -332,7 +283,7 @@ class SpecialTokenSanitizer:
 
     def _together(self, parts: Sequence[Part], after: str | None) -> list[int] | None:
         """Ids of the whole, unless something in it would be structure that is none."""
-        if any(source is Source.GAME and self._imitates(text) for source, text in parts):
+        if any(source is Source.GAME and self.markers.found(text) for source, text in parts):
             return None
         ids = self._continued("".join(text for _, text in parts), after)
         structure = [i for part in parts for i in self._structure_of(part)]
@@ -368,12 +319,6 @@ class SpecialTokenSanitizer:
             return self.encode_own(part.text)
         return self._ids(part.text) if begins else self._behind_anchor(part.text, split=False)
 
-    def _imitates(self, text: str) -> bool:
-        """A game's text holds a role marker, or becomes one."""
-        if not self.markers:
-            return False
-        return self.markers.found(text) or not (self._keeps(text) or not self.markers.found(self._rewritten(text)))
-
     def encode_own(self, text: str) -> list[int]:
         """Ids of text of our own, in which tags are tags, wherever it stands. Lone surrogates become question marks."""
         if not text:
@@ -386,13 +331,7 @@ class SpecialTokenSanitizer:
 
     def encode_game(self, text: str) -> list[int]:
         """Ids of text of a game: no control token, no tag, no role marker."""
-        for _ in range(MAX_ROUNDS):
-            text = self.markers.cut(text)
-            ids = self._spelt(text, self.vocabulary.control | self._tag_ids)
-            if not self.markers or not self.markers.found(rewritten := self._decode(ids)):
-                return ids
-            text = rewritten
-        return []
+        return self._spelt(self.markers.cut(text), self._structure)
 
     def _spelt(self, text: str, forbidden: frozenset[int]) -> list[int]:
         """Ids of ``text``; what would give a forbidden id is cut in two, and what still does is left out."""
@@ -427,22 +366,6 @@ class SpecialTokenSanitizer:
 
     def _ids(self, text: str, *, split: bool = False) -> list[int]:
         return ids_of(self.tokenizer, text, split=split)
-
-    def _decode(self, ids: list[int]) -> str:
-        return text_of(self.tokenizer, ids)
-
-    def _rewritten(self, text: str) -> str:
-        return self._decode(self._plain(text))
-
-    def _keeps(self, text: str) -> bool:
-        """The tokenizer leaves every character of ``text`` as it is."""
-        if self._kept.issuperset(text):
-            return True
-        new = set(text) - self._kept
-        if len(self._kept) > MAX_CHARACTERS or any(mark.isascii() or self._rewritten(mark) != mark for mark in new):
-            return False
-        self._kept |= new
-        return True
 
 
 def as_encoded(parts: Sequence[Part]) -> list[Part]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from rllib_lmgame.policies.chat.rendering import Job, Rendered
-from rllib_lmgame.policies.chat.tool_calls import EXAMPLES
+from rllib_lmgame.endpoints.completions import call_data
 
 PLAIN_CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '### ' + message['role'] + '\n' + message['content'] + '\n' }}"
@@ -32,8 +32,24 @@ REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 _SYSTEM, _USER, _REPLY, _NEXT, _ANSWER, _LAST, _REASON = (
     f"\u2402{name}\u2403" for name in ("SYSTEM", "USER", "REPLY", "NEXT", "ANSWER", "LAST", "REASON")
 )
+CALLED, GIVEN = "look", {"where": "behind\nthe door", "times": 2}
+CALLS = tuple(call_data("call_00000", CALLED, given) for given in (GIVEN, json.dumps(GIVEN)))
+"""A call with arguments as a mapping, as most templates take them, and as a text."""
 _BLANKS = ("\n\t ", " \t\n")
 _MARK = re.compile(r"\s*(<[^<>\s]+>|\[/?[A-Z_]+\])")
+
+
+Messages = Sequence[Mapping[str, Any]]
+
+Job = tuple[Messages, Mapping[str, Any]]
+"""A conversation and its own template arguments."""
+
+
+class Rendered(NamedTuple):
+    """What a template makes of one conversation: a text, or why there is none."""
+
+    text: str
+    problem: str = ""
 
 
 class TemplateError(ValueError):
@@ -47,14 +63,13 @@ class TemplatePieces:
     Attributes:
         bare_head: Before the first user message, without a system prompt.
         head: Before the system prompt.
-        middle: Between system prompt and first user message; ``None`` for a template without a system role.
+        middle: Between system prompt and first user message; ``None`` for a template without a system role, or one
+            that shows the system prompt in the last user message only.
         tail: Between the first user message and the coming reply.
         turn_end: Between a reply and the next user message.
         turn_tail: Between a later user message and the coming reply.
         opener: Between a user message and an earlier reply, up to where its text begins.
         lead: What the template writes next, before a reply's text: a blank, or a mark that replies begin with.
-        moved: Of a template that shows the system prompt in the last user message only: what it writes before and
-            behind it, in the place of ``turn_end``.
         trims_system, trims_first, trims_user: Whether blanks before and behind the text are left out: of the system
             prompt, of the user message after it, of every other one.
         trims_reasoning: So are line ends behind the reasoning of earlier replies.
@@ -72,7 +87,6 @@ class TemplatePieces:
     turn_tail: str
     opener: str
     lead: str = ""
-    moved: tuple[str, str] | None = None
     trims_system: tuple[bool, bool] = (False, False)
     trims_first: tuple[bool, bool] = (False, False)
     trims_user: tuple[bool, bool] = (False, False)
@@ -88,8 +102,7 @@ class TemplatePieces:
 
     @property
     def between(self) -> tuple[str, ...]:
-        opener = self.opener + self.lead
-        texts = (self.middle, self.tail, self.turn_end, self.turn_tail, opener, *(self.moved or ()))
+        texts = (self.middle, self.tail, self.turn_end, self.turn_tail, self.opener + self.lead)
         return tuple(dict.fromkeys(text for text in texts if text is not None))
 
     def closes_reasoning(self, opening: str, closing: str) -> bool:
@@ -126,7 +139,7 @@ def cut(render: Callable[[Sequence[Job]], Sequence[Rendered]], reasoning: tuple[
     own = {"role": "assistant", **dict.fromkeys(REASONING_KEYS, _REASON)}
     said: list[dict[str, Any]] = [
         {**own, "content": _REPLY},
-        *({**own, "content": "", "tool_calls": [call]} for call in EXAMPLES),
+        *({**own, "content": "", "tool_calls": [call]} for call in CALLS),
     ]
     asked = {"role": "user", "content": _USER}
     answered: list[Job] = [([asked, reply], {"add_generation_prompt": False}) for reply in said]
@@ -138,18 +151,17 @@ def cut(render: Callable[[Sequence[Job]], Sequence[Rendered]], reasoning: tuple[
     start, rest = _split(_text(bare_turn), _REPLY)
     turn_end, turn_tail = _split(rest, _NEXT)
     shown = _split(start, _USER)[1]
-    moved = None
     if middle is not None and not turn.problem:
         start, rest = _split(turn.text, _REPLY)
-        between, turn_tail = _split(rest, _NEXT)
+        between, behind_next = _split(rest, _NEXT)
         if _SYSTEM in between:
-            moved = _split(between, _SYSTEM)
+            head, middle = bare_head, None
         else:
-            turn_end, shown = between, _split(start, _USER)[1]
+            turn_end, turn_tail, shown = between, behind_next, _split(start, _USER)[1]
     opener = _before_reasoning(tail, shown, (reasoning[0], *REASONING_MARKS))
     lead = shown.removeprefix(opener)
     spoken, *called = [each.text.partition(_USER)[2].removeprefix(opener) for each in replied]
-    pieces = TemplatePieces(bare_head, head, middle, tail, turn_end, turn_tail, opener, lead, moved)
+    pieces = TemplatePieces(bare_head, head, middle, tail, turn_end, turn_tail, opener, lead)
     expected = _conversation(pieces, bare=middle is None)
     return replace(
         pieces,
@@ -178,9 +190,8 @@ def _reasoning_marks(reply: str) -> tuple[str, str] | None:
 def _conversation(pieces: TemplatePieces, *, bare: bool) -> str:
     """Three turns as the pieces have them."""
     shown = pieces.opener + pieces.lead
-    first = pieces.bare_head if bare or pieces.moved else f"{pieces.head}{_SYSTEM}{pieces.middle}"
-    closing = pieces.turn_end if pieces.moved is None else _SYSTEM.join(pieces.moved)
-    return f"{first}{_USER}{shown}{_REPLY}{pieces.turn_end}{_NEXT}{shown}{_ANSWER}{closing}{_LAST}{pieces.turn_tail}"
+    first, closing = pieces.bare_head if bare else f"{pieces.head}{_SYSTEM}{pieces.middle}", pieces.turn_end
+    return f"{first}{_USER}{shown}{_REPLY}{closing}{_NEXT}{shown}{_ANSWER}{closing}{_LAST}{pieces.turn_tail}"
 
 
 def _system_pieces(first: Rendered, bare_head: str) -> tuple[str, str | None]:

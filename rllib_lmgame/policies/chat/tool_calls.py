@@ -1,4 +1,4 @@
-"""Calls of tools, as chat templates write them between ``<tool_call>`` tags: as JSON, or as
+"""Calls of functions and tools: as JSON, alone or between ``<tool_call>`` tags as chat templates write them, or as
 ``<function=look><parameter=where>door</parameter></function>``. Nothing in them is ever run.
 
 Whether a template writes them so is found by rendering a call and reading it back.
@@ -10,19 +10,110 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rllib_lmgame.base.group import tag
 from rllib_lmgame.base.text import shown
-from rllib_lmgame.endpoints.completions import call_data
-from rllib_lmgame.policies.chat.function_calls import CLOSING, OPENING, no_number
-from rllib_lmgame.policies.chat.rendering import Job, Rendered
+from rllib_lmgame.policies.chat.reply_formats import ParsedReply, ReplyFormat
+from rllib_lmgame.policies.chat.template import CALLED, CALLS, GIVEN, Job, Rendered
+
+if TYPE_CHECKING:
+    from rllib_lmgame.envs.contract.functions import GameFunction
+
+OPENING, CLOSING = "<tool_call>", "</tool_call>"
+FUNCTION_KEY = '"function_name"'
+
+
+class FunctionCalling(ReplyFormat):
+    """`{"thought": "...", "function_name": "act", "arguments": {"action": "up"}}`: one call of one function.
+
+    A game may list functions of its own; `act`, which takes any action as text, is always there.
+    `<tool_call>{"name": "act", "arguments": {...}}</tool_call>` is read, too.
+    """
+
+    type: str = tag("function_calling", "Its name.")
+    tags = (OPENING, CLOSING)
+    marks = (FUNCTION_KEY,)
+    stops = (CLOSING,)
+    has_thought = True
+    thought_form = '"thought"'
+
+    _functions: dict[str, GameFunction] = {}
+
+    def for_game(self, functions: Sequence[GameFunction]) -> FunctionCalling:
+        other = self.model_copy()
+        other._functions = {function.name: function for function in functions}
+        return other
+
+    def _all(self) -> dict[str, GameFunction]:
+        return self._functions | {"act": _act()}
+
+    def form(self) -> str:
+        thought = "" if self.options.think == "off" else '"thought": "your reasoning", '
+        functions = "\n".join(function.signature for function in self._all().values())
+        return (
+            f'Reply with one JSON object: {{{thought}{FUNCTION_KEY}: "name", "arguments": {{"argument": "value"}}}}. '
+            f"Functions:\n{functions}"
+        )
+
+    def read(self, text: str) -> ParsedReply:
+        before, found, rest = text.partition("{")
+        spoken, tagged, _ = before.partition(OPENING)
+        thought = spoken.strip() or None if tagged else None
+        if not found:
+            return ParsedReply(None, thought, "the reply has no JSON object")
+        try:
+            call, end = json.JSONDecoder(parse_constant=no_number).raw_decode(found + rest)
+        except (ValueError, RecursionError):
+            return ParsedReply(None, thought, "the reply's JSON cannot be read")
+        after = (found + rest)[end:]
+        if "{" in after or OPENING in after:
+            return ParsedReply(None, thought, "the reply has more than one call")
+        if tagged and CLOSING not in after:
+            return ParsedReply(None, thought, f"{OPENING} is not closed by {CLOSING}")
+        return self._played(call, "name" if tagged else "function_name", thought)
+
+    def _played(self, call: dict[str, Any], key: str, thought: str | None) -> ParsedReply:
+        """What a call plays; ``key``: where it names the function."""
+        said, arguments = call.get("thought"), call.get("arguments", {})
+        thought = said.strip() if isinstance(said, str) else thought
+        function = self._all().get(name) if isinstance(name := call.get(key), str) else None
+        if function is None:
+            return ParsedReply(None, thought, f'"{key}" must be one of {", ".join(self._all())}')
+        if not isinstance(arguments, dict):
+            return ParsedReply(None, thought, '"arguments" must be a JSON object')
+        try:
+            return ParsedReply(function.text(arguments).strip(), thought)
+        except ValueError as error:
+            return ParsedReply(None, thought, str(error))
+
+    def say(self, action: str, thought: str | None) -> str:
+        calls = ((each.name, each.arguments(action)) for each in self._all().values())
+        name, arguments = next(call for call in calls if call[1] is not None)
+        said: dict[str, Any] = {} if thought is None else {"thought": thought}
+        return json.dumps({**said, "function_name": name, "arguments": arguments}, ensure_ascii=False)
+
+
+@cache
+def _act() -> GameFunction:
+    """The function of every game."""
+    from rllib_lmgame.envs.contract.functions import GameFunction
+
+    takes = {"type": "object", "properties": {"action": {"type": "string"}}, "required": ["action"]}
+    return GameFunction("act", "{action}", "plays an action, written as the rules say", takes)
+
+
+def no_number(text: str) -> float:
+    """For JSON without ``NaN`` and ``Infinity``, which are no numbers of it."""
+    raise ValueError(text)
+
 
 Call = tuple[str, str, str]
 """Id, name, and arguments as JSON."""
 
 
 _ASKED = "Where is the key?"
-_NAME, _ARGUMENTS = "look", {"where": "behind\nthe door", "times": 2}
 _PARAMETERS = {
     "where": {"type": "string", "description": "where"},
     "times": {"type": "integer", "description": "often"},
@@ -30,13 +121,11 @@ _PARAMETERS = {
 _TOOL = {
     "type": "function",
     "function": {
-        "name": _NAME,
+        "name": CALLED,
         "description": "Looks.",
         "parameters": {"type": "object", "properties": _PARAMETERS, "required": ["where"]},
     },
 }
-EXAMPLES = tuple(call_data("call_00000", _NAME, given) for given in (_ARGUMENTS, json.dumps(_ARGUMENTS)))
-"""A call with arguments as a mapping, as most templates take them, and as a text."""
 _FUNCTION = re.compile(rf"<function=([^>\n]+)>(.*?)</function>\s*{CLOSING}", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>\s*", re.DOTALL)
 
@@ -52,23 +141,23 @@ class CallForm(NamedTuple):
 
 
 def form_of_calls(rendered: Callable[[Sequence[Job]], Sequence[Rendered]], closing: str) -> CallForm:
-    """What a template makes of a call; ``closing`` ends its reasoning. Raises: RenderingStopped: it takes too much."""
+    """What a template makes of a call; ``closing`` ends its reasoning."""
     asked = {"role": "user", "content": _ASKED}
     called: list[list[dict[str, Any]]] = [
-        [asked, {"role": "assistant", "content": "", "tool_calls": [each]}] for each in EXAMPLES
+        [asked, {"role": "assistant", "content": "", "tool_calls": [each]}] for each in CALLS
     ]
     offered = [[asked], [{"role": "system", "content": "Answer."}, asked]]
     jobs: list[Job] = [(each, {"tools": [_TOOL], "add_generation_prompt": False}) for each in (*called, *offered)]
     *found, alone, told = rendered(jobs)
-    shows_tools = _NAME in alone.text or _NAME in told.text
+    shows_tools = CALLED in alone.text or CALLED in told.text
     forms = []
     for arguments_as_text, whole in enumerate(found):
         text = whole.text.rpartition(_ASKED)[2]
-        if whole.problem or _NAME not in text:
+        if whole.problem or CALLED not in text:
             continue
         written = text[: text.rfind(CLOSING) + len(CLOSING)] if CLOSING in text else text
         _, calls = read_calls(written.rpartition(closing)[2], json.dumps([_TOOL]))
-        read = [(name, json.loads(arguments)) for _, name, arguments in calls] == [(_NAME, _ARGUMENTS)]
+        read = [(name, json.loads(arguments)) for _, name, arguments in calls] == [(CALLED, GIVEN)]
         problem = "" if read else f"it writes them as {shown(text.strip())}"
         forms.append(CallForm(problem, bool(arguments_as_text), shows_tools))
     none = CallForm(found[0].problem or "it does not show them", False, shows_tools)

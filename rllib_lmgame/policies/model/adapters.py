@@ -11,7 +11,6 @@ import copy
 import dataclasses
 import hashlib
 import importlib.util
-import json
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,9 +27,7 @@ from rllib_lmgame.base.group import build, given
 from rllib_lmgame.base.json_files import read_mapping
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import first_line
-from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of, unique_state
 from rllib_lmgame.policies.model.files import ADAPTER_DIRECTORY, ADAPTER_FILES
-from rllib_lmgame.policies.model.loading import IncompleteModelError, whole_model
 from rllib_lmgame.policies.options import ALL_LINEAR, LoraOptions
 
 CONFIG_FILE, WEIGHTS_FILE = ADAPTER_FILES
@@ -44,12 +41,10 @@ _FROZEN: WeakValueDictionary[tuple[str, str], nn.Parameter] = WeakValueDictionar
 _WRAPPED = re.compile(r"\.(base_layer|original_module)(?=\.)")
 """What PEFT puts into the names of frozen weights where it adds something."""
 _PEFT_PREFIX = "base_model.model."
-_DTYPE = "base_dtype"
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _SAMPLED = 16
 """Numbers of each adapted weight that tell one base from another."""
 _MAX_CONFIG_BYTES = 1 << 20
-_MISSING = f"{KEY}: needs the package peft; install the extra `rllib-lmgame[lora]` (pip install 'rllib-lmgame[lora]')"
 _READ = (*IN_PEFT, "target_modules", "modules_to_save")
 _IDLE = (
     *("peft_type", "peft_version", "task_type", "base_model_name_or_path", "revision", "auto_mapping"),
@@ -58,12 +53,6 @@ _IDLE = (
 """Fields of PEFT's configuration that say what an adapter is, and those that it does not depend on."""
 _BEGUN = (True, False, None, "gaussian", "orthogonal", "eva", "mica")
 """Values of ``init_lora_weights`` that leave the base weights as they are."""
-
-
-def check_peft() -> None:
-    """Raises: MissingDependencyError: PEFT is not installed."""
-    if importlib.util.find_spec("peft") is None:
-        raise MissingDependencyError(_MISSING)
 
 
 @dataclass(frozen=True)
@@ -229,15 +218,12 @@ class Adapters:
             directory.mkdir(parents=True, exist_ok=True)
             config.save_pretrained(str(directory))
             tensors = {_in_file(name): state[name].detach().cpu().contiguous() for name in self.trained}
-            about = {"format": "pt", "base": self.fingerprint, _DTYPE: str(self._base_dtype()).removeprefix("torch.")}
-            (directory / WEIGHTS_FILE).write_bytes(_same_each_time(save(tensors, about), about))
+            base = self._model.get_submodule(f"{config.target_modules[0]}.base_layer").weight
+            # One entry: the order of several is another one each time.
+            about = {"base": f"{self.fingerprint} {str(base.dtype).removeprefix('torch.')}"}
+            (directory / WEIGHTS_FILE).write_bytes(save(tensors, about))
         except Exception as error:  # A full disk shows in many ways.
             raise CheckpointError(f"{directory} cannot be written: {first_line(error)}") from error
-
-    def _base_dtype(self) -> torch.dtype:
-        base = self._model.get_submodule(f"{next(iter(self.config.target_modules))}.base_layer")
-        dtype: torch.dtype = base.weight.dtype
-        return dtype
 
     @torch.no_grad()
     def _load(self, directory: Path) -> None:
@@ -250,8 +236,7 @@ class Adapters:
             parameter.copy_(tensors[_in_file(name)])
 
 
-@dataclass(frozen=True)
-class Targets:
+class Targets(NamedTuple):
     """Names of modules: those that get adapters, and those that are trained whole."""
 
     adapted: tuple[str, ...]
@@ -270,8 +255,10 @@ def _inject(model: Any, options: LoraOptions, adapters: Sequence[str]) -> tuple[
     begun = as_begun(options)
     from peft import LoraConfig, inject_adapter_in_model
 
+    ends, kinds = ends_of(model), {name: module_kind(module) for name, module in model.named_modules() if name}
+    tied = getattr(model.config.get_text_config(), "tie_word_embeddings", False)
     with _said_by(options):
-        targets = _targets(model, begun)
+        targets = find_targets(kinds, begun, head=ends[1], tied=ends if tied else ())
     config = LoraConfig(
         r=begun.r,
         lora_alpha=begun.alpha,
@@ -307,18 +294,6 @@ def _said_by(options: LoraOptions) -> Iterator[None]:
 
 def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-
-
-def _targets(model: Any, options: LoraOptions) -> Targets:
-    names = {module: name for name, module in model.named_modules() if name}
-    ends = ends_of(model)
-    tied = getattr(model.config.get_text_config(), "tie_word_embeddings", False)
-    return find_targets(
-        {name: module_kind(module) for module, name in names.items()},
-        options,
-        head=ends[1],
-        tied=ends if tied else (),
-    )
 
 
 def ends_of(model: Any) -> tuple[str, str]:
@@ -396,7 +371,8 @@ def as_begun(options: LoraOptions) -> LoraOptions:
     Raises: ConfigError: it is damaged, more than ``scale * B A``, or says otherwise than an option;
     MissingDependencyError.
     """
-    check_peft()
+    if importlib.util.find_spec("peft") is None:
+        raise MissingDependencyError(f"{KEY}: needs the package peft: pip install 'rllib-lmgame[lora]'")
     if options.init is None:
         return options
     from peft import LoraConfig
@@ -494,54 +470,27 @@ def _without_numbers(options: LoraOptions, config: Any, *, trust_remote_code: bo
         return model, _inject(model, options, (_ACTIVE,))[1]
 
 
-def other_modules(directory: Path, options: LoraOptions, config: Any, *, trust_remote_code: bool = False) -> str | None:
-    """A module that only the adapter in a directory trains, or only these options, in a model of a configuration.
-
-    Raises: ConfigError: the adapter's file is damaged; as :func:`check_lora`.
-    """
-    model, _ = _without_numbers(options, config, trust_remote_code=trust_remote_code)
-    here, there = {_in_file(name) for name in _trained(model)}, adapter_header(directory).shapes
-    for name in sorted(here ^ there.keys()):
-        module, adapted, _ = name.removeprefix(_PEFT_PREFIX).partition(".lora_")
-        key = "target_modules" if adapted else "modules_to_save"
-        return f"trains {module} only {'there' if name in there else 'here'} ({KEY}.{key})"
-    return None
-
-
-def merged_checkpoint(directory: Path, base: str, *, trust_remote_code: bool = False) -> Mapping[str, torch.Tensor]:
-    """The weights of a ``base`` (directory or hub id) with the adapter of a ``directory``, each made when it is read.
-
-    They have the names of the base's checkpoint, and are what the learner that wrote the adapter sends.
-
-    Raises: ConfigError: the adapter is damaged, or for another base, or that lacks weights; MissingDependencyError.
-    """
-    dtype = adapter_header(directory).dtype
-    try:
-        model = whole_model(base, dtype=dtype, trust_remote_code=trust_remote_code)
-    except IncompleteModelError as error:
-        raise ConfigError("config.language_model.model", f"{base!r} {error}") from error
-    parts = parts_of(model, unique_state(model))
-    adapters = Adapters(model, LoraOptions(init=str(directory)), model_dir=base)
-    return CheckpointTensors(model, parts, adapters.merged(unique_state(model)))
-
-
 def _check_fit(directory: Path, model: nn.Module, base: str | None) -> None:
     """Raises: ConfigError: an adapter's file is damaged, or for other adapters or another ``base`` than a model's."""
     trained_on, there, _ = adapter_header(directory)
     own = {_in_file(name): tuple(parameter.shape) for name, parameter in _trained(model).items()}
-    problem = _misfit(directory, own, there) or wrong_base(directory, trained_on, base)
-    if problem is not None:
-        raise ConfigError(f"{KEY}.init", problem)
+    other = next((name for name in sorted(own.keys() | there.keys()) if own.get(name) != there.get(name)), None)
+    if other is not None:
+        shapes = f"{other} is {there.get(other) or 'missing'} in the file, {own.get(other) or 'missing'} here"
+        raise ConfigError(f"{KEY}.init", f"{directory} is an adapter for another model: {shapes}")
+    if trained_on and base and trained_on != base:
+        name = read_mapping(directory / CONFIG_FILE, _MAX_CONFIG_BYTES).get("base_model_name_or_path")
+        raise ConfigError(
+            f"{KEY}.init", f"{directory} is an adapter for other weights ({name!r}) than language_model.model"
+        )
 
 
 class AdapterHeader(NamedTuple):
-    """What an adapter's file says: its base's fingerprint if it is there, shapes of what is trained, and the base's
-    numerics.
-
-    These are float32 where the file does not say them.
+    """What an adapter's file says: its base's fingerprint ("" if it is not there), shapes of what is trained, and the
+    base's numerics (float32 if they are not there).
     """
 
-    base: str | None
+    base: str
     shapes: dict[str, tuple[int, ...]]
     dtype: torch.dtype
 
@@ -555,8 +504,8 @@ def adapter_header(directory: Path) -> AdapterHeader:
         with safe_open(str(file), framework="np") as tensors:
             names = {*tensors.keys()}
             shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in names - _bases_in(names)}
-            said = tensors.metadata() or {}
-            return AdapterHeader(said.get("base"), shapes, _DTYPES.get(said.get(_DTYPE, ""), torch.float32))
+            base, _, dtype = (tensors.metadata() or {}).get("base", "").partition(" ")
+            return AdapterHeader(base, shapes, _DTYPES.get(dtype, torch.float32))
     except Exception as error:
         raise ConfigError(f"{KEY}.init", f"{file} cannot be read: {first_line(error)}") from error
 
@@ -565,32 +514,6 @@ def _bases_in(names: Collection[str]) -> set[str]:
     """Frozen weights in an adapter's file: PEFT writes those of an adapted head, too."""
     ends = ".base_layer.weight", ".lora_A.weight"
     return {name for name in names if name.endswith(ends[0]) and name.removesuffix(ends[0]) + ends[1] in names}
-
-
-def _same_each_time(content: bytes, about: Mapping[str, str]) -> bytes:
-    """A safetensors file with what it says ``about`` itself in this order, and not in another one each time."""
-    size = int.from_bytes(content[:8], "little")
-    header = json.dumps(json.loads(content[8 : 8 + size]) | {"__metadata__": about}, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % 8)
-    return len(header).to_bytes(8, "little") + header + content[8 + size :]
-
-
-def wrong_base(directory: Path, there: str | None, here: str | None) -> str | None:
-    """What to say of an adapter that was trained on other weights; ``None`` where that is not known."""
-    if there is None or here is None or there == here:
-        return None
-    trained_on = read_mapping(directory / CONFIG_FILE, _MAX_CONFIG_BYTES).get("base_model_name_or_path")
-    return f"{directory} is an adapter for other weights ({trained_on!r}) than language_model.model"
-
-
-def _misfit(directory: Path, own: Mapping[str, tuple[int, ...]], there: Mapping[str, tuple[int, ...]]) -> str | None:
-    for name, shape in own.items():
-        if name not in there:
-            return f"{directory} is an adapter for another model: it has no {name}"
-        if there[name] != shape:
-            return f"{directory} is an adapter for another model: {name} is {list(there[name])}, not {list(shape)}"
-    more = sorted(there.keys() - own.keys())
-    return f"{directory} is an adapter for another model: {more[0]} belongs to no module here" if more else None
 
 
 def _in_file(name: str) -> str:

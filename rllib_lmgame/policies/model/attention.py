@@ -4,6 +4,7 @@ Rows lie end to end in one sequence, sorted by length. Each run of equal lengths
 ``[rows, heads, length, head_dim]`` view: nothing crosses rows and no padding is computed. On GPUs, in half precision,
 one kernel takes rows of all lengths: flash-attn's where it is installed, else PyTorch's ``varlen_attn``. They are
 registered with Transformers' attention interface, so models that support attention back ends run on them unchanged.
+Where packing does not suit a model, rows lie side by side (:class:`BatchedRows`).
 
 Rows that continue others see these too (:mod:`~rllib_lmgame.policies.model.prefix_tree_attention`).
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
+from enum import Enum
 from functools import cached_property, partial
 from typing import Any
 
@@ -52,6 +54,12 @@ def row_groups(lengths: Sequence[int]) -> list[RowGroup]:
         else:
             groups.append((1, length))
     return groups
+
+
+class Layout(Enum):
+    PACKED = "packed"
+    BATCHED = "rows side by side"
+    ALONE = "one row a pass"
 
 
 class PackedRows(AbstractContextManager["PackedRows"]):
@@ -97,6 +105,47 @@ class PackedRows(AbstractContextManager["PackedRows"]):
 
 _ENTERED: ContextVar[tuple[PackedRows, ...]] = ContextVar("packed_rows", default=())
 """Those that are entered, the innermost last; each thread has its own."""
+
+
+class BatchedRows(PackedRows):
+    """Rows of a batch side by side. Enter it like :class:`PackedRows`; flash attention gets no row boundaries.
+
+    ``cu_seqlens``: int32 ``[rows + 1]``, where each row begins in the arrays of the batch, which have them end to end.
+    """
+
+    def __init__(self, cu_seqlens: torch.Tensor) -> None:
+        super().__init__(cu_seqlens)
+        self.flash_arguments = {}
+        starts = cu_seqlens[:-1].to(torch.int64)
+        lengths = cu_seqlens[1:] - starts
+        self._shape = len(lengths), int(lengths.max())
+        row = torch.arange(len(lengths), device=cu_seqlens.device)
+        self._moved = (row * self._shape[1] - starts).repeat_interleave(lengths)
+
+    def arguments(self, input_ids: torch.Tensor) -> dict[str, Any]:
+        """What a backbone is called with for int64 ``[tokens]``; it counts positions itself."""
+        ids = input_ids.new_zeros(self._shape)
+        ids.view(-1)[self.place(torch.arange(len(input_ids), device=input_ids.device))] = input_ids
+        return {"input_ids": ids, "use_cache": False}
+
+    def place(self, index: torch.Tensor) -> torch.Tensor:
+        """Where tokens (int64, end to end) stand in the flattened batch."""
+        return index + self._moved[index]
+
+
+def lay_out(
+    input_ids: torch.Tensor,
+    position_ids: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    layout: Layout,
+    parents: torch.Tensor | None = None,
+) -> tuple[PackedRows, dict[str, Any]]:
+    """The rows of a pass, within which a backbone is called, and its arguments; int64 ``[tokens]`` end to end."""
+    if layout is not Layout.PACKED:
+        batched = BatchedRows(cu_seqlens)
+        return batched, batched.arguments(input_ids)
+    arguments = {"input_ids": input_ids[None], "position_ids": position_ids[None], "use_cache": False}
+    return PackedRows(cu_seqlens, parents), arguments
 
 
 def current_rows() -> PackedRows | None:

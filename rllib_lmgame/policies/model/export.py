@@ -1,22 +1,29 @@
-"""A policy's Hugging Face directory: `from_pretrained` and vLLM load it, and talk to it as it was trained."""
+"""A policy's Hugging Face directory: `from_pretrained` and vLLM load it, and talk to it as it was trained.
+
+Its model card (`README.md`) has the chat settings, and a program that plays a game with it.
+"""
 
 from __future__ import annotations
 
 import copy
+import json
 import logging
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from rllib_lmgame.base.errors import CheckpointError
-from rllib_lmgame.base.storage import follow_umask
+from rllib_lmgame.base.group import as_mapping, declared
+from rllib_lmgame.base.storage import expanded, follow_umask
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.policies.chat.format import ChatFormat
-from rllib_lmgame.policies.model.card import CARD_FILE, Played, model_card
 from rllib_lmgame.policies.model.files import weight_files
+from rllib_lmgame.policies.model.gguf_files import PRETRAINED
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.telemetry.quiet import no_bars_for
 
@@ -113,3 +120,134 @@ def _written(file: Path) -> Iterator[None]:
             file = Path(error.filename)
         why = " ".join(str(error).split()) or type(error).__name__
         raise CheckpointError(f"{file.parent.name}/{file.name} cannot be written: {why}") from error
+
+
+CARD_FILE = "README.md"
+
+_CARD = """---
+library_name: transformers
+pipeline_tag: text-generation
+{origin}---
+# A language model that plays text games
+
+Trained with rllib-lmgame. It plays as it was trained if it is asked as it was trained: `SETTINGS` below says how.
+The chat template is the tokenizer's, and `generation_config.json` ends a reply where it ended in training; where
+the text that ends it is several tokens, the program below does.{constrained}
+
+Where rllib-lmgame is installed, in this directory:
+
+```python
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rllib_lmgame.envs.registry import make_session
+from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
+from rllib_lmgame.policies.options import LanguageModelOptions
+
+GAMES = [{games}]
+SETTINGS = {{
+{settings}
+}}
+SAMPLING = {sampling}
+
+tokenizer, model = AutoTokenizer.from_pretrained("."), AutoModelForCausalLM.from_pretrained(".")
+game = make_session(*GAMES[0])
+chat = ChatFormat(tokenizer, LanguageModelOptions(**SETTINGS)).for_game(game.functions)
+game.reset(seed=0)
+talks = {{seat: Conversation(chat, game.instructions, game.game_id, role) for seat, role in game.roles.items()}}
+notes = {{}}
+while seats := game.to_act():
+    actions = {{}}
+    for seat in seats:
+        prompt = talks[seat].prompt(game.observe(seat), notes.get(seat))
+        if prompt.max_tokens == 0:
+            raise SystemExit("the context has no room for another reply")
+        ended = lambda ids, scores: torch.tensor([chat.ended(ids[0, len(prompt.ids) :].numpy())])
+        room = {{"max_new_tokens": prompt.max_tokens, "stopping_criteria": [ended]}}
+        ids = model.generate(torch.tensor([prompt.ids]), **room, **SAMPLING)
+        reply = talks[seat].reply(ids[0, len(prompt.ids) :].numpy())
+        print(seat, repr(tokenizer.decode(ids[0, len(prompt.ids) :])), "->", reply.action)
+        actions[seat], notes[seat] = reply.action or "", reply.error
+    step = game.step(actions)
+print(dict(step.rewards))
+```
+"""
+LICENCE = ("license", "license_name", "license_link")
+"""Keys of a card's front matter that say on which terms the model may be passed on."""
+_PLAIN = re.compile(r"[A-Za-z0-9][\w./:@-]{0,199}", re.ASCII)
+_CONSTRAINED = """
+In training replies were drawn among the legal moves alone; a free reply, as here, may be none of them."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a policy was trained on: games with their configurations, and how replies were sampled (temperature 0:
+    greedily).
+    """
+
+    games: Sequence[tuple[str, Mapping[str, Any]]]
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    constrained_decoding: bool = False
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        if self.temperature == 0:
+            return {"do_sample": False}
+        return {"do_sample": True, "temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
+
+
+def model_card(options: LanguageModelOptions, played: Played) -> str:
+    """The card's text. Settings, perhaps a stranger's, are one-line ASCII literals of Python, not Markdown or code."""
+    known = declared(LanguageModelOptions)
+    said = {key: value for key, value in as_mapping(options).items() if known[key].says["carded"]}
+    return _CARD.format(
+        origin="".join(f"{key}: {value}\n" for key, value in origin_of(options.model).items()),
+        constrained=_CONSTRAINED if played.constrained_decoding else "",
+        games=", ".join(literal([env, dict(env_config)]) for env, env_config in played.games),
+        settings="\n".join(f"    {literal(key)}: {literal(value)}," for key, value in said.items()),
+        sampling=literal(played.sampling),
+    )
+
+
+def origin_of(model: str) -> dict[str, str]:
+    """``base_model`` and the keys :data:`LICENCE` of what was trained, as far as is known here: of a model known by
+    name, of a directory from its own card, of the hub from what was fetched.
+    """
+    known = PRETRAINED.get(model)
+    if known is not None:
+        return {"base_model": known.hub, "license": known.license_id, "license_link": known.terms}
+    place = expanded(model)
+    if place.is_dir():
+        cards = (place / CARD_FILE, place / "hf" / CARD_FILE)
+        return front_matter(next((card for card in cards if card.is_file()), None))
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", model) is None:
+        return {}
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        fetched = try_to_load_from_cache(model, CARD_FILE)
+    except ValueError:  # No id of the hub: a directory that is not here.
+        return {}
+    found = front_matter(Path(fetched) if isinstance(fetched, str) else None)
+    return {**found, "base_model": model}
+
+
+def front_matter(card: Path | str | None) -> dict[str, str]:
+    """``base_model`` and licence in a card, given as its file or text; what is no plain word is left out."""
+    import yaml
+
+    try:
+        text = card.read_text(encoding="utf-8") if isinstance(card, Path) else card or ""
+        found = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
+        said = yaml.safe_load(found[1]) if found else {}
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):  # ValueError: text that is none, a day 2024-13-45.
+        return {}
+    plain = {key: said[key] for key in ("base_model", *LICENCE) if isinstance(said, dict) and key in said}
+    return {key: value for key, value in plain.items() if isinstance(value, str) and _PLAIN.fullmatch(value)}
+
+
+def literal(value: Any) -> str:
+    """A value that a configuration file can hold, as a literal of Python; of any other its text."""
+    return ascii(json.loads(json.dumps(value, default=str)))

@@ -22,10 +22,9 @@ from rllib_lmgame.base.json_files import read_mapping
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import first_line, one_line
 from rllib_lmgame.downloads import hub
-from rllib_lmgame.policies.chat.replies import reply_format
+from rllib_lmgame.policies.chat.reply_formats import reply_format
 from rllib_lmgame.policies.chat.special_token_sanitizer import spelling_problem
-from rllib_lmgame.policies.model.gguf_files import cache_directory, hugging_face_directory, is_gguf
-from rllib_lmgame.policies.model.pretrained import check_name
+from rllib_lmgame.policies.model.gguf_files import cache_directory, check_name, hugging_face_directory, is_gguf
 from rllib_lmgame.policies.model.shipped_files import unpack
 from rllib_lmgame.policies.options import LanguageModelOptions
 

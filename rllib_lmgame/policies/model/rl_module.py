@@ -12,8 +12,7 @@ from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.group import build
-from rllib_lmgame.policies.model.checkpoint_names import unique_state
-from rllib_lmgame.policies.model.network import PolicyNetwork
+from rllib_lmgame.policies.model.network import PolicyNetwork, unique_state
 from rllib_lmgame.policies.options import LanguageModelOptions
 
 VERSION = "version"
@@ -48,7 +47,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI, PolicyNetwork):
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         raise NotImplementedError(
-            "replies are sampled by the engines: play with `rllib chat` or `rllib evaluate`, or call "
+            "replies are sampled by the engines: play with `rllib play` or `rllib evaluate`, or call "
             "module.language_model.generate with token ids"
         )
 

@@ -14,7 +14,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from pathlib import Path
 
 _locks: dict[Path, int] = {}
@@ -23,49 +22,33 @@ _locks: dict[Path, int] = {}
 
 def unpack(files: Sequence[tuple[str, bytes]], name: str) -> Path:
     """Directory ``name`` on this machine with these files; this process keeps it until it ends."""
-    parent = _parent()
-    with _alone(parent):
+    with _alone() as parent:
         target = parent / name
-        if target.is_dir():
-            _keep(target)
-        _remove_unlocked(parent)
-        if not _is_whole(target, files):
-            scratch = Path(tempfile.mkdtemp(dir=parent))
-            for file, content in files:
-                (scratch / file).write_bytes(content)
-            target.mkdir(exist_ok=True, mode=0o700)
-            for file, _ in files:  # Each file is whole or missing, also for who reads the directory just now.
-                os.replace(scratch / file, target / file)
-            scratch.rmdir()
+        target.mkdir(exist_ok=True, mode=0o700)
         _keep(target)
+        _remove_unlocked(parent)
+        for file, content in files:
+            path = target / file
+            if not path.is_file() or path.stat().st_size != len(content):
+                scratch = parent / f"{name}.{file}"
+                scratch.write_bytes(content)
+                os.replace(scratch, path)  # Whole or missing, also for who reads the directory just now.
     return target
 
 
 def remove_unused() -> None:
     """Remove what no living process uses, on this machine."""
-    parent = _parent()
-    with _alone(parent):
+    with _alone() as parent:
         _remove_unlocked(parent)
 
 
 def _remove_unlocked(parent: Path) -> None:
-    for path in parent.iterdir():
-        if not _is_locked(path):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_locked(path: Path) -> bool:
-    try:
+    for path in filter(Path.is_dir, parent.iterdir()):
         descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
         os.close(descriptor)
-    return False
 
 
 def _keep(directory: Path) -> None:
@@ -89,29 +72,15 @@ def _let_go() -> None:
 
 
 @contextmanager
-def _alone(parent: Path) -> Iterator[None]:
+def _alone() -> Iterator[Path]:
+    """The directory of this user's files, for one process at a time. Raises: PermissionError: it is another user's."""
+    parent = Path(tempfile.gettempdir()) / f"rllib_lmgame-{os.getuid()}"
+    parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if parent.stat().st_uid != os.getuid():
+        raise PermissionError(f"{parent} belongs to another user, who could replace its files; set TMPDIR")
     descriptor = os.open(parent, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield parent
     finally:
         os.close(descriptor)
-
-
-def _is_whole(target: Path, files: Sequence[tuple[str, bytes]]) -> bool:
-    paths = ((target / name, content) for name, content in files)
-    return all(path.is_file() and path.stat().st_size == len(content) for path, content in paths)
-
-
-def _parent() -> Path:
-    path = Path(tempfile.gettempdir()) / f"rllib_lmgame-{os.getuid()}"
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return path if path.stat().st_uid == os.getuid() else _private(path)
-
-
-@lru_cache
-def _private(path: Path) -> Path:
-    """A private directory, used if another user owns the shared one and could replace its files."""
-    own = tempfile.mkdtemp(prefix=path.name)
-    atexit.register(shutil.rmtree, own, ignore_errors=True)
-    return Path(own)

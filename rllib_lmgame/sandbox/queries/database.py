@@ -20,8 +20,8 @@ from typing import Any
 
 from rllib_lmgame.base.step_timer import ready_pipes
 from rllib_lmgame.sandbox.limits import MEBIBYTE, Limits, SandboxError
-from rllib_lmgame.sandbox.modes import sandbox_mode
 from rllib_lmgame.sandbox.process import CHUNK, Process
+from rllib_lmgame.sandbox.programs import sandbox_mode
 
 WORKER_LIMITS = Limits(cpu_s=10**9, memory_bytes=1024 * MEBIBYTE, file_bytes=MEBIBYTE, disk_bytes=MEBIBYTE, threads=4)
 START_S = 20.0

@@ -6,8 +6,8 @@ import atexit
 import os
 import threading
 
-from rllib_lmgame.sandbox.concurrency_limit import machine_limit, memory_of
-from rllib_lmgame.sandbox.queries.database import WORKER_LIMITS, Database, QueryLimits, QueryResult, SqlWorker
+from rllib_lmgame.sandbox.concurrency_limit import machine_limit
+from rllib_lmgame.sandbox.queries.database import Database, QueryLimits, QueryResult, SqlWorker
 
 MAX_IDLE = 4
 """Idle workers kept, some 15 MiB each."""
@@ -23,7 +23,7 @@ class SqlPool:
 
     def query(self, database: Database, sql: str, limits: QueryLimits | None = None) -> QueryResult:
         """Run a query as :meth:`SqlWorker.query`. Raises: SandboxBusyError: the machine was busy too long."""
-        with machine_limit().admitted(memory_of(WORKER_LIMITS)):
+        with machine_limit().admitted():
             worker = self._take(database)
             try:
                 return worker.query(database, sql, limits)

@@ -12,7 +12,6 @@ import ast
 import contextlib
 import random
 import re
-import string
 import threading
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -25,8 +24,9 @@ from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.group import option
 from rllib_lmgame.base.trust import is_name
 from rllib_lmgame.envs.contract.base import MAX_TEXT, InvalidAction, TextGameOptions, Variant
-from rllib_lmgame.envs.games.mathematics.math_reasoning.expressions import read_expression
 from rllib_lmgame.envs.support.datasets import readable
+from rllib_lmgame.envs.support.mathematics.formulas import UnreadableError, read_formula
+from rllib_lmgame.envs.support.mathematics.shape import shape_of
 from rllib_lmgame.envs.support.replies import AnswerGame
 
 DATASET_SEED = 20_250_601
@@ -220,8 +220,8 @@ def _is_formula(text: str) -> bool:
     if not FORMULA.fullmatch(bare) or len(functions) > MAX_FUNCTIONS or len(set(functions)) > MAX_KINDS_OF_FUNCTIONS:
         return False
     try:
-        read_expression(bare, string.ascii_letters)
-    except InvalidAction:
+        shape_of(read_formula(bare).node)
+    except UnreadableError:
         return False
     return True
 

@@ -124,8 +124,6 @@ class HttpRetriever:
             raise ConfigError(key, f"{url!r} is no address; write it like http://127.0.0.1:8000/retrieve")
         self.url, self._limit_s, self._key, self._gather = url, limit_s, key, gather
         self.shown = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-        self._single: bool | None = None
-        """Whether the server takes one query a request; ``None``: that is not known yet."""
         self._lock = threading.Lock()
         self._open: dict[int, _Batch] = {}
 
@@ -191,53 +189,38 @@ class HttpRetriever:
         ends = asyncio.get_running_loop().time() + self._limit_s
         async with http_client.client() as http:
             asking = _Asking(http, batch.topk, ends, patient)
-            forms: tuple[bool, ...] = (True,)
-            if not self._single:
-                try:
-                    found = await self._answer(asking, batch.queries, single=False)
-                except _RefusedError as error:
-                    failed = isinstance(error, _FailedError) or self._single is False
-                    forms = (False,) if failed else (True, False)
-                else:
-                    self._single = False
-                    for told, passages in zip(batch.found, found, strict=True):
-                        told.set_result(passages)
-                    return
-            pairs = zip(batch.queries, batch.found, strict=True)
-            await asyncio.gather(*(self._ask_alone(asking, query, told, forms) for query, told in pairs))
-
-    async def _ask_alone(
-        self, asking: _Asking, query: str, told: Future[list[Passage]], forms: tuple[bool, ...]
-    ) -> None:
-        """Ask for one query in these forms, ``{"query": ...}`` or ``{"queries": [...]}``, and tell what it found."""
-        problems: list[str] = []
-        for single in forms:
             try:
-                (found,) = await self._answer(asking, [query], single)
-            except _RefusedError as error:
-                problems.append(str(error))
-            except RetrieverError as error:
-                return told.set_exception(error)
-            else:
-                self._single = single
-                return told.set_result(found)
-        return told.set_exception(RetrieverError("; ".join(problems)))
+                found = await self._answer(asking, batch.queries)
+            except _RefusedError:
+                pairs = zip(batch.queries, batch.found, strict=True)
+                await asyncio.gather(*(self._ask_alone(asking, query, told) for query, told in pairs))
+                return
+            for told, passages in zip(batch.found, found, strict=True):
+                told.set_result(passages)
 
-    async def _answer(self, asking: _Asking, queries: Sequence[str], single: bool) -> list[list[Passage]]:
+    async def _ask_alone(self, asking: _Asking, query: str, told: Future[list[Passage]]) -> None:
+        """Ask for one query, and tell what it found."""
+        try:
+            (found,) = await self._answer(asking, [query])
+        except RetrieverError as error:
+            told.set_exception(error)
+        else:
+            told.set_result(found)
+
+    async def _answer(self, asking: _Asking, queries: Sequence[str]) -> list[list[Passage]]:
         """What each query found. Raises: RetrieverError; _RefusedError: each by itself might find something."""
-        body = {"query": queries[0]} if single else {"queries": queries}
         wait_s, failed = FIRST_WAIT_S, False
         while True:
             try:
                 async with asyncio.timeout_at(asking.ends):
-                    sent = {**body, "topk": asking.topk, "return_scores": True}
+                    sent = {"queries": queries, "topk": asking.topk, "return_scores": True}
                     status, content = await _attempt(asking.http, self.url, sent)
                 return [passages[: asking.topk] for passages in self._read(status, content, len(queries))]
             except TimeoutError:
                 raise RetrieverError(f"{self.shown} gave no answer within {self._limit_s:g} s") from None
             except _PassingError as error:
                 if failed and error.status == FAILED and len(queries) > 1:
-                    raise _FailedError(str(error)) from None
+                    raise _RefusedError(str(error)) from None
                 if not asking.patient or asyncio.get_running_loop().time() + wait_s >= asking.ends:
                     raise RetrieverError(f"{self.shown}: {error}") from None
                 failed = error.status == FAILED
@@ -269,11 +252,7 @@ class _PassingError(Exception):
 
 
 class _RefusedError(RetrieverError):
-    """The server takes no such request."""
-
-
-class _FailedError(_RefusedError):
-    """The server fails at several queries together."""
+    """The server takes no such request, or fails at several queries together."""
 
 
 async def _attempt(session: Any, url: str, body: dict[str, Any]) -> tuple[int, bytes]:

@@ -170,7 +170,7 @@ class ToolUse(ListedLevels, WholeReplyGame):
             result = self._tools.use(move.name, move.arguments)
         self._said = f"Result of {move.name}:\n{result}"
         if move.name == "list_files":
-            self._seen = [path for path in self._tools.directory.paths() if not path.endswith("/")]
+            self._seen = [path for path in self._tools.files.paths() if not path.endswith("/")]
         return 0.0
 
     def expert_action(self) -> str:
@@ -178,9 +178,8 @@ class ToolUse(ListedLevels, WholeReplyGame):
         return self._task.plan[self._done].text()
 
     def close(self) -> None:
-        """Remove the working directory, and end the server of tools."""
+        """End the server of tools."""
         if self._tools is not None:
-            self._tools.close()
             self._tools = None
             self._toolbox.close()
 
@@ -197,5 +196,4 @@ class ToolUse(ListedLevels, WholeReplyGame):
         right = same_answer(answer, self._task.answer)
         self._right = right and (self._task.written is None or tools.wrote(*self._task.written))
         self._said = "The task is solved." if self._right else "The task is not solved."
-        tools.close()
         return 1.0 if self._right else 0.0

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.games.code.tool_use.calculator import CalculatorError, calculate
 from rllib_lmgame.envs.games.code.tool_use.calls import ToolCall
+from rllib_lmgame.envs.games.code.tool_use.files import FileProblem, Files
 from rllib_lmgame.envs.games.code.tool_use.tasks import Task
 from rllib_lmgame.envs.support.bm25 import BM25
-from rllib_lmgame.sandbox.files import FileProblem, ScopedDirectory
 from rllib_lmgame.sandbox.limits import MEBIBYTE, Limits
 from rllib_lmgame.sandbox.programs import run_program
 
@@ -69,15 +69,14 @@ def check_arguments(call: ToolCall) -> dict[str, str]:
 
 
 class Toolbox:
-    """The tools, on one task's texts and files.
-
-    The working directory is a temporary one, made when a file tool is first used.
-    """
+    """The tools, on one task's texts and files."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self._index: BM25 | None = None
-        self._directory: ScopedDirectory | None = None
+        self.files = Files()
+        for path, content in task.files:
+            self.files.write(path, content)
 
     def use(self, name: str, arguments: dict[str, str]) -> str:
         """Result of a tool, or what went wrong; ``submit`` is the game's own."""
@@ -85,8 +84,8 @@ class Toolbox:
             "calculator": lambda expression: calculate(expression),
             "search": self._search,
             "python": self._python,
-            "list_files": lambda: "\n".join(self.directory.paths()) or "There are no files.",
-            "read_file": lambda path: self.directory.read(path) or "The file is empty.",
+            "list_files": lambda: "\n".join(self.files.paths()) or "There are no files.",
+            "read_file": lambda path: self.files.read(path) or "The file is empty.",
             "write_file": self._write,
         }
         try:
@@ -95,27 +94,12 @@ class Toolbox:
             result = f"Error: {problem}"
         return shortened(result)
 
-    @property
-    def directory(self) -> ScopedDirectory:
-        """The working directory, with the task's files in it."""
-        if self._directory is None:
-            self._directory = ScopedDirectory()
-            for path, content in self._task.files:
-                self._directory.write(path, content)
-        return self._directory
-
     def wrote(self, path: str, content: str) -> bool:
         """Whether a file holds ``content``, but for white space at its ends."""
         try:
-            return self.directory.read(path).strip() == content
+            return self.files.read(path).strip() == content
         except FileProblem:
             return False
-
-    def close(self) -> None:
-        """Remove the working directory."""
-        if self._directory is not None:
-            self._directory.close()
-            self._directory = None
 
     def _search(self, query: str) -> str:
         if self._index is None:
@@ -124,7 +108,7 @@ class Toolbox:
         return "\n".join(f"[{i}] {text}" for i, text in enumerate(found, start=1)) or "Nothing was found."
 
     def _write(self, path: str, content: str) -> str:
-        self.directory.write(path, content)
+        self.files.write(path, content)
         return f"Wrote {path}."
 
     def _python(self, code: str) -> str:

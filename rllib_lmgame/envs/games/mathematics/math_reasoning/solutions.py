@@ -7,23 +7,19 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from typing import Any
 
 from rllib_lmgame.envs.contract.base import InvalidAction
-from rllib_lmgame.envs.games.mathematics.math_reasoning.expressions import (
-    MAX_LENGTH,
-    Expression,
-    equal,
-    plain_text,
-    read_expression,
-)
 from rllib_lmgame.envs.support.answers import number_text, read_number
-from rllib_lmgame.envs.support.mathematics.results import numbers_of, read_answer
+from rllib_lmgame.envs.support.mathematics import formulas
+from rllib_lmgame.envs.support.mathematics.reading import final_answer
+from rllib_lmgame.envs.support.mathematics.results import Items, Quantity, Relation, numbers_of, read_answer
+from rllib_lmgame.envs.support.mathematics.shape import shape_of
 
-MAX_PARTS = 8
-OR = re.compile(r"\s*(?:\bor\b|\band\b|[,;\n|])\s*", re.IGNORECASE)
+MAX_LENGTH, MAX_PARTS = 300, 8
 
 
 class Solution(ABC):
@@ -59,7 +55,7 @@ class Number(Solution):
 
 @dataclass(frozen=True)
 class Formula(Solution):
-    """An expression in variables.
+    """A polynomial.
 
     Attributes:
         formula: The expression asked for.
@@ -77,13 +73,21 @@ class Formula(Solution):
         return self.formula
 
     def is_right(self, reply: str) -> bool:
-        expected = _expression(self.formula, self.variables)
-        given = read_expression(plain_text(reply).rpartition("=")[2], self.variables)
-        if self.factored and given.sum_degree > 1:
-            raise InvalidAction("the answer is not written as a product of factors.")
-        if not self.factored and not (given.multiplied_out and given.terms <= expected.terms):
-            raise InvalidAction("the answer is not multiplied out and collected.")
-        return equal(given, expected)
+        expected = formulas.read_formula(self.formula)
+        for (result,) in _readings(reply, self.variables, most=1):
+            given = result.sides[-1] if isinstance(result, Relation) else getattr(result, "formula", None)
+            if given is None or not given.names <= set(self.variables):
+                continue
+            try:
+                shape, same = shape_of(given.node), formulas.same_formula(given, expected)
+            except formulas.UnreadableError:
+                continue
+            if self.factored and shape.sum_degree > 1:
+                raise InvalidAction("the answer is not written as a product of factors.")
+            if not self.factored and not (shape.multiplied_out and shape.terms <= shape_of(expected.node).terms):
+                raise InvalidAction("the answer is not multiplied out and collected.")
+            return same
+        raise InvalidAction(f"give an expression in {self.variables}, worked out.")
 
 
 @dataclass(frozen=True)
@@ -98,24 +102,12 @@ class Roots(Solution):
         return " or ".join(f"{self.variable} = {root}" for root in self.roots)
 
     def is_right(self, reply: str) -> bool:
-        given = self._read(reply)
-        expected = [_expression(root, "") for root in self.roots]
-        return _covers(given, expected) and _covers(expected, given)
-
-    def _read(self, reply: str) -> list[Expression]:
-        plain = plain_text(reply)
-        listed = re.fullmatch(rf"(?:{self.variable}\s*(?:=|\bin\b)\s*)?\{{([^{{}}]*)\}}", plain)
-        parts = [part for part in OR.split(listed[1] if listed else plain) if part]
-        if not 0 < len(parts) <= MAX_PARTS:
-            raise InvalidAction(f"give all solutions, like {self.variable} = a or {self.variable} = b.")
-        return [root for part in parts for root in self._values(part)]
-
-    def _values(self, part: str) -> list[Expression]:
-        text = _after_equals(part, self.variable)
-        if text.count("±") > 1:
-            raise InvalidAction("only one ± per solution is allowed.")
-        signs = ("+", "-") if "±" in text else ("",)
-        return [read_expression(text.replace("±", sign), "") for sign in signs]
+        expected = [formulas.value_of(formulas.read_formula(root)) for root in self.roots]
+        for results in _readings(reply, self.variable):
+            values = [value for result in results for _, value in _value(result, self.variable)]
+            if len(values) == len(results):
+                return _covers(values, expected) and _covers(expected, values)
+        raise InvalidAction(f"give all solutions, like {self.variable} = a or {self.variable} = b.")
 
 
 @dataclass(frozen=True)
@@ -130,20 +122,14 @@ class Values(Solution):
 
     def is_right(self, reply: str) -> bool:
         names = [name for name, _ in self.values]
-        plain = re.sub(r"^\(\s*" + r"\s*,\s*".join(names) + r"\s*\)\s*=", "", plain_text(reply))  # (x, y) = (2, 3)
-        parts = [part for part in OR.split(plain) if part]
-        if len(parts) != len(names):
-            raise InvalidAction(f"give a value for each of {', '.join(names)}, like {names[0]} = a, {names[1]} = b.")
-        if not any("=" in part for part in parts):
-            parts[0], parts[-1] = parts[0].strip().removeprefix("("), parts[-1].strip().removesuffix(")")
-            parts = [f"{name} = {part}" for name, part in zip(names, parts, strict=True)]
-        given: dict[str, Expression] = {}
-        for part in parts:
-            name = next((name for name in names if re.search(rf"\b{name}\s*=", part)), "")
-            if not name or name in given:
-                raise InvalidAction(f"give each of {', '.join(names)} once.")
-            given[name] = read_expression(_after_equals(part, name), "")
-        return all(equal(given[name], _expression(number_text(value), "")) for name, value in self.values)
+        for results in _readings(reply, "".join(names)):
+            pairs = [pair for result in results for pair in _value(result, *names)]
+            if not any(name for name, _ in pairs):
+                pairs = list(zip(names, (value for _, value in pairs), strict=False))
+            given = dict(pairs)
+            if len(given) == len(results) == len(names) and "" not in given:
+                return all(formulas.close(given[name], value) for name, value in self.values)
+        raise InvalidAction(f"give each of {', '.join(names)} once, like {names[0]} = a, {names[1]} = b.")
 
 
 @dataclass(frozen=True)
@@ -168,21 +154,34 @@ class Range(Solution):
         return given == numbers_of(read_answer(self.condition))
 
 
-def _covers(these: list[Expression], those: list[Expression]) -> bool:
-    return all(any(equal(one, other) for one in these) for other in those)
+def _readings(reply: str, variables: str, most: int = MAX_PARTS) -> Iterator[tuple[Any, ...]]:
+    """The results of a reply, in each way that it can be read; lines and commas part them. Words before the first
+    ``x =`` are passed over.
+    """
+    said = final_answer(reply)
+    if len(said) > MAX_LENGTH:
+        raise InvalidAction("the answer is too long; give the result alone.")
+    said = re.sub(r"\s*\n\s*", ", ", said.strip())
+    said = re.sub(rf"^[a-zA-Z ,:]*?\b(?=[{variables}](?:_\{{?[0-9]\}}?)?\s*=)", "", said)
+    for reading in read_answer(said).readings:
+        results = reading.items if isinstance(reading, Items) else (reading,)
+        if 0 < len(results) <= most:
+            yield results
 
 
-@lru_cache(maxsize=1024)
-def _expression(text: str, variables: str) -> Expression:
-    """An expression of our own."""
-    return read_expression(text, variables)
+def _value(result: Any, *names: str) -> Iterator[tuple[str, Any]]:
+    """The number in ``x = 2`` or ``x_1 = 2``, with its name, or in ``2``; nothing if the result is none of these."""
+    name, formula = "", None
+    if isinstance(result, Relation) and result.signs == ("=",) and result.sides[0].node[0] == "name":
+        name, formula = result.sides[0].node[1].partition("_")[0], result.sides[1]
+    elif isinstance(result, Quantity) and result.unit is None and not result.percent:
+        formula = result.formula
+    if formula is not None and formula.is_number and name in ("", *names):
+        try:
+            yield name, formulas.value_of(formula)
+        except formulas.UnreadableError:
+            return
 
 
-def _after_equals(part: str, variable: str) -> str:
-    """The value in ``x = value``, ``x_1 = value`` or a bare ``value``; words may stand before the variable."""
-    if "=" not in part:
-        return part
-    match = re.match(rf"([^=0-9+*/^()]*?)(?<![0-9a-zA-Z]){variable}(?:_?\{{?[0-9]\}}?)?\s*=([^=]*)$", part)
-    if match is None:
-        raise InvalidAction(f"write {variable} alone on the left and its value on the right.")
-    return match[2]
+def _covers(these: list[Any], those: list[Any]) -> bool:
+    return all(any(formulas.close(one, other) for one in these) for other in those)

@@ -38,7 +38,7 @@ class DebateOptions(TalkOptions):
     speeches: int = option(2, "Speeches of each side.", ge=1, le=5)
     judge: str = option(
         RULES_JUDGE,
-        "`rules`, a language model (`openai:MODEL@URL`, `hf:DIR_OR_ID`, `policy:NAME` of the run), or "
+        "`rules`, a language model (`openai:MODEL@URL`, `policy:NAME` of the run), or "
         "`package.module:Class`, whose `decide(topic, speeches)` returns above 0 for PRO, below 0 for CON.",
     )
     data: str | None = option(
@@ -58,7 +58,7 @@ class Debate(TalkGame):
     Judge: by rule, from the words alone, as ``RuleJudge`` in ``rllib_lmgame.envs.games.talk.debate.judging`` says. It
         reads 120 words of a speech and is made so that length, repetition, copying and keywords do not help; it cannot
         tell whether what is said is true, nor whose side it is on. A language model (``openai:MODEL@URL``,
-        ``hf:DIR_OR_ID``, ``policy:NAME``) reads the speeches and ends with PRO, CON or DRAW. It, or a judge of one's
+        ``policy:NAME``) reads the speeches and ends with PRO, CON or DRAW. It, or a judge of one's
         own (option ``judge``), is called within the limit of ``text_rollouts.env_step_timeout_s``. If it fails, takes
         longer or gives no verdict, the episode is dropped and counted, and nobody is paid.
     Horizon: two speeches of each side.

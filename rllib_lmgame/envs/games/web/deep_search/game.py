@@ -167,7 +167,7 @@ class DeepSearch(ListedLevels, WholeReplyGame):
         self._by_hops = [[question for question in corpus.questions if question.hops == hops] for hops in every]
 
     def _check_files(self) -> None:
-        """Raises: ConfigError: an option needs another one, or has no effect beside it."""
+        """Raises: ConfigError: an option needs another one."""
         chosen = self.options
         needs = {BM25: ("data", "corpus"), E5: ("data", "corpus", "index")}.get(chosen.retriever, ("data",))
         given = [name for name in ("data", "corpus", "index", "ids") if getattr(chosen, name) is not None]
@@ -177,13 +177,6 @@ class DeepSearch(ListedLevels, WholeReplyGame):
             if missing[0] == "index":
                 why = "`rllib retriever --build` makes one"
             raise ConfigError(f"env_config.{missing[0]}", f"must be given with {' and '.join(rest)}: {why}")
-        for name in given:
-            if name not in (*needs, "ids"):
-                raise ConfigError(f"env_config.{name}", f"has no effect with retriever {chosen.retriever}")
-        if chosen.sets and chosen.data is None:
-            raise ConfigError("env_config.sets", "must be given with data, whose sets they are")
-        if chosen.max_passages is not None and "corpus" in given and chosen.retriever != BM25:
-            raise ConfigError("env_config.max_passages", f"has no effect with retriever {chosen.retriever}")
 
     def _retriever_of_file(self) -> Retriever:
         chosen = self.options

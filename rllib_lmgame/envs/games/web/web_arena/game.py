@@ -79,7 +79,7 @@ class WebArenaOptions(TextGameOptions):
     )
     judge: str | None = option(
         None,
-        "Language model that compares answers, `openai:MODEL@URL`, `hf:DIR_OR_ID` or `policy:NAME` of the run. null: "
+        "Language model that compares answers, `openai:MODEL@URL` or `policy:NAME` of the run. null: "
         "only tasks that are judged without one.",
     )
     page_timeout_s: float = option(

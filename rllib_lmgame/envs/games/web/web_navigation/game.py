@@ -36,16 +36,20 @@ The reward is 1 if then the objective is met and nothing else was changed, else 
 stop included."""
 
 
+SECTIONS = ("shop", "forum", "tracker", "cms")
+
+
 class WebNavigationOptions(TextGameOptions):
     """``env_config`` of WebNavigation."""
 
     max_turns: int = option(15, "Replies per episode, `stop` included.", ge=2)
     sections: tuple[str, ...] = option(
-        ("shop", "forum", "tracker", "cms"), "Sections of the site that tasks are about.", stranger=is_name
+        SECTIONS, "Sections of the site that tasks are about.", choices=SECTIONS, stranger=is_name
     )
     families: tuple[str, ...] | None = option(
         None,
-        "Families of tasks by name, e.g. `[shop_order, cms_publish]`; null takes all of `sections`.",
+        "Families of tasks; null takes all of `sections`.",
+        choices=tuple(FAMILIES),
         stranger=is_name,
     )
 
@@ -128,18 +132,11 @@ class WebNavigation(TextGame):
         return next_action(self._browser, self._site, self._task)
 
     def _chosen_families(self) -> list[str]:
-        sections = list(dict.fromkeys(name.split("_")[0] for name in FAMILIES))
-        for name in self.options.sections:
-            if name not in sections:
-                raise ConfigError("env_config.sections", f"{name!r} is not one of {', '.join(sections)}")
-        for name in self.options.families or ():
-            if name not in FAMILIES:
-                raise ConfigError("env_config.families", f"{name!r} is not one of {', '.join(FAMILIES)}")
         chosen = list(
             self.options.families or [name for name in FAMILIES if name.split("_")[0] in self.options.sections]
         )
         if not chosen:
-            raise ConfigError("env_config.sections", f"names no section; give one or more of {', '.join(sections)}")
+            raise ConfigError("env_config.sections", f"names no section; give one or more of {', '.join(SECTIONS)}")
         return chosen
 
 

@@ -18,8 +18,8 @@ from typing import Any, Generic, TypeVar, overload
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import size_text
+from rllib_lmgame.downloads.hub import check_room
 from rllib_lmgame.downloads.places import data_root
-from rllib_lmgame.downloads.web import check_room
 from rllib_lmgame.envs.games.web.webshop import loader
 from rllib_lmgame.envs.games.web.webshop.products import FUNCTION_WORDS, RESULTS_FOUND, Catalogue, Goal, Product
 from rllib_lmgame.envs.support.bm25 import MAX_QUERY_WORDS, words_of

@@ -36,7 +36,7 @@ class GuessMyCityOptions(GuessingOptions):
     oracle: str = option(
         TABLE,
         "Who answers: `table` (facts about every city), a language model (`openai:MODEL@URL`, "
-        "`hf:DIR_OR_ID`, `policy:NAME` of the run), or `package.module:function` of name and question.",
+        "`policy:NAME` of the run), or `package.module:function` of name and question.",
     )
 
 

@@ -44,7 +44,7 @@ class TwentyQuestionsOptions(GuessingOptions):
     oracle: str = option(
         TABLE,
         "Who answers: `table` (attributes of every object), a language model (`openai:MODEL@URL`, "
-        "`hf:DIR_OR_ID`, `policy:NAME` of the run), or `package.module:function` of name and question.",
+        "`policy:NAME` of the run), or `package.module:function` of name and question.",
     )
 
 

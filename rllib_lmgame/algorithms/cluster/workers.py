@@ -1,0 +1,451 @@
+"""The processes of a trial: engines, env runners and learners; calls to them, and weights from learners to engines."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import ray
+from ray.rllib.core.learner.learner_group import LearnerGroup
+from ray.rllib.env.env_runner_group import EnvRunnerGroup
+
+from rllib_lmgame.algorithms.cluster.threads import Places, places
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.text import first_line
+from rllib_lmgame.base.threads import AUTO
+from rllib_lmgame.inference.options import ADAPTER_ARGUMENTS
+from rllib_lmgame.inference.protocol import EngineDeadError
+from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup
+from rllib_lmgame.inference.serving.interruption import InterruptedWaitError, StopRequest
+from rllib_lmgame.inference.serving.oom import oom_line
+from rllib_lmgame.inference.weights import SharedBundle
+from rllib_lmgame.learners.options import WeightUse
+from rllib_lmgame.policies.model.files import model_directory
+from rllib_lmgame.rollouts.plans import EpisodePlan, deal_with_spares, split_plans, stable_seed, with_spares
+from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
+from rllib_lmgame.rollouts.sources import RolloutError
+from rllib_lmgame.telemetry.progress import UP, telling
+
+if TYPE_CHECKING:
+    from rllib_lmgame.algorithms.config import LMGameConfig
+
+T = TypeVar("T")
+
+POLL_S = 0.5
+"""Between two looks for an env runner that is started again."""
+
+STRAGGLER_S = 30.0
+"""How long the others' answers are waited for once a learner has failed: they may be waiting for it for ever."""
+
+
+# -- engines ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EngineSet:
+    """Engines that hold the same weights.
+
+    Attributes:
+        key: The policy whose weights they hold, or a league opponent.
+        policy: Whose model they load.
+        adapters: Policies and league opponents whose adapters they hold; none if they hold whole weights.
+    """
+
+    key: str
+    policy: str
+    count: int
+    adapters: tuple[str, ...] = ()
+
+    @property
+    def is_opponent(self) -> bool:
+        """Whether they hold a member of the league."""
+        return self.key != self.policy
+
+
+def opponent_key(number: int) -> str:
+    """Key of an engine that holds one member of the league at a time."""
+    return f"league:{number}"
+
+
+def engine_sets(config: LMGameConfig, *, training: bool = True) -> list[EngineSet]:
+    """The engines a configuration needs: per policy, and for the league's opponents.
+
+    None where training plays nothing. Only ``training`` has opponents, and engines with several adapters: what is
+    saved is merged.
+    """
+    if training and not config.run.plays:
+        return []
+    count = config.run.inference.num_engines
+    policies, trained = config.language_model_policies(), config.trained_policies()
+    league = config.run.league if training else None
+    opponents = [opponent_key(number) for number in range(0 if league is None else league.opponent_engines)]
+    if not (training and config.run.inference.adapters):
+        sets = [EngineSet(policy, policy, count) for policy in policies]
+        return [*sets, *(EngineSet(key, trained[0], 1) for key in opponents)]
+    return [
+        *(EngineSet(policy, policy, count) for policy in policies if policy not in trained),
+        EngineSet(trained[0], trained[0], count, (*trained, *opponents)),
+    ]
+
+
+def engine_bundles(config: LMGameConfig) -> list[dict[str, float]]:
+    """One resource bundle per engine; a tensor-parallel engine's GPUs are one bundle, hence on one node."""
+    inference = config.run.inference
+    bundle = {"CPU": inference.num_cpus_per_engine}
+    if inference.num_gpus_per_engine:
+        bundle["GPU"] = inference.num_gpus_per_engine
+    return [dict(bundle) for engines in engine_sets(config) for _ in range(engines.count)]
+
+
+def engine_seed(config: LMGameConfig, engines: EngineSet) -> int:
+    """Seed of an engine's draws: the run's for the first policy, another one for each other policy.
+
+    With equal draws, simultaneous choices of players would be correlated, and cooperation would seem to pay.
+    """
+    seed = config.seed or 0
+    first = next(iter(config.language_model_policies()))
+    return seed if engines.key == first else stable_seed(seed, engines.key)
+
+
+def start_engines(
+    config: LMGameConfig, found: Places | None = None, *, training: bool = True
+) -> dict[str, EngineGroup | AdapterOf]:
+    """Start engines on the last bundles of the placement group; policy or opponent -> group, as :func:`engine_sets`.
+
+    ``found`` are the places of the trial's processes, where they are known already.
+    """
+    sets = engine_sets(config, training=training)
+    placement_group = ray.util.get_current_placement_group()
+    bundles = None
+    if placement_group is not None:
+        first = placement_group.bundle_count - sum(engines.count for engines in sets)
+        if first < 1:  # Not a placement group of this algorithm's own request.
+            placement_group = None
+        else:
+            bundles = iter(range(first, placement_group.bundle_count))
+    shared = config.run.inference
+    if shared.num_threads == AUTO and not shared.on_gpu:
+        found = found or places(config, sum(engines.count for engines in sets))
+        shared = shared.model_copy(update={"num_threads": found.engine_threads()})
+    groups: dict[str, EngineGroup] = {}
+    try:
+        for engines in sets:
+            options = config.language_model_of(engines.policy)
+            inference = shared.model_copy(update={"num_engines": engines.count})
+            if engines.is_opponent:  # Members come from files, not from a learner's device.
+                inference = inference.model_copy(update={"weight_transport": "object_store"})
+            if engines.adapters:
+                own = adapter_arguments(config, len(engines.adapters))
+                inference = inference.model_copy(update={"engine_kwargs": inference.engine_kwargs | own})
+            groups[engines.key] = EngineGroup.create(
+                f"lmgame-{engines.key}-{uuid.uuid4().hex[:12]}",
+                config.model_files[engines.policy],
+                inference,
+                context_length=options.context_length,
+                seed=engine_seed(config, engines),
+                trust_remote_code=options.trust_remote_code,
+                tokenizer=None if options.tokenizer is None else model_directory(options.tokenizer),
+                placement_group=placement_group,
+                bundle_indices=None if bundles is None else [next(bundles) for _ in range(engines.count)],
+                wait=False,
+            )
+        with telling(config.watched_as, UP, "driver", sum(engines.count for engines in sets)) as up:
+            for engines in sets:
+                with _model_named(config, engines.policy):
+                    groups[engines.key].wait_until_ready(up)
+    except BaseException:
+        for group in groups.values():
+            group.shutdown()
+        raise
+    return {key: group for engines in sets for key, group in _by_key(engines, groups[engines.key]).items()}
+
+
+def _by_key(engines: EngineSet, group: EngineGroup) -> dict[str, EngineGroup | AdapterOf]:
+    return {key: AdapterOf(group, key) for key in engines.adapters} or {engines.key: group}
+
+
+def adapter_arguments(config: LMGameConfig, count: int) -> dict[str, Any]:
+    """What vLLM needs to hold as many adapters as trained policies and members have.
+
+    Other layers than those with adapters have no place for any: not the head, whose place vLLM 0.32 has for one row of
+    a request on CPUs, where replies that are scored have many.
+    """
+    from rllib_lmgame.policies.model.adapters import served_modules, served_rank
+
+    policies = config.trained_policies()
+    directory = model_directory(config.model_files[policies[0]].directory())
+    ranks, modules = [], set()
+    for options in map(config.language_model_of, policies):
+        assert options.lora is not None
+        ranks.append(served_rank(options.lora))
+        modules |= served_modules(options.lora, directory, trust_remote_code=options.trust_remote_code)
+    values = (True, count, count, max(ranks), sorted(modules))
+    return dict(zip(ADAPTER_ARGUMENTS, values, strict=True))
+
+
+def each_group(groups: Mapping[str, EngineGroup | AdapterOf]) -> list[EngineGroup]:
+    """Every group of engines once."""
+    return list(dict.fromkeys(each.group if isinstance(each, AdapterOf) else each for each in groups.values()))
+
+
+@contextmanager
+def _model_named(config: LMGameConfig, policy: str) -> Iterator[None]:
+    """What an engine says of a model that it cannot load is said with the model's name and its key."""
+    try:
+        yield
+    except (ConfigError, TimeoutError, EngineDeadError, InterruptedWaitError):
+        raise
+    except Exception as error:  # Weights that do not fit the configuration fail in many ways.
+        key, source = config.run.policy(policy).place("language_model.model"), config.model_files[policy].source
+        raise ConfigError(key, f"no engine starts with the model {source!r}: {first_line(error)}") from error
+
+
+def engine_stats(groups: Mapping[str, EngineGroup | AdapterOf]) -> dict[str, float]:
+    """Counters over all engines."""
+    stats = [each for group in each_group(groups) for each in group.stats()]
+    counted = ("generated_tokens", "prompt_tokens", "prompt_tokens_computed", "busy_s")
+    return {key: float(sum(getattr(each, key) for each in stats)) for key in counted} | {"engines": float(len(stats))}
+
+
+def engine_metrics(before: Mapping[str, float], after: Mapping[str, float], wall_s: float) -> dict[str, float]:
+    """What the engines did between two calls of :func:`engine_stats`, as metrics."""
+    delta = {key: max(0.0, after[key] - before[key]) for key in after}
+    prompt = max(1.0, delta["prompt_tokens"])
+    return {
+        "engine_busy_fraction": delta["busy_s"] / max(1e-9, wall_s * max(1.0, after["engines"])),
+        "prompt_tokens_computed_fraction": delta["prompt_tokens_computed"] / prompt,
+    }
+
+
+# -- env runners ------------------------------------------------------------------------------------------------------
+
+
+class RunnerGroup:
+    """Deals plans to healthy remote runners, or to the local one (:class:`~rllib_lmgame.rollouts.sources.Runners`).
+
+    ``timeout_s`` limits the wait for answers, and for a runner where none is left; ``heal`` restarts what died, runners
+    only if ``restarts``.
+    """
+
+    def __init__(
+        self,
+        group: EnvRunnerGroup,
+        timeout_s: float | None,
+        heal: Callable[[EnvRunnerGroup], None],
+        restarts: bool = True,
+    ) -> None:
+        self._group = group
+        self._timeout_s = timeout_s
+        self._heal = heal
+        self._restarts = restarts
+
+    def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
+        """Play ``plans``; of those whose runner died or gave no answer in time nothing comes back."""
+        result = PlayResult()
+        if not self._group.num_remote_env_runners():
+            result.extend(self._group.local_env_runner.play(plans, settings))
+            return result
+        healthy = self._group.healthy_worker_ids()
+        split = deal_with_spares if with_spares(plans) else split_plans
+        shares = [share for share in split(plans, len(healthy)) if share] if healthy else []
+        calls = [
+            methodcaller("play", share, _with_share_of_log(settings, number, len(shares)))
+            for number, share in enumerate(shares)
+        ]
+        if calls:
+            ids = healthy[: len(calls)]
+            parts = self._group.foreach_env_runner(
+                calls, local_env_runner=False, remote_worker_ids=ids, timeout_seconds=self._timeout_s
+            )
+            for part in parts:
+                result.extend(part)
+        return result
+
+    def heal(self) -> None:
+        """Bring back engines and runners that died; if no runner is left, wait until one is up again.
+
+        Raises: RolloutError: none came up in time; InterruptedWaitError: the run is to stop.
+        """
+        self._heal(self._group)
+        deadline = time.monotonic() + (math.inf if self._timeout_s is None else self._timeout_s)
+        stop = StopRequest()
+        while self._restarts and self._group.num_remote_env_runners() and not self._group.healthy_worker_ids():
+            if time.monotonic() >= deadline:
+                raise RolloutError(f"no env runner came up again within sample_timeout_s={self._timeout_s:g}")
+            stop.check("an env runner that is started again")
+            time.sleep(POLL_S)
+            self._heal(self._group)
+
+
+def _with_share_of_log(settings: PlaySettings, number: int, runners: int) -> PlaySettings:
+    """What one of several runners writes of the episodes that all together write."""
+    if settings.log_most is None:
+        return settings
+    most = settings.log_most * (number + 1) // runners - settings.log_most * number // runners
+    return dataclasses.replace(settings, log_most=most)
+
+
+# -- learners ---------------------------------------------------------------------------------------------------------
+
+
+class LearnerError(RuntimeError):
+    """The learners cannot go on; Tune starts the trial again from its last checkpoint (``max_failures``)."""
+
+
+def update_learners(
+    learner_group: LearnerGroup, data: Any, timesteps: Mapping[str, Any], **kwargs: Any
+) -> list[dict[str, Any]]:
+    """One update on all learners; their metrics. Raises: LearnerError: if one died or failed, with the cause."""
+    if learner_group.is_local:
+        return list(learner_group.update(training_data=data, timesteps=dict(timesteps), **kwargs))
+    workers = learner_group._workers
+    shards = [shard for shard, _ in data.shard(len(workers))]
+    # RLlib's own call waits for all learners for ever, also for those that wait for one that failed.
+    calls = [
+        worker.update.remote(training_data=shard, timesteps=dict(timesteps), **kwargs)
+        for worker, shard in zip(workers, shards, strict=True)
+    ]
+    try:
+        return _answers(calls)
+    except ray.exceptions.RayError as error:
+        raise _learner_error(learner_group, error) from error
+
+
+def _learner_error(learner_group: LearnerGroup, error: object) -> LearnerError:
+    """Says which learner died, or that one failed."""
+    workers = list(learner_group._workers or [])
+    lost = [number for number, worker in enumerate(workers) if not _is_alive(worker)]
+    cause = oom_line(str(error)) or (str(error).strip().splitlines() or [type(error).__name__])[-1]
+    what = f"learner {', '.join(map(str, lost))} of {len(workers)} died" if lost else "a learner failed"
+    return LearnerError(f"{what} ({cause}); training goes on from the last checkpoint with max_failures or --resume")
+
+
+def _is_alive(actor: Any) -> bool:
+    try:
+        ray.get(actor.__ray_ready__.remote(), timeout=10)
+    except ray.exceptions.GetTimeoutError:
+        return True
+    except ray.exceptions.RayError:
+        return False
+    return True
+
+
+def foreach_learner(learner_group: LearnerGroup, function: Callable[[Any], T]) -> list[T]:
+    """Results of ``function(learner)`` on all learners at once.
+
+    RLlib's version never asks a learner again after an error; here training can go on.
+
+    Raises: LearnerError: a learner died, now or before; otherwise what the function raised.
+    """
+    if learner_group.is_local:
+        return [function(learner_group._learner)]
+    return answers_of_learners(learner_group, [worker.apply.remote(function) for worker in learner_group._workers])
+
+
+def measured_losses(learner_group: LearnerGroup, episodes: Sequence[Any], objective: Any) -> dict[str, float]:
+    """Each policy's mean loss on episodes, which nothing is learnt from; raises as :func:`foreach_learner`."""
+
+    def measured(learner: Any, shard: Sequence[Any]) -> dict[str, float]:
+        return learner.measured_losses(shard, objective)  # type: ignore[no-any-return]
+
+    if learner_group.is_local:
+        return measured(learner_group._learner, episodes)
+    learners = learner_group._workers
+    calls = [one.apply.remote(measured, shard=episodes[n :: len(learners)]) for n, one in enumerate(learners)]
+    found: dict[str, float] = answers_of_learners(learner_group, calls)[0]
+    return found
+
+
+def ask_learner(learner_group: LearnerGroup, learner: Any, function: Callable[..., T], *args: Any) -> T:
+    """Result of ``function(*args)`` in the process of one learner; raises as :func:`foreach_learner`."""
+    answer: T = answers_of_learners(learner_group, [learner.apply.remote(lambda _: function(*args))])[0]
+    return answer
+
+
+def answers_of_learners(learner_group: LearnerGroup, calls: list[Any]) -> list[Any]:
+    """Results of one call to every learner; errors as :func:`foreach_learner` says."""
+    try:
+        return _answers(calls)
+    except ray.exceptions.RayError as error:
+        raise (
+            error.cause if isinstance(error, ray.exceptions.RayTaskError) else _learner_error(learner_group, error)
+        ) from error
+
+
+def _answers(calls: list[Any]) -> list[Any]:
+    """Results of one call to every learner. Raises the likely cause; then waits only shortly for the others."""
+    waiting = list(calls)
+    errors: list[ray.exceptions.RayError] = []
+    while waiting:
+        done, waiting = ray.wait(waiting, timeout=STRAGGLER_S if errors else None)
+        if not done:
+            break
+        try:
+            ray.get(done[0])
+        except ray.exceptions.RayError as error:
+            errors.append(error)
+    if errors:
+        raise min(errors, key=_is_a_consequence)
+    return list(ray.get(calls))
+
+
+def _is_a_consequence(error: ray.exceptions.RayError) -> int:
+    """Order of errors: a learner that died, one that failed, one that says another failed."""
+    from rllib_lmgame.learners.process import OtherLearnerError
+
+    if not isinstance(error, ray.exceptions.RayTaskError):
+        return 0
+    return 2 if isinstance(error.cause, OtherLearnerError) else 1
+
+
+def push_from_learners(
+    learner_group: LearnerGroup, group: EngineGroup | AdapterOf, module_id: str, version: int, use: WeightUse
+) -> None:
+    """Send one policy's weights, or its adapter alone, to its engines as ``version``.
+
+    By the object store, the first learner packs them; on devices (NCCL, IPC) it sends its tensors.
+    All learners take part, since gathering sharded weights is collective.
+    """
+    if isinstance(group, AdapterOf):
+        group.push(share_weights(learner_group, module_id, version, use, adapter=True), version)
+        return
+    push = group.learner_push()
+    if push.options.over_devices:
+        foreach_learner(learner_group, lambda learner: learner.push_on_device(module_id, push, version, use))
+        group.note_device_push(version)
+    else:
+        group.make_room()
+        group.push(share_weights(learner_group, module_id, version, use), version)
+
+
+def share_weights(
+    learner_group: LearnerGroup, module_id: str, version: int, use: WeightUse, *, adapter: bool = False
+) -> SharedBundle:
+    """Put one policy's weights, or its ``adapter``, into the object store, owned by this process.
+
+    Raises as :func:`foreach_learner`. They outlive the first learner, which leaves them there, so a restarted engine
+    can still get them.
+    """
+
+    def packed(learner: Any) -> Any:
+        return (learner.pack_adapter if adapter else learner.pack_weights)(module_id, version, use)
+
+    def pack(learner: Any) -> tuple[tuple[str, int] | None, Any]:
+        bundle = packed(learner)
+        return (None if bundle is None else (bundle.checksum, bundle.num_bytes)), bundle
+
+    if learner_group.is_local:
+        return SharedBundle.put(packed(learner_group._learner))
+    # Two results, so that one can be looked at while the other stays where it is.
+    calls = [worker.apply.options(num_returns=2).remote(pack) for worker in learner_group._workers]
+    labels = answers_of_learners(learner_group, [label for label, _ in calls])
+    return next(
+        SharedBundle(bundle, *label) for label, (_, bundle) in zip(labels, calls, strict=True) if label is not None
+    )
