@@ -331,13 +331,6 @@ def test_a_parquet_file_that_is_none(tmp_path: Path) -> None:
         list(records_of(tmp_path / "x.parquet"))
 
 
-@pytest.mark.parametrize("kind", [pyarrow.date32(), pyarrow.timestamp("us", tz="Mars/Phobos")])
-def test_a_parquet_file_with_dates_that_python_has_not(kind: pyarrow.DataType, tmp_path: Path) -> None:
-    parquet.write_table(pyarrow.table({"messages": pyarrow.array([2**30], kind)}), tmp_path / "x.parquet")
-    with pytest.raises(ConfigError, match=r"x\.parquet is no table in Parquet's form"):
-        list(records_of(tmp_path / "x.parquet"))
-
-
 def test_names_stand_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("b.jsonl", "a.json", "train-0.parquet", "notes.txt"):
         (tmp_path / name).touch()
