@@ -24,8 +24,8 @@ from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.config import algorithms as registry
 from rllib_lmgame.config.algorithms import BASE, LEFT_OUT, EvolutionOptions
 from rllib_lmgame.datasets.options import SupervisedOptions
-from rllib_lmgame.datasets.pairs import alone, has_choice
-from rllib_lmgame.datasets.selection import Facts, choose
+from rllib_lmgame.datasets.preferences import alone, has_choice
+from rllib_lmgame.datasets.sft import Facts, choose
 from rllib_lmgame.league.files import copy_directory, move_directory
 from rllib_lmgame.rollouts.episode_log import end_before, log_of_training
 from rllib_lmgame.rollouts.item_order import ItemOrder

@@ -12,8 +12,7 @@ from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.config import algorithms as registry
 from rllib_lmgame.config.algorithms import LEFT_OUT
 from rllib_lmgame.datasets.options import DPOOptions
-from rllib_lmgame.datasets.pairs import Candidate, choose_pairs, has_choice, parted, side_of
-from rllib_lmgame.datasets.preferences import PreferenceDataset
+from rllib_lmgame.datasets.preferences import Candidate, PreferenceDataset, choose_pairs, has_choice, parted, side_of
 from rllib_lmgame.learners.objectives import PreferenceObjective
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, played_parts
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, READING
@@ -80,7 +79,7 @@ class LMGameDPO(LMGamePPO):
         ]
         if not options.loss.pairs:
             return [side_of(part, "", f"side-{n}", good) for n, (part, good) in enumerate(parted(found, options))]
-        pairs = choose_pairs(found, found, options)
+        pairs = choose_pairs(found, options)
         return [
             side_of(part, f"pair-{number}", f"pair-{number}-{('rejected', 'chosen')[chosen]}", chosen)
             for number, pair in enumerate(pairs)

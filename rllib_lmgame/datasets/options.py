@@ -137,12 +137,6 @@ class DPOOptions(Group):
         path=True,
         stranger=is_data_set,
     )
-    rejected: str | list[str] | None = option(
-        None,
-        "Files of worse conversations: those of `data` are compared with those of the same level here.",
-        path=True,
-        stranger=is_data_set,
-    )
     format: str = option(
         "auto",
         "How conversations of `data` are written down, as `warm_start.format`.",

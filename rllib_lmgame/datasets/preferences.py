@@ -7,14 +7,14 @@ trajectory (``kto``) has ``label``: whether it is good.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+import copy
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.datasets.options import DPOOptions
-from rllib_lmgame.datasets.pairs import Candidate, choose_pairs, has_choice, parted, side_of
 from rllib_lmgame.datasets.readers.chat import ChatExample, read_pair
 from rllib_lmgame.datasets.replay import replay
 from rllib_lmgame.datasets.sft import (
@@ -26,12 +26,111 @@ from rllib_lmgame.datasets.sft import (
     read_conversation,
 )
 from rllib_lmgame.policies.chat.chat_datasets import LearntTurn
-from rllib_lmgame.rollouts.records import played_parts
+from rllib_lmgame.rollouts.episodes import module_of_agent
+from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, TURN, played_parts, turns_of
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
     from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+
+
+EQUAL = 1e-9
+"""Tolerance of comparisons with ``reward_gap``."""
+
+
+class Candidate(NamedTuple):
+    """A trajectory; those with the same ``key`` are compared by ``value``."""
+
+    key: Hashable
+    value: float
+    item: Any
+
+
+Pairs = list[tuple[Any, Any]]
+"""Pairs of chosen and rejected."""
+
+
+def choose_pairs(candidates: Sequence[Candidate], options: DPOOptions) -> Pairs:
+    """Pairs of candidates with the same key whose values differ by ``reward_gap``.
+
+    ``pairs_per_level: one`` takes the best and the worst of each key, the first ones among equals.
+    """
+    least, found = options.chosen_min, []
+    for better in _by_key(candidates).values():
+        worse = better
+        if options.pairs_per_level == "one":
+            better, worse = [max(better, key=_value)], [min(better, key=_value)]
+        found += [
+            (chosen.item, rejected.item)
+            for chosen in better
+            for rejected in worse
+            if chosen.value - rejected.value >= options.reward_gap - EQUAL and (least is None or chosen.value >= least)
+        ]
+    return found
+
+
+def parted(candidates: Sequence[Candidate], options: DPOOptions) -> Iterator[tuple[Any, bool]]:
+    """Each item with whether it is good: by ``chosen_min``, else by the mean of its key, less those near it."""
+    for some in _by_key(candidates).values():
+        bound = options.chosen_min
+        mean = sum(each.value for each in some) / len(some) if bound is None else bound
+        for each in some:
+            if bound is not None or abs(each.value - mean) >= options.reward_gap / 2 - EQUAL:
+                yield each.item, each.value >= mean
+
+
+def _value(candidate: Candidate) -> float:
+    return candidate.value
+
+
+def _by_key(candidates: Iterable[Candidate]) -> dict[Hashable, list[Candidate]]:
+    found: dict[Hashable, list[Candidate]] = {}
+    for each in candidates:
+        found.setdefault(each.key, []).append(each)
+    return found
+
+
+def has_choice(part: SingleAgentEpisode) -> bool:
+    """Whether a token of a player's replies was a free choice; otherwise nothing of them is trained on."""
+    return any(turn.has_choice for turn in turns_of(part))
+
+
+def side_of(part: SingleAgentEpisode, group: str, name: str, chosen: bool) -> MultiAgentEpisode:
+    """One player's part as an episode, one side of the pair ``group``; the sign of its reward says if it is chosen."""
+    return alone(part, name, group=group, reward=1.0 if chosen else -1.0)
+
+
+def alone(
+    part: SingleAgentEpisode, name: str, *, group: str = "", reward: float = 0.0, weight: float = 1.0
+) -> MultiAgentEpisode:
+    """One player's part as an episode of another group; the part is not changed.
+
+    ``reward`` of the last turn replaces all rewards; ``weight`` is that of the replies in the supervised loss. The
+    game's temperature is dropped, and the new name is in no log.
+    """
+    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+    from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
+
+    agent = part.agent_id
+    one = copy.copy(part)
+    one.multi_agent_episode_id = name
+    one.rewards = InfiniteLookbackBuffer([0.0] * (len(part) - 1) + [reward])
+    about = part.custom_data[CUSTOM_DATA_KEY]
+    own = replace(about, group=group, temperature=None, logged=False, final_prompt_ids=None)  # No value is asked for.
+    one._custom_data = {**part.custom_data, CUSTOM_DATA_KEY: own}
+    if weight != 1.0:
+        turns = [replace(turn, weight=weight) for turn in turns_of(part)]
+        one.extra_model_outputs = {**part.extra_model_outputs, TURN: InfiniteLookbackBuffer(turns)}
+    episode = MultiAgentEpisode(
+        id_=name, agent_module_ids={agent: part.module_id}, agent_to_module_mapping_fn=module_of_agent
+    )
+    episode.env_t = len(part)
+    episode.agent_episodes[agent] = one
+    episode.is_terminated = True
+    return episode
+
 
 ENOUGH = 64
 """If none of so many pairs can be used, the run ends, even if there are more."""
@@ -124,13 +223,8 @@ def _units(options: DPOOptions) -> Iterator[tuple[Side, ...]]:
             yield unit
         if not _says_itself(record):
             compared.append(read_conversation(where, record, options.format))
-    if options.rejected is not None:
-        worse = [read_conversation(where, record, options.format) for where, record in numbered(options.rejected)]
-        pairs = choose_pairs(_candidates(compared, math.inf), _candidates(worse, -math.inf), options)
-        both = f"no level of {len(compared)} conversations is in {len(worse)} of dpo.rejected"
-    elif options.loss.pairs:
-        candidates = _candidates(compared)
-        pairs = choose_pairs(candidates, candidates, options)
+    if options.loss.pairs:
+        pairs = choose_pairs(_candidates(compared), options)
         both = f"no two of {len(compared)} conversations are of one level"
     else:
         for (source, agent), good in parted(_candidates(compared), options):
@@ -154,8 +248,6 @@ def _of_record(where: str, record: Mapping[str, Any], options: DPOOptions) -> It
     """The pair or labelled side in a record."""
     if not _says_itself(record):
         return
-    if options.rejected is not None:
-        raise ConfigError("rejected", f"has no effect on {where}, which says itself what is chosen; leave it out")
     if "label" in record and "chosen" not in record:
         if options.loss.pairs:
             raise ConfigError("loss", f"{options.loss.type} compares two, but {where} has one; take kto")
@@ -167,18 +259,17 @@ def _of_record(where: str, record: Mapping[str, Any], options: DPOOptions) -> It
     yield from (sides,) if options.loss.pairs else ((side,) for side in sides)
 
 
-def _candidates(sources: Sequence[Conversation], unknown: float | None = None) -> list[Candidate]:
-    """Candidates for pairs; ``unknown`` replaces missing returns. Raises: ConfigError: a level or return is missing."""
+def _candidates(sources: Sequence[Conversation]) -> list[Candidate]:
+    """Candidates for pairs. Raises: ConfigError: a level or return is missing."""
     found = []
     for source in sources:
         facts = facts_of(source)
         if not facts.level:
             raise ConfigError("data", f"{facts.where}: is no pair, and says no level (`item_id` or `level`) to join by")
         if isinstance(source, ChatExample):
-            value = facts.episode_return if facts.episode_return is not None else unknown
-            if value is None:
+            if facts.episode_return is None:
                 raise ConfigError("data", f"{facts.where}: is no pair, and says no return (`reward` or `return`)")
-            found.append(Candidate((facts.game, facts.level, ""), value, (source, None)))
+            found.append(Candidate((facts.game, facts.level, ""), facts.episode_return, (source, None)))
         else:
             for agent, value in source.returns.items():
                 found.append(Candidate((facts.game, facts.level, agent), value, (source, agent)))

@@ -43,10 +43,10 @@ from rllib_lmgame.rollouts.game_calls import abandon, close_games, run_to_end
 from rllib_lmgame.rollouts.options import EPISODES_OF_SAMPLE, shares_of
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.play import GameInPlay, PlayedEpisode, PlayedPlans, Sessions, first_error, play_many
-from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies, sampled_in, take_seats
+from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, sampled_in, take_seats
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, TEXT_SPACE, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
-from rllib_lmgame.rollouts.seats import ExpertReplies, ReplySource, Seat
+from rllib_lmgame.rollouts.seats import EngineReplies, ExpertReplies, ReplySource, Seat
 from rllib_lmgame.rollouts.sources import AgentMapper
 
 if TYPE_CHECKING:
@@ -242,13 +242,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         if settings.expert is not None:
             return ExpertReplies(make_scripted_player(settings.expert), random.Random(seed))
         inference, temperature = sampled_in(game, settings.inference or self.config.run.inference, settings.temperature)
-        return engine_replies(
-            partial(self.client(assignment.weights, settings.members).generate, key=plan.episode_id),
-            inference,
-            settings.rollouts or self.config.run.text_rollouts,
-            temperature=temperature,
-            seeded=settings.seeded,
-        )
+        generate = partial(self.client(assignment.weights, settings.members).generate, key=plan.episode_id)
+        constrained = (settings.rollouts or self.config.run.text_rollouts).constrained_decoding
+        return EngineReplies(generate, inference, temperature, constrained, settings.seeded)
 
     def _with_policies(self, played: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """``played``, during which games may ask the policies."""

@@ -255,11 +255,9 @@ def chosen(played: Sequence[PlayedEpisode], most: int) -> list[PlayedEpisode]:
     return [played[place] for place in sorted(order[:most])]
 
 
-def _by_turns(ranked: Sequence[int]) -> list[int]:
+def _by_turns(ranked: list[int]) -> list[int]:
     """The last, the first, the last but one, the second, ..."""
-    half = -(-len(ranked) // 2)
-    pairs = zip_longest(ranked[::-1][:half], ranked[: len(ranked) - half])
-    return [place for place in chain.from_iterable(pairs) if place is not None]
+    return [ranked.pop(-1 if number % 2 == 0 else 0) for number in range(len(ranked))]
 
 
 def thin(path: Path, most: int) -> None:

@@ -35,14 +35,16 @@ MAX_IDLE = 64
 
 @dataclass(eq=False)
 class GameCalls:
-    """Calls one game; an exception or a hang becomes an :class:`~rllib_lmgame.rollouts.seats.EpisodeFailed`.
+    """Calls one game, or player of others; an exception or a hang becomes an
+    :class:`~rllib_lmgame.rollouts.seats.EpisodeFailed`.
 
-    Calls of a ``trusted`` game have no time limit.
+    Calls of a ``trusted`` game have no time limit; messages name that of others by its ``key``.
     """
 
     game_id: str
     trusted: bool
     timeout_s: float
+    key: str = "env_step_timeout_s"
 
     async def __call__(
         self, what: str, function: Callable[..., T], *args: Any, unwanted: Callable[[T], object] | None = None
@@ -70,7 +72,7 @@ class GameCalls:
         except TimeoutError:
             if not limit.expired():
                 raise
-            message = f"{self.game_id}: {what} took longer than env_step_timeout_s={self.timeout_s:g}"
+            message = f"{self.game_id}: {what} took longer than {self.key}={self.timeout_s:g}"
             raise EpisodeFailed(StopReason.TIMEOUT, message) from None
 
 

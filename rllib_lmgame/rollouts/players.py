@@ -11,7 +11,6 @@ Guarantees for agent programs, whose messages are the prompts (:class:`ProgramSe
 
 from __future__ import annotations
 
-import asyncio
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -20,7 +19,6 @@ from functools import partial
 from typing import Any, Self
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.text import in_words
 from rllib_lmgame.endpoints.completions import RequestError
 from rllib_lmgame.envs.contract.session import AskingProgram, GameSession, Observation
 from rllib_lmgame.inference.options import InferenceOptions
@@ -29,14 +27,12 @@ from rllib_lmgame.policies.chat.api_conversations import APIConversation
 from rllib_lmgame.policies.chat.format import ChatFormat, Prompt
 from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, ScriptedPlayer, make_scripted_player
-from rllib_lmgame.rollouts.game_calls import RaisedError, catching, in_daemon_thread
+from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.options import GameConfig, TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.seats import (
-    EngineReplies,
     EpisodeFailed,
     GameCall,
-    Generate,
     LanguageModelSeat,
     ReplySource,
     Seat,
@@ -196,35 +192,14 @@ class LanguageModel(Player):
         )
 
 
-def engine_replies(
-    generate: Generate,
-    inference: InferenceOptions,
-    rollouts: TextRolloutOptions,
-    *,
-    temperature: float | None = None,
-    seeded: bool = False,
-) -> EngineReplies:
-    """An engine's replies, sampled as configured, or at another ``temperature`` without top-p and top-k."""
-    as_in_training = temperature is None
-    return EngineReplies(
-        generate,
-        temperature=inference.temperature if temperature is None else temperature,
-        top_p=inference.top_p if as_in_training else 1.0,
-        top_k=inference.top_k if as_in_training else 0,
-        constrained_decoding=rollouts.constrained_decoding,
-        seeded=seeded,
-    )
-
-
 def sampled_in(
     game: GameConfig, inference: InferenceOptions, temperature: float | None
 ) -> tuple[InferenceOptions, float | None]:
-    """Options and ``temperature`` for :func:`engine_replies` in a game that may have its own temperature."""
+    """Options and ``temperature`` for :class:`.EngineReplies` in a game that may have its own temperature."""
     if game.temperature is None:
         return inference, temperature
-    return inference.model_copy(
-        update={"temperature": game.temperature}
-    ), None if temperature is None else game.temperature
+    own = inference.model_copy(update={"temperature": game.temperature})
+    return own, None if temperature is None else game.temperature
 
 
 class Scripted(Player):
@@ -263,19 +238,9 @@ class ScriptedSeat(Seat):
         self.rng = random.Random(self.seed)
 
     async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str | None:
+        what = "expert_action"
+        if self.limit_s is not None:
+            call, what = GameCalls(type(self.player).__name__, False, self.limit_s, "--time-limit"), "a move"
         move = (scripted_move, self.player, session, self.agent_id, observation, self.rng)
-        if self.limit_s is None:
-            action, self.thought = await call("expert_action", *move)
-            return action
-        who = type(self.player).__name__
-        try:
-            async with asyncio.timeout(self.limit_s) as limit:
-                action, self.thought = await in_daemon_thread(catching, *move)
-        except EpisodeFailed:
-            raise
-        except Exception as error:
-            if isinstance(error, TimeoutError) and limit.expired():
-                raise EpisodeFailed(StopReason.TIMEOUT, f"{who} gave no move within {self.limit_s:g} s") from None
-            words = str(error) if isinstance(error, RaisedError) else in_words(error)
-            raise EpisodeFailed(StopReason.ENV_ERROR, f"{who}: {words}") from error
+        action, self.thought = await call(what, *move)
         return action

@@ -11,6 +11,7 @@ import numpy as np
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.envs.contract.session import GameSession, Observation
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import (
     Generation,
     GenerationRequest,
@@ -141,16 +142,15 @@ class ReplySource(Protocol):
 
 @dataclass
 class EngineReplies:
-    """Replies sampled by an inference engine; ``temperature`` 0 is greedy, ``top_k`` 0 is off.
+    """Replies of an engine, sampled as ``inference`` says, or at another ``temperature`` without top-p and top-k.
 
     ``constrained_decoding`` limits decoding to the legal moves in turns for which the game lists them; ``seeded`` gives
     each request its own seed.
     """
 
     generate: Generate
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
+    inference: InferenceOptions = InferenceOptions()
+    temperature: float | None = None
     constrained_decoding: bool = False
     seeded: bool = False
 
@@ -158,12 +158,12 @@ class EngineReplies:
         self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt, call: GameCall
     ) -> Generation:
         chat = seat.chat
-        turn = len(seat.turns)
+        turn, inference, own = len(seat.turns), self.inference, self.temperature
         sampling = SamplingSpec(
             max_tokens=prompt.max_tokens,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
+            temperature=inference.temperature if own is None else own,
+            top_p=inference.top_p if own is None else 1.0,
+            top_k=inference.top_k if own is None else 0,
             seed=stable_seed(seat.seed, turn) if self.seeded else None,
             **chat.ends,
         )

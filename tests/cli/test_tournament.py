@@ -193,14 +193,17 @@ def test_a_player_that_fails_costs_its_own_games(tmp_path: Path, capsys: pytest.
     assert 5 <= len(failures) <= 20 and len(played(out)) == 30 - len(failures)
     assert all(failure["failed"] == ["own_players:FailsInTheMiddle"] for failure in failures)
     assert f"{len(failures)} because own_players:FailsInTheMiddle gave no reply" in told.out
-    assert "FailsInTheMiddle: ValueError: lost the thread" in told.out
+    assert "FailsInTheMiddle: a move: ValueError: lost the thread" in told.out
     assert "the same command plays the failed games again" in told.err
 
 
 @pytest.mark.usefixtures("own_players")
 @pytest.mark.parametrize(
     ("player", "why"),
-    [("FallsSilent", "FallsSilent gave no move within 1 s"), ("Speechless", "Speechless: Unspeakable")],
+    [
+        ("FallsSilent", "FallsSilent: a move took longer than --time-limit=1"),
+        ("Speechless", "Speechless: a move: Unspeakable"),
+    ],
 )
 def test_a_seat_that_never_answers_is_given_up(player: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["tournament", TIC_TAC_TOE, "--players", f"own_players:{player}", "own_players:Chooses"]

@@ -12,8 +12,7 @@ import pytest
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
 from rllib_lmgame.datasets.options import DPOOptions
-from rllib_lmgame.datasets.pairs import Candidate, choose_pairs, parted
-from rllib_lmgame.datasets.preferences import PreferenceDataset
+from rllib_lmgame.datasets.preferences import Candidate, PreferenceDataset, choose_pairs, parted
 from rllib_lmgame.datasets.readers.chat import read_pair
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.policies.options import LanguageModelOptions
@@ -145,7 +144,7 @@ def candidates(*values: tuple[str, float]) -> list[Candidate]:
 def test_which_are_compared(options: dict[str, Any], expected: list[str]) -> None:
     """Those of one level whose returns differ enough; level b has no two that do."""
     played = candidates(("a", 0.0), ("b", 1.0), ("a", 1.0), ("a", 0.5), ("b", 1.0), ("c", 2.5), ("c", 3.0))
-    pairs = choose_pairs(played, played, options_of(**options))
+    pairs = choose_pairs(played, options_of(**options))
     assert [f"{better}-{worse}" for better, worse in pairs] == expected
 
 
@@ -158,13 +157,10 @@ def test_which_are_good_and_which_bad() -> None:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Callable[..., PreferenceDataset]:
-    def make(rows: list[Any], worse: list[Any] | None = None, most: int = 1000, **options: Any) -> PreferenceDataset:
-        for name, some in (("data", rows), ("rejected", worse)):
-            if some is not None:
-                path = tmp_path / f"{name}.json"
-                path.write_text(json.dumps(some))
-                options[name] = str(path)
-        return PreferenceDataset(options_of(**options), {"player": most})
+    def make(rows: list[Any], most: int = 1000, **options: Any) -> PreferenceDataset:
+        path = tmp_path / "data.json"
+        path.write_text(json.dumps(rows))
+        return PreferenceDataset(options_of(data=str(path), **options), {"player": most})
 
     return make
 
@@ -193,47 +189,34 @@ def test_conversations_of_a_level_are_compared_by_their_returns(source: Callable
     assert shown_pairs(source([*labelled, PAIR], loss="kto")) == ["x+", "y", "2+", "3"]
 
 
-def test_two_logs_are_joined_by_level(source: Callable[..., PreferenceDataset]) -> None:
-    """Whose returns need not be said; a level that one of them lacks is in no pair."""
-    own = [played("a", "p"), played("a", "q"), played("c", "r")]
-    assert shown_pairs(source(LOG, own)) == ["x+-p"]
-    assert shown_pairs(source(LOG, own, pairs_per_level="all")) == ["x+-p", "x+-q", "z+-p", "z+-q"]
-    known = [played("a", "p", 0.7), played("a", "q", 0.2), played("b", "r", 0.0)]
-    assert shown_pairs(source(LOG, known)) == ["x+-q"]
-
-
 @pytest.mark.parametrize(
-    ("rows", "worse", "options", "key", "words"),
+    ("rows", "options", "key", "words"),
     [
-        (LOG[:1], None, {}, "data", "leaves no pair: no two of 1 conversations are of one level with returns as far"),
-        (LOG[:1], [played("c", "x")], {}, "data", "no level of 1 conversations is in 1 of dpo.rejected"),
-        ([played("a", "x")], None, {}, "data", "entry 1: is no pair, and says no return"),
-        ([{"messages": messages("u a", "a b")}], None, {}, "data", "is no pair, and says no level"),
-        ([PAIR], LOG, {}, "rejected", "has no effect on"),
-        ([played("a", "x", label=True)], None, {}, "loss", "sigmoid compares two, but"),
-        ([played("a", "x", label=1)], None, {"loss": "kto"}, "data", "label is 1; it must be true or false"),
+        (LOG[:1], {}, "data", "leaves no pair: no two of 1 conversations are of one level with returns as far"),
+        ([played("a", "x")], {}, "data", "entry 1: is no pair, and says no return"),
+        ([{"messages": messages("u a", "a b")}], {}, "data", "is no pair, and says no level"),
+        ([played("a", "x", label=True)], {}, "loss", "sigmoid compares two, but"),
+        ([played("a", "x", label=1)], {"loss": "kto"}, "data", "label is 1; it must be true or false"),
         (
             [{"prompt_input_ids": [1], "chosen_input_ids": [2], "rejected_input_ids": [3]}],
-            None,
             {},
             "data",
             "holds token ids, maybe of another tokenizer; it must hold texts",
         ),
         (
             [played("a", "x", 1.0), {"messages": messages("u b", "a y"), "item_id": "a", "reward": 0}],
-            None,
             {},
             "data",
             "begins otherwise than",
         ),
-        ([PAIR | {"rejected": "2"}], None, {}, "data", "entry 1: chosen and rejected say the same"),
+        ([PAIR | {"rejected": "2"}], {}, "data", "entry 1: chosen and rejected say the same"),
     ],
 )
 def test_what_cannot_be_compared_is_named(
-    rows: list[Any], worse: Any, options: dict[str, Any], key: str, words: str, source: Callable[..., PreferenceDataset]
+    rows: list[Any], options: dict[str, Any], key: str, words: str, source: Callable[..., PreferenceDataset]
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        source(rows, worse, **options)
+        source(rows, **options)
     assert caught.value.path == key and words in caught.value.message
 
 

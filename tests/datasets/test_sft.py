@@ -21,8 +21,7 @@ from rllib_lmgame.datasets.options import CONVERSATIONS, WRITTEN, SupervisedOpti
 from rllib_lmgame.datasets.readers import chat as readers
 from rllib_lmgame.datasets.readers.chat import read_record
 from rllib_lmgame.datasets.replay import replay
-from rllib_lmgame.datasets.selection import Facts, choose
-from rllib_lmgame.datasets.sft import SFTDataset, read_all
+from rllib_lmgame.datasets.sft import Facts, SFTDataset, choose, read_all
 from rllib_lmgame.datasets.writing import FORMS, conversations
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.policies.chat.chat_datasets import Message, TranscriptWriter
@@ -328,13 +327,6 @@ def test_reasoning_beside_the_text_is_kept_by_one_name(key: str) -> None:
 
 def test_a_parquet_file_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes(b"PAR1 cut short")
-    with pytest.raises(ConfigError, match=r"x\.parquet is no table in Parquet's form"):
-        list(records_of(tmp_path / "x.parquet"))
-
-
-@pytest.mark.parametrize("kind", [pyarrow.date32(), pyarrow.timestamp("us", tz="Mars/Phobos")])
-def test_a_parquet_file_with_dates_that_python_has_not(kind: pyarrow.DataType, tmp_path: Path) -> None:
-    parquet.write_table(pyarrow.table({"messages": pyarrow.array([2**30], kind)}), tmp_path / "x.parquet")
     with pytest.raises(ConfigError, match=r"x\.parquet is no table in Parquet's form"):
         list(records_of(tmp_path / "x.parquet"))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from inference_reference import CONTEXT, STOP, VOCAB, ask, requests, sound, state_of
+from inference_reference import CONTEXT, STOP, ask, requests, sound, state_of
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.options import InferenceOptions
@@ -85,18 +85,6 @@ def test_one_client_in_two_event_loops(group: Any, models: Any) -> None:
         (request,) = requests(1, SamplingSpec(4), prefix=f"loop{turn}-")
         assert sound(models[0], [request], [asyncio.run(client.generate(request))])
     client.close()
-
-
-def test_bad_requests_fail_alone(group: Any, models: Any) -> None:
-    good = requests(6, SamplingSpec(4), prefix="good")
-    bad = [
-        GenerationRequest("oov", [VOCAB], SamplingSpec(4)),
-        GenerationRequest("long", [3] * CONTEXT, SamplingSpec(4)),
-    ]
-    generations = ask(group.names, [*good[:3], *bad, *good[3:]])
-    assert [g.stop_reason is StopReason.ENGINE_ERROR for g in generations] == [False] * 3 + [True] * 2 + [False] * 3
-    assert "vocabulary" in generations[3].error and "256 tokens" in generations[4].error
-    assert sound(models[0], good, [*generations[:3], *generations[5:]])
 
 
 def test_requests_of_one_tick_travel_together(group: Any) -> None:
@@ -342,25 +330,3 @@ def test_vllm_generates_with_choices_after_a_push(vllm_group: Any, models: Any) 
     assert result.num_bytes > 0 and result.lost == ()
     pid = ray.get(ray.get_actor(vllm_group.names[0]).alive.remote())
     assert psutil.Process(pid).children(recursive=True) == []  # nothing that could outlive the actor
-
-
-@pytest.mark.slow
-def test_vllm_killed_while_generating_comes_back_with_its_weights(vllm_group: Any, models: Any) -> None:
-    vllm_group.push(state_of(models[1]), 3)
-    handle = ray.get_actor(vllm_group.names[0])
-    pid = ray.get(handle.alive.remote())
-
-    async def run() -> list[Generation]:
-        client = EngineClient(vllm_group.names)
-        running = [asyncio.ensure_future(client.generate(r)) for r in requests(20, SamplingSpec(200), prefix="killed")]
-        while (await handle.stats.remote()).running == 0:
-            pass
-        os.kill(pid, signal.SIGKILL)
-        lost = await asyncio.gather(*running)
-        assert all(g.stop_reason is StopReason.ENGINE_ERROR and vllm_group.names[0] in g.error for g in lost)
-        return list(await asyncio.gather(*(client.generate(r) for r in requests(5, SamplingSpec(4), prefix="again"))))
-
-    generations = asyncio.run(run())
-    assert {g.policy_version for g in generations} == {3}
-    assert sound(models[1], requests(5, SamplingSpec(4), prefix="again"), generations)
-    assert not psutil.pid_exists(pid)

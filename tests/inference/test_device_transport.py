@@ -36,7 +36,7 @@ class Sender:
 class Direct(DevicePush):
     """Counts its connections."""
 
-    def __init__(self, group: Any, during=lambda: None, timeout_s: float = 60.0) -> None:
+    def __init__(self, group: Any, during=lambda: None, timeout_s: float = 600.0) -> None:
         super().__init__(group.names, InferenceOptions(weight_transport="nccl", start_timeout_s=timeout_s))
         self.during, self.connections = during, 0
 

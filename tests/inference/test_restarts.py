@@ -67,21 +67,6 @@ def test_an_engine_that_never_loads_again_is_named_with_the_reason(
         healing.result(300)
 
 
-@pytest.mark.slow
-def test_counters_leave_out_an_engine_that_loads(make_group: Any, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rllib_lmgame.inference.serving.group.ANSWER_S", 5.0)
-    group = make_group(2)
-    assert len(group.stats()) == 2
-    (tmp_path / "slow").touch()
-    kill(group, group.names[0])
-    healing = beside(group.restart_dead)
-    wait_until(lambda: loads(tmp_path) >= 3)
-    assert len(group.stats()) == 1
-    (tmp_path / "slow").unlink()
-    healing.result(300)
-    assert len(group.stats()) == 2
-
-
 def test_a_call_reaches_an_engine_that_had_died(make_group: Any) -> None:
     group = make_group(2)
     group.wait_until_ready()

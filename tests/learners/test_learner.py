@@ -18,7 +18,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.group import build
-from rllib_lmgame.datasets.pairs import alone
+from rllib_lmgame.datasets.preferences import alone
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.torch_engine import (
     PARTS,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +17,7 @@ from session_play import play_games
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.checking import checker
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.envs.games.adapted.agent_program import programs, trail
+from rllib_lmgame.envs.games.adapted.agent_program import programs
 from rllib_lmgame.envs.registry import game_spec, make_game, make_session
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 from rllib_lmgame.inference.options import InferenceOptions
@@ -284,17 +283,3 @@ def test_programs_that_cannot_be_used_are_refused() -> None:
 def test_a_program_needs_no_rules() -> None:
     session = make_session("agent:agent_programs:two_turns", {})
     assert not checker._description("two_turns", {}, session)
-
-
-def test_the_page_shows_the_program_of_the_package(make_runner: Callable[..., Any]) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
-    shown = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[-1]
-    assert Path(trail.__file__).read_text(encoding="utf-8").partition('"""\n\n')[2] == shown
-    runner = make_runner(f"agent:{trail.__name__}:follow", lambda request: "left")
-    client = runner._clients["player"]
-    client.chat = client.chat.for_program()
-    result = play_games(runner, 8)
-    runner.stop()
-    assert not result.failures
-    for turns in turns_of(result):  # Each reply but the last is the way; so is the last one of four that win.
-        assert turns[-1].reward == (len(turns) - 1) / 4 or (len(turns), turns[-1].reward) == (4, 1.0)

@@ -22,7 +22,6 @@ from rllib_lmgame.policies.mapping import MappingFn, make_mapping
 from rllib_lmgame.policies.options import PlayerOptions
 from rllib_lmgame.rollouts import game_calls
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.episode_log import read_log
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import (
     AgentAssignment,
@@ -221,15 +220,6 @@ def test_an_assignment_for_other_seats_costs_its_own_episode(make_runner: MakeRu
     result = runner.play([wrong], PlaySettings(runner.config.training_games()))
     assert [failure.reason for failure in result.failures] == ["env_error"]
     assert "has the seats player; the assignments of the episode are for X" in result.failures[0].message
-
-
-def test_the_log_says_who_sat_where(make_runner, tmp_path) -> None:
-    league_game(make_runner, directory=tmp_path, log="train")
-    for record in read_log(tmp_path / "train-0.jsonl"):
-        assert record["assignments"] == {
-            "X": {"module_id": "player", "player": "language_model", "member": "player-past", "trained": False},
-            "O": {"module_id": "player", "player": "language_model", "member": None, "trained": True},
-        }
 
 
 def test_the_same_seed_seats_and_plays_the_same(make_runner: MakeRunner) -> None:

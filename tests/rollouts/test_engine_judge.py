@@ -113,23 +113,6 @@ def test_a_policy_is_asked_only_by_games_of_its_run(make_config: Callable[..., A
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        ("play", "lmgame/Debate-v0", "--players", "solver"),
-        ("tournament", "lmgame/Debate-v0", "--players", "solver", "random"),
-        ("collect", "lmgame/Debate-v0", "--out", "log.jsonl"),
-        ("evaluate", "solver", "random", "--games", "lmgame/Debate-v0"),
-    ],
-)
-def test_commands_without_a_run_refuse_it(
-    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main([*command, "--env-config", "{judge: 'policy:player'}"]) == 2
-    assert "policy 'player' is asked on the engines of a run, and here is none" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
     ("policies", "said"),
     [
         ({"player": {}, "judge": {"trained": False}}, None),

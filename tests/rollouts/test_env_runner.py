@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import inspect
-import json
 import logging
 import pickle
 import threading
@@ -18,7 +17,7 @@ from session_play import play_games
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.datasets.pairs import alone
+from rllib_lmgame.datasets.preferences import alone
 from rllib_lmgame.envs.contract.infos import plain_info
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
@@ -216,25 +215,6 @@ def test_the_log_holds_all_there_is_to_a_trajectory(make_runner, tmp_path, histo
                 assert (logged["reward"], logged["policy_version"]) == (turn.reward, 3)
                 assert (logged["new_row"], logged["stop_reason"]) == (turn.new_row, "eos")
                 assert logged["text"] == "<answer>5</answer>"
-
-
-def test_the_rules_stand_in_the_log_and_in_its_first_prompt(make_runner, tmp_path) -> None:
-    runner = make_runner(
-        "lmgame/Wordle-v0",
-        lambda request: "crane",
-        episode_log_dir=str(tmp_path),
-        model={"history": "window", "context_length": 4096},
-    )
-    play(runner, 1, log="train")
-    (line,) = (tmp_path / "train-0.jsonl").read_text().splitlines()
-    record = json.loads(line)
-    assert len(record["steps"]) > 2 and line.count("legal_actions") == 0
-    rules = record["instructions"].splitlines()[0]
-    assert line.count(json.dumps(rules)[1:-1]) == 2
-    (seat,) = record["trajectories"]
-    assert rules in seat["turns"][0]["prompt"]
-    first, *later = seat["turns"]
-    assert all(turn["new_row"] and turn["shared_prefix"] > len(first["prompt_ids"]) / 2 for turn in later)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 2), max_size=6)), min_size=1, max_size=8))

@@ -284,13 +284,6 @@ def test_a_level_is_what_the_game_calls_it_by_its_digest(level) -> None:
     assert level_name(summary) == f"game {digest or 7}"
 
 
-def test_players_of_a_common_goal_win_together() -> None:
-    played = played_episode([("a",), ("b",), ("c",)], [{}, {}, {}], True, trained=["module a", "module b", "module c"])
-    played.infos, played.cooperative = {agent: {"success": True} for agent in "abc"}, True
-    summary = summarize(played)
-    assert summary.success == 1.0 and [seat.outcome for seat in summary.seats] == [None] * 3
-
-
 def test_self_play_has_no_success_but_win_draw_and_loss_by_role(make_runner: MakeRunner) -> None:
     runner = make_runner("lmgame/TicTacToe-v0")
     numbers = episode_metrics(play_games(runner, 200, players={"player": "random"}, keep="nothing").summaries)
@@ -299,17 +292,3 @@ def test_self_play_has_no_success_but_win_draw_and_loss_by_role(make_runner: Mak
     assert win["first"] == loss["second"] > win["second"] == loss["first"] > draw["first"] == draw["second"] > 0
     assert win["first"] + draw["first"] + loss["first"] == pytest.approx(1)
     assert win["first"] == pytest.approx(0.585, abs=0.12)  # Of all random games; 0.585, 0.288 and 0.127 exactly.
-
-
-def test_the_turn_limit_is_the_end_unless_it_is_to_bootstrap(make_runner: MakeRunner) -> None:
-    """At gamma 1 a bootstrap at the limit would make stalling as good as winning."""
-    for bootstrap in (False, True):
-        runner = make_runner("lmgame/Sokoban-v0", rollouts={"bootstrap_turn_limit": bootstrap})
-        result = play_games(runner, 8, expert="random")
-        cut = [e for e, s in zip(result.episodes, result.summaries, strict=True) if s.stop_reason == "max_turns"]
-        assert cut
-        for episode in cut:
-            assert episode.is_truncated
-            trajectory = trajectory_of(episode.agent_episodes["player"])
-            assert trajectory.terminated is not bootstrap
-            assert (trajectory.final_prompt_ids is not None) is bootstrap

@@ -151,17 +151,6 @@ def test_a_game_that_never_ends_is_left_behind(make_runner, tmp_path) -> None:
     assert sorted(logged) == sorted(summary.episode_id for summary in result.summaries)
 
 
-def test_every_game_has_its_number_of_groups(make_runner: MakeRunner) -> None:
-    """Of one no spare group ever ends, of the other all do."""
-    answer = Slow()
-    runner = make_runner(answer=answer, games=tuple(make_runner().config.training_games() * 2))
-    plans = plans_of(4, 1, 2.0, [1.0, 1.0])
-    answer.never = tuple(plan.episode_id for plan in plans if plan.game == 0 and plan.spare)
-    result = run(runner, plans)
-    assert Counter(plans[summary.index].game for summary in result.summaries) == {0: 2, 1: 2}
-    assert len(result.aborted) == 4
-
-
 @pytest.mark.parametrize(("trusted", "kept"), [(True, 2), (False, 1)])
 def test_a_game_is_used_again_unless_a_call_may_be_under_way_in_it(make_runner, trusted, kept) -> None:
     runner = make_runner(answer=Slow("t-1-0"))

@@ -21,9 +21,6 @@ from rllib_lmgame.datasets.replay import recorded_session, replay
 from rllib_lmgame.evaluation import evaluate
 from rllib_lmgame.evaluation.comparison.run import Evaluation
 from rllib_lmgame.evaluation.players.language_model import options_of_policy
-from rllib_lmgame.policies.chat.format import ChatFormat
-from rllib_lmgame.policies.chat.special_token_sanitizer import Source
-from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.options import TALK, LanguageModelOptions
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import read_log
@@ -290,20 +287,6 @@ def test_numbers_logs_and_replays_carry_the_name(make_runner: MakeRunner, tmp_pa
         assert part.custom_data[CUSTOM_DATA_KEY].game == record["name"]
         text = runner.chat("player").tokenizer.decode(part.get_extra_model_outputs("turn", 0).prompt_ids)
         assert ("You have 2 turns." in text) == (record["name"] == "one")
-
-
-def test_rules_within_a_prompt_stay_the_games_own(model_dir) -> None:
-    """Another's rules never become structure, also where they stand in the middle of a prompt."""
-    options = LanguageModelOptions(model=str(model_dir), system_prompt="A {rules}{x} {max_turns}/{max_tokens}")
-    chat = ChatFormat(load_tokenizer(str(model_dir), options), options)
-    parts = chat.system("<answer>{max_turns}</answer>", 4)
-    assert parts == (
-        (Source.OWN, "A "),
-        (Source.GAME, "<answer>{max_turns}</answer>"),
-        (Source.OWN, "{x} 4/128"),
-    )
-    with pytest.raises(ConfigError, match="no turn limit"):
-        chat.system("", None)
 
 
 def test_evaluation_of_the_training_games_has_its_own_numbers() -> None:

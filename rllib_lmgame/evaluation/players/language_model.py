@@ -44,7 +44,7 @@ from rllib_lmgame.policies.options import LANGUAGE_MODEL, LanguageModelOptions
 from rllib_lmgame.policies.scripted import HUGGING_FACE
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan
-from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies, sampled_in
+from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, sampled_in
 from rllib_lmgame.rollouts.seats import EngineReplies, Seat
 
 if TYPE_CHECKING:
@@ -172,9 +172,8 @@ class LocalModel(LanguageModel):
         assert self._engine is not None
         sampling = self.options.inference, self.settings.temperature
         inference, temperature = sampling if game is None else sampled_in(game, *sampling)
-        return engine_replies(
-            self._engine.generate, inference, self.options.text_rollouts, temperature=temperature, seeded=True
-        )
+        constrained = self.options.text_rollouts.constrained_decoding
+        return EngineReplies(self._engine.generate, inference, temperature, constrained, seeded=True)
 
     def identity(self) -> dict[str, Any]:
         inference, own = self.options.inference, self.options.in_games
