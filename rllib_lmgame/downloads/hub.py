@@ -73,7 +73,7 @@ def listing(repository: str, revision: str) -> tuple[str, list[Any]]:
             files_metadata=True,
             timeout=TIMEOUT_S,
         )
-        return str(found.sha), list(found.siblings or ())
+        return str(found.sha), list(getattr(found, "siblings", None) or ())
     except Exception as error:  # Also of its HTTP client, and of a list that is none.
         hint = "set HF_TOKEN to a token that may read it" if _status(error) in (401, 403) else WITHOUT
         raise ConfigError("", f"{endpoint()} gives no list of {repository} ({_why(error)}); {hint}") from None

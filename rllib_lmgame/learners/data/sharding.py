@@ -51,7 +51,8 @@ class WholeEpisodes(TrainingData):
         largest_first = np.argsort(-sizes, kind="stable")
         chosen = assign_balanced(sizes, num_shards, largest_first)[unit]
         shards = [[episodes[i] for i in np.flatnonzero(chosen == index)] for index in range(num_shards)]
-        return [(replace(self, episodes=shard, episodes_refs=None), {}) for shard in shards]
+        whole: Any = self  # Ray's part of the class has no types.
+        return [(replace(whole, episodes=shard, episodes_refs=None), {}) for shard in shards]
 
     def _shared(self, unit: np.ndarray) -> np.ndarray:
         """Tokens of each unit's first prompts that another one of the unit has, int64."""
