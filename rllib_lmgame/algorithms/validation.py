@@ -488,7 +488,8 @@ def _broken_at(
 ) -> Iterator[Broken]:
     """The rules that are broken where schedules have these values; a policy's own options stay as they are."""
     at = s.at(values)
-    if not any(game.weight > 0 or game.episodes for game in at.games):
+    weights = [game.weight for game in at.games if not game.episodes]
+    if weights and not any(weights):
         yield Broken("games.weight", "all games would have a weight of 0 at once")
     yield from rules.play(at, run)
     yield from rules.selection(at, run)

@@ -182,11 +182,11 @@ def test_pushed_weights_outlive_the_learner_that_packed_them(make_config, ray_cl
 
 
 def test_engines_are_told_whether_code_of_the_model_is_trusted(make_config, monkeypatch) -> None:
-    told, counted = [], []
+    told = []
 
     def create(*args: Any, trust_remote_code: bool, **kwargs: Any) -> Any:
         told.append(trust_remote_code)
-        return SimpleNamespace(wait_until_ready=lambda up: counted.append(up.of))
+        return SimpleNamespace(wait_until_ready=lambda: None)
 
     monkeypatch.setattr("rllib_lmgame.algorithms.cluster.workers.EngineGroup.create", create)
     monkeypatch.setattr("ray.util.get_current_placement_group", lambda: None)  # It would start Ray.
@@ -195,14 +195,13 @@ def test_engines_are_told_whether_code_of_the_model_is_trusted(make_config, monk
         config.model_files = dict.fromkeys(config.language_model_policies(), "nowhere")
         start_engines(config)
     assert told == [False, True]
-    assert counted == [1, 1], "engines whose start is counted"
 
 
 @pytest.mark.parametrize("error", [EngineDeadError("one died"), InterruptedWaitError("stopped"), TimeoutError("late")])
 def test_an_engine_that_died_or_is_late_is_not_blamed_on_the_model(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(up: Any) -> None:
+    def fails() -> None:
         raise error
 
     group = SimpleNamespace(wait_until_ready=fails, shutdown=lambda: None)

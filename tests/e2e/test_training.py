@@ -122,7 +122,7 @@ def test_engines_sample_with_the_last_weights(vllm_algorithm) -> None:
     group = vllm_algorithm.engine_groups["player"]
     updates = vllm_algorithm._policy_version
     assert updates == ITERATIONS
-    assert [ray.get(ray.get_actor(name).version.remote()) for name in group.names] == [updates]
+    assert [ray.get(ray.get_actor(name).status.remote())["version"] for name in group.names] == [updates]
     played = vllm_algorithm.play_batch()
     versions = {
         turn.policy_version

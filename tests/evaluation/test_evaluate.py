@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -42,6 +43,7 @@ def test_levels_and_seeds_are_those_of_the_evaluation_during_training() -> None:
 
     LoadedPolicies(config, cast(Any, SimpleNamespace(play=play))).play(games, 5, temperature=0.5)
     algorithm = SimpleNamespace(config=config, eval_env_runner_group=None, play=play, tell=lambda _: None)
+    algorithm._evaluate_plans = partial(LMGameAlgorithm._evaluate_plans, algorithm)
     LMGameAlgorithm.evaluate_games(cast(Any, algorithm), games, 5, temperature=0.5)
     assert seen[0] == seen[1] and seen[0][1] and len(seen[0][0]) == 10
 

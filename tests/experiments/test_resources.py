@@ -50,7 +50,8 @@ def test_a_cluster_that_cannot_grow_refuses_and_names_the_keys(monkeypatch):
     ):
         check_placeable([asking], [{"CPU": 4.0}])
     check_placeable([asking], [{"CPU": 4.0, "GPU": 1.0}])
-    assert asked_by(experiment(num_gpus_per_learner=0.5)) == "config.num_gpus_per_learner: 0.5"
+    run.inference.num_gpus_per_engine = 0
+    assert asked_by(experiment(num_gpus_per_learner=0.5, run=run)) == "config.num_gpus_per_learner: 0.5"
 
 
 def test_it_is_said_every_half_minute(monkeypatch):

@@ -25,7 +25,7 @@ from test_batching import Row, batch_of, make_row, read_of
 from rllib_lmgame.learners.data import rows as prompts
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.objectives.base import UpdateLoop
-from rllib_lmgame.policies.model import attention, loading, network, prefix_tree_attention
+from rllib_lmgame.policies.model import attention, loading, prefix_tree_attention
 from rllib_lmgame.policies.model.attention import (
     Layout,
     PackedRows,
@@ -366,7 +366,7 @@ def test_what_does_not_fit_shares_nothing(make_model: Any, make_module: Any, mon
     monkeypatch.setattr(attention, "merged_attention", prefix_tree_attention.merged_attention)
     monkeypatch.setattr(loading, "_FOUND", {})
     said: list[str] = []
-    monkeypatch.setattr(network.logger, "warning", lambda text, *words: said.append(text % words))
+    monkeypatch.setattr(loading.logger, "warning", lambda text, *words: said.append(text % words))
     module = make_module(make_model())
     assert module.layout is Layout.PACKED and not module.shares
     assert "computed for each: rows that continue others come out differently" in said[-1]

@@ -84,5 +84,5 @@ def test_contexts_longer_than_the_model_are_refused_by_key(tiny_model_dir: str) 
     with pytest.raises(ConfigError, match=rf"config\.language_model\.context_length: {positions + 1} is more than the"):
         config.language_model(model=tiny_model_dir, context_length=positions + 1).validate()
     tiny = LMGamePPOConfig().environment("lmgame/TicTacToe-v0")
-    with pytest.raises(ConfigError, match=r"context_length: 2048 is more than the 512 positions of the model"):
+    with pytest.raises(ConfigError, match=r"context_length: 2048 is more than max_position_embeddings=512"):
         tiny.language_model(tiny={"max_position_embeddings": 512}).validate()

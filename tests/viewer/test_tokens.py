@@ -156,7 +156,7 @@ def test_every_algorithm_that_plays_keeps_what_episode_log_says(how, log, most, 
         play=play,
         _plans=lambda _: [],
     )
-    monkeypatch.setattr(agentevol.engines, "engine_stats", lambda _: {})
+    monkeypatch.setattr(agentevol.workers, "engine_stats", lambda _: {})
     with pytest.raises(Played) as played:
         agentevol.LMGameAgentEvol._explore(own, None)  # type: ignore[arg-type]
     assert played.value.args == (log, most)
