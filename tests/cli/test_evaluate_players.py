@@ -219,6 +219,16 @@ def test_a_file_of_something_else_is_named_with_its_line(line, tmp_path, capsys)
     ("arguments", "words"),
     [
         (["random", "random"], "PLAYER: two players are called 'random'; give one another name: NAME=random"),
+        (
+            [
+                "openai:m@http://localhost:9/v1",
+                "--games",
+                RPS,
+                "--config",
+                "{text_rollouts: {constrained_decoding: true}}",
+            ],
+            "an endpoint cannot be kept to legal moves",
+        ),
         (["rnadom", "--games", RPS], "unknown player 'rnadom'; did you mean 'random'?"),
         (["smolm2-135m", "--games", RPS], "no such model: 'smolm2-135m'; did you mean 'smollm2-135m'?"),
         (["some/nowhere", "--games", RPS], "PLAYER: no directory here, and the hub does not give it"),
