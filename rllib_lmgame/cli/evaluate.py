@@ -25,6 +25,7 @@ from rllib_lmgame.cli.options import (
     Option,
     env_config,
     env_config_of,
+    given,
     mapping,
     parallel,
     verbosity,
@@ -44,6 +45,7 @@ DEFAULT_EPISODES = 512
 DEFAULT_AT_ONCE = 16
 """Games in play at the same time, of endpoints and scripted players."""
 MODELS_AT_ONCE = 64
+OF_MODELS = ("--temperature", "--out", "--split", "--against", "--suite")
 _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "episode_len_mean", "num_episodes")
 """Metrics that are printed for a stock algorithm."""
 
@@ -241,6 +243,8 @@ def _is_model(source: str) -> bool:
 def _evaluate_stock(source: str, own_options: dict[str, Any], args: argparse.Namespace) -> int:
     from rllib_lmgame.algorithms.checkpoints.paths import check_unpickling, find_checkpoint
 
+    for flag in given(args, *OF_MODELS):
+        raise ConfigError(flag, "is for language models; this is the checkpoint of a stock algorithm")
     checkpoint = find_checkpoint(source)
     if len(args.players) > 1:
         raise ConfigError(PLAYER, f"{source} is the checkpoint of a stock algorithm, which is evaluated alone")

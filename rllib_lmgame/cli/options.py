@@ -152,6 +152,10 @@ def whole(low: int = 1, high: int = MOST) -> Callable[[str], int]:
     return read
 
 
+DAY_S = 86_400.0
+"""Most seconds of a limit: clocks and timers take no number of thirty digits."""
+
+
 def seconds(most: float = math.inf) -> Callable[[str], float]:
     """The type of an argument in seconds: finite, above 0, at most ``most``."""
 

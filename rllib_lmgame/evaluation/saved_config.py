@@ -127,7 +127,7 @@ def _with_saved_models(values: Mapping[str, Any]) -> dict[str, Any]:
             continue
         own = entry.get("language_model") or {}
         if entry.get("trained") is False:
-            others.append(own)
+            others.append(own if isinstance(own, dict) else {})
         elif isinstance(own, dict):
             entry["language_model"] = {**own, **saved}
     section = result.get("language_model")

@@ -1,9 +1,11 @@
 """Rewrites test code so that every assertion is counted, and one that fails or raises does not end the tests.
 
-An error in any other statement does end them. Inside ``try`` and ``with`` nothing is rewritten: an exception may be
-what is tested. EvalPlus's tests call a function ``assertion`` for each case: there each call is one assertion.
+An error in any other statement does end them. Inside ``try`` and ``with`` an assertion that holds is counted, and one
+that fails raises as ever: an exception may be what is tested. EvalPlus's tests call a function ``assertion`` for each
+case: there each call is one assertion.
 
-The new text calls two functions of ``harness.py``: ``__assertion__(value)`` and ``__assertion_failed__(error)``.
+The new text calls functions of ``harness.py``: ``__assertion__(value)``, ``__assertion_failed__(error)`` and
+``__held__(value)``.
 """
 
 from __future__ import annotations
@@ -35,6 +37,9 @@ class _Counting(ast.NodeTransformer):
         return _counted(ast.List([node.value], ast.Load())) if of_evalplus else node
 
     def visit_Try(self, node: Any) -> Any:
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Assert):
+                inner.test = ast.Call(ast.Name("__held__", ast.Load()), [inner.test], [])
         return node
 
     visit_TryStar = visit_With = visit_AsyncWith = visit_Try

@@ -185,6 +185,12 @@ class Tallied:
         self.total += 1
         self.passed += held
 
+    def held(self, value: Any) -> bool:
+        """An assertion was evaluated that raises if it does not hold."""
+        if value:
+            self.assertion(True)
+        return bool(value)
+
     def failed(self, error: BaseException) -> None:
         self.total += 1
         self.problem = self.problem or explain(error)
@@ -208,7 +214,7 @@ def run_tests(job: dict[str, Any], lines: Lines) -> None:
             raise RuntimeError(f"{job['entry']} returned what cannot be sent: {value!r}"[:400])
         return value
 
-    helpers = {"__assertion__": tally.assertion, "__assertion_failed__": tally.failed}
+    helpers = {"__assertion__": tally.assertion, "__assertion_failed__": tally.failed, "__held__": tally.held}
     scope: dict[str, Any] = {"__name__": "tests", **helpers}
     try:
         exec(compile(job["prelude"], "prelude.py", "exec"), scope)

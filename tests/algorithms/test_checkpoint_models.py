@@ -50,6 +50,20 @@ def test_a_tokenizer_that_cannot_be_read_is_the_checkpoints(checkpoint, tmp_path
 
 
 @pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ({"num_heads": 6}, "num_attention_heads 3 there and 6 here"),
+        ({"num_layers": 2}, "num_hidden_layers 3 there and 2 here"),
+        ({"hidden_size": 48}, "hidden_size 96 there and 48 here"),
+    ],
+)
+def test_another_shape_is_refused(checkpoint, tmp_path, shape, said) -> None:
+    """Also where its tensors would fit: of other heads they mean something else."""
+    with pytest.raises(CheckpointError, match=f"'player' has {said}"):
+        check_models(checkpoint, config_of(build_tiny_model(tmp_path, WORDS, shape)))
+
+
+@pytest.mark.parametrize(
     ("there", "here", "said"),
     [
         ({"r": 8}, {"init": True}, "r 8 there and 4 here"),

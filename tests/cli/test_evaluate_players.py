@@ -185,6 +185,22 @@ def test_the_directory_of_another_evaluation_is_refused(changed, words, tmp_path
     assert before == {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
 
 
+@pytest.mark.parametrize("changed", [{"success": "1"}, {"seats": []}, {"turns": "3"}, {"player": ["random"]}])
+def test_a_record_with_other_kinds_of_values_is_named_with_its_line(changed, tmp_path, capsys) -> None:
+    out = tmp_path / "out"
+    command = ["evaluate", "random", "--games", "lmgame/FrozenLake-v0", "--episodes", "1", "--out", str(out)]
+    assert main(command) == 0
+    record = json.loads((out / "results.jsonl").read_text())
+    own = record["evaluated"]
+    (own if "player" in changed else own["summary"]["seats"][0] if "turns" in changed else own["summary"]).update(
+        changed
+    )
+    (out / "results.jsonl").write_text(json.dumps(record) + "\n")
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert "results.jsonl, line 1: no record of" in said and said.count("\n") == 1
+
+
 @pytest.mark.parametrize("line", ["{}\n", '{"evaluated": {"player": "random"}}\n', "[1]\n", "no record\n"])
 def test_a_file_of_something_else_is_named_with_its_line(line, tmp_path, capsys) -> None:
     out = tmp_path / "out"
@@ -203,6 +219,16 @@ def test_a_file_of_something_else_is_named_with_its_line(line, tmp_path, capsys)
     ("arguments", "words"),
     [
         (["random", "random"], "PLAYER: two players are called 'random'; give one another name: NAME=random"),
+        (
+            [
+                "openai:m@http://localhost:9/v1",
+                "--games",
+                RPS,
+                "--config",
+                "{text_rollouts: {constrained_decoding: true}}",
+            ],
+            "an endpoint cannot be kept to legal moves",
+        ),
         (["rnadom", "--games", RPS], "unknown player 'rnadom'; did you mean 'random'?"),
         (["smolm2-135m", "--games", RPS], "no such model: 'smolm2-135m'; did you mean 'smollm2-135m'?"),
         (["some/nowhere", "--games", RPS], "PLAYER: no directory here, and the hub does not give it"),

@@ -78,6 +78,8 @@ def test_help_names_commands_that_exist(command, capsys):
         (["train", "--algo", "PPO", "--config", "3"], "--config"),
         (["train", "--algo", "PPO", "--stop", "[1]"], "--stop"),
         (["evaluate", "STOCK", "random"], "is evaluated alone"),
+        (["evaluate", "STOCK", "--out", "x"], "--out: is for language models"),
+        (["games", "check", "lmgame/Maze-v0", "--call-timeout", "1e30"], "at most 86400 (seconds)"),
         (["collect", "lmgame/Sokoban-v0", "--out", "STOCK/rllib_checkpoint.json"], "exists"),
         (["collect", "lmgame/Sokoban-v0", "--out", "STOCK/rllib_checkpoint.json/x/y"], "Not a directory"),
         (["train", "--algo", "PPO", "--num-samples", "two"], "invalid int"),

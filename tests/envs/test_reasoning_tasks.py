@@ -111,6 +111,8 @@ def test_no_answer_is_evaluated(task: str, tmp_path: Path) -> None:
         f"[open({str(target)!r}, 'w')]",
         f"__import__('os').mkdir({str(target)!r})",
         "exit()",
+        "print(2)",
+        "factorial(9999999)",
         "9**9**9**9",
     ):
         assert not may_be_scored(task, text)

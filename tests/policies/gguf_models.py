@@ -52,6 +52,7 @@ def write_gguf(
     stretch: float | None = None,
     template: bool = True,
     without: Sequence[str] = (),
+    layers: int = LAYERS,
 ) -> Path:
     """Write ``model`` as llama.cpp's converter does; ``first``: token that texts begin with; ``without``: names of
     tensors that are left out.
@@ -62,7 +63,7 @@ def write_gguf(
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(WIDTH)
-    writer.add_block_count(LAYERS)
+    writer.add_block_count(layers)
     writer.add_feed_forward_length(96)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV_HEADS)

@@ -147,6 +147,11 @@ def test_files_that_cannot_be_converted_say_why(tmp_path: Path, cache: Path) -> 
     assert "it stretches positions, which is not read" in refusal(yarn)
     less = write_gguf(tmp_path / "less.gguf", llama(), without=["blk.1.ffn_up.weight"])
     assert "lacks 1 weights, among them 'model.layers.1.mlp.up_proj.weight'" in refusal(less)
+    assert "tensors for 10000000 layers" in refusal(write_gguf(tmp_path / "deep.gguf", llama(), layers=10**7))
+    broken = llama()
+    torch.nn.init.constant_(broken.model.layers[1].mlp.up_proj.weight[0], torch.nan)
+    damaged = refusal(write_gguf(tmp_path / "nan.gguf", broken))
+    assert "it is damaged: 'model.layers.1.mlp.up_proj.weight' holds NaN or infinity" in damaged
     assert not [path for path in cache.iterdir() if not path.name.endswith(".lock")]
 
 

@@ -267,9 +267,9 @@ assert twice(2) == 6
 @pytest.mark.parametrize(
     ("source", "passed", "total"),
     [
-        ("def f(x):\n    return x + 1 if x != 'x' else 1", 11, 11),
-        ("def f(x):\n    return x + 1 if x not in ('x', 5) else 1", 10, 11),
-        ("def f(x):\n    if x == 5:\n        raise KeyError(x)\n    return x + 1 if x != 'x' else 1", 10, 11),
+        ("def f(x):\n    return x + 1 if x != 'x' else 1", 12, 12),
+        ("def f(x):\n    return x + 1 if x not in ('x', 5) else 1", 11, 12),
+        ("def f(x):\n    if x == 5:\n        raise KeyError(x)\n    return x + 1 if x != 'x' else 1", 11, 12),
         # -1 raises between assertions: that ends the tests, and none is passed
         ("def f(x):\n    if x == -1:\n        raise KeyError(x)\n    return x + 1 if x != 'x' else 1", 0, 2),
         ("import os\nos._exit(0)", 0, 2),
@@ -278,6 +278,13 @@ assert twice(2) == 6
 def test_assertions_are_counted_and_an_error_between_them_passes_none(source: str, passed: int, total: int) -> None:
     tally = run_tests(source, "f", TESTS, limits=Limits(wall_s=60.0))
     assert (tally.passed, tally.total) == (passed, total)
+
+
+@pytest.mark.parametrize(("source", "passed"), [("def f(x):\n    return x + 1", 2), ("def f(x):\n    return x", 0)])
+def test_assertions_that_all_stand_in_a_try_are_counted(source: str, passed: int) -> None:
+    tests = "for x in (1, 2):\n    try:\n        assert f(x) == x + 1\n    except KeyError:\n        pass\n"
+    tally = run_tests(source, "f", tests, limits=Limits(wall_s=60.0))
+    assert tally.passed == passed and tally.total == max(passed, 1)
 
 
 def test_each_case_of_evalplus_is_an_assertion() -> None:

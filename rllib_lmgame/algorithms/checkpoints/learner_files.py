@@ -141,8 +141,22 @@ def load_learners(learner_group: LearnerGroup, directory: Path) -> None:
         foreach_learner(learner_group, methodcaller("load_shard", shards))
 
 
+SHAPE = (
+    "model_type",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "vocab_size",
+)
+"""Fields of a model's ``config.json`` that say what its tensors are: with other heads the same ones compute something
+else.
+"""
+
+
 def check_models(checkpoint: Path, config: LMGameConfig) -> None:
-    """Refuse weights of another tokenizer, and adapters of other numbers or in the place of whole weights.
+    """Refuse weights of another shape or tokenizer, and adapters of other numbers or in the place of whole weights.
 
     Tiny tokenizers are made from the games' texts, so other games can mean other tokens. Trained policies without
     Hugging Face files in the checkpoint are skipped. Raises: CheckpointError: names the policy and the difference.
@@ -168,6 +182,22 @@ def check_models(checkpoint: Path, config: LMGameConfig) -> None:
             differ = "there token {} is {!r}, here it is {!r}".format(token, *texts)
             cure = f"to begin with its weights and its tokenizer, set language_model.model to {saved}"
             raise CheckpointError(f"{checkpoint}: policy {policy!r} has another tokenizer: {differ}; {cure}")
+        _check_shape(saved, config, policy)
+
+
+def _check_shape(saved: Path, config: LMGameConfig, policy: str) -> None:
+    from transformers import AutoConfig
+
+    trust = config.language_model_of(policy).trust_remote_code
+    try:
+        there = AutoConfig.from_pretrained(saved, trust_remote_code=trust)
+    except Exception as error:  # A damaged file fails in many ways.
+        raise CheckpointError(f"{saved}: the model of {policy!r} cannot be read: {first_line(error)}") from error
+    here = AutoConfig.from_pretrained(model_directory(config.model_files[policy].directory()), trust_remote_code=trust)
+    for name in SHAPE:
+        had, has = getattr(there, name, None), getattr(here, name, None)
+        if had != has:
+            raise CheckpointError(f"{saved.parent}: the model of {policy!r} has {name} {had} there and {has} here")
 
 
 def _check_adapter(saved: Path, config: LMGameConfig, policy: str) -> None:

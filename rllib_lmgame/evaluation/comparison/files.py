@@ -6,12 +6,15 @@ or samples plays these alone. Other weights, options or opponents under a name t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from pydantic import TypeAdapter, ValidationError
+
 from rllib_lmgame.base.json_files import write_json
 from rllib_lmgame.evaluation.recorded import RecordDirectory, difference, plain
-from rllib_lmgame.rollouts.records import EpisodeSummary, SeatSummary
+from rllib_lmgame.rollouts.records import EpisodeSummary
 
 RESULTS = "results"
 KEY = "evaluated"
@@ -56,8 +59,18 @@ class EvaluationDirectory(RecordDirectory):
         (self.path / f"{RESULTS}.md").write_text(table, encoding="utf-8")
 
 
+_PLACE, _SUMMARY = TypeAdapter(Place), TypeAdapter(EpisodeSummary)
+
+
 def _read(record: Mapping[str, Any]) -> tuple[Place, EpisodeSummary]:
     own = dict(record[KEY])
-    numbers = dict(own.pop("summary"))
-    seats = [SeatSummary(**seat) for seat in numbers.pop("seats")]
-    return Place(**own), EpisodeSummary(**numbers, seats=seats)
+    numbers = json.dumps(own.pop("summary"))
+    try:
+        summary = _SUMMARY.validate_json(numbers, strict=True)
+        place = _PLACE.validate_json(json.dumps(own), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    if not summary.seats:
+        raise ValueError("nobody has a seat")
+    return place, summary

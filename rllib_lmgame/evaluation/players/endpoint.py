@@ -34,6 +34,9 @@ class EndpointPlayer(Player):
         self._inference = own.inference
         self._temperature = settings.temperature
         self.endpoint = own.endpoint
+        if own.text_rollouts.constrained_decoding:
+            why = f"player {name!r}: an endpoint cannot be kept to legal moves"
+            raise ConfigError("--config.text_rollouts.constrained_decoding", why)
         self._check_talk("--config")
         for game in settings.games:
             self.in_game(game)

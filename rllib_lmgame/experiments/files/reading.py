@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 import yaml.reader
+from yaml.constructor import ConstructorError
 
 from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.storage import expanded, is_uri
@@ -36,6 +37,17 @@ Path_ = tuple[str | int, ...]
 
 class _Loader(yaml.SafeLoader):
     """PyYAML's with the scalar rules of YAML 1.2, plain data only, and keys that are text."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """What PyYAML's constructors raise at a value with the wrong tag (``!!bool maybe``) has its line."""
+        try:
+            return super().construct_object(node, deep)
+        except ConfigError:
+            raise
+        except (ValueError, LookupError, TypeError) as error:
+            kind = node.tag.removeprefix(_TAG)
+            why = str(error) if isinstance(error, ValueError) else f"this is no {kind}"
+            raise ConstructorError(None, None, why, node.start_mark) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
         self.flatten_mapping(node)
@@ -136,7 +148,7 @@ def load_text(text: str, name: str) -> tuple[Any, Source]:
         raise _syntax_error(error, text, name) from None
     except ConfigError:
         raise
-    except (ValueError, OverflowError) as error:  # A number that is none.
+    except (ValueError, OverflowError) as error:
         raise ConfigError("", f"not readable as YAML: {error}", name) from None
     except RecursionError:
         raise ConfigError("", "nested too deeply, or an alias refers to the value it stands in", name) from None

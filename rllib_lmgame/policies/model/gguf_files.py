@@ -233,6 +233,9 @@ def _convert(file: Path, directory: Path) -> None:
     scaled = float(said(f"{architecture}.rope.scaling.factor", 1.0)) != 1.0 and architecture != "gpt-oss"
     if scaled or any(name.startswith(("rope_freqs", "rope_factors")) for name in shapes):
         raise ValueError("it stretches positions, which is not read from such files")
+    layers = int(said(f"{architecture}.block_count", 0))
+    if layers > len(shapes):  # Each would be made before one is missed.
+        raise ValueError(f"it has {len(shapes)} tensors for {layers} layers")
     if said("tokenizer.ggml.tokens", None):
         _save_tokenizer(file, directory, str(said("tokenizer.ggml.pre")), bool(said("tokenizer.ggml.add_bos_token", 0)))
     # The whole path: a file of the same name in the working directory would be read before this one.
@@ -243,6 +246,9 @@ def _convert(file: Path, directory: Path) -> None:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # Never quantized: it may be saved.
     loaded = whole_model(str(file.parent), config=config, dtype=torch.float32, use_safetensors=None, **from_file)
+    bad = next((name for name, weight in loaded.state_dict().items() if not weight.isfinite().all()), None)
+    if bad is not None:
+        raise ValueError(f"it is damaged: {bad!r} holds NaN or infinity")
     model.load_state_dict(loaded.state_dict(), assign=True)
     model.tie_weights()
     model.generation_config = loaded.generation_config

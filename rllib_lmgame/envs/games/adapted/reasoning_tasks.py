@@ -41,6 +41,8 @@ HUGE_EXPONENT = re.compile(r"[eE][-+]?[0-9_]{4}")
 WORDS = re.compile(r"[\w\s]*")
 FORMULA = re.compile(r"[0-9a-zA-Z+\-*/(). ]*")
 FUNCTION = re.compile(r"\b(?:sin|cos|tan|asin|acos|atan|sinh|cosh|tanh|exp|log|sqrt|Abs|abs)(?=\()")
+NAMES = re.compile(r"[a-zA-Z]{2,}")
+"""Sympy's reader would call most of Python's and sympy's functions: ``input(2)``, ``factorial(9999999)``."""
 HALF_POWER = re.compile(r"(?<=\*\*)\([0-9]{1,2}/2\)")
 MAX_FORMULA = 400
 MAX_FUNCTIONS = 8
@@ -211,11 +213,13 @@ def _is_literal(text: str) -> bool:
 
 
 def _is_formula(text: str) -> bool:
-    """An expression of numbers, letters and a few functions, small enough to be compared in bounded time."""
+    """An expression of numbers, single letters and a few functions, small enough to be compared in bounded time."""
     if len(text) > MAX_FORMULA:
         return False
     bare, functions = HALF_POWER.sub("4", FUNCTION.sub("", text)), FUNCTION.findall(text)
     if not FORMULA.fullmatch(bare) or len(functions) > MAX_FUNCTIONS or len(set(functions)) > MAX_KINDS_OF_FUNCTIONS:
+        return False
+    if not {*NAMES.findall(bare)} <= {"pi"}:
         return False
     try:
         shape_of(read_formula(bare).node)
