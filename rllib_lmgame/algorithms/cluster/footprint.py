@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 LEARNER, ENGINE = "learner of", "engine of"
 """What the names of these processes begin with."""
+VALUES = "action values"
 OFFLOADED = "optimizer in host memory"
 USABLE = 0.95
 """Share of a machine's memory at which Ray begins to kill processes."""
@@ -209,6 +210,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         adapters=adapters,
         holds_base=holds_base,
     )
+    parts |= _values(config, policy, shape, min(microbatch, update.head_chunk_tokens))[0]
     held = config.run.teacher is not None and not config.run.teacher.is_asked
     teacher = memory.shape_of_model(config.run.teacher.model) if held else None
     if teacher is not None:
@@ -218,6 +220,19 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
     # Without one of its own it is the algorithm's.
     process = memory.LEARNER_PROCESS_MIB if config.num_learners else 0.0
     return Processes(f"{LEARNER} {policy}", max(1, config.num_learners), process, parts, config.num_gpus_per_learner)
+
+
+def _values(
+    config: Any, policy: str, shape: memory.ModelShape, chunk: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """What a policy's action values take in a learner and in an engine, MiB; nothing where it has none."""
+    kinds, options = config.values_of(policy), config.language_model_of(policy)
+    if kinds is None:
+        return {}, {}
+    separate, hidden = options.value_model == "separate", options.value_hidden_size
+    sizes = memory.action_values_bytes(shape, kinds["heads"], kinds["state"], kinds["targets"], hidden, separate, chunk)
+    learner, engine = ({VALUES: size / memory.MIB} for size in sizes)
+    return learner, engine if kinds["beta"] else {}
 
 
 def _longest_row(config: Any, policy: str) -> int:
@@ -321,6 +336,8 @@ def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Proces
     )
     if options.engine.copies_tied_head and not options.on_gpu and shape.tied:
         parts["weights"] += shape.head * memory.BYTES[dtype] / memory.MIB
+    if options.engine.plays_values and not engines.is_opponent:
+        parts |= _values(config, engines.policy, shape, 0)[1]
     if engines.adapters:  # Places of the largest one.
         each = max(adapters_of(config, policy, shape) or 0 for policy in config.trained_policies())
         parts["adapters"] = len(engines.adapters) * each * memory.BYTES[dtype] / memory.MIB
