@@ -371,6 +371,9 @@ def test_members_with_adapters_are_counted_as_adapters(planned, gpus):
     assert adapters == pytest.approx(2 * weights + 3 * adapter)  # One more while the first is packed.
     assert served == pytest.approx(5 * adapter)
     assert len(before) == len(after) == 4
+    for engine, other in zip(before, after, strict=True):
+        assert other.each == engine.each
+        assert other.on_host - engine.on_host == pytest.approx(2 * weights if "league" in other.name else 0)
     held = pytest.approx(4 * adapter / (1 + gpus))  # In bfloat16 on a GPU.
     assert one.each - before[0].each == one.parts["adapters"] == held
 

@@ -17,6 +17,9 @@ LEARNER, ENGINE = "learner of", "engine of"
 """What the names of these processes begin with."""
 VALUES = "action values"
 OFFLOADED = "optimizer in host memory"
+MERGING = "a member's weights, in host memory"
+"""What an engine has beside its own while it merges a member's adapter: the base, and what comes of it."""
+ON_HOST = (OFFLOADED, MERGING)
 USABLE = 0.95
 """Share of a machine's memory at which Ray begins to kill processes."""
 USED_OF_CARD = 0.9
@@ -32,7 +35,7 @@ class Processes:
 
     Attributes:
         process: MiB of one with nothing in it.
-        parts: MiB of one at its peak, by what takes them; in GPU memory if it has ``gpus``, but for :data:`OFFLOADED`.
+        parts: MiB of one at its peak, by what takes them; in GPU memory if it has ``gpus``, but for :data:`ON_HOST`.
         gpus: Of one process.
     """
 
@@ -45,7 +48,7 @@ class Processes:
     @property
     def each(self) -> float:
         """MiB of one, where its weights are."""
-        return self.process + sum(value for part, value in self.parts.items() if part != OFFLOADED)
+        return self.process + sum(value for part, value in self.parts.items() if part not in ON_HOST)
 
     @property
     def held(self) -> float:
@@ -56,7 +59,7 @@ class Processes:
     def on_host(self) -> float:
         """MiB of host memory of all together."""
         on_host = self.process if self.gpus else self.each
-        return self.count * (on_host + self.parts.get(OFFLOADED, 0.0))
+        return self.count * (on_host + sum(self.parts.get(part, 0.0) for part in ON_HOST))
 
 
 @dataclass(frozen=True)
@@ -341,6 +344,8 @@ def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Proces
     if engines.adapters:  # Places of the largest one.
         each = max(adapters_of(config, policy, shape) or 0 for policy in config.trained_policies())
         parts["adapters"] = len(engines.adapters) * each * memory.BYTES[dtype] / memory.MIB
+    if engines.is_opponent and config.language_model_of(engines.policy).lora is not None:
+        parts[MERGING] = 2 * weights_mib(shape, _learner_width(config, engines.policy))
     return Processes(
         f"{ENGINE} {engines.key}", engines.count, options.engine.process_mib, parts, options.num_gpus_per_engine
     )
