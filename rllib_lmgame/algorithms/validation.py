@@ -466,6 +466,8 @@ def check_schedules(config: Any) -> None:
         raise ConfigError(place_of(next(iter(s.schedules))), f"{config.entry.name} follows no schedules")
     for key, options in s.schedules.items():
         check_numbers(options, *kind_of(key, config), place_of(key))
+        if options.by.endswith("_since_restore"):
+            raise ConfigError(f"{place_of(key)}.by", f"{options.by} begins anew when a run is resumed")
     policies = {name: (s.policy(name), PolicyFacts(config, name)) for name in s.language_model_policies()}
     for name in s.trained_policies():
         for broken in rules.scheduled(*policies[name]):

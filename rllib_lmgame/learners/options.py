@@ -173,7 +173,7 @@ class TokenPPOOptions(Group):
     advantage_estimator: Annotated[Any, ESTIMATORS] = option(
         "gae",
         "[Advantage estimator](parts.md#advantage-estimators), what a reply was worth; options of its own stand beside "
-        "it: `{type: gae, length_adaptive: 0.05}`.",
+        "it: `{type: rae, baseline_decay: 0.9}`.",
     )
     objective: str = option("ppo", f"Objective: {OBJECTIVES.listed()}.", stranger=is_name)
     critic: CriticOptions = option(CriticOptions(), "The value function, where the estimator asks one.")

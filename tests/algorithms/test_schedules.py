@@ -298,6 +298,12 @@ def test_a_schedule_by_what_no_result_has_is_refused_at_the_first_one(by: str, p
     assert caught.value.path == "config.gamma.by"
 
 
+def test_what_begins_anew_on_resume_cannot_be_followed() -> None:
+    with pytest.raises(ConfigError, match="when a run is resumed") as caught:
+        check_schedules(config_of({"gamma": ramp(1, by="time_since_restore")}))
+    assert caught.value.path == "config.gamma.by"
+
+
 def ramp(*values: float, **options):
     return {"points": [[10 * number, value] for number, value in enumerate(values)], **options}
 

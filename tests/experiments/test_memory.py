@@ -7,8 +7,10 @@ import re
 from typing import ClassVar
 
 import pytest
+import torch
 from transformers import AutoConfig
 
+from rllib_lmgame.algorithms.action_values import LMGameILQLConfig
 from rllib_lmgame.algorithms.cluster.footprint import USABLE, footprint, learner_rooms
 from rllib_lmgame.algorithms.cluster.memory import (
     MIB,
@@ -34,6 +36,7 @@ from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.spec import Source, make_specs
 from rllib_lmgame.learners.advantages import Estimator
 from rllib_lmgame.learners.microbatch import plain_layer
+from rllib_lmgame.policies.model.heads import ActionValues
 
 
 def test_parameters_are_those_of_the_model():
@@ -234,6 +237,25 @@ def test_a_teacher_is_whole_in_each_learner(planned, half, bytes_):
     assert footprint(config).processes[0].parts["teacher"] == pytest.approx(2 * 1_543_714_304 / MIB, rel=1e-3)
 
 
+@pytest.mark.parametrize("separate", [False, True])
+def test_values_of_tokens_are_counted(separate):
+    """Weights, gradients and moments of what is trained, the slow copies, and the values of the tokens of a chunk."""
+    config = LMGameILQLConfig().environment("lmgame/Maze-v0")
+    config.language_model(model="Qwen/Qwen2.5-0.5B", value_model="separate" if separate else "shared")
+    shape = published("0.5B")
+    with torch.device("meta"):
+        values = ActionValues(
+            shape.hidden_size, shape.hidden_size, shape.vocab_size, heads=2, state=True, targets=True, q_init=0.0
+        )
+    backbone = shape.parameters if separate else 0
+    counts = {grad: sum(p.numel() for p in values.parameters() if p.requires_grad == grad) for grad in (True, False)}
+    learner, engine = footprint(config).processes[:2]
+    chunk = 8 * 2 * min(config.run.token_ppo.head_chunk_tokens, footprint(config).microbatches["player"])
+    own = 16 * (counts[True] + backbone) + 4 * (counts[False] + backbone) + chunk * shape.vocab_size
+    assert learner.parts["action values"] * MIB == pytest.approx(own, rel=1e-6)
+    assert engine.parts["action values"] * MIB == pytest.approx(4 * (counts[False] + backbone), rel=1e-6)
+
+
 def test_averaged_weights_are_counted_once_where_they_are(planned):
     """Float32 in the main memory of the first learner, whatever the learners' numerics and wherever they are."""
     config = planned.configs[0].copy(copy_frozen=False)
@@ -349,6 +371,9 @@ def test_members_with_adapters_are_counted_as_adapters(planned, gpus):
     assert adapters == pytest.approx(2 * weights + 3 * adapter)  # One more while the first is packed.
     assert served == pytest.approx(5 * adapter)
     assert len(before) == len(after) == 4
+    for engine, other in zip(before, after, strict=True):
+        assert other.each == engine.each
+        assert other.on_host - engine.on_host == pytest.approx(2 * weights if "league" in other.name else 0)
     held = pytest.approx(4 * adapter / (1 + gpus))  # In bfloat16 on a GPU.
     assert one.each - before[0].each == one.parts["adapters"] == held
 

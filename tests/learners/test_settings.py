@@ -5,15 +5,17 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from learning import TIMES, update, weights
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import walk
+from rllib_lmgame.base.group import build, walk
 from rllib_lmgame.base.registry import ESTIMATORS
 from rllib_lmgame.learners.objectives.base import LearnerSettings
 from rllib_lmgame.learners.options import TokenPPOOptions
@@ -24,6 +26,11 @@ def ppo_config(language_model: dict[str, Any], **settings: Any) -> LMGamePPOConf
     return LMGamePPOConfig().update_from_dict(
         {"env": "lmgame/TicTacToe-v0", "language_model": {"model": "tiny"} | language_model, **settings}
     )
+
+
+def test_the_example_of_an_estimators_options_is_one() -> None:
+    (example,) = re.findall(r"`(\{.*?\})`", TokenPPOOptions.model_fields["advantage_estimator"].description or "")
+    build(TokenPPOOptions, {"advantage_estimator": yaml.safe_load(example)})
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 LEARNER, ENGINE = "learner of", "engine of"
 """What the names of these processes begin with."""
+VALUES = "action values"
 OFFLOADED = "optimizer in host memory"
+MERGING = "a member's weights, in host memory"
+"""What an engine has beside its own while it merges a member's adapter: the base, and what comes of it."""
+ON_HOST = (OFFLOADED, MERGING)
 USABLE = 0.95
 """Share of a machine's memory at which Ray begins to kill processes."""
 USED_OF_CARD = 0.9
@@ -31,7 +35,7 @@ class Processes:
 
     Attributes:
         process: MiB of one with nothing in it.
-        parts: MiB of one at its peak, by what takes them; in GPU memory if it has ``gpus``, but for :data:`OFFLOADED`.
+        parts: MiB of one at its peak, by what takes them; in GPU memory if it has ``gpus``, but for :data:`ON_HOST`.
         gpus: Of one process.
     """
 
@@ -44,7 +48,7 @@ class Processes:
     @property
     def each(self) -> float:
         """MiB of one, where its weights are."""
-        return self.process + sum(value for part, value in self.parts.items() if part != OFFLOADED)
+        return self.process + sum(value for part, value in self.parts.items() if part not in ON_HOST)
 
     @property
     def held(self) -> float:
@@ -55,7 +59,7 @@ class Processes:
     def on_host(self) -> float:
         """MiB of host memory of all together."""
         on_host = self.process if self.gpus else self.each
-        return self.count * (on_host + self.parts.get(OFFLOADED, 0.0))
+        return self.count * (on_host + sum(self.parts.get(part, 0.0) for part in ON_HOST))
 
 
 @dataclass(frozen=True)
@@ -209,6 +213,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         adapters=adapters,
         holds_base=holds_base,
     )
+    parts |= _values(config, policy, shape, min(microbatch, update.head_chunk_tokens))[0]
     held = config.run.teacher is not None and not config.run.teacher.is_asked
     teacher = memory.shape_of_model(config.run.teacher.model) if held else None
     if teacher is not None:
@@ -218,6 +223,19 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
     # Without one of its own it is the algorithm's.
     process = memory.LEARNER_PROCESS_MIB if config.num_learners else 0.0
     return Processes(f"{LEARNER} {policy}", max(1, config.num_learners), process, parts, config.num_gpus_per_learner)
+
+
+def _values(
+    config: Any, policy: str, shape: memory.ModelShape, chunk: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """What a policy's action values take in a learner and in an engine, MiB; nothing where it has none."""
+    kinds, options = config.values_of(policy), config.language_model_of(policy)
+    if kinds is None:
+        return {}, {}
+    separate, hidden = options.value_model == "separate", options.value_hidden_size
+    sizes = memory.action_values_bytes(shape, kinds["heads"], kinds["state"], kinds["targets"], hidden, separate, chunk)
+    learner, engine = ({VALUES: size / memory.MIB} for size in sizes)
+    return learner, engine if kinds["beta"] else {}
 
 
 def _longest_row(config: Any, policy: str) -> int:
@@ -321,9 +339,13 @@ def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Proces
     )
     if options.engine.copies_tied_head and not options.on_gpu and shape.tied:
         parts["weights"] += shape.head * memory.BYTES[dtype] / memory.MIB
+    if options.engine.plays_values and not engines.is_opponent:
+        parts |= _values(config, engines.policy, shape, 0)[1]
     if engines.adapters:  # Places of the largest one.
         each = max(adapters_of(config, policy, shape) or 0 for policy in config.trained_policies())
         parts["adapters"] = len(engines.adapters) * each * memory.BYTES[dtype] / memory.MIB
+    if engines.is_opponent and config.language_model_of(engines.policy).lora is not None:
+        parts[MERGING] = 2 * weights_mib(shape, _learner_width(config, engines.policy))
     return Processes(
         f"{ENGINE} {engines.key}", engines.count, options.engine.process_mib, parts, options.num_gpus_per_engine
     )

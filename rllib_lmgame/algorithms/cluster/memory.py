@@ -300,6 +300,20 @@ def trained_parameters(
     return own + value + (backbone if separate_value else 0)
 
 
+def action_values_bytes(
+    shape: ModelShape, heads: int, state: bool, slow: bool, hidden: int | None, separate: bool, chunk: int
+) -> tuple[float, float]:
+    """What values of tokens take in a learner, float32, with the values of ``chunk`` tokens and their gradients; and in
+    an engine, which has the heads and the backbone of their own alone.
+    """
+    width = shape.hidden_size
+    hidden = hidden or width
+    inner, backbone = hidden * (width + 1), (shape.parameters - (0 if shape.tied else shape.head)) * separate
+    q = heads * (inner + (hidden + 1) * shape.vocab_size)
+    trained = q + state * (inner + hidden + 1) + backbone
+    return 16.0 * trained + 4.0 * slow * (q + backbone) + 8.0 * heads * chunk * shape.vocab_size, 4.0 * (q + backbone)
+
+
 def adapter_targets(shape: ModelShape, options: LoraOptions) -> Targets:
     """Modules that get adapters, and those that are trained whole; none where the model's are not known.
 
