@@ -105,7 +105,8 @@ class SupervisedOptions(Group):
     lr_warmup_steps: int = option(50, "Optimizer steps of linear warm-up.", ge=0)
     env_token_loss_weight: float = option(
         0.0,
-        "What the mean cross-entropy of the game's text behind the first prompt counts beside that of replies; 0 leaves it out.",
+        "What the mean cross-entropy of the game's text behind the first prompt counts beside that of "
+        "replies; 0 leaves it out.",
         ge=0,
     )
 

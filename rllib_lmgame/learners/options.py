@@ -199,7 +199,8 @@ class TokenPPOOptions(Group):
     )
     env_token_loss_weight: float = option(
         0.0,
-        "What the mean cross-entropy of the game's text behind the first prompt counts beside the policy loss; 0 leaves it out.",
+        "What the mean cross-entropy of the game's text behind the first prompt counts beside the policy "
+        "loss; 0 leaves it out.",
         ge=0,
     )
     max_logprob_diff: float | None = option(
