@@ -75,7 +75,7 @@ def reference_page() -> str:
     most = max(len(names) for names in owners.values())
     for key in (key for key in keys if key not in flat):
         whose = "" if len(owners[key]) == most else f"Of {', '.join(f'`{name}`' for name in owners[key])}."
-        text = f"{_without_links(keys[key].get('description', ''))} {whose}".strip()
+        text = f"{keys[key].get('description', '')} {whose}".strip()
         parts += [f"## `config.{key}`", text, table(HEAD, option_rows(keys[key], schema))]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -127,7 +127,7 @@ def _row(key: str, node: Any, schema: Any) -> tuple[str, ...]:
     default = f"`{json.dumps(node['default'])}`" if "default" in node else ""
     if len(default) > 40:
         default = "below"
-    return (f"`{key}`", " or ".join(types), default, _without_links(next((text for text in described if text), "")))
+    return (f"`{key}`", " or ".join(types), default, next((text for text in described if text), ""))
 
 
 def _types(form: Any) -> list[str]:
@@ -137,11 +137,6 @@ def _types(form: Any) -> list[str]:
     signs = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
     limits = " ".join(f"{sign} {form[name]}" for name, sign in signs if name in form)
     return [f"{kind} {limits}".strip() for kind in ([kinds] if isinstance(kinds, str) else kinds)]
-
-
-def _without_links(text: str) -> str:
-    """Links between pages are dropped: what an option says does not depend on how pages are divided."""
-    return re.sub(r"\[([^\]]*)\]\((?!http)[^)]*\)", r"\1", text)
 
 
 # -- parts -----------------------------------------------------------------------------------------------------------
@@ -173,7 +168,7 @@ def parts_page() -> str:
             part = getattr(registry[name], "function", registry[name])
             text = re.split(r"\n\n(?:Args|Returns|Raises|Attributes):", inspect.getdoc(part) or "")[0]
             text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", text).replace("``", "`")
-            parts += [f"### `{name}`", _without_links(text)]
+            parts += [f"### `{name}`", text]
     return "\n\n".join(parts) + "\n"
 
 
@@ -200,7 +195,7 @@ def game_page(specs: list[GameSpec]) -> str:
     parts = [f"# {specs[0].entry_point.split(':')[1]}"]
     try:
         factory = load_factory(specs[0])
-        parts.append(_without_links(docstring_text(factory)))
+        parts.append(docstring_text(factory))
         turn = example_turn(specs[0]) if specs[0].game_id in own_games() else ""
     except MissingDependencyError as missing:
         return "\n\n".join([*parts, specs[0].summary, f"Not shown: {missing}"]) + "\n"

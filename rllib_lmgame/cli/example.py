@@ -12,8 +12,8 @@ from rllib_lmgame.cli import options
 from rllib_lmgame.cli.options import FILTER, Actions, Option
 
 CPU = "On two CPU cores"
-KINDS = {CPU: "", "On one GPU": "-1gpu", "On four GPUs": "-4gpu", "On eight GPUs": "-8gpu"}
-"""Hardware -> suffix of the names of the examples for it."""
+KINDS = (CPU, "On one GPU", "On four GPUs", "On eight GPUs")
+"""Hardware, as the description of an example for it says; the first one where it says nothing."""
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 EXAMPLES = next(
@@ -59,7 +59,7 @@ def list_examples(args: argparse.Namespace) -> int:
     width = max(len(name) for name, _ in rows)
     kinds: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for name, description in rows:
-        kind = next((kind for kind, ending in KINDS.items() if ending and name.endswith(ending)), CPU)
+        kind = next((kind for kind in KINDS if kind[1:] in description), CPU)
         kinds[kind].append(f"{name:{width}}  {description}")
     print("\n\n".join("\n".join([kind, *lines]) for kind, lines in kinds.items() if lines))
     return 0

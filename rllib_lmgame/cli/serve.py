@@ -36,8 +36,8 @@ LONGEST_TOKEN = 4096
 
 
 @options.command(
-    "Serve games until Ctrl-C. Programs play them by the protocol of OpenEnv or AgentGym, at http://HOST:PORT/NAME, or "
-    "at http://HOST:PORT if it is one game; or by MRLM's gRPC, as NAME. Or serve a policy to OpenAI's clients, at "
+    "Serve games until Ctrl-C. Programs play them by the protocol of OpenEnv, at http://HOST:PORT/NAME, or at "
+    "http://HOST:PORT if it is one game; or by MRLM's gRPC, as NAME. Or serve a policy to OpenAI's clients, at "
     "http://HOST:PORT/v1.",
     OneOf(
         Option("--games GAMES...", f"joined by commas, each {FORM}"),

@@ -33,7 +33,7 @@ class RLlibOptions(Group):
     env: str | None = option(
         None, "Game: an id of `rllib games list`, or `package.module:Class`. `games` takes several.", stranger=False
     )
-    env_config: EnvConfig = option({}, "Options of the game, see [games](games.md).", stranger=False)
+    env_config: EnvConfig = option({}, "Options of the game; `rllib info GAME` lists them.", stranger=False)
     seed: int | None = option(0, "Seed of levels, initial weights and the order of minibatches.", ge=0)
     num_env_runners: int = option(
         0, "Processes that play games; 0 plays in the algorithm's own process.", ge=0, le=10_000
@@ -56,7 +56,7 @@ class RLlibOptions(Group):
     )
     gamma: Scheduled[float] = option(
         1.0,
-        "Discount, per action token or per turn, as the [estimator](parts.md#advantage-estimators) takes it.",
+        "Discount, per action token or per turn, as the estimator takes it.",
         ge=0,
         le=1,
     )
@@ -123,7 +123,7 @@ class EvaluationOptions(Group):
     )
     measures: list[Any] | None = option(
         None,
-        f"[Measures](monitoring.md#evaluations): {MEASURES.listed()}, or `{{type: against, player: solver}}`.",
+        f"Measures: {MEASURES.listed()}, or `{{type: against, player: solver}}`.",
         stranger=False,
     )
     temperature: float | None = option(None, "Sampling temperature; null is that of training.", ge=0)

@@ -105,8 +105,8 @@ class SupervisedOptions(Group):
     lr_warmup_steps: int = option(50, "Optimizer steps of linear warm-up.", ge=0)
     env_token_loss_weight: float = option(
         0.0,
-        "What the mean cross-entropy of [the game's text](algorithms.md#learning-what-the-game-says) behind the first "
-        "prompt counts beside that of replies; 0 leaves it out.",
+        "What the mean cross-entropy of the game's text behind the first prompt counts beside that of "
+        "replies; 0 leaves it out.",
         ge=0,
     )
 
@@ -123,7 +123,7 @@ class DPOOptions(Group):
 
     loss: Annotated[Any, PREFERENCE_LOSSES] = option(
         "sigmoid",
-        "[What is made of a pair](algorithms.md#lmgamedpo): `sigmoid` (DPO), `ipo`, `hinge` (SLiC), `simpo` (means "
+        "What is made of a pair: `sigmoid` (DPO), `ipo`, `hinge` (SLiC), `simpo` (means "
         "over tokens, no reference). `kto` takes trajectories one by one, good or bad.",
     )
     beta: Scheduled[float] = option(0.1, "How much a difference to the reference counts.", gt=0)
@@ -132,7 +132,7 @@ class DPOOptions(Group):
     )
     data: str | list[str] | None = option(
         None,
-        "Files to learn from: [pairs, conversations or a log](algorithms.md#lmgamedpo), named as in "
+        "Files to learn from: pairs, conversations or a log, named as in "
         "`warm_start.data`; null: groups of episodes that are played now.",
         path=True,
         stranger=is_data_set,

@@ -116,9 +116,7 @@ class Transformers(Engine):
 class InferenceOptions(Group):
     """The ``inference`` section. The same keys serve CPU and GPU."""
 
-    engine: Annotated[Any, ENGINES] = option(
-        "vllm", f"[Engine](extending.md#an-engine): {ENGINES.listed()}, with its own options."
-    )
+    engine: Annotated[Any, ENGINES] = option("vllm", f"Engine: {ENGINES.listed()}, with its own options.")
     num_engines: int = option(1, "Engine replicas per trained language model.", ge=1, le=10_000)
     num_cpus_per_engine: float = option(1, "CPUs reserved per engine.", ge=0)
     num_gpus_per_engine: float = option(
@@ -141,7 +139,7 @@ class InferenceOptions(Group):
     num_threads: int | Literal["auto"] = option(
         AUTO,
         "CPU threads of each engine (CPU only). `auto` divides the trial's cores among its engines; a small model has "
-        "one: see [threads](clusters.md#threads).",
+        "one.",
         ge=1,
         le=MOST_THREADS,
     )
@@ -159,8 +157,7 @@ class InferenceOptions(Group):
     )
     adapters: bool = option(
         False,
-        "One base in an engine, and an adapter for each policy and league member: "
-        "[`language_model.lora`](lora.md#one-base-in-an-engine).",
+        "One base in an engine, and an adapter (`language_model.lora`) for each policy and league member.",
     )
     request_timeout_s: float = option(600.0, "Longest wait for one reply.", gt=0)
     start_timeout_s: float = option(900.0, "Longest wait for an engine to come up.", gt=0)

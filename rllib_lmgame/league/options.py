@@ -32,13 +32,11 @@ class LeagueOptions(Group):
     All policies have as many matches.
     """
 
-    matchmaking: Annotated[Any, MATCHMAKERS] = option(
-        "pfsp_var", f"[Matchmaker](parts.md#matchmakers-of-a-league): {MATCHMAKERS.listed()}."
-    )
+    matchmaking: Annotated[Any, MATCHMAKERS] = option("pfsp_var", f"Matchmaker: {MATCHMAKERS.listed()}.")
     self_play_share: float = option(0.35, "Share of the matches of a policy against itself.", ge=0, le=1)
     forgotten: ForgottenOptions | None = option(
         ForgottenOptions(),
-        "Matches against [members that were beaten once and no longer are](leagues.md#forgotten-members); null: none.",
+        "Matches against members that were beaten once and no longer are; null: none.",
     )
     snapshot_every: int | None = option(
         10,

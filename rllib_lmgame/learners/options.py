@@ -38,8 +38,8 @@ class WarmupOptions(Group):
 
     type: str = option(
         "fit",
-        "`fit`: the last layer of the value head becomes the ridge regression of Monte-Carlo returns "
-        "([how](algorithms.md#the-critic)), nothing else changes. `gradient`: optimizer steps, on all of it.",
+        "`fit`: the last layer of the value head becomes the ridge regression of Monte-Carlo returns, "
+        "nothing else changes. `gradient`: optimizer steps, on all of it.",
         choices=("fit", "gradient"),
     )
     iterations: int = option(REQUIRED, "How many iterations.", ge=1)
@@ -172,23 +172,23 @@ class TokenPPOOptions(Group):
 
     advantage_estimator: Annotated[Any, ESTIMATORS] = option(
         "gae",
-        "[Advantage estimator](parts.md#advantage-estimators), what a reply was worth; options of its own stand beside "
-        "it: `{type: rae, baseline_decay: 0.9}`.",
+        "Advantage estimator, what a reply was worth; options of its own stand beside "
+        "it: `{type: gigpo, step_weight: 0.5}`.",
     )
     objective: str = option("ppo", f"Objective: {OBJECTIVES.listed()}.", stranger=is_name)
     critic: CriticOptions = option(CriticOptions(), "The value function, where the estimator asks one.")
     normalize_advantages: str | None = option(
         None,
         "Mean 0, deviation 1 over the `batch`, a `group` (level and role), `game` or `role`; `center_role` centres "
-        "only. null: `none` if the [estimator](algorithms.md#scale) has an own scale, else `batch`.",
+        "only. null: `none` if the estimator has an own scale, else `batch`.",
         choices=("batch", GROUP, "game", "role", "center_role", "none"),
     )
     policy_loss: Annotated[Any, POLICY_LOSSES] = option(
-        "clip", f"[Policy loss](parts.md#policy-losses): {POLICY_LOSSES.listed()}; options of its own stand beside it."
+        "clip", f"Policy loss: {POLICY_LOSSES.listed()}; options of its own stand beside it."
     )
     aggregation: Annotated[Any, AGGREGATIONS] = option(
         "token_mean",
-        "How the policy's losses of tokens are [averaged over a minibatch](algorithms.md#averaging). The value loss is "
+        "How the policy's losses of tokens are averaged over a minibatch. The value loss is "
         "always the mean over tokens.",
     )
     importance_sampling: ImportanceSamplingOptions | None = option(
@@ -199,8 +199,8 @@ class TokenPPOOptions(Group):
     )
     env_token_loss_weight: float = option(
         0.0,
-        "What the mean cross-entropy of [the game's text](algorithms.md#learning-what-the-game-says) behind the first "
-        "prompt counts beside the policy loss; 0 leaves it out.",
+        "What the mean cross-entropy of the game's text behind the first prompt counts beside the policy "
+        "loss; 0 leaves it out.",
         ge=0,
     )
     max_logprob_diff: float | None = option(
@@ -217,20 +217,19 @@ class TokenPPOOptions(Group):
     )
     max_tokens_per_microbatch: int | Literal["auto"] | None = option(
         AUTO,
-        "Tokens computed in one pass. `auto` (or null): a power of two up to 8192 whose activations fit [what is "
-        "free](gpu.md#micro-batches). A checkpoint keeps the number.",
+        "Tokens computed in one pass. `auto` (or null): a power of two up to 8192 whose activations fit what is "
+        "free. A checkpoint keeps the number.",
         ge=LEAST_TOKENS,
     )
     share_prompts: bool = option(
         True,
-        "What rows of a micro-batch begin with in common [is computed once](algorithms.md#shared-prompts). "
-        "Nothing else changes but the rounding.",
+        "What rows of a micro-batch begin with in common is computed once. Nothing else changes but the rounding.",
     )
     max_row_tokens: int | None = option(None, "Longest row; null takes the policy's `context_length`.", ge=8)
     num_threads: int | Literal["auto"] | None = option(
         AUTO,
-        "CPU threads of each learner. `auto` divides the trial's cores among its learners, a small model has one "
-        "([threads](clusters.md#threads)); null: RLlib's `num_cpus_per_learner`, as `auto` on GPUs.",
+        "CPU threads of each learner. `auto` divides the trial's cores among its learners, a small model has "
+        "one; null: RLlib's `num_cpus_per_learner`, as `auto` on GPUs.",
         ge=1,
         le=MOST_THREADS,
     )

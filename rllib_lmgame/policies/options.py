@@ -137,8 +137,7 @@ class LanguageModelOptions(Group):
     )
     lora: LoraOptions | None = option(
         None,
-        "Train [adapters](lora.md) and the value head, on frozen weights; `{}` is all defaults. null: all weights "
-        "are trained.",
+        "Train adapters and the value head, on frozen weights; `{}` is all defaults. null: all weights are trained.",
         carded=False,
     )
 
@@ -165,7 +164,7 @@ class LanguageModelOptions(Group):
         {}, "Arguments passed to the chat template, e.g. `{enable_thinking: false}`.", stranger=True
     )
     reply_format: Annotated[Any, REPLY_FORMATS] = option(
-        "tags", f"[Form of a reply](parts.md#reply-formats): {REPLY_FORMATS.listed()}, with its own options."
+        "tags", f"Form of a reply: {REPLY_FORMATS.listed()}, with its own options."
     )
     answer_tag: str | list[str] = option(
         "answer",
@@ -190,13 +189,13 @@ class LanguageModelOptions(Group):
     demonstrations: int | str | list[Any] = option(
         0,
         "Example turns before a game's first one. A number up to 64: by the solver, on training levels that are "
-        "then [not played](own-model.md#demonstrations). Or a JSON file.",
+        "then not played. Or a JSON file.",
         path=True,
         stranger=is_shown,
     )
     stop_on_answer: bool = option(
         True,
-        "End the reply at the closing answer tag, or at what ends [its format](own-model.md#the-form-of-a-reply), with "
+        "End the reply at the closing answer tag, or at what ends its format, with "
         "the token that completes it; otherwise at end of sequence.",
     )
     history: str = option(
@@ -285,7 +284,7 @@ class PlayerOptions(Group):
 
     player: str = option(
         LANGUAGE_MODEL,
-        "`language_model`, a [scripted player](parts.md#scripted-players), or `package.module:Class`.",
+        "`language_model`, a scripted player, or `package.module:Class`.",
         stranger=is_name,
     )
     trained: bool | None = option(None, "Whether it is trained; null: language models are, scripted players are not.")

@@ -189,7 +189,7 @@ class GameConfig(Group):
     """One game to be played. What it says itself goes before what is said for all games."""
 
     env: str = option(REQUIRED, "Id of the game, or `package.module:Class`.")
-    env_config: EnvConfig = option({}, "Its options, see [games](games.md).")
+    env_config: EnvConfig = option({}, "Its options; `rllib info GAME` lists them.")
     weight: Scheduled[float] = option(1.0, "Share of the episodes, relative to the other games.", ge=0)
     name: str | None = option(
         None,
@@ -198,8 +198,7 @@ class GameConfig(Group):
     )
     language_model: dict[str, Any] = option(
         {},
-        "What is said to models in this game and read of them, in place of `config.language_model`: "
-        "[which options](configuration.md#each-game-in-its-own-way).",
+        "Prompts, replies and limits of this game, in place of those of `config.language_model`.",
         holds=Holds(TalkOptions),
     )
     episodes: int | None = option(

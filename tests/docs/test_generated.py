@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import generate
 import pytest
 import yaml
 
+from rllib_lmgame.base.registry import ESTIMATORS
 from rllib_lmgame.envs.registry import INDEX, own_games
+from rllib_lmgame.experiments.files.schema import file_schema
+from rllib_lmgame.learners.options import TokenPPOOptions
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -25,6 +29,14 @@ def test_the_reference_has_every_section() -> None:
         assert f"\n## `config.{section}`\n" in reference
     for key in ("lr", "num_to_keep", "max_tokens_per_turn", "context_length"):
         assert f"{key}` | " in reference
+
+
+def test_what_options_say_is_true_outside_of_the_site() -> None:
+    """An editor shows it without the pages, so it links to none; the values that it shows are taken."""
+    told = json.dumps(file_schema())
+    assert re.findall(r"\]\((?!http)[^)]*\)", told) == []
+    shown = re.findall(r"`(\{type: [^`]*\})`", TokenPPOOptions.model_fields["advantage_estimator"].description or "")
+    assert shown and all(ESTIMATORS.read(yaml.safe_load(each)) for each in shown)
 
 
 @pytest.mark.slow  # Every game is played.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import sys
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,12 @@ def test_one_file_and_one_entry_are_enough(announce, ray_cluster, tiny_dict, tmp
     _, read = open_checkpoint(checkpoint)
     assert type(read) is type(by_name.configs[0]) and read.run.selection.keep == 0.25
     assert evaluate_checkpoint(checkpoint, num_episodes=4, split="validation")["num_episodes"] == 4
+
+
+def test_the_current_value_of_an_option_is_where_the_page_says(example: Path) -> None:
+    (place,) = re.findall(r"`self\.at_present\(\)\.(\S+)` is its current value", PAGE.read_text(encoding="utf-8"))
+    config = importlib.import_module("selective_ppo").SelectivePPOConfig().selection(keep=0.25)
+    assert attrgetter(place)(config.run.at({})) == 0.25
 
 
 def test_wrong_settings_are_answered_as_for_the_algorithms_of_the_package(announce, tiny_dict) -> None:

@@ -56,7 +56,7 @@ class AgentGymOptions(TextGameOptions):
     categories: str | None = option(
         None,
         "Folder of AgentGym's in which each file is the list of a category of items (`AgentEval/TASK`): "
-        "[evaluations](../evaluation.md) have a row for each.",
+        "evaluations have a row for each.",
         path=True,
     )
     timeout_s: float = option(600.0, "Longest time for one request; then the episode is dropped.", gt=0, le=86_400)

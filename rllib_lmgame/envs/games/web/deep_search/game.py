@@ -102,7 +102,7 @@ class DeepSearchOptions(TextGameOptions):
     max_passages: int | None = option(None, "Passages read from `corpus` at most, with `bm25`; null reads all.", ge=1)
     retriever: str = option(
         BM25,
-        "Who searches: `bm25`, `e5`, the address of a [retriever](../search.md), or `package.module:Class` with "
+        "Who searches: `bm25`, `e5`, the address of a retriever, or `package.module:Class` with "
         "`search(queries, topk)`.",
     )
     index: str | None = option(None, "FAISS index of `corpus`, with `e5`.", path=True, stranger=is_data_set)
