@@ -42,9 +42,7 @@ if TYPE_CHECKING:
 
 leave_out_noise()
 
-RUNTIME_FIELDS = (
-    *("engine_names", "model_files", "other_games", "episode_log_dir", "learner_rooms", "learner_threads"),
-)
+RUNTIME_FIELDS = ("engine_names", "model_files", "other_games", "episode_log_dir", "learner_rooms", "learner_threads")
 """Set by the algorithm when it starts; not options."""
 
 DEFAULT_POLICY = "player"
