@@ -68,7 +68,7 @@ class RunConfig(RLlibOptions, OtherOptions):
 
     entry: ClassVar[AlgorithmEntry]
     if TYPE_CHECKING:
-        policies: dict[str, PlayerOptions] = {}  # type: ignore[assignment]
+        policies: dict[str, PlayerOptions] = {}
         games: tuple[GameConfig, ...] = ()  # type: ignore[assignment]
         language_model: LanguageModelOptions = LanguageModelOptions()
         inference: InferenceOptions = InferenceOptions()
