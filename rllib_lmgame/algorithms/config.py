@@ -42,9 +42,7 @@ if TYPE_CHECKING:
 
 leave_out_noise()
 
-RUNTIME_FIELDS = (
-    *("engine_names", "model_files", "other_games", "episode_log_dir", "learner_rooms", "learner_threads"),
-)
+RUNTIME_FIELDS = ("engine_names", "model_files", "other_games", "episode_log_dir", "learner_rooms", "learner_threads")
 """Set by the algorithm when it starts; not options."""
 
 DEFAULT_POLICY = "player"
@@ -174,7 +172,7 @@ class LMGameConfig(PPOConfig):
         for key, value in on.items():
             if value not in (True, NotProvided):
                 raise ConfigError(f"config.{key}", "must be true: there is no old API stack here; leave it out")
-        return super().api_stack(**on)  # type: ignore[no-any-return]
+        return super().api_stack(**on)
 
     def multi_agent(
         self,
@@ -252,7 +250,7 @@ class LMGameConfig(PPOConfig):
         for key, value in rest.items():
             if str(key).startswith("callbacks_on_"):
                 rest[key] = _callback_function(value, f"config.{key}")
-        return super().update_from_dict(rest)  # type: ignore[no-any-return]
+        return super().update_from_dict(rest)
 
     def _is_rllibs(self, key: str) -> bool:
         """Whether it is a key of RLlib's, or put there by Tune."""

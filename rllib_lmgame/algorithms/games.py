@@ -29,16 +29,16 @@ def on_split(games: Sequence[GameConfig], split: str, override: bool) -> tuple[G
     """
     moved = []
     for game in games:
-        if has_option(game.env, "split") and (override or "split" not in game.env_config):
+        if has_splits(game.env) and (override or "split" not in game.env_config):
             game = game.model_copy(update={"env_config": {**game.env_config, "split": split}})
         moved.append(game)
     return tuple(moved)
 
 
-def has_option(env: str, name: str) -> bool:
-    """Whether the game's ``env_config`` knows ``name``."""
+def has_splits(env: str) -> bool:
+    """Whether the game's ``env_config`` knows ``split``."""
     options = options_of(env)
-    return options is not None and name in declared(options)
+    return options is not None and "split" in declared(options)
 
 
 def needs_others(game: GameConfig) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.scheduled import scheduled_games
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import fill_placeholders
 from rllib_lmgame.datasets.preferences import PreferenceDataset
 from rllib_lmgame.datasets.sft import Conversation, read_all, texts_of
 from rllib_lmgame.envs.contract.base import GameError
@@ -17,6 +18,7 @@ from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model.files import ModelFiles, model_directory
 from rllib_lmgame.policies.model.gguf_files import is_gguf
+from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.policies.options import TINY_MODEL
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session, run_to_end
 from rllib_lmgame.rollouts.records import GameConfig
@@ -36,7 +38,6 @@ def prepare_models(config: LMGameConfig) -> dict[str, ModelFiles]:
 
 def initial_model(config: LMGameConfig, policy: str) -> ModelFiles:
     """Files of a policy before training; see :func:`prepare_models`."""
-    from rllib_lmgame.policies.model.tiny import build_tiny_model
 
     options = config.language_model_of(policy)
     if options.model != TINY_MODEL:
@@ -56,7 +57,6 @@ def tiny_corpus(config: LMGameConfig) -> list[str]:
     """Texts of the training games, or of the conversations that are learnt from without any, for a tiny model's
     tokenizer. Raises: ConfigError: if a game cannot be played, or a file not be read.
     """
-    from rllib_lmgame.base.group import fill_placeholders
 
     corpus: list[str] = []
     with policies_of_run(Policies(tuple(config.language_model_policies()))):

@@ -3,7 +3,8 @@
 :func:`check_config` decides on the mapping as written, before anything is built. Accepted are
 
 * this package's games by id, with options that are plain data (no files, programs or addresses);
-* sections, as far as their options declare it (:mod:`.trust`): registered plug-in names, hub ids of models;
+* sections, as far as their options declare it (:mod:`rllib_lmgame.base.trust`): registered plug-in names, hub ids
+  of models;
 * numbers and truth values of RLlib's keys.
 """
 

@@ -45,7 +45,7 @@ from rllib_lmgame.policies.model.files import (
     tokenizer_source,
     vocabulary_problem,
 )
-from rllib_lmgame.policies.model.loading import context_problem
+from rllib_lmgame.policies.model.loading import UnfitModelError, context_problem, packing_of
 from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
@@ -336,7 +336,6 @@ def _check_language_model(s: RunConfig, *, trained: bool) -> None:
     )
     if config is None:
         return
-    from rllib_lmgame.policies.model.loading import UnfitModelError, packing_of
 
     try:
         packing_of(config)

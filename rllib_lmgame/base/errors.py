@@ -37,7 +37,7 @@ class ConfigError(ValueError):
         """This error alone, and the others."""
         return (ConfigError(self.path, self.message, self.source), *self.others)
 
-    def __reduce__(self):  # type: ignore[no-untyped-def]
+    def __reduce__(self):
         return (ConfigError, (self.path, self.message, self.source, self.others))
 
 

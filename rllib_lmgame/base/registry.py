@@ -239,20 +239,10 @@ ESTIMATORS = Registry(
     "token_ppo.advantage_estimator",
     "advantage estimator",
     {
-        name: f"rllib_lmgame.learners.advantages.{place}"
-        for name, place in {
-            "gae": "base:GAE",
-            "turn_gae": "base:TurnGAE",
-            "bilevel_gae": "base:BilevelGAE",
-            "grpo": "without_critic:GRPO",
-            "dr_grpo": "without_critic:DrGRPO",
-            "rloo": "without_critic:RLOO",
-            "max_rl": "without_critic:MaxRL",
-            "gigpo": "without_critic:GiGPO",
-            "reinforce": "without_critic:Reinforce",
-            "reinforce_pp": "without_critic:ReinforcePP",
-            "rae": "without_critic:RoleBaseline",
-        }.items()
+        **_in("learners.advantages.base", gae="GAE", turn_gae="TurnGAE", bilevel_gae="BilevelGAE"),
+        **_in("learners.advantages.without_critic", grpo="GRPO", dr_grpo="DrGRPO", rloo="RLOO", max_rl="MaxRL"),
+        **_in("learners.advantages.without_critic", gigpo="GiGPO", reinforce="Reinforce", reinforce_pp="ReinforcePP"),
+        **_in("learners.advantages.without_critic", rae="RoleBaseline"),
     },
     of_function="rllib_lmgame.learners.advantages.base:FunctionEstimator",
     takes="an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.base)",
@@ -263,16 +253,9 @@ ESTIMATORS = Registry(
 POLICY_LOSSES = Registry(
     "token_ppo.policy_loss",
     "policy loss",
-    {
-        name: f"rllib_lmgame.learners.losses.policy:{cls}"
-        for name, cls in {
-            "clip": "Clip",
-            "cispo": "CISPO",
-            "gspo": "GSPO",
-            "gspo_trajectory": "GSPOTrajectory",
-            "dppo": "DPPO",
-        }.items()
-    },
+    _in(
+        "learners.losses.policy", clip="Clip", cispo="CISPO", gspo="GSPO", gspo_trajectory="GSPOTrajectory", dppo="DPPO"
+    ),
     of_function="rllib_lmgame.learners.losses.policy:FunctionLoss",
     takes="a policy loss takes one argument, PolicyTerms (rllib_lmgame.learners.losses.policy)",
     base="rllib_lmgame.learners.losses.policy:PolicyLoss",
@@ -280,14 +263,9 @@ POLICY_LOSSES = Registry(
 AGGREGATIONS = Registry(
     "token_ppo.aggregation",
     "aggregation",
-    {
-        name: f"rllib_lmgame.learners.losses.policy:{cls}"
-        for name, cls in {
-            "token_mean": "TokenMean",
-            "sequence_mean": "SequenceMean",
-            "constant_length": "ConstantLength",
-        }.items()
-    },
+    _in(
+        "learners.losses.policy", token_mean="TokenMean", sequence_mean="SequenceMean", constant_length="ConstantLength"
+    ),
     base="rllib_lmgame.learners.losses.policy:Aggregation",
 )
 PREFERENCE_LOSSES = Registry(
@@ -296,7 +274,7 @@ PREFERENCE_LOSSES = Registry(
     _in("learners.losses.preferences", sigmoid="Sigmoid", ipo="IPO", hinge="Hinge", simpo="SimPO", kto="KTO"),
     base="rllib_lmgame.learners.losses.preferences:PreferenceLoss",
 )
-OBJECTIVES = Registry("token_ppo.objective", "objective", {"ppo": "rllib_lmgame.learners.objectives.ppo:PPOObjective"})
+OBJECTIVES = Registry("token_ppo.objective", "objective", _in("learners.objectives.ppo", ppo="PPOObjective"))
 ENGINES = Registry(
     "inference.engine",
     "engine",
@@ -325,9 +303,8 @@ MEASURES = Registry(
     "config.evaluation_config.measures",
     "measure",
     {
-        "against": "rllib_lmgame.algorithms.measuring.against:Against",
-        "exploitability": "rllib_lmgame.algorithms.measuring.exact:Exploitability",
-        "tic_tac_toe": "rllib_lmgame.algorithms.measuring.exact:TicTacToeChances",
+        **_in("algorithms.measuring.against", against="Against"),
+        **_in("algorithms.measuring.exact", exploitability="Exploitability", tic_tac_toe="TicTacToeChances"),
     },
 )
 CALLBACKS = Registry(
@@ -339,8 +316,4 @@ CALLBACKS = Registry(
         "comet": "ray.air.integrations.comet:CometLoggerCallback",
     },
 )
-REPORTS = Registry(
-    "report",
-    "report",
-    {"learning": "rllib_lmgame.evaluation.learning_report:learning_report"},
-)
+REPORTS = Registry("report", "report", _in("evaluation.learning_report", learning="learning_report"))

@@ -15,6 +15,8 @@ from rllib_lmgame.cli import options
 from rllib_lmgame.cli.options import GAME, OUT_FILE, SPLITS, Option, env_config, env_config_of, parallel, seed, whole
 from rllib_lmgame.cli.playing import PLAYER_OPTIONS, player_settings
 from rllib_lmgame.datasets.options import WRITTEN
+from rllib_lmgame.envs import GameError
+from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.policies.scripted import FORMS
 
 if TYPE_CHECKING:
@@ -50,8 +52,6 @@ LOG = "log"
 )
 def command(args: argparse.Namespace) -> int:
     from rllib_lmgame.algorithms.games import found_beside, on_split
-    from rllib_lmgame.envs import GameError
-    from rllib_lmgame.envs.registry import game_spec
     from rllib_lmgame.evaluation.players.naming import make_player
     from rllib_lmgame.rollouts.collect import collect_episodes
     from rllib_lmgame.rollouts.players import Scripted

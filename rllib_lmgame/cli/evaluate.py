@@ -33,6 +33,7 @@ from rllib_lmgame.cli.options import (
 )
 from rllib_lmgame.cli.playing import PLAYER_OPTIONS, held_directory, play_with_bar, player_settings
 from rllib_lmgame.cli.tables import evaluation_markdown, evaluation_table
+from rllib_lmgame.envs.registry import made_up_levels
 from rllib_lmgame.policies.scripted import FORMS, HUGGING_FACE, MODEL_PREFIXES
 
 if TYPE_CHECKING:
@@ -204,7 +205,6 @@ def _ray(args: argparse.Namespace) -> Iterator[None]:
 
 
 def _numbers(evaluation: Evaluation, results: Results, args: argparse.Namespace) -> dict[str, Any]:
-    from rllib_lmgame.envs.registry import made_up_levels
     from rllib_lmgame.evaluation.comparison.numbers import rows
 
     return {

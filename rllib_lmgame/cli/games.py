@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.plugin import find_in_current_directory
@@ -26,7 +27,6 @@ COLUMNS = {
 
 @options.command("list all games", FILTER, JSON)
 def list_games(args: argparse.Namespace) -> int:
-    from dataclasses import asdict
 
     from rllib_lmgame.envs.registry import games
 

@@ -20,7 +20,9 @@ from rllib_lmgame.base.text import printable
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.options import Option, env_config, env_config_of, seed
 from rllib_lmgame.cli.playing import PLAYER_OPTIONS, player_settings
+from rllib_lmgame.envs import GameError, make_session
 from rllib_lmgame.envs.contract.session import GameSession, Observation
+from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.scripted import FORMS
 from rllib_lmgame.rollouts.plans import EpisodePlan
@@ -56,7 +58,6 @@ class Left(Exception):
     env_config("the game, on top of the checkpoint's"),
 )
 def command(args: argparse.Namespace) -> int:
-    from rllib_lmgame.envs import GameError
 
     try:
         return _play(args)
@@ -69,8 +70,6 @@ def command(args: argparse.Namespace) -> int:
 
 def _play(args: argparse.Namespace) -> int:
     from rllib_lmgame.algorithms.games import found_beside
-    from rllib_lmgame.envs import make_session
-    from rllib_lmgame.envs.registry import game_spec
     from rllib_lmgame.evaluation.players.naming import without_names
 
     own_options = env_config_of(args)

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.group import build
 from rllib_lmgame.base.new_files import out_path
 from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.cli.options import TRUST, Option, mapping, seconds
@@ -50,7 +51,6 @@ def player_settings(
 
     Raises: ConfigError: for a value that is out of range, even an unused one.
     """
-    from rllib_lmgame.base.group import build
     from rllib_lmgame.evaluation.players.settings import PlayerSettings, Sections
 
     if args.temperature is not None and not 0 <= args.temperature < math.inf:

@@ -13,12 +13,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.json_files import write_json
 from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.base.text import columns, printable
 from rllib_lmgame.cli import options, tables
 from rllib_lmgame.cli.options import GAME, JSON, SPLITS, Option, env_config, env_config_of, parallel, seed, whole
 from rllib_lmgame.cli.playing import PLAYER_OPTIONS, held_directory, play_with_bar, player_settings
 from rllib_lmgame.cli.tables import interval, number, spent_lines
+from rllib_lmgame.envs.registry import game_spec, make_game
 from rllib_lmgame.policies.scripted import FORMS
 
 if TYPE_CHECKING:
@@ -88,7 +90,6 @@ def command(args: argparse.Namespace) -> int:
 
 def _tournament(args: argparse.Namespace) -> Tournament:
     from rllib_lmgame.algorithms.games import on_split
-    from rllib_lmgame.envs.registry import game_spec
     from rllib_lmgame.evaluation.players.naming import make_players, without_names
     from rllib_lmgame.evaluation.tournament.run import Tournament
     from rllib_lmgame.rollouts.records import GameConfig
@@ -122,7 +123,6 @@ def _standings(tournament: Tournament, outcome: Outcome, asked: str | None) -> l
 
 def _says_zero_sum(game: GameConfig) -> bool:
     """Whether a game says of itself that it is zero-sum, at its options: with some it may be and with others not."""
-    from rllib_lmgame.envs.registry import make_game
 
     env = make_game(game.env, game.env_config)
     env.close()
@@ -130,7 +130,6 @@ def _says_zero_sum(game: GameConfig) -> bool:
 
 
 def _write(directory: TournamentDirectory, found: Sequence[Standings], counts: dict[str, dict[str, int]]) -> None:
-    from rllib_lmgame.base.json_files import write_json
     from rllib_lmgame.evaluation.tournament.standings import STANDINGS_FILE, write_csv
 
     said = {"standings": [table.as_json() for table in found], "counts": counts}

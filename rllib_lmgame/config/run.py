@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -68,7 +68,7 @@ class RunConfig(RLlibOptions, OtherOptions):
 
     entry: ClassVar[AlgorithmEntry]
     if TYPE_CHECKING:
-        policies: dict[str, PlayerOptions] = {}  # type: ignore[assignment]
+        policies: dict[str, PlayerOptions] = {}
         games: tuple[GameConfig, ...] = ()  # type: ignore[assignment]
         language_model: LanguageModelOptions = LanguageModelOptions()
         inference: InferenceOptions = InferenceOptions()
@@ -386,17 +386,16 @@ _SUPERVISED = {"warm_start": "supervised", "supervised": "warm_start"}
 """What the section of supervised learning is called in algorithms that have the other one."""
 
 
-def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KEYS) -> str | None:
+def find_key(key: str, groups: Mapping[str, type]) -> str | None:
     """The dotted key below ``config`` that is meant: same name in a section, another trainer's name, or the nearest.
 
     Args:
         key: An unknown key, without its path.
         groups: Section -> option group.
-        flat: The other keys.
     """
     if key not in groups and _SUPERVISED.get(key) in groups:
         return _SUPERVISED[key]
-    flat = {*flat, *groups}
+    flat = {*FLAT_KEYS, *groups}
     within: dict[str, str] = {}
     for section, group in (*groups.items(), ("evaluation_config", EvaluationOptions)):
         for each in walk(group):

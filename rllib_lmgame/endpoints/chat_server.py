@@ -81,13 +81,13 @@ async def _body(request: web.Request) -> Mapping[str, object]:
     except web.HTTPRequestEntityTooLarge:
         raise RequestError(f"the request has more than {MOST_BYTES:,} bytes", status=413) from None
     try:
-        return json_files.parse(body)  # type: ignore[no-any-return]
+        return json_files.parse(body)
     except ValueError:
         raise RequestError("the request is no JSON") from None
 
 
 @web.middleware
-async def _told(request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]):  # type: ignore[no-untyped-def]
+async def _told(request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]):
     """Errors in OpenAI's form."""
     try:
         return await handler(request)

@@ -318,7 +318,7 @@ def load_factory(spec: GameSpec) -> Callable[..., Any]:
         kind = type(factory).__name__
         must = "it must be a class or a function that returns an environment"
         raise ConfigError("game", f"{spec.entry_point!r} is {kind}; {must}")
-    return factory  # type: ignore[no-any-return]
+    return factory
 
 
 def options_of(game: str) -> type | None:

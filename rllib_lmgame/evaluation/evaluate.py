@@ -10,7 +10,7 @@ from typing import Any
 
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.config import LMGameConfig
-from rllib_lmgame.algorithms.games import found_beside, has_option, on_split
+from rllib_lmgame.algorithms.games import found_beside, has_splits, on_split
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
@@ -215,7 +215,7 @@ def game_numbers(
         samples: A level.
     """
     numbers = episode_metrics(summaries, dropped)
-    split = game.env_config.get("split") if has_option(game.env, "split") else None
+    split = game.env_config.get("split") if has_splits(game.env) else None
     played = {"game": game.called(game.env), "env_config": dict(game.env_config), "split": split}
     played |= {} if temperature is None else {"temperature": temperature}
     greedy = samples == 1 and temperature == 0

@@ -62,6 +62,7 @@ from rllib_lmgame.experiments.run.resume import (
 from rllib_lmgame.experiments.search.schedulers import make_scheduler, make_searcher
 from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.policies.options import LanguageModelOptions
+from rllib_lmgame.telemetry.progress import ProgressCallback
 from rllib_lmgame.telemetry.trial_names import settings_name, trial_settings
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -222,7 +223,6 @@ def _is_started(experiment: CheckedExperiment) -> bool:
 
 
 def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[Any]:
-    from rllib_lmgame.telemetry.progress import ProgressCallback
 
     own = [ResultFile(), ProgressFile(), WaitingCallback(request_of(experiment), asked_by(experiment))]
     callbacks = [*make_callbacks(experiment.spec.options.callbacks), *own]

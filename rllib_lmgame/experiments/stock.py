@@ -55,7 +55,7 @@ def evaluate_stock_checkpoint(
         loaded = Algorithm.from_checkpoint(path)
     except (FileNotFoundError, ValueError, EOFError, KeyError, OSError) as error:
         raise CheckpointError(f"{path} cannot be loaded: {error}") from error
-    config = loaded.config.copy(copy_frozen=False)  # type: ignore[union-attr]
+    config = loaded.config.copy(copy_frozen=False)
     loaded.stop()
     if env is not None or env_config is not None:
         config.environment(env=env or config.env, env_config=dict(env_config or config.env_config))

@@ -100,7 +100,6 @@ class EngineStats:
     generated_tokens: int = 0
     steps: int = 0
     busy_s: float = 0.0
-    uptime_s: float = 0.0
     running: int = 0
     waiting: int = 0
     extra: dict[str, Any] = field(default_factory=dict)

@@ -68,7 +68,7 @@ class FunctionMatchmaker(Matchmaker):
     """A function of the standings at an import path."""
 
     def __call__(self, standings: Sequence[Standing], /) -> Sequence[float]:
-        return import_path(self.type, KEY)(standings)  # type: ignore[no-any-return]
+        return import_path(self.type, KEY)(standings)
 
 
 class Uniform(Matchmaker):

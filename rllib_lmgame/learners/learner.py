@@ -115,7 +115,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=config.lr
         )
 
-    def _set_optimizer_lr(self, optimizer: Any, lr: float) -> None:  # type: ignore[override]
+    def _set_optimizer_lr(self, optimizer: Any, lr: float) -> None:
         """RLlib's scheduled rate, in groups that have none of their own: a checkpoint holds the rates of steps."""
         (name,) = (name for name, own in self._named_optimizers.items() if own is optimizer)
         policy = self._optimizer_name_to_module[name]
@@ -188,7 +188,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     # The update.
 
-    def update(  # type: ignore[override]
+    def update(
         self,
         training_data: Any = None,
         *,

@@ -32,11 +32,11 @@ MAX_STATE_BYTES = 64 << 20
 
 class LearnerStateMixin:
     def _get_optimizer_state(self) -> dict[str, Any]:
-        return super()._get_optimizer_state() if not self._any_sharded() else {}  # type: ignore[misc]
+        return super()._get_optimizer_state() if not self._any_sharded() else {}
 
     def _set_optimizer_state(self, state: dict[str, Any]) -> None:
         if not self._any_sharded():
-            super()._set_optimizer_state(state)  # type: ignore[misc]
+            super()._set_optimizer_state(state)
 
     def _any_sharded(self) -> bool:
         return any(getattr(self.module[mid], "sharded", False) for mid in self.engines)

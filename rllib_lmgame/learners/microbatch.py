@@ -54,11 +54,6 @@ class Layer:
         return replace(self, values=self.values - self.norms, norms=0)
 
 
-def plain_layer(width: int, intermediate: int) -> Layer:
-    """Of a model like Qwen2 and Llama, of which no more is known."""
-    return Layer(width, 10 * width + 4 * intermediate, norms=2 * width)
-
-
 def layer_of(model: Any) -> Layer:
     """Of a causal language model of Transformers, on any device.
 

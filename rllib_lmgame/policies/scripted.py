@@ -64,9 +64,7 @@ class SolverPlayer(_Named):
 
 
 SCRIPTED_PLAYERS: dict[str, type[ScriptedPlayer]] = {
-    name: player  # type: ignore[misc]
-    for player in _Named.__subclasses__()
-    for name in player.names
+    name: player for player in _Named.__subclasses__() for name in player.names
 }
 
 MODEL_PREFIXES = (HUGGING_FACE, ENDPOINT)

@@ -407,10 +407,10 @@ def _measures(episodes: Iterable[EpisodeSummary]) -> dict[str, float]:
     return {name: float(np.mean(values)) for name, values in sorted(found.items())}
 
 
-def unread_replies(episodes: Iterable[EpisodeSummary], most: int = 3) -> list[str]:
-    """Up to ``most`` different replies without a readable answer."""
+def unread_replies(episodes: Iterable[EpisodeSummary]) -> list[str]:
+    """Up to three different replies without a readable answer."""
     found = (seat.unread for episode in episodes for seat in episode.seats if seat.unread is not None)
-    return list(itertools.islice(dict.fromkeys(found), most))
+    return list(itertools.islice(dict.fromkeys(found), 3))
 
 
 def returns_by_seat(episodes: Sequence[EpisodeSummary]) -> dict[str, Any]:

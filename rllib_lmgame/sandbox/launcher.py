@@ -55,7 +55,7 @@ def drop_rights(keeps_user: bool) -> None:
     check(libc.prctl(SET_NO_NEW_PRIVILEGES, ctypes.c_ulong(1), 0, 0, 0), "no_new_privs")
 
 
-def set_limits(limits) -> None:  # type: ignore[no-untyped-def]
+def set_limits(limits) -> None:
     """Resource limits, by the names of the module ``resource``."""
     import resource
 
@@ -79,7 +79,7 @@ def set_filter(program: bytes) -> None:
     )
 
 
-def confine(job) -> None:  # type: ignore[no-untyped-def]
+def confine(job) -> None:
     """Everything above, in the order in which each step still has the rights it needs."""
     if job["dies_with_parent"]:
         libc.prctl(SET_PARENT_DEATH_SIGNAL, ctypes.c_ulong(9), 0, 0, 0)

@@ -1,6 +1,6 @@
 """Rollouts and updates at the same time: what is trained on, evaluations, faults, checkpoints and the end.
 
-The driver's decisions alone: :mod:`tests.algorithms.test_ahead` and :mod:`tests.algorithms.test_async_rollouts`.
+The driver's decisions alone: :mod:`tests.algorithms.test_async_rollouts`.
 """
 
 from __future__ import annotations

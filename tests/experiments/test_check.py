@@ -98,7 +98,6 @@ def broken_module(tmp_path, monkeypatch):
     ],
 )
 def test_who_is_refused_is_told_what_works_here(text, override, words):
-    """What else is refused: ``tests/config/test_refusals.py``."""
     error = error_of(text, override)
     assert (error.path, error.source) == (override.partition("=")[0], f"--set {override}") and words in error.message
 

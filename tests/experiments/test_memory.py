@@ -35,7 +35,7 @@ from rllib_lmgame.experiments.checks.resources import check_fits, check_memory, 
 from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.spec import Source, make_specs
 from rllib_lmgame.learners.advantages import Estimator
-from rllib_lmgame.learners.microbatch import plain_layer
+from rllib_lmgame.learners.microbatch import Layer
 from rllib_lmgame.policies.model.heads import ActionValues
 
 
@@ -74,7 +74,9 @@ def test_sizes_in_names(name, parameters):
     assert (shape and shape.parameters) == parameters
 
 
-SHAPE = ModelShape(1_000_000, layers=4, hidden_size=64, kv_size=32, vocab_size=1000, layer=plain_layer(64, 256))
+SHAPE = ModelShape(
+    1_000_000, layers=4, hidden_size=64, kv_size=32, vocab_size=1000, layer=Layer(64, 10 * 64 + 4 * 256, norms=2 * 64)
+)
 
 
 @pytest.mark.parametrize(

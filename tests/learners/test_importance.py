@@ -29,7 +29,7 @@ from rllib_lmgame.learners.process import ProcessGroup
 
 def known_batch(rows: list[Row]) -> TokenBatch:
     batch = batch_of(rows)
-    ids = batch.action_ids
+    ids = batch._ids[batch._action_position]
     batch.old_logprobs, batch.rollout_logprobs = column(ids, "old"), column(ids, "rollout")
     return batch
 
@@ -125,7 +125,7 @@ GAMMA, LAMBDA, COEFFICIENT = 0.95, 0.8, 0.3
 def update_of(rows: list[Row], **ppo: Any) -> ModuleUpdate:
     """An update whose batch has all that is known before the first step."""
     batch = batch_of(rows)
-    ids = batch.action_ids
+    ids = batch._ids[batch._action_position]
     names = {"old_logprobs": "old", "rollout_logprobs": "rollout", "ref_logprobs": "ref", "values": "value"}
     for attribute, name in names.items():
         setattr(batch, attribute, column(ids, name).astype(np.float32))

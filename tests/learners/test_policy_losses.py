@@ -316,7 +316,7 @@ def of_learners(
     objective, updates, packs = PPOObjective(), [], []
     for rank, rows in enumerate(shards):
         batch = batch_of(rows)
-        ids = batch.action_ids
+        ids = batch._ids[batch._action_position]
         names = {"old_logprobs": "old", "rollout_logprobs": "rollout", "advantages": "advantage"}
         for attribute, name in (names | {"ref_logprobs": "ref", "returns": "return", "values": "old value"}).items():
             setattr(batch, attribute, column(ids, name).astype(np.float32))

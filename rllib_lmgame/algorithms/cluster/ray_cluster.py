@@ -181,7 +181,7 @@ def own_session() -> Iterator[None]:
 
     plain = services.ConsolePopen
 
-    class Detached(plain):  # type: ignore[misc, valid-type]
+    class Detached(plain):  # type: ignore[valid-type]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, start_new_session=True, **kwargs)
 

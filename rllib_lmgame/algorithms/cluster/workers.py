@@ -333,7 +333,7 @@ def measured_losses(learner_group: LearnerGroup, episodes: Sequence[Any], object
     """Each policy's mean loss on episodes, which nothing is learnt from; raises as :func:`foreach_learner`."""
 
     def measured(learner: Any, shard: Sequence[Any]) -> dict[str, float]:
-        return learner.measured_losses(shard, objective)  # type: ignore[no-any-return]
+        return learner.measured_losses(shard, objective)
 
     if learner_group.is_local:
         return measured(learner_group._learner, episodes)

@@ -140,7 +140,7 @@ class EnvironmentSession(GameSession):
         return "".join(rng.choices(sorted(space.character_set), k=length))
 
     def _action_space(self, agent_id: str) -> spaces.Text:
-        return self.env.action_space(self._id(agent_id))  # type: ignore[no-any-return]
+        return self.env.action_space(self._id(agent_id))
 
     def pass_action(self, agent_id: str) -> str | None:
         return self._optional("pass_action", self._id(agent_id))
@@ -255,7 +255,7 @@ class GymnasiumSession(EnvironmentSession):
         return (self._agent,)
 
     def _action_space(self, agent_id: str) -> spaces.Text:
-        return self.env.action_space  # type: ignore[no-any-return]
+        return self.env.action_space
 
     def reset(self, seed: int) -> None:
         self._text_now, info = self._guard("reset", self.env.reset, seed=seed)

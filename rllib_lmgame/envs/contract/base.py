@@ -383,7 +383,7 @@ class TextGame(gymnasium.Env[str, str]):
         """
         return {}
 
-    def render(self) -> str:  # type: ignore[override]
+    def render(self) -> str:
         """The board as text."""
         return self.board()
 

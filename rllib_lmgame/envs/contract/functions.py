@@ -41,7 +41,7 @@ class GameFunction:
     @property
     def properties(self) -> Mapping[str, Mapping[str, Any]]:
         """Schemas of the arguments by their names."""
-        return self.parameters.get("properties", {})  # type: ignore[no-any-return]
+        return self.parameters.get("properties", {})
 
     @property
     def signature(self) -> str:

@@ -126,7 +126,7 @@ class TextMultiAgentGame:
         """Replies of each player, after which the game is cut short if it is not over; by default
         the option ``max_turns``.
         """
-        return self.options.max_turns  # type: ignore[no-any-return]
+        return self.options.max_turns
 
     def expert_action(self, agent: str) -> str | None:
         """What the game's own expert would play for ``agent``, or ``None`` without one."""

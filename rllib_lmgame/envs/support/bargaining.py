@@ -36,34 +36,30 @@ def joint_share(outcome: Outcome, possible: Iterable[Outcome]) -> float:
     return _ratio(math.fsum(outcome), max(math.fsum(other) for other in possible))
 
 
-def nash_product(outcome: Outcome, disagreement: Outcome | None = None) -> float:
-    """Product of what the players gain over the ``disagreement``; 0 if one gains nothing (J. F. Nash 1950)."""
-    base = disagreement or [0.0] * len(outcome)
-    return math.prod(max(0.0, value - without) for value, without in zip(outcome, base, strict=True))
+def nash_product(outcome: Outcome) -> float:
+    """Product of what the players gain over having no deal; 0 if one gains nothing (J. F. Nash 1950)."""
+    return math.prod(max(0.0, value) for value in outcome)
 
 
-def nash_share(outcome: Outcome, possible: Iterable[Outcome], disagreement: Outcome | None = None) -> float:
+def nash_share(outcome: Outcome, possible: Iterable[Outcome]) -> float:
     """:func:`nash_product` relative to the largest one possible (1 if that is 0: there is nothing to bargain for)."""
-    best = max(nash_product(other, disagreement) for other in possible)
-    return _ratio(nash_product(outcome, disagreement), best)
+    best = max(nash_product(other) for other in possible)
+    return _ratio(nash_product(outcome), best)
 
 
-def outcome_measures(
-    outcome: Sequence[float] | None, possible: Sequence[Sequence[float]], disagreement: Sequence[float] | None = None
-) -> dict[str, float]:
+def outcome_measures(outcome: Sequence[float] | None, possible: Sequence[Sequence[float]]) -> dict[str, float]:
     """What one game makes of what there was, as the games report it (``info["measures"]``).
 
     Args:
         outcome: What each player got; ``None`` without a deal.
         possible: What each player would get by each deal that was possible.
-        disagreement: What each player has without a deal; 0 by default.
     """
-    got = outcome if outcome is not None else disagreement or [0.0] * len(possible[0])
+    got = outcome if outcome is not None else [0.0] * len(possible[0])
     return {
         "deal": float(outcome is not None),
         "pareto_efficient": float(outcome is not None and is_pareto_efficient(got, possible)),
         "joint_share": joint_share(got, possible),
-        "nash_share": nash_share(got, possible, disagreement),
+        "nash_share": nash_share(got, possible),
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.config.algorithms import ACTION_VALUES, PREFERENCES, SUPERVISED
 from rllib_lmgame.datasets.options import OF_DATA, SupervisedOptions
-from rllib_lmgame.envs.registry import is_program
+from rllib_lmgame.envs.registry import game_spec, is_program
 
 
 def check_dataset(config: Any) -> None:
@@ -83,7 +83,6 @@ def _of_section(section: str) -> Iterator[None]:
 
 def _check_sessions(episodes: Sequence[Any], config: Any) -> None:
     from rllib_lmgame.datasets.replay import plan_of
-    from rllib_lmgame.envs.registry import game_spec
     from rllib_lmgame.rollouts.sources import AgentMapper
 
     games = {game_spec(game.env).game_id for game in config.training_games()}

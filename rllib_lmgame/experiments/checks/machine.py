@@ -19,6 +19,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from rllib_lmgame.base.text import first_line, one_line
+from rllib_lmgame.base.threads import usable_cores
 from rllib_lmgame.inference.options import INSTALL_VLLM
 
 PACKAGE = "rllib-lmgame"
@@ -118,7 +119,6 @@ def version_of(name: str) -> str | None:
 
 def _processor() -> Iterator[Finding]:
     from rllib_lmgame.algorithms.cluster.footprint import free_mib, machine_mib
-    from rllib_lmgame.base.threads import usable_cores
 
     cpuinfo = Path("/proc/cpuinfo")
     text = cpuinfo.read_text("utf-8", "replace").partition("\n\n")[0] if cpuinfo.exists() else ""

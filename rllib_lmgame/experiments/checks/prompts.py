@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.envs.registry import game_spec, make_session
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.datasets import begins_with_expert, check_data, data_of
-from rllib_lmgame.policies.options import TINY_MODEL
+from rllib_lmgame.policies.options import LANGUAGE_MODEL, TINY_MODEL
+from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import GameConfig
 
 BUDGET_S = 60.0
@@ -111,7 +113,6 @@ class _Chats:
 
 
 def _is_quick(game: GameConfig) -> bool:
-    from rllib_lmgame.envs.registry import game_spec, make_session
     from rllib_lmgame.rollouts.game_calls import abandon
 
     if not game_spec(game.env).own:
@@ -146,10 +147,8 @@ def _check_reply(seat: Any, session: Any, observation: Any, prompt: Any, constra
 
 
 async def _check_game(game: GameConfig, chats: _Chats) -> None:
-    from rllib_lmgame.policies.options import LANGUAGE_MODEL
     from rllib_lmgame.policies.scripted import make_scripted_player
     from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
-    from rllib_lmgame.rollouts.plans import plan_episodes
     from rllib_lmgame.rollouts.seats import ExpertReplies, LanguageModelSeat
     from rllib_lmgame.rollouts.sources import AgentMapper
 

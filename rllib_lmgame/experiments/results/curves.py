@@ -251,7 +251,7 @@ def _has_results(directory: Path) -> bool:
     return (directory / RESULT_FILE).is_file()
 
 
-def smoothed(values: Sequence[float], window: int = SMOOTHING) -> list[float]:
+def smoothed(values: Sequence[float], window: int) -> list[float]:
     """Centred moving average; the window shrinks at the ends."""
     half = window // 2
     return [fmean(values[max(0, i - half) : i + half + 1]) for i in range(len(values))]

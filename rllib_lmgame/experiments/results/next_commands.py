@@ -13,6 +13,7 @@ from rllib_lmgame.algorithms.checkpoints.paths import TRUST_FLAG
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.base.storage import is_uri
 from rllib_lmgame.experiments.results.outcome import TrialSummary
+from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.telemetry.progress import evaluation_line, played
 
 _EVALUATED = "--episodes 512 --split test"
@@ -74,7 +75,6 @@ def wants_final_evaluation(config: Any, summaries: Sequence[TrialSummary]) -> bo
 def print_final_evaluation(summary: TrialSummary) -> None:
     """Play the evaluation of the configuration with the last checkpoint's policy, and print a line per game."""
     from rllib_lmgame.evaluation.evaluate import evaluate_as_in_training
-    from rllib_lmgame.rollouts.seats import EpisodeFailed
 
     print("evaluating the final policy ...", flush=True)
     try:

@@ -17,7 +17,7 @@ def tag_of(name: str) -> str:
     return path if "/" in path else f"trial/{path}"
 
 
-class TensorBoardFile(TBXLoggerCallback):  # type: ignore[misc]
+class TensorBoardFile(TBXLoggerCallback):
     """Tune's TensorBoard logger with tags in groups. A disk that takes no more costs the rest of the file, and no run.
 
     Raises: ImportError: without tensorboardX.
@@ -27,7 +27,7 @@ class TensorBoardFile(TBXLoggerCallback):  # type: ignore[misc]
         super().__init__()
         plain: Any = self._summary_writer_cls  # type: ignore[has-type]
 
-        class Grouped(plain):  # type: ignore[misc, valid-type]
+        class Grouped(plain):
             def __init__(self, *args: Any, **kwargs: Any) -> None:
                 super().__init__(*args, **kwargs)
                 events = self.file_writer.event_writer

@@ -234,7 +234,7 @@ INTERRUPTION = Interruption()
 def handled_signals() -> Iterator[Interruption]:
     from ray.tune import tune
 
-    INTERRUPTION.__init__()  # type: ignore[misc]
+    INTERRUPTION.__init__()
     previous = set_handlers((signal.SIGINT, *ENDINGS), INTERRUPTION.handle)
     listen, tune._setup_signal_catching = tune._setup_signal_catching, lambda: INTERRUPTION.stopped
     try:
@@ -257,25 +257,25 @@ class _Watched:
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         if self.take is not None:
             self.take(trial)
-        super().on_trial_add(tune_controller, trial)  # type: ignore[misc]
+        super().on_trial_add(tune_controller, trial)
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         value = result.get(self.metric)  # type: ignore[attr-defined]
         if isinstance(value, float) and math.isnan(value):
             decision = "CONTINUE"
         else:
-            decision = super().on_trial_result(tune_controller, trial, result)  # type: ignore[misc]
+            decision = super().on_trial_result(tune_controller, trial, result)
         return "PAUSE" if INTERRUPTION.ending and decision == "CONTINUE" else decision
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
-        super().on_trial_error(tune_controller, trial)  # type: ignore[misc]
+        super().on_trial_error(tune_controller, trial)
         if is_misconfigured(trial) and not INTERRUPTION.ending:
             INTERRUPTION.misconfigured = True
             print(f"{trial.trial_id}: the configuration is wrong; no further trial starts", file=sys.stderr, flush=True)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
         if not INTERRUPTION.ending:
-            return super().choose_trial_to_run(tune_controller)  # type: ignore[misc]
+            return super().choose_trial_to_run(tune_controller)
         leave_closed_output()
         INTERRUPTION.tell()
         if not any(t.status == "RUNNING" or t.is_saving for t in tune_controller.get_trials()):

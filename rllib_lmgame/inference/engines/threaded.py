@@ -201,11 +201,9 @@ class ThreadedEngine:
         self._refusals: dict[str | None, str] = {}
         self._dead: str | None = None
         self._stats = EngineStats()
-        self._started_at = time.monotonic()
 
     async def start(self) -> None:
         if self._thread is None:
-            self._started_at = time.monotonic()
             self._thread = threading.Thread(target=self._run, name="lmgame-engine", daemon=True)
             self._thread.start()
         await asyncio.shield(asyncio.wrap_future(self._ready))
@@ -445,7 +443,6 @@ class ThreadedEngine:
         self._adapter_versions[name] = version
 
     def _snapshot(self, core: Core) -> EngineStats:
-        self._stats.uptime_s = time.monotonic() - self._started_at
         core.fill_stats(self._stats)
         self._stats.waiting += len(self._held)
         return EngineStats(**{f: getattr(self._stats, f) for f in EngineStats.__dataclass_fields__})

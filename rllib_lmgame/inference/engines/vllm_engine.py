@@ -15,6 +15,8 @@ import json
 import logging
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -187,8 +189,6 @@ class VLLMCore(Core):
         if not self._tensor_parallel:
             self._client.collective_rpc(function, args=(tensors,))
             return
-        import shutil
-        import tempfile
 
         from safetensors.torch import save_file
 

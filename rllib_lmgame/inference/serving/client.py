@@ -151,7 +151,7 @@ class EngineClient:
             return await waiting.answer
         except asyncio.CancelledError:
             if link.waiting.pop(request.request_id, None) is not None and link.handle is not None:
-                _ignore_failure(link.handle, "abort", self._id, [request.request_id])
+                _abort(link.handle, self._id, [request.request_id])
             raise
         finally:
             self._router.in_flight[link.index] -= 1
@@ -168,7 +168,7 @@ class EngineClient:
         """Forget every request, here and in the engines."""
         for link in self._links:
             if link.handle is not None:
-                _ignore_failure(link.handle, "abort", self._id, None)
+                _abort(link.handle, self._id, None)
             link.outbox.clear()
             link.waiting.clear()
 
@@ -181,7 +181,7 @@ class EngineClient:
         self._some_up = asyncio.Event()
         for link in self._links:
             if link.handle is not None and (link.waiting or link.task is not None):
-                _ignore_failure(link.handle, "abort", self._id, None)  # Who still polls for them keeps the old mailbox.
+                _abort(link.handle, self._id, None)  # Who still polls for them keeps the old mailbox.
             link.outbox, link.waiting, link.task = [], {}, None
             if link.handle is None:
                 self._resolve(link)
@@ -313,7 +313,7 @@ class EngineClient:
             if waiting.sent_at > overdue:
                 break
             self._answer(link, failed(request_id, f"{link.name} gave no reply within {self._timeout:g} s", -1))
-            _ignore_failure(link.handle, "abort", self._id, [request_id])
+            _abort(link.handle, self._id, [request_id])
 
     def _answer(self, link: Link, generation: Generation) -> None:
         waiting = link.waiting.pop(generation.request_id, None)
@@ -321,9 +321,9 @@ class EngineClient:
             waiting.answer.set_result(generation)
 
 
-def _ignore_failure(handle: Any, method: str, *args: Any) -> None:
-    """Tell an engine something that does not matter if it is gone."""
+def _abort(handle: Any, *args: Any) -> None:
+    """Tell an engine to stop; that does not matter if it is gone."""
     try:
-        getattr(handle, method).remote(*args)
+        handle.abort.remote(*args)
     except Exception as error:
-        logger.debug("%s: %s", method, error)
+        logger.debug("abort: %s", error)

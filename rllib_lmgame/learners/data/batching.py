@@ -314,10 +314,6 @@ class TokenBatch:
             _row_observed=row_observed,
         )
 
-    @property
-    def action_ids(self) -> np.ndarray:
-        return self._ids[self._action_position]
-
     def action_rows(self) -> Iterator[tuple[np.ndarray, np.ndarray, slice]]:
         """Of each row with action tokens: int32 ids up to the last of them, int64 places of them in it, and where they
         stand in the flat arrays.

@@ -56,7 +56,7 @@ class GuardedAdamW(torch.optim.AdamW):
         self._global_grad_norm = 0.0
         self.overflow = False
 
-    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Any = None) -> Any:
         if not self.guarded:
             return super().step(closure)
         parameters = [p for group in self.param_groups for p in group["params"] if p.grad is not None]

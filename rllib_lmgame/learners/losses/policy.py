@@ -31,7 +31,7 @@ MAX_K3 = 10.0
 MAX_LOG_RATIO_KL = 10.0
 """Bound on a log ratio in ``k3`` as a loss."""
 
-TURN, TRAJECTORY = SEQUENCES = ("turn", "trajectory")
+TURN, TRAJECTORY = "turn", "trajectory"
 """What a sequence is: one reply of the model, or all replies of one player in an episode."""
 
 
@@ -63,7 +63,7 @@ class PolicyLoss(Group):
     """Its ratio is that to the sampler: its importance weights are 1, or 0 where a token is masked."""
 
     sequence: ClassVar[str] = TURN
-    """What its sequences are, one of :data:`SEQUENCES`."""
+    """What its sequences are: :data:`TURN` or :data:`TRAJECTORY`."""
 
     def __call__(self, terms: PolicyTerms, /) -> tuple[Tensor, Stats]:
         """The loss of each token ``[A]`` and sums for the metrics."""
@@ -74,7 +74,7 @@ class FunctionLoss(PolicyLoss):
     """A function of :class:`PolicyTerms` at an import path."""
 
     def __call__(self, terms: PolicyTerms, /) -> tuple[Tensor, Stats]:
-        return import_path(self.type, "token_ppo.policy_loss")(terms)  # type: ignore[no-any-return]
+        return import_path(self.type, "token_ppo.policy_loss")(terms)
 
 
 class Clip(PolicyLoss):

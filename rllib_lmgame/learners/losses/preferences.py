@@ -51,7 +51,7 @@ class _WithReference(PreferenceLoss):
     reference_free: bool = option(False, "Compare with nothing instead of the reference.")
 
     @property
-    def asks_reference(self) -> bool:  # type: ignore[override]
+    def asks_reference(self) -> bool:
         return not self.reference_free
 
 

@@ -117,7 +117,7 @@ class ReplyFormat(Group):
     @property
     def options(self) -> LanguageModelOptions:
         """The ``language_model`` options."""
-        return self._options  # type: ignore[no-any-return]
+        return self._options
 
     @property
     def think_opening(self) -> str:
@@ -197,7 +197,7 @@ def reply_format(options: LanguageModelOptions) -> ReplyFormat:
             found.form(), found.parse(found.write(None, "up"))
     if not all(stop and stop.isascii() for stop in found.stops):
         raise ConfigError(key, f"`{found.type}` has stops {found.stops!r}; a stop is a text of ASCII")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 _IN_PROMPT = re.compile(r"\{(rules|max_turns|max_tokens)\}")
@@ -265,11 +265,11 @@ class Tags(ReplyFormat):
         return {f"<{name}>": f"</{name}>" for name in ([names] if isinstance(names, str) else names)}
 
     @property
-    def stops(self) -> tuple[str, ...]:  # type: ignore[override]
+    def stops(self) -> tuple[str, ...]:
         return tuple(self.closings.values())
 
     @property
-    def tags(self) -> tuple[str, ...]:  # type: ignore[override]
+    def tags(self) -> tuple[str, ...]:
         return (*self.closings, *self.stops)
 
     @property

@@ -231,7 +231,7 @@ class _Merged(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         query, key, value, out, total = ctx.saved_tensors
         exact = total.dtype
         of_query, of_key, of_value = (torch.zeros(x.shape, dtype=exact) for x in (query, key, value))

@@ -36,7 +36,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI, PolicyNetwork):
         if self.inference_only:
             return
         try:
-            config: Mapping[str, Any] = self.model_config or {}  # type: ignore[assignment]
+            config: Mapping[str, Any] = self.model_config or {}
             options = config.get("options", {})
             if not isinstance(options, LanguageModelOptions):
                 options = build(LanguageModelOptions, options, "language_model")

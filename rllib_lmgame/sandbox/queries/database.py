@@ -173,7 +173,7 @@ class SqlWorker:
             self._stop()
             return None
         line, self._buffer = self._buffer.split(b"\n", 1)
-        return json.loads(line)  # type: ignore[no-any-return]
+        return json.loads(line)
 
     def _stop(self) -> None:
         if self._process is not None:

@@ -97,7 +97,7 @@ class ChessEndgames(ChessGame):
         return TableDefender() if self.options.defender == "perfect" else RandomOpponent()
 
     @property
-    def solver_wins(self) -> bool:  # type: ignore[override]
+    def solver_wins(self) -> bool:
         return self.options.max_turns >= self.options.max_mate
 
     def levels(self, rng: random.Random) -> Iterator[Squares]:

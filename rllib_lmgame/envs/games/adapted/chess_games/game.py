@@ -218,7 +218,7 @@ class Chess(ChessGame):
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
         super().__init__(render_mode, **env_config)
-        self.has_levels = self.options.opening_plies > 0  # type: ignore[misc]
+        self.has_levels = self.options.opening_plies > 0
         self.slow_calls = self.options.opponent == "stockfish" or (self.options.opponent_depth or 0) > 2
 
     def make_opponent(self) -> Opponent:

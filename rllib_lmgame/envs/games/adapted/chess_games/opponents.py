@@ -122,7 +122,7 @@ class EngineOpponent(Opponent):
         if elo is not None:
             self._wanted |= {"UCI_LimitStrength": True, "UCI_Elo": elo}
         self._engine: chess.engine.UciProtocol | None = None
-        self._finalizer: weakref.finalize | None = None  # type: ignore[type-arg]
+        self._finalizer: weakref.finalize | None = None
 
     def move(self, board: chess.Board, rng: random.Random) -> chess.Move:
         engine = self._engine or self._start()

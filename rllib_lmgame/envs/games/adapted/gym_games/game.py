@@ -127,7 +127,7 @@ class GymTextGame(TextGame):
         self._mask: Any = None
 
     @property
-    def has_levels(self) -> bool:  # type: ignore[override]
+    def has_levels(self) -> bool:
         return self.options.split_by_start
 
     @property

@@ -180,7 +180,7 @@ class BIRD(PublishedLevels, WholeReplyGame):
             if len(self._results) >= REMEMBERED:
                 self._results.pop(next(iter(self._results)))
             self._results[key] = self._pool.query(database, sql, GOLD_LIMITS)
-        return self._results[key]  # type: ignore[no-any-return]
+        return self._results[key]
 
 
 def _own_root(data: str, file: Path) -> str:

@@ -44,7 +44,7 @@ def retriever_of(name: str, corpus: str | None, index: str | None, encoder: str,
     others = f"{BM25}, {E5} or an address, http://HOST:PORT/retrieve"
     own = made(import_path_or(name, KEY, others), name, KEY)
     check_call(getattr(own, "search", None), f"{name}.search", KEY, "a retriever has search(queries, topk)", [], 1)
-    return own  # type: ignore[no-any-return]
+    return own
 
 
 def found_by(retriever: Retriever, query: str, topk: int) -> list[Passage]:

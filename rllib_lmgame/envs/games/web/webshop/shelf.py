@@ -88,7 +88,7 @@ class Shelf:
 
     def _one(self, query: str, *values: Any) -> tuple[Any, ...]:
         with self._alone:
-            return self._connection.execute(query, values).fetchone()  # type: ignore[no-any-return]
+            return self._connection.execute(query, values).fetchone()
 
     def _product(self, number: int) -> Product:
         return _product_from(self._one("SELECT content FROM product WHERE number = ?", number)[0])
