@@ -25,7 +25,7 @@ from rllib_lmgame.base.group import as_data, describe
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.base.registry import MEASURES
 from rllib_lmgame.config.algorithms import AlgorithmEntry
-from rllib_lmgame.config.rllib import TAKEN, RLlibOptions
+from rllib_lmgame.config.rllib import INSTEAD, TAKEN, RLlibOptions
 from rllib_lmgame.config.run import OVERRIDES, RunConfig, own_key, run_class, unknown_at_top
 from rllib_lmgame.envs.registry import games
 from rllib_lmgame.learners.microbatch import Room
@@ -85,7 +85,14 @@ class LMGameConfig(PPOConfig):
         self._take(run_class(self.entry)().at({}))
 
     def __setattr__(self, key: str, value: Any) -> None:
-        """RLlib's own methods set attributes: those that are options change ``run``; search spaces wait for Tune."""
+        """RLlib's own methods set attributes: those that are options change ``run``; search spaces wait for Tune.
+
+        Raises: ConfigError: for one that does nothing here.
+        """
+        name = key.strip("_")
+        ignored = name in INSTEAD and name != "rollout_fragment_length"  # RLlib sets that itself, to evaluate.
+        if ignored and "run" in vars(self) and value != vars(self).get(key):
+            raise ConfigError(f"config.{name}", f"has no effect here; {INSTEAD[name]}")
         if key in RLlibOptions.model_fields and "run" in vars(self) and not _is_space(value):
             if _is_space(vars(self)[key]):
                 super().__setattr__(key, None)

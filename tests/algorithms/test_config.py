@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 import sys
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from ray import tune
@@ -566,3 +566,29 @@ def test_the_new_api_stack_is_the_only_one() -> None:
     config = LMGamePPOConfig().api_stack(enable_rl_module_and_learner=True)
     with pytest.raises(ConfigError, match=r"config\.enable_rl_module_and_learner: must be true"):
         config.api_stack(enable_rl_module_and_learner=False)
+
+
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        ("explore", lambda config: config.env_runners(explore=False)),
+        ("env_to_module_connector", lambda config: config.env_runners(env_to_module_connector=print)),
+        ("episode_lookback_horizon", lambda config: config.env_runners(episode_lookback_horizon=3)),
+        ("learner_connector", lambda config: config.training(learner_connector=print)),
+        ("learner_class", lambda config: config.training(learner_class=object)),
+        ("optimizer", lambda config: config.training(optimizer={"lr": 1.0})),
+        ("clip_param", lambda config: config.training(clip_param=0.1)),
+        ("minibatch_size", lambda config: config.training(minibatch_size=32)),
+        ("model_config", lambda config: config.rl_module(model_config={"fcnet_hiddens": [8]})),
+        ("rl_module_spec", lambda config: config.rl_module(rl_module_spec=object())),
+        ("input", lambda config: config.offline_data(input_="episodes")),
+        ("log_gradients", lambda config: config.reporting(log_gradients=True)),
+        ("torch_compile_learner", lambda config: config.framework(torch_compile_learner=True)),
+        ("custom_evaluation_function", lambda config: config.evaluation(custom_evaluation_function=print)),
+        ("export_native_model_files", lambda config: config.checkpointing(export_native_model_files=True)),
+    ],
+)
+def test_settings_of_rllib_that_do_nothing_here_are_refused_with_what_does(key: str, change: Any) -> None:
+    with pytest.raises(ConfigError, match="has no effect here") as caught:
+        change(LMGamePPOConfig())
+    assert caught.value.path == f"config.{key}"
