@@ -55,6 +55,10 @@ RUN = "run"
 """Key in that file which names the algorithm the configuration belongs to, as in an experiment's file."""
 
 
+_OF_EVALUATION = ("explore", "rollout_fragment_length")
+"""Settings without effect that RLlib itself changes in the configuration of its evaluations."""
+
+
 class LMGameConfig(PPOConfig):
     """Base of the algorithms' configurations: each sets ``entry`` (its sections) and has one method per own section.
 
@@ -90,8 +94,8 @@ class LMGameConfig(PPOConfig):
         Raises: ConfigError: for one that does nothing here.
         """
         name = key.strip("_")
-        ignored = name in INSTEAD and name != "rollout_fragment_length"  # RLlib sets that itself, to evaluate.
-        if ignored and "run" in vars(self) and value != vars(self).get(key):
+        given = name in INSTEAD and name not in _OF_EVALUATION and "run" in vars(self)
+        if given and value != vars(self).get(key):
             raise ConfigError(f"config.{name}", f"has no effect here; {INSTEAD[name]}")
         if key in RLlibOptions.model_fields and "run" in vars(self) and not _is_space(value):
             if _is_space(vars(self)[key]):
@@ -395,6 +399,8 @@ class LMGameConfig(PPOConfig):
         log_once(f"{self.algo_class.__name__}_on_new_api_stack")
         if self.framework_str != "torch":
             raise ConfigError("config.framework", f"must be 'torch' with this algorithm, got {self.framework_str!r}")
+        if not self.explore and not self.in_evaluation:
+            raise ConfigError("config.explore", f"has no effect here; {INSTEAD['explore']}")
         check_measures(self.run.evaluation_config.measures or (), (), MEASURES.key)
         check_overrides(self)
         check_who_learns(self)

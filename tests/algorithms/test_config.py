@@ -571,7 +571,7 @@ def test_the_new_api_stack_is_the_only_one() -> None:
 @pytest.mark.parametrize(
     ("key", "change"),
     [
-        ("explore", lambda config: config.env_runners(explore=False)),
+        ("explore", lambda config: config.env_runners(explore=False).validate()),
         ("env_to_module_connector", lambda config: config.env_runners(env_to_module_connector=print)),
         ("episode_lookback_horizon", lambda config: config.env_runners(episode_lookback_horizon=3)),
         ("learner_connector", lambda config: config.training(learner_connector=print)),
@@ -590,5 +590,5 @@ def test_the_new_api_stack_is_the_only_one() -> None:
 )
 def test_settings_of_rllib_that_do_nothing_here_are_refused_with_what_does(key: str, change: Any) -> None:
     with pytest.raises(ConfigError, match="has no effect here") as caught:
-        change(LMGamePPOConfig())
+        change(LMGamePPOConfig().environment("lmgame/TicTacToe-v0"))
     assert caught.value.path == f"config.{key}"
