@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-MOST_FILES = 90
+MOST_FILES = 62
 MOST_OF_CONFIGURATION = 2
 
 pytestmark = pytest.mark.slow
