@@ -208,7 +208,6 @@ class LMGameAlgorithm(PPO):
         return play_all(group, plans, settings, agent_mapper or self.agent_mapper, most)
 
     def _heal(self, runners: EnvRunnerGroup) -> None:
-        """Bring back engines and runners that died."""
         self._restart_engines()
         if runners.num_remote_env_runners() and (restored := self.restore_env_runners(runners)):
             config = self.config if runners is self.env_runner_group else self.evaluation_config
@@ -407,7 +406,6 @@ class LMGameAlgorithm(PPO):
         )
 
     def _measure(self, result: dict[str, Any], suffix: str = "") -> None:
-        """Add the measures of the weights that the engines hold to ``result``."""
         measure_policies(
             self.config,
             self.config.run.evaluation_config.measures or (),

@@ -82,13 +82,6 @@ def roles_of(game: GameConfig) -> dict[str, str]:
 _PLAN = EpisodePlan("", 0, 0, "", 0, number=0)
 
 
-def check_games_known(config: Any) -> None:
-    """Raise :class:`ConfigError` if there is no such game; keys do not start with ``config.``."""
-    for place, game in games_of(config):
-        with _blamed(place, game):
-            load_factory(game_spec(game.env))
-
-
 def check_games_can_be_made(config: Any) -> None:
     """Raise :class:`ConfigError` if a game cannot be made as it is configured; keys do not start with ``config.``."""
     for place, game in games_of(config):
@@ -162,7 +155,6 @@ def check_seats(config: Any) -> None:
 
 
 def _check_names(mapped: Mapping[str, str], games: list[Roles]) -> None:
-    """Every key of ``mapped`` must be a seat or a role of one of the games."""
     seats = dict.fromkeys(name for roles in games for seat in roles.items() for name in seat)
     for name in mapped:
         if name not in (*seats, OTHERS):

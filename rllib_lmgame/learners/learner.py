@@ -41,7 +41,7 @@ from rllib_lmgame.learners.engines.torch_engine import (
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
 from rllib_lmgame.learners.metrics import UpdateMeter, mark_logged, update_metrics, write_tokens
 from rllib_lmgame.learners.microbatch import found_tokens
-from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_objective
+from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, PPOObjective
 from rllib_lmgame.learners.objectives.base import LearnerSettings, StepCounts, UpdateLoop
 from rllib_lmgame.learners.options import COEFF_RANGE, WeightUse, learner_threads
 from rllib_lmgame.learners.process import ProcessGroup, give_back_memory, keep_freed_memory
@@ -82,7 +82,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self._device_pushes: dict[str, DevicePush] = {}
         self._lifetime_timesteps = 0
         self._microbatch_tokens: dict[str, int] = {}
-        self._objectives: dict[str, Objective] = {}
+        self._objectives: dict[str, PPOObjective] = {}
         self._given_objective: Objective | None = None
         threads = learner_threads(self.config)
         if threads is not None:
@@ -148,10 +148,11 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     def _configured(self, module_id: str) -> LearnerSettings:
         if module_id not in self._settings:
-            settings = LearnerSettings.from_config(self.config.get_config_for_module(module_id))
+            run = self.config.get_config_for_module(module_id).run
+            settings = LearnerSettings.of_run(run, self._scheduled_of(module_id))
             if settings.ppo.microbatch is None:
                 settings = replace(settings, microbatch_tokens=self._found_tokens(module_id, settings))
-            self._settings[module_id] = settings.with_values(self._scheduled_of(module_id))
+            self._settings[module_id] = settings
         return self._settings[module_id]
 
     def _found_tokens(self, module_id: str, settings: LearnerSettings) -> int:
@@ -180,11 +181,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     def objective(self, module_id: str) -> Objective:
         """What the present update of one module minimises."""
-        if self._given_objective is not None:
-            return self._given_objective
-        if module_id not in self._objectives:
-            self._objectives[module_id] = resolve_objective(self._configured(module_id).ppo.objective)
-        return self._objectives[module_id]
+        return self._given_objective or self._objectives.setdefault(module_id, PPOObjective())
 
     # The update.
 
@@ -203,7 +200,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         Args:
             training_data: :class:`~rllib_lmgame.learners.data.sharding.WholeEpisodes`, or RLlib's ``TrainingData``.
             timesteps: RLlib's counters, for schedules.
-            objective: What to minimise in this update, instead of the configured objective.
+            objective: What to minimise in this update, instead of PPO's objective.
             scheduled: Options that follow a schedule -> their values from now on, for policies without their own.
         """
         self._check_is_built()
@@ -383,7 +380,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self.metrics.log_value((module_id, LEARNER_RESULTS_CURR_KL_COEFF_KEY), coefficient.item(), window=1)
 
     def _set_kl_coef(self, module_id: str) -> None:
-        """Set the coefficient where it is ``kl.coef``, a number or scheduled."""
         kl = self.settings(module_id).ppo.kl
         if kl is not None and kl.coef is not None:
             self.curr_kl_coeffs_per_module[module_id].data.fill_(kl.coef)

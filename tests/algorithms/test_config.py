@@ -15,7 +15,6 @@ from ray.rllib.policy.policy import PolicySpec
 from ray.tune.registry import get_trainable_cls
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.algorithms.validation import RunFacts
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import declared, walk, with_changes
 from rllib_lmgame.base.schedule import ScheduleOptions
@@ -25,11 +24,9 @@ from rllib_lmgame.config.run import read
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.experiments.checks.algorithms import resolve_algorithm
-from rllib_lmgame.experiments.checks.check import build_config
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 from rllib_lmgame.inference.options import Transformers
 from rllib_lmgame.learners.advantages import Estimator
-from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.learners.options import ImportanceSamplingOptions, KLOptions
 from tests.envs.broken_games import Counting
 
@@ -53,13 +50,6 @@ class ComparesGroups(Estimator):
 
 def with_six_arrays(rewards, values, bootstrap, offsets, gamma: float, lam: float):
     return rewards
-
-
-class Compares(PPOObjective):
-    """An objective that compares the episodes of a group, whatever the estimator does."""
-
-    def needs_groups(self, settings) -> bool:
-        return True
 
 
 def of_seats(agent_id: str) -> str:
@@ -96,7 +86,6 @@ class Old(Transformers):
 
 
 OF_GROUPS = {"token_ppo": {"advantage_estimator": f"{__name__}:ComparesGroups"}}
-BY_OBJECTIVE = {"token_ppo": {"objective": f"{__name__}:Compares"}}
 
 
 @pytest.mark.parametrize(
@@ -112,7 +101,6 @@ BY_OBJECTIVE = {"token_ppo": {"objective": f"{__name__}:Compares"}}
             "config.text_rollouts.group_size",
             f"token_ppo.advantage_estimator `{__name__}:ComparesGroups` compares",
         ),
-        (BY_OBJECTIVE, "config.text_rollouts.group_size", f"token_ppo.objective `{__name__}:Compares` compares"),
     ],
 )
 def test_what_own_parts_ask_is_asked(settings, path, words) -> None:
@@ -264,22 +252,7 @@ def test_an_estimator_of_one_policy_alone_is_asked_for_groups_too() -> None:
     config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo": other}})
     with pytest.raises(ConfigError, match="compares the episodes of a group"):
         config.validate()
-    assert RunFacts(config.text_rollouts(group_size=8, episodes_per_iteration=16)).compares
-
-
-@pytest.mark.parametrize(
-    ("own", "match"),
-    [
-        ({"max_row_tokens": 8}, "cannot hold one reply"),
-    ],
-)
-def test_options_of_one_policy_alone_are_checked_as_everybodys(own, match) -> None:
-    config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED})
-    other = with_changes(config.run.token_ppo, own)
-    config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo": other}})
-    with pytest.raises(ConfigError, match=match) as caught:
-        config.validate()
-    assert caught.value.path.startswith("config.algorithm_config_overrides_per_module.b.token_ppo.")
+    assert config.text_rollouts(group_size=8, episodes_per_iteration=16).run.compares
 
 
 def test_options_of_one_policy_alone_are_written_and_read_again() -> None:
@@ -487,19 +460,6 @@ def test_paths_that_are_there_become_absolute_ones(tmp_path, monkeypatch) -> Non
     assert LMGamePPOConfig().language_model(model="tiny").run.language_model.model == "tiny"
     long = "{{ messages }}" * 1000
     assert LMGamePPOConfig().language_model(chat_template=long).run.language_model.chat_template == long
-
-
-@pytest.mark.parametrize(
-    ("options", "key"),
-    [
-        ({"language_model": {"model": "a" * 300}}, "language_model.model"),
-        ({"language_model": {"model": "./" + "a" * 300}}, "language_model.model"),
-    ],
-)
-def test_a_name_of_300_characters_is_no_file(options, key) -> None:
-    with pytest.raises(ConfigError, match="no such") as caught:
-        build_config(resolve_algorithm("LMGamePPO"), {"env": "lmgame/TicTacToe-v0", **options})
-    assert caught.value.path == f"config.{key}"
 
 
 class Loop(MultiAgentEnv):

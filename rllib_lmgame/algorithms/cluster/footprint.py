@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.cluster import memory
-from rllib_lmgame.algorithms.validation import PolicyFacts
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, Room, default_tokens, kept_per_token
-from rllib_lmgame.learners.options import EMAReference
+from rllib_lmgame.learners.options import EMAReference, half_precision
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.cluster.workers import EngineSet
@@ -166,18 +165,13 @@ def learner_dtype(config: Any, policy: str) -> str:
 
 
 def _learner_width(config: Any, policy: str) -> int:
-    return 2 if _mixed(config) else memory.BYTES[learner_dtype(config, policy)]
+    return 2 if half_precision(config.run.deepspeed) else memory.BYTES[learner_dtype(config, policy)]
 
 
 def adapters_of(config: Any, policy: str, shape: memory.ModelShape) -> int | None:
     """Parameters of a policy's adapters; ``None`` where all its weights are trained."""
     lora = config.language_model_of(policy).lora
     return None if lora is None else memory.adapter_parameters(shape, lora)
-
-
-def _mixed(config: Any) -> bool:
-    deepspeed = config.run.deepspeed or {}
-    return bool((deepspeed.get("bf16") or deepspeed.get("fp16") or {}).get("enabled"))
 
 
 def _base(config: Any, policy: str) -> str:
@@ -191,13 +185,13 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
     own = config.get_config_for_module(policy)
     options, update = config.language_model_of(policy), own.run.token_ppo
     separate = options.value_model == "separate"
-    critic = PolicyFacts(config, policy).needs_critic
+    critic = config.run.needs_critic(policy)
     adapters = adapters_of(config, policy, shape)
     zero = _zero(config, memory.trained_parameters(shape, separate, options.value_hidden_size, critic, adapters))
     parts = memory.learner_mib(
         shape,
         dtype=learner_dtype(config, policy),
-        mixed_precision=_mixed(config),
+        mixed_precision=half_precision(config.run.deepspeed),
         zero=zero,
         num_learners=config.num_learners,
         microbatch_tokens=microbatch,
@@ -205,7 +199,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         observes=config.learns_observations(policy),
         constrained_decoding=config.run.text_rollouts.constrained_decoding,
         gradient_checkpointing=options.gradient_checkpointing,
-        copies=int(PolicyFacts(config, policy).keeps_reference),
+        copies=int(config.run.needs_reference(policy)),
         separate_value=separate,
         value_hidden_size=options.value_hidden_size,
         critic=critic,
@@ -239,7 +233,6 @@ def _values(
 
 
 def _longest_row(config: Any, policy: str) -> int:
-    """Tokens of the longest row of a policy."""
     rows = config.get_config_for_module(policy).run.token_ppo.max_row_tokens
     return int(rows or config.language_model_of(policy).context_length)
 
@@ -305,7 +298,6 @@ def _averages(config: Any, policy: str, shape: memory.ModelShape) -> list[Proces
 
 
 def _zero(config: Any, trained: int) -> dict[str, Any]:
-    """ZeRO's section as the learners will have it."""
     from rllib_lmgame.learners.engines.deepspeed_engine import deepspeed_config, with_bucket_sizes
 
     if config.run.deepspeed is None:

@@ -299,7 +299,6 @@ def update_learners(
 
 
 def _learner_error(learner_group: LearnerGroup, error: object) -> LearnerError:
-    """Says which learner died, or that one failed."""
     workers = list(learner_group._workers or [])
     lost = [number for number, worker in enumerate(workers) if not _is_alive(worker)]
     cause = oom_line(str(error)) or (str(error).strip().splitlines() or [type(error).__name__])[-1]

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.group import Scheduled, option, tag
-from rllib_lmgame.base.json_files import number_of
 from rllib_lmgame.base.plugin import LazyModule
 from rllib_lmgame.learners.advantages.base import (
     AdvantageInputs,
@@ -144,7 +142,6 @@ class GiGPO(Estimator):
 
 
 def _trajectories(inputs: AdvantageInputs) -> np.ndarray:
-    """Whose each turn is, int64 ``[U]``."""
     return np.repeat(np.arange(len(inputs.groups)), np.diff(inputs.turn_ranges))
 
 
@@ -221,15 +218,7 @@ class RoleBaseline(Estimator):
     keeps_baseline = True
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
-        try:
-            baselines = {
-                (str(game), str(role)): number_of(value, f"the baseline of {role} in {game}")
-                for game, role, value in inputs.memory.get("baselines", ())
-            }
-        except (TypeError, ValueError) as error:
-            raise CheckpointError(
-                f"what token_ppo.advantage_estimator remembers cannot be restored, the checkpoint is damaged: {error}"
-            ) from error
+        baselines = {(game, role): value for game, role, value in inputs.memory.get("baselines", ())}
         returns = rewards_to_go(inputs)
         names = [(game, role) for game in inputs.game_names for role in inputs.role_names]
         seats = inputs.games * len(inputs.role_names) + inputs.roles
