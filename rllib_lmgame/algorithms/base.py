@@ -285,7 +285,13 @@ class LMGameAlgorithm(PPO):
 
         With ``evaluation_config.at_start`` the first call is iteration 0: it evaluates and trains nothing.
         """
-        result: dict[str, Any] = self._result_at_start() if self._begins_with_evaluation() else super().step()
+        begins = self._at_start and self.config.run.evaluation_config.at_start
+        if begins and self.config.evaluation_interval and not (self.iteration or self.policy_version):
+            evaluated = self._run_one_evaluation()
+            self._iteration = -1  # Tune counts on after every result.
+            result: dict[str, Any] = self._compile_iteration_results(train_results={}, eval_results=evaluated)
+        else:
+            result = super().step()
         self._at_start = False
         if self.is_done():
             result["done"] = True
@@ -304,17 +310,6 @@ class LMGameAlgorithm(PPO):
     def is_done(self) -> bool:
         """Whether the trial ends by itself."""
         return False
-
-    def _begins_with_evaluation(self) -> bool:
-        own = self.config
-        wanted = bool(own.evaluation_interval) and own.run.evaluation_config.at_start
-        return wanted and self._at_start and not (self.iteration or self.policy_version)
-
-    def _result_at_start(self) -> dict[str, Any]:
-        evaluated = self._run_one_evaluation()
-        self._iteration = -1  # Tune counts on after every result.
-        result: dict[str, Any] = self._compile_iteration_results(train_results={}, eval_results=evaluated)
-        return result
 
     def train(self) -> dict[str, Any]:
         """RLlib's iteration, counted; what evaluated best so far is then saved as :data:`BEST`."""

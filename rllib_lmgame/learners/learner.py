@@ -39,7 +39,7 @@ from rllib_lmgame.learners.engines.torch_engine import (
     set_learning_rates,
 )
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
-from rllib_lmgame.learners.metrics import UpdateMeter, mark_logged, update_metrics, write_tokens
+from rllib_lmgame.learners.metrics import UpdateMeter, update_metrics, write_tokens
 from rllib_lmgame.learners.microbatch import found_tokens
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, PPOObjective
 from rllib_lmgame.learners.objectives.base import LearnerSettings, StepCounts, UpdateLoop
@@ -290,7 +290,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         started = time.perf_counter()
         settings, meter = self.settings(module_id), UpdateMeter()
         batch = self.build_batch(module_id, trajectories)
-        mark_logged(batch, trajectories)
+        logged = np.array([trajectories[number].logged for number in batch.trajectory_ids.tolist()], bool)
+        if logged.any():
+            batch.shown = logged[batch.trajectory]
         action_tokens = int(self.ranks.sum(batch.num_actions))
         if action_tokens == 0:
             return

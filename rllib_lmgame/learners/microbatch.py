@@ -9,23 +9,25 @@ from typing import Any
 
 from rllib_lmgame.learners.options import LEAST_TOKENS, MOST_TOKENS
 
+USED_OF_CARD = 0.9
+"""What activations may take of what is left of a card."""
+
 CPU_ACTIVATIONS = 2 * 2**30
 """Bytes of activations on a CPU whose other use is not known."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """Where the activations of a learner must fit: in part ``used`` of what all else, ``taken`` bytes, leaves of the
-    ``share`` of its card that engines leave.
+    """Where the activations of a learner must fit: in most of what all else, ``taken`` bytes, leaves of the ``share``
+    of its card that engines leave.
     """
 
     taken: float
-    used: float
     share: float = 1.0
 
     def activations(self, card: float) -> float:
         """Bytes for activations; ``card`` is the memory of the learner's card."""
-        return max(0.0, self.share * card - self.taken) * self.used
+        return max(0.0, self.share * card - self.taken) * USED_OF_CARD
 
 
 @dataclass(frozen=True)

@@ -200,7 +200,7 @@ def test_a_checkpoint_keeps_what_was_found(
 
     def learner(room: float, size: Any = "auto") -> Any:
         config = make_config(token_ppo={"max_tokens_per_microbatch": size})
-        config.learner_rooms = {"player": Room(-room, 1.0)}  # Of a card without memory.
+        config.learner_rooms = {"player": Room(-room / 0.9)}  # Of a card without memory.
         built = config.learner_class(config=config, module_spec=config.rl_module_spec)
         built.build()
         return built

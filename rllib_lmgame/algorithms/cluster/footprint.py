@@ -21,8 +21,6 @@ MERGING = "a member's weights, in host memory"
 ON_HOST = (OFFLOADED, MERGING)
 USABLE = 0.95
 """Share of a machine's memory at which Ray begins to kill processes."""
-USED_OF_CARD = 0.9
-"""What activations may take of what is left of it."""
 TEACHER = "teacher"
 STAYS = ("weights", "optimizer", memory.ZERO_BUFFERS, TEACHER)
 """What a learner holds of a policy between its updates."""
@@ -265,7 +263,7 @@ def learner_rooms(config: Any) -> dict[str, Room]:
     learners = {policy: p for policy in taken.policies for p in taken.processes if p.name == f"{LEARNER} {policy}"}
     share, states = _share_of_card(config, taken), sum(p.held for p in learners.values())
     return {
-        policy: Room((states + p.each - p.held - p.parts["activations"]) * memory.MIB, USED_OF_CARD, share=share)
+        policy: Room((states + p.each - p.held - p.parts["activations"]) * memory.MIB, share)
         for policy, p in learners.items()
     }
 

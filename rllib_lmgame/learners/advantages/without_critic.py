@@ -120,29 +120,18 @@ class GiGPO(Estimator):
     own_scale = True
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
-        of_turns = self._of_episodes(inputs) + self.step_weight * self._of_steps(inputs)
-        return inputs.turn_per_token(of_turns).astype(np.float32)
-
-    def _of_episodes(self, inputs: AdvantageInputs) -> np.ndarray:
-        trajectory = _trajectories(inputs)
-        played = np.unique(trajectory)
-        advantages = np.zeros(len(inputs.groups))
-        advantages[played] = self._compared(inputs.returns[played], inputs.groups[played])
-        return advantages[trajectory]
-
-    def _of_steps(self, inputs: AdvantageInputs) -> np.ndarray:
+        trajectory = np.repeat(np.arange(len(inputs.groups)), np.diff(inputs.turn_ranges))
+        played, of_episodes = np.unique(trajectory), np.zeros(len(inputs.groups))
+        of_episodes[played] = self._compared(inputs.returns[played], inputs.groups[played])
         returns = discounted_sums(inputs.turn_rewards, inputs.gamma, inputs.turn_ranges)
-        seen = np.stack([inputs.groups[_trajectories(inputs)], inputs.turn_observations], axis=1)
+        seen = np.stack([inputs.groups[trajectory], inputs.turn_observations], axis=1)
         _, anchors = np.unique(seen, axis=0, return_inverse=True)
-        return self._compared(returns, anchors.reshape(-1))
+        of_steps = self._compared(returns, anchors.reshape(-1))
+        return inputs.turn_per_token(of_episodes[trajectory] + self.step_weight * of_steps).astype(np.float32)
 
     def _compared(self, values: np.ndarray, groups: np.ndarray) -> np.ndarray:
         centred = values - group_means(values, groups)
         return centred / (group_deviations(values, groups) + self.std_epsilon) if self.divide_by_std else centred
-
-
-def _trajectories(inputs: AdvantageInputs) -> np.ndarray:
-    return np.repeat(np.arange(len(inputs.groups)), np.diff(inputs.turn_ranges))
 
 
 def group_means(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
