@@ -86,7 +86,7 @@ def test_one_update_equals_ppo_written_out(make_learner: Any, make_episodes: Any
     module.load_state_dict(
         before | {"language_model.lm_head.weight": before["language_model.model.embed_tokens.weight"]}
     )
-    learner.config.vf_loss_coeff = 0.5
+    learner.config.run = learner.config.run.with_values({"vf_loss_coeff": 0.5})
     learner._settings.clear()
     metrics = update(learner, episodes)
     assert metrics["grad_norm"] == pytest.approx(float(norm), rel=1e-4)
