@@ -89,7 +89,8 @@ def admit(config: Any) -> None:
             if not any(is_contest(game) for game in config.training_games()):
                 raise ConfigError("config.league", "needs a game in which players play against each other")
     check_schedules(config)
-    _check_engine(s)
+    if s.inference.engine.type not in ENGINES:  # This package's own need not be installed here.
+        s.inference.engine.engine_class("config.inference.engine")
     refuse(rules.engines, s)
     if s.evaluation_config.measures:  # To look at a game may take long.
         games = config.games_for_evaluation() if config.evaluation_interval else ()
@@ -104,16 +105,6 @@ def refuse(asked: Rules, s: RunConfig, f: Any = None) -> None:
         for key, message, beside in asked(s, f):
             of_policy = f"{OVERRIDES}.{s.name}.{key}" if key.partition(".")[0] in own else s.place(key, *beside)
             raise ConfigError(of_policy, message)
-
-
-def _check_engine(s: RunConfig) -> None:
-    """An engine that is brought along must have what it is asked for; this package's own need not be installed here."""
-    options = s.inference
-    if options.engine.type not in ENGINES:
-        options.engine.engine_class("config.inference.engine")
-        asks = {"weight_transport": options.over_devices, "sleep_during_update": options.sleep_during_update}
-        for option in (option for option, asked in asks.items() if asked):
-            options.engine.check_on_devices(f"config.inference.{option}")
 
 
 # -- RLlib's own keys -------------------------------------------------------------------------------------------------
