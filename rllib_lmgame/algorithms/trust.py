@@ -56,9 +56,10 @@ def _check_key(key: str, value: Any, gate: Gate, path: str, sections: Mapping[st
         gate.schedule(value, path)
     elif key == "evaluation_config":
         gate.options(EvaluationOptions, value, path, skip=("games", "measures"))
-        for name, check in (("games", _check_games), ("measures", _check_measures)) if value else ():
-            if value.get(name) is not None:
-                check(value[name], gate, f"{path}.{name}")
+        if value and value.get("games") is not None:
+            _check_games(value["games"], gate, f"{path}.games")
+        if value and value.get("measures") is not None:
+            _check_measures(value["measures"], gate, f"{path}.measures")
     elif not is_number(value):
         raise gate.refusal(path, describe(value))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import Enum
 from typing import Annotated, Any, Literal
 
@@ -332,7 +331,7 @@ HALF = ("bf16", "bfloat16", "fp16")
 """DeepSpeed's sections of half precision."""
 
 
-def half_precision(deepspeed: Mapping[str, Any] | None) -> bool:
+def half_precision(deepspeed: Any) -> bool:
     """Whether DeepSpeed casts the weights and keeps float32 copies."""
     return any(((deepspeed or {}).get(key) or {}).get("enabled") for key in HALF)
 

@@ -81,6 +81,7 @@ class LearnerSettings:
     def of_run(cls, run: RunConfig, values: Mapping[str, float] = MappingProxyType({})) -> LearnerSettings:
         """Those of a policy's options, with ``values`` of schedules by their keys."""
         run = with_changes(run, values)
+        deepspeed: Any = run.deepspeed
         ppo, default_steps = run.token_ppo, 0 if run.supervised_stage is None else WARMUP_STEPS_AFTER_SUPERVISION
         return cls(
             ppo=ppo,
@@ -93,7 +94,7 @@ class LearnerSettings:
             grad_clip=run.grad_clip,
             num_epochs=run.num_epochs,
             seed=run.seed or 0,
-            deepspeed=run.deepspeed,
+            deepspeed=deepspeed,
             teacher=run.teacher,
             microbatch_tokens=ppo.microbatch or MOST_TOKENS,
         )
