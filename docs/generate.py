@@ -146,7 +146,6 @@ _PARTS = {
     "Policy losses": plugins.POLICY_LOSSES,
     "Aggregation": plugins.AGGREGATIONS,
     "Losses of preferences": plugins.PREFERENCE_LOSSES,
-    "Objectives": plugins.OBJECTIVES,
     "Reply formats": plugins.REPLY_FORMATS,
     "Matchmakers": plugins.MATCHMAKERS,
     "Measures": plugins.MEASURES,

@@ -25,7 +25,7 @@ class LMGameMCConfig(LMGameSFTConfig):
     entry = registry.MC
 
     def __init__(self, algo_class: type | None = None) -> None:
-        super().__init__(algo_class=algo_class or LMGameMC)
+        super().__init__(algo_class)
         self.inference(engine="transformers")
 
     def action_values(self, **options: Any) -> Self:
@@ -46,17 +46,11 @@ class LMGameCQLConfig(LMGameMCConfig):
 
     entry = registry.CQL
 
-    def __init__(self, algo_class: type | None = None) -> None:
-        super().__init__(algo_class=algo_class or LMGameCQL)
-
 
 class LMGameILQLConfig(LMGameMCConfig):
     """Configuration of :class:`LMGameILQL`."""
 
     entry = registry.ILQL
-
-    def __init__(self, algo_class: type | None = None) -> None:
-        super().__init__(algo_class=algo_class or LMGameILQL)
 
 
 class ActionValueStage(SupervisedStage):

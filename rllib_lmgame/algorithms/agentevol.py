@@ -46,9 +46,6 @@ class LMGameAgentEvolConfig(LMGameConfig):
 
     entry = registry.AGENTEVOL
 
-    def __init__(self, algo_class: type | None = None) -> None:
-        super().__init__(algo_class=algo_class or LMGameAgentEvol)
-
     def supervised(self, **options: Any) -> Self:
         """How is imitated, and the data from the start: :class:`~rllib_lmgame.datasets.options.SupervisedOptions`."""
         return self.set_section("supervised", options)
@@ -121,7 +118,6 @@ class LMGameAgentEvol(LMGameAlgorithm):
         return self._first
 
     def _explore(self, own: EvolutionOptions) -> list[MultiAgentEpisode]:
-        """Play with the present weights, and keep what succeeded."""
         rollouts, before = self.config.run.text_rollouts, workers.engine_stats(self.engine_groups)
         settings = PlaySettings(
             self.config.training_games(),
@@ -192,7 +188,6 @@ class LMGameAgentEvol(LMGameAlgorithm):
             self.push_weights()
 
     def _write_base(self) -> None:
-        """Keep the weights and optimizers that all policies begin with."""
         scratch = self.trial_directory() / f".writing-{DIRECTORY}"
         shutil.rmtree(scratch, ignore_errors=True)
         with written_by_learners(self.learner_group, scratch):

@@ -208,7 +208,6 @@ class LMGameAlgorithm(PPO):
         return play_all(group, plans, settings, agent_mapper or self.agent_mapper, most)
 
     def _heal(self, runners: EnvRunnerGroup) -> None:
-        """Bring back engines and runners that died."""
         self._restart_engines()
         if runners.num_remote_env_runners() and (restored := self.restore_env_runners(runners)):
             config = self.config if runners is self.env_runner_group else self.evaluation_config
@@ -286,7 +285,13 @@ class LMGameAlgorithm(PPO):
 
         With ``evaluation_config.at_start`` the first call is iteration 0: it evaluates and trains nothing.
         """
-        result: dict[str, Any] = self._result_at_start() if self._begins_with_evaluation() else super().step()
+        begins = self._at_start and self.config.run.evaluation_config.at_start
+        if begins and self.config.evaluation_interval and not (self.iteration or self.policy_version):
+            evaluated = self._run_one_evaluation()
+            self._iteration = -1  # Tune counts on after every result.
+            result: dict[str, Any] = self._compile_iteration_results(train_results={}, eval_results=evaluated)
+        else:
+            result = super().step()
         self._at_start = False
         if self.is_done():
             result["done"] = True
@@ -305,17 +310,6 @@ class LMGameAlgorithm(PPO):
     def is_done(self) -> bool:
         """Whether the trial ends by itself."""
         return False
-
-    def _begins_with_evaluation(self) -> bool:
-        own = self.config
-        wanted = bool(own.evaluation_interval) and own.run.evaluation_config.at_start
-        return wanted and self._at_start and not (self.iteration or self.policy_version)
-
-    def _result_at_start(self) -> dict[str, Any]:
-        evaluated = self._run_one_evaluation()
-        self._iteration = -1  # Tune counts on after every result.
-        result: dict[str, Any] = self._compile_iteration_results(train_results={}, eval_results=evaluated)
-        return result
 
     def train(self) -> dict[str, Any]:
         """RLlib's iteration, counted; what evaluated best so far is then saved as :data:`BEST`."""
@@ -407,7 +401,6 @@ class LMGameAlgorithm(PPO):
         )
 
     def _measure(self, result: dict[str, Any], suffix: str = "") -> None:
-        """Add the measures of the weights that the engines hold to ``result``."""
         measure_policies(
             self.config,
             self.config.run.evaluation_config.measures or (),

@@ -18,12 +18,10 @@ from ray.util import log_once
 
 from rllib_lmgame.algorithms.demonstrations import with_demonstrations
 from rllib_lmgame.algorithms.games import on_split
-from rllib_lmgame.algorithms.measuring.measures import check_measures
-from rllib_lmgame.algorithms.validation import PolicyFacts, admit, check_overrides, check_who_learns
+from rllib_lmgame.algorithms.validation import admit, check_overrides, check_who_learns
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import as_data, describe
 from rllib_lmgame.base.plugin import import_path
-from rllib_lmgame.base.registry import MEASURES
 from rllib_lmgame.config.algorithms import AlgorithmEntry
 from rllib_lmgame.config.rllib import INSTEAD, TAKEN, RLlibOptions
 from rllib_lmgame.config.run import OVERRIDES, RunConfig, own_key, run_class, unknown_at_top
@@ -62,6 +60,8 @@ _OF_EVALUATION = ("explore", "rollout_fragment_length")
 class LMGameConfig(PPOConfig):
     """Base of the algorithms' configurations: each sets ``entry`` (its sections) and has one method per own section.
 
+    ``algo_class`` is by default the algorithm of ``entry``.
+
     ``run`` has all options. RLlib's own methods and attributes change it, and it sets RLlib's attributes.
     """
 
@@ -71,7 +71,7 @@ class LMGameConfig(PPOConfig):
     run: RunConfig
 
     def __init__(self, algo_class: type | None = None) -> None:
-        super().__init__(algo_class=algo_class)
+        super().__init__(algo_class or import_path(self.entry.algorithm, "run"))
         self.engine_names: dict[str, list[str]] = {}
         self.model_files: dict[str, ModelFiles] = {}
         self.other_games: tuple[GameConfig, ...] = ()
@@ -358,9 +358,9 @@ class LMGameConfig(PPOConfig):
             model_dir = options.model if source is None or inference_only else source.directory()
             model_config = {"options": options, "model_dir": model_dir, "on_gpu": self.num_gpus_per_learner > 0}
             if not inference_only:
-                model_config["critic"] = policy not in self.trained_policies() or PolicyFacts(self, policy).needs_critic
+                model_config["critic"] = policy not in self.trained_policies() or self.run.needs_critic(policy)
                 model_config["action_values"] = self.values_of(policy)
-                model_config["reference"] = options.lora is not None and PolicyFacts(self, policy).keeps_reference
+                model_config["reference"] = options.lora is not None and self.run.needs_reference(policy)
         return RLModuleSpec(
             module_class=LanguageModelRLModule if is_model else ScriptedRLModule,
             observation_space=TEXT_SPACE,
@@ -401,7 +401,6 @@ class LMGameConfig(PPOConfig):
             raise ConfigError("config.framework", f"must be 'torch' with this algorithm, got {self.framework_str!r}")
         if not self.explore and not self.in_evaluation:
             raise ConfigError("config.explore", f"has no effect here; {INSTEAD['explore']}")
-        check_measures(self.run.evaluation_config.measures or (), (), MEASURES.key)
         check_overrides(self)
         check_who_learns(self)
         super().validate()
@@ -427,7 +426,6 @@ class LMGameConfig(PPOConfig):
 
 
 def _is_space(value: Any) -> bool:
-    """Whether Tune draws the value."""
     return isinstance(value, Domain) or (isinstance(value, dict) and "grid_search" in value)
 
 

@@ -27,7 +27,7 @@ class LMGameDPOConfig(LMGamePPOConfig):
     entry = registry.DPO
 
     def __init__(self, algo_class: type | None = None) -> None:
-        super().__init__(algo_class=algo_class or LMGameDPO)
+        super().__init__(algo_class)
         self.text_rollouts(group_size=8)
 
     def dpo(self, **options: Any) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -82,13 +82,6 @@ def roles_of(game: GameConfig) -> dict[str, str]:
 _PLAN = EpisodePlan("", 0, 0, "", 0, number=0)
 
 
-def check_games_known(config: Any) -> None:
-    """Raise :class:`ConfigError` if there is no such game; keys do not start with ``config.``."""
-    for place, game in games_of(config):
-        with _blamed(place, game):
-            load_factory(game_spec(game.env))
-
-
 def check_games_can_be_made(config: Any) -> None:
     """Raise :class:`ConfigError` if a game cannot be made as it is configured; keys do not start with ``config.``."""
     for place, game in games_of(config):
@@ -150,7 +143,11 @@ def check_seats(config: Any) -> None:
     training = [seats_of(game) for game in config.training_games()]
     games = [*training, *(seats_of(game) for game in config.run.evaluation_config.games or ())]
     if isinstance(mapping, SeatMapping):
-        _check_names(mapping.seats, games)
+        seats = dict.fromkeys(name for roles in games for seat in roles.items() for name in seat)
+        for name in mapping.seats:
+            if name not in (*seats, OTHERS):
+                hint = did_you_mean(name, seats, f"there are {', '.join(seats)}, and {OTHERS!r} for others")
+                raise ConfigError(f"{MAPPING}.{name}", f"no game has a seat or role {name!r}; {hint}")
     for roles in games:
         agent_mapper.assignments(_PLAN, roles)
     if isinstance(mapping, SeatMapping | RoleMapping):  # The others deal seats anew from episode to episode.
@@ -159,12 +156,3 @@ def check_seats(config: Any) -> None:
             if policy not in seated:
                 message = f"gives {policy!r}, which learns, no seat of any game of training; map one to it"
                 raise ConfigError(MAPPING, message)
-
-
-def _check_names(mapped: Mapping[str, str], games: list[Roles]) -> None:
-    """Every key of ``mapped`` must be a seat or a role of one of the games."""
-    seats = dict.fromkeys(name for roles in games for seat in roles.items() for name in seat)
-    for name in mapped:
-        if name not in (*seats, OTHERS):
-            hint = did_you_mean(name, seats, f"there are {', '.join(seats)}, and {OTHERS!r} for others")
-            raise ConfigError(f"{MAPPING}.{name}", f"no game has a seat or role {name!r}; {hint}")

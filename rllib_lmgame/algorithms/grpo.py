@@ -1,13 +1,11 @@
-"""PPO's loop without a critic: replies are compared with those of other games on the same level."""
+"""PPO's loop with defaults without a critic: replies are compared with those of other games on the same level."""
 
 from __future__ import annotations
 
 from ray.tune import register_trainable
 
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
-from rllib_lmgame.algorithms.validation import PolicyFacts, refuse
 from rllib_lmgame.config import algorithms as registry
-from rllib_lmgame.config.rules import no_critic
 
 
 class LMGameGRPOConfig(LMGamePPOConfig):
@@ -22,16 +20,10 @@ class LMGameGRPOConfig(LMGamePPOConfig):
     entry = registry.GRPO
 
     def __init__(self, algo_class: type | None = None) -> None:
-        super().__init__(algo_class=algo_class or LMGameGRPO)
+        super().__init__(algo_class)
         self.token_ppo(advantage_estimator="grpo")
         self.text_rollouts(group_size=8)
         self.entropy_coeff = 0.0
-
-    def validate(self) -> None:
-        """As PPO's; estimators that need a critic are refused."""
-        super().validate()
-        for policy in self.trained_policies():
-            refuse(no_critic, self.run.policy(policy), PolicyFacts(self, policy))
 
 
 class LMGameGRPO(LMGamePPO):

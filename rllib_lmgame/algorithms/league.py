@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,21 +85,7 @@ class LeaguePlay:
         self.league.record(summaries, self._agent_mapper.matches)
         self._agent_mapper.matches = {}
 
-    @contextmanager
-    def reading_ahead(self, iteration: int) -> Iterator[None]:
-        """Inside, engines load existing members of ``iteration``. Raises: CheckpointError: one is damaged."""
-        if self._algorithm.config.run.inference.sleep_during_update:
-            yield
-            return
-        known = set(self.league.members)
-        tables = [table for table in self.league.next_tables(iteration) if table.member in known]
-        with ThreadPoolExecutor(1, "lmgame-league") as thread:
-            loading: Future[None] = thread.submit(self._load, tables)
-            yield
-            loading.result()
-
     def _holders(self, tables: Sequence[Table]) -> dict[str, tuple[str, ...]]:
-        """Member -> names of the engines that hold it."""
         holders: dict[str, dict[str, str]] = {table.member.name: {} for table in tables}
         for group, held in zip(self._groups, self._held, strict=True):
             if held in holders:
@@ -113,7 +97,6 @@ class LeaguePlay:
         return {**self.league.numbers(), "swaps": self._swaps, "prepare_s": self._prepare_s}
 
     def _load(self, tables: Sequence[Table]) -> None:
-        """Load members into engines that lack them."""
         members = {table.member.name: table.member for table in tables}
         wanted = assign_engines(self._held, [table.member.name for table in tables])
         read: dict[str, SharedBundle] = {}
@@ -138,7 +121,6 @@ class LeaguePlay:
         return Base(config.model_files[policy], options.trust_remote_code)
 
     def _take_snapshot(self, member: Member) -> Member:
-        """Write a policy's present weights as a member."""
         use = WeightUse.EXPORT if self.league.options.averaged_snapshots else WeightUse.TRAINING
         scratch = self.directory / f".taking-{member.name}"
         shutil.rmtree(scratch, ignore_errors=True)

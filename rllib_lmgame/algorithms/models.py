@@ -69,7 +69,6 @@ def tiny_corpus(config: LMGameConfig) -> list[str]:
 
 
 def _conversations(config: LMGameConfig) -> Iterable[Conversation]:
-    """Those of the files that are learnt from, if any are."""
     stage, pairs = config.run.supervised_stage, config.run.dpo
     if stage is not None and stage.data is not None:
         return read_all(stage.data, stage.format)

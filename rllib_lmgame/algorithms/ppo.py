@@ -9,7 +9,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,6 @@ from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.scheduled import check_followed, schedules_of
 from rllib_lmgame.algorithms.sft import SupervisedStage
-from rllib_lmgame.algorithms.validation import RunFacts
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.schedule import COUNTERS, ENV_STEPS, NUMBERS, RL_ITERATION, Schedules, game_of, shown_key
 from rllib_lmgame.config import algorithms as registry
@@ -100,9 +98,6 @@ class LMGamePPOConfig(LMGameConfig):
     entry = registry.PPO
     follows_schedules = True
 
-    def __init__(self, algo_class: type | None = None) -> None:
-        super().__init__(algo_class=algo_class or LMGamePPO)
-
     def warm_start(self, **options: Any) -> Self:
         """Supervised learning before PPO: :class:`~rllib_lmgame.datasets.options.SupervisedOptions`."""
         return self.set_section("warm_start", options)
@@ -148,7 +143,7 @@ class LMGamePPO(LMGameAlgorithm):
         super().setup(config)
         self._list_sizes = {str(n): 0 for n, game in enumerate(self.config.training_games()) if is_list(game)}
         self._item_order = ItemOrder(self.config.seed or 0, "train") if self._list_sizes else None
-        self._needs_groups = RunFacts(self.config).compares is not None
+        self._needs_groups = self.config.run.compares is not None
         if self.config.run.supervised_stage is not None:
             self._warm_start = SupervisedStage(self, self.config.run.supervised_stage)
         if self.config.run.league is not None:
@@ -175,10 +170,7 @@ class LMGamePPO(LMGameAlgorithm):
         result = self.play_batch()
         if self._ahead is not None:
             self._ahead.begin()
-        # The next iteration's opponents go to their engines meanwhile.
-        with nullcontext() if self._league is None else self._league.reading_ahead(self._rl_iteration + 1):
-            results = self.update(result)
-        self.after_update(results)
+        self.after_update(self.update(result))
         self._check_logprob_diffs()
         with self.timed(WEIGHT_SYNC_TIMER):
             self.push_weights()
@@ -366,7 +358,6 @@ class LMGamePPO(LMGameAlgorithm):
             self._gaps_checked.add(policy)
 
     def _env_steps(self) -> int:
-        """RLlib's counter of the steps of games played so far."""
         return int(self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0))
 
     def _log_phase(self, phase: int) -> None:
@@ -572,7 +563,6 @@ def normalize_rewards(episodes: Iterable[MultiAgentEpisode], over: str, deviatio
 
 
 def _settings(present: RunConfig) -> PlaySettings:
-    """How an iteration's episodes are played."""
     rollouts = present.text_rollouts
     return PlaySettings(
         present.games,

@@ -117,7 +117,6 @@ def occurring(
 
 
 def _along(group: Mapping[str, ScheduleOptions], whole: Collection[str], most: int) -> list[dict[str, float]]:
-    """Values of schedules that go together, in order."""
     if next(iter(group.values())).points is None:
         rows = [list(row) for row in zip(*(options.values or () for options in group.values()), strict=True)]
     else:

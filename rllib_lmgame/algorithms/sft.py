@@ -106,7 +106,6 @@ class SupervisedStage:
         return SupervisedObjective(steps, own.lr, own.lr_warmup_steps, own.env_token_loss_weight)
 
     def _validate_by_loss(self, name: str) -> None:
-        """Log the mean loss of what is held out, over policies."""
         if self.data is None or not self.data.validation:
             return
         episodes = self.data.held_out(self.algorithm.env_runner)
@@ -129,7 +128,6 @@ class SupervisedStage:
             self.milestones[name] = success_by_seed(algorithm.evaluate_games(games, episodes).summaries)
 
     def _criterion_holds(self) -> bool:
-        """Whether the last validation saw enough success, or few enough invalid actions."""
         stop, seen = self.options.stop_at, self._validated
         if stop is None or not seen:
             return False
@@ -142,9 +140,6 @@ class LMGameSFTConfig(LMGameConfig):
     """Configuration of :class:`LMGameSFT`."""
 
     entry = registry.SFT
-
-    def __init__(self, algo_class: type | None = None) -> None:
-        super().__init__(algo_class=algo_class or LMGameSFT)
 
     def supervised(self, **options: Any) -> Self:
         """The supervised learning: :class:`~rllib_lmgame.datasets.options.SupervisedOptions`."""

@@ -18,7 +18,7 @@ from rllib_lmgame.base.group import declared, describe
 from rllib_lmgame.base.schedule import is_meant_as_schedule, is_schedule
 from rllib_lmgame.base.trust import Gate, is_name, is_number
 from rllib_lmgame.config.algorithms import OWN
-from rllib_lmgame.config.rllib import FIELDS, OtherOptions
+from rllib_lmgame.config.rllib import FIELDS, EvaluationOptions, OtherOptions
 from rllib_lmgame.rollouts.options import GameConfig
 
 SECTIONS: Mapping[str, type] = {name: group for entry in OWN.values() for name, group in entry.groups.items()}
@@ -39,8 +39,6 @@ def check_config(config: Any, gate: Gate, path: str = "config", sections: Mappin
         raise ConfigError(path, f"expected a mapping, got {describe(config)}")
     for key, value in config.items():
         if key not in ("env", "env_config"):
-            if key == "evaluation_config" and isinstance(value, Mapping) and value.get("env_config"):
-                value = {"env": config.get("env"), **value}  # Options without a game are of the training's.
             _check_key(str(key), value, gate, f"{path}.{key}", sections)
     env, env_config = config.get("env"), config.get("env_config")
     if env is not None or env_config:
@@ -57,18 +55,18 @@ def _check_key(key: str, value: Any, gate: Gate, path: str, sections: Mapping[st
     elif key in FIELDS and is_meant_as_schedule(value):
         gate.schedule(value, path)
     elif key == "evaluation_config":
-        if isinstance(value, Mapping):
-            _check_measures(value.get("measures"), gate, f"{path}.measures")
-            value = {name: item for name, item in value.items() if name != "measures"}
-        if value is not None:
-            check_config(value, gate, path, sections)
+        gate.options(EvaluationOptions, value, path, skip=("games", "measures"))
+        if value and value.get("games") is not None:
+            _check_games(value["games"], gate, f"{path}.games")
+        if value and value.get("measures") is not None:
+            _check_measures(value["measures"], gate, f"{path}.measures")
     elif not is_number(value):
         raise gate.refusal(path, describe(value))
 
 
 def _check_measures(value: Any, gate: Gate, path: str) -> None:
     """Measures of this package by name, with plain arguments."""
-    for number, entry in enumerate(value if isinstance(value, list | tuple) else [] if value is None else [value]):
+    for number, entry in enumerate(value if isinstance(value, list | tuple) else [value]):
         parts = entry.values() if isinstance(entry, Mapping) else [entry]
         if not all(is_name(part) or is_number(part) for part in parts):
             raise gate.refusal(f"{path}[{number}]", describe(entry))

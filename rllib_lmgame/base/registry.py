@@ -274,7 +274,6 @@ PREFERENCE_LOSSES = Registry(
     _in("learners.losses.preferences", sigmoid="Sigmoid", ipo="IPO", hinge="Hinge", simpo="SimPO", kto="KTO"),
     base="rllib_lmgame.learners.losses.preferences:PreferenceLoss",
 )
-OBJECTIVES = Registry("token_ppo.objective", "objective", _in("learners.objectives.ppo", ppo="PPOObjective"))
 ENGINES = Registry(
     "inference.engine",
     "engine",

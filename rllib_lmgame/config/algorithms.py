@@ -108,8 +108,6 @@ TOKEN_PPO = "token_ppo"
 SUPERVISED = "supervised"
 PREFERENCES = "dpo"
 ACTION_VALUES = "action_values"
-WITHOUT_VALUES = (SUPERVISED, PREFERENCES)
-"""Sections of updates that ask no value function, whatever ``token_ppo`` says."""
 LEFT_OUT = "conversations_left_out"
 SUPERVISED_METRICS = ("supervised_steps", "supervised_last_step", "validation_loss", "validation_loss_before", LEFT_OUT)
 COMMON_SECTIONS: Mapping[str, Section] = {
@@ -130,8 +128,8 @@ class AlgorithmEntry:
         algorithm: Import path of the class, derived from ``LMGameAlgorithm``.
         config: Import path of its configuration, derived from ``LMGameConfig``, with this ``entry``.
         sections: :data:`COMMON_SECTIONS` and its own; ``token_ppo`` only if it is read.
-        learned_by: The section of an update. If not ``token_ppo``, no groups are compared; with one of
-            :data:`WITHOUT_VALUES` there is no value function.
+        learned_by: The section of an update, whose group says what the update needs by ``needs_critic``,
+            ``needs_reference`` and ``compares`` (the option that compares a group's episodes); nothing without them.
         metrics: Extra top-level numbers in every result (NaN if absent), which ``stop`` may name.
         learner_metrics: The same below ``learners/<policy>``.
 

@@ -248,7 +248,7 @@ INSTEAD = {
     "render_env": "`rllib view` shows episodes",
     "model_config": "set language_model",
     "rl_module_spec": "set language_model",
-    "learner_class": "set token_ppo.objective to an objective of your own",
+    "learner_class": "write an algorithm of your own, whose updates have another objective",
     "env_to_module_connector": "set language_model: it writes the prompts",
     "module_to_env_connector": "set language_model.reply_format to one of your own",
     "learner_connector": "set token_ppo.advantage_estimator to one of your own",

@@ -1,7 +1,7 @@
 """Options that are impossible together, lose work, or train something wrong: functions that yield what is broken.
 
-``s`` are the :class:`~rllib_lmgame.config.run.RunConfig` of a run or of one policy; ``f`` is what plug-ins and games
-say of them (:mod:`rllib_lmgame.algorithms.validation`). Importing this loads neither Ray nor torch.
+``s`` are the :class:`~rllib_lmgame.config.run.RunConfig` of a run or of one policy; ``f`` is what some rules need
+beside it (:mod:`rllib_lmgame.algorithms.validation`). Importing this loads neither Ray nor torch.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from rllib_lmgame.base.group import given
 from rllib_lmgame.config.run import RunConfig
 from rllib_lmgame.league.options import is_league
+from rllib_lmgame.learners.options import half_precision
 from rllib_lmgame.rollouts.options import groups_needed, share_of_groups, spare_groups
 
 
@@ -36,21 +36,21 @@ Rules = Callable[[RunConfig, Any], Found]
 
 
 def rllib(s: RunConfig, f: Any) -> Found:
-    """RLlib's keys; ``f.rllib`` is the configuration, for those that no group declares."""
+    """RLlib's keys; ``f`` is the configuration, for those that no group declares."""
     for key, wanted in (
         ("batch_mode", "complete_episodes"),
         ("num_aggregator_actors_per_learner", 0),
         ("add_default_connectors_to_learner_pipeline", False),
     ):
-        given = getattr(f.rllib, key)
+        given = getattr(f, key)
         if given != wanted:
             yield Broken(key, f"must be {wanted!r} with this algorithm, got {given!r}")
-    if f.rllib.evaluation_duration_unit != "episodes" or not isinstance(s.evaluation_duration, int):
+    if f.evaluation_duration_unit != "episodes" or not isinstance(s.evaluation_duration, int):
         yield Broken("evaluation_duration", "must be a whole number of episodes")
-    if f.rllib.evaluation_parallel_to_training:
+    if f.evaluation_parallel_to_training:
         say = "must be false: evaluation uses the engines that training updates"
         yield Broken("evaluation_parallel_to_training", say)
-    if f.rllib.games and s.env is not None:
+    if f.games and s.env is not None:
         say = f"stands beside env: {s.env}, which would not be played; add it to the list, or leave `games` out"
         yield Broken("games", say)
 
@@ -89,7 +89,8 @@ def replies(s: RunConfig, f: Any) -> Found:
 def numerics(s: RunConfig, f: Any) -> Found:
     """How a trained model is held."""
     half = s.language_model.dtype in ("bfloat16", "float16")
-    if half and not f.half_precision and (s.language_model.lora is None or s.language_model.dtype == "float16"):
+    copies = half_precision(s.deepspeed)
+    if half and not copies and (s.language_model.lora is None or s.language_model.dtype == "float16"):
         yield Broken(
             "language_model.dtype",
             f"{s.language_model.dtype} weights lose small optimizer steps in rounding unless a `bf16` or `fp16` "
@@ -115,27 +116,6 @@ def imitation(s: RunConfig, f: Any) -> Found:
         yield Broken("evaluation_interval", say)
 
 
-_AT_ONE = "must be 1 with a teacher behind an endpoint, which tells log-probabilities at no other; name its directory"
-
-
-def asked_teacher(s: RunConfig, f: Any) -> Found:
-    """A teacher behind an endpoint knows each token's log-probability at temperature 1 alone."""
-    teacher = s.teacher
-    if teacher is None or not teacher.is_asked:
-        return
-    if s.inference.temperature not in (0, 1) or s.follows("inference.temperature"):
-        yield Broken("inference.temperature", _AT_ONE)
-    for number, game in enumerate(s.games):
-        if s.follows(f"games.{number}.temperature") or game.temperature not in (None, 0, 1):
-            yield Broken(f"games[{number}].temperature", _AT_ONE)
-    if s.text_rollouts.constrained_decoding:
-        yield Broken(
-            "text_rollouts.constrained_decoding",
-            "does not go with a teacher behind an endpoint, which says nothing of the moves that were not taken; name "
-            "its directory, or leave one of them out",
-        )
-
-
 def row_lengths(s: RunConfig, f: Any) -> Found:
     """A row holds a reply and its prompt."""
     rows, most = s.token_ppo.max_row_tokens, s.language_model.max_tokens_per_turn
@@ -147,45 +127,13 @@ def row_lengths(s: RunConfig, f: Any) -> Found:
         )
 
 
-def update(s: RunConfig, f: Any) -> Found:
-    """The update of one policy. Raises: ConfigError: there is no such objective."""
-    ppo = s.token_ppo
-    yield from row_lengths(s, f)
-    if ppo.critic.warmup is not None and ppo.critic.warmup.type == "fit" and f.hidden_last_layer:
-        yield Broken(
-            "token_ppo.critic.warmup",
-            "sets the value head's last layer, which DeepSpeed in half precision allows with ZeRO only: set "
-            "`deepspeed.zero_optimization.stage` to 1, 2 or 3, or `type: gradient`",
-        )
-    if ppo.critic.grad_clip is not None and not f.one_norm_each:
-        yield Broken(
-            "token_ppo.critic.grad_clip",
-            "DeepSpeed clips by one norm of all gradients with ZeRO and in half precision; leave it out, or use "
-            "`zero_optimization: {stage: 0}` in float32",
-        )
-    place = "token_ppo.kl.loss_estimator"
-    in_reward = ppo.kl is not None and ppo.kl.as_ == "reward" and "loss_estimator" in given(ppo.kl)
-    if in_reward and (place in f.own or "token_ppo.kl.as" not in f.own):
-        yield Broken(place, "has no effect with as: reward; it belongs to as: loss")
-    _ = f.objective
-
-
-def no_critic(s: RunConfig, f: Any) -> Found:
-    """Of algorithms without a value function."""
-    if f.needs_critic:
-        yield Broken(
-            "token_ppo.advantage_estimator",
-            f"`{f.estimator_name}` needs a critic, which {s.entry.name} has none of; take LMGamePPO, or one of "
-            f"{f.without_critic}",
-        )
-
-
 def scheduled(s: RunConfig, f: Any) -> Found:
     """What else would set an option that follows a schedule."""
-    if s.follows("text_rollouts.reward_scale") and f.estimator.keeps_baseline:
+    estimator = s.token_ppo.advantage_estimator
+    if s.follows("text_rollouts.reward_scale") and estimator.keeps_baseline:
         yield Broken(
             "text_rollouts.reward_scale",
-            f"stands beside token_ppo.advantage_estimator: {f.estimator_name} of {s.name}, whose running baselines "
+            f"stands beside token_ppo.advantage_estimator: {estimator.type} of {s.name}, whose running baselines "
             "are in scaled rewards: they would be those of another scale; leave one of them out",
         )
 
@@ -204,7 +152,7 @@ def _no_group(s: RunConfig) -> str | None:
 
 def play(s: RunConfig, f: Any) -> Found:
     """How many episodes of which game are played."""
-    key, learners = "text_rollouts.episodes_per_iteration", s.num_learners
+    key, learners, compares = "text_rollouts.episodes_per_iteration", s.num_learners, s.compares
     total = s.text_rollouts.episodes_per_iteration
     for number, (game, size) in enumerate(zip(s.games, s.group_sizes, strict=True)):
         if game.episodes and game.episodes % size:
@@ -225,20 +173,20 @@ def play(s: RunConfig, f: Any) -> Found:
         yield Broken(key, f"{s.shared_episodes} is not a multiple of group_size={s.shared_size}")
     if total < max(1, learners):
         yield Broken(key, "each learner needs at least one episode")
-    alone = f.compares and _no_group(s)
+    alone = compares and _no_group(s)
     if alone:
-        yield Broken(alone, f"{f.compares} compares the episodes of a group; set at least 2")
-    if f.compares and s.groups < learners:
+        yield Broken(alone, f"{compares} compares the episodes of a group; set at least 2")
+    if compares and s.groups < learners:
         yield Broken(
             key,
-            f"{f.compares} needs whole groups and each learner at least one: with group_size={s.shared_size} and "
+            f"{compares} needs whole groups and each learner at least one: with group_size={s.shared_size} and "
             f"num_learners={learners} that is {s.shared_size * learners} episodes",
         )
 
 
 def selection(s: RunConfig, f: Any) -> Found:
     """What is kept of what is played."""
-    data, alone = s.data_selection, _no_group(s)
+    data, alone, whole = s.data_selection, _no_group(s), bool(s.compares)
     for name, compares in (
         ("reward_variance_filter", data.reward_variance_filter < 1),
         ("zero_variance_groups", data.zero_variance_groups.type == "drop"),
@@ -248,9 +196,9 @@ def selection(s: RunConfig, f: Any) -> Found:
             say = f"compares the episodes of a group; set {alone} to at least 2"
             yield Broken(f"data_selection.{name}", say)
     kept = share_of_groups(data.reward_variance_filter, s.groups)
-    least = groups_needed(s.num_learners, s.least_size, bool(f.compares))
+    least = groups_needed(s.num_learners, s.least_size, whole)
     if data.reward_variance_filter < 1 and kept < least:
-        each = f", {'one' if f.compares else 'an episode'} for each learner" if least > 1 else ""
+        each = f", {'one' if whole else 'an episode'} for each learner" if least > 1 else ""
         say = f"{data.reward_variance_filter:g} of {s.groups} groups leaves {kept}, but {least} must stay{each}"
         yield Broken("data_selection.reward_variance_filter", say)
     if data.overlong is not None and data.overlong.buffer >= data.overlong.tokens:
@@ -305,7 +253,7 @@ def async_rollouts(s: RunConfig, f: Any) -> Found:
             "does not go with inference.sleep_during_update: engines that sleep play no games; leave one of them out",
         ),
         (
-            s.num_env_runners == 0 and not f.rllib.in_evaluation,
+            s.num_env_runners == 0 and not f.in_evaluation,
             "needs env runners of its own: with num_env_runners: 0 games are played in the process that updates; set "
             "at least 1",
         ),
@@ -328,8 +276,6 @@ def league(s: RunConfig, f: Any) -> Found:
     if own.forgotten is not None and own.self_play_share + own.forgotten.share > 1:
         say = f"{own.forgotten.share:g} and self_play_share={own.self_play_share:g} are more than 1 together"
         yield Broken("league.forgotten.share", say)
-    if own.snapshot_every is None and own.snapshot_win_rate is None:
-        yield Broken("league.snapshot_every", "null needs a snapshot_win_rate: no snapshot is ever due")
     if own.averaged_snapshots and not s.averages:
         say = "needs averaged weights: set config.token_ppo.ema_decay"
         yield Broken("league.averaged_snapshots", say)
@@ -365,12 +311,12 @@ def _without_seed(options: Any) -> Any:
 
 
 def engines(s: RunConfig, f: Any) -> Found:
-    """Engines, weights on their way to them, action values and adapters. Raises: ConfigError: no such engine."""
+    """Engines, weights on their way to them, action values and adapters."""
     gpus = s.inference.num_gpus_per_engine
     if gpus != s.inference.tensor_parallel_size > 1:
         say = f"must equal tensor_parallel_size={s.inference.tensor_parallel_size}, got {gpus:g}"
         yield Broken("inference.num_gpus_per_engine", say)
-    engine = f.engine
+    engine = s.inference.engine
     if s.inference.over_devices:
         yield from _over_devices(s, engine)
     yield from _action_values(s, engine)

@@ -28,7 +28,6 @@ from rllib_lmgame.config.algorithms import (
     PREFERENCES,
     SUPERVISED,
     TOKEN_PPO,
-    WITHOUT_VALUES,
     AlgorithmEntry,
     AsyncRolloutOptions,
 )
@@ -166,6 +165,25 @@ class RunConfig(RLlibOptions, OtherOptions):
         return not on_gpu and self.data_selection.oversample <= 1 and not self.async_rollouts.max_staleness
 
     @property
+    def learnt(self) -> Any:
+        """The section of an update, which says what the update needs (:class:`AlgorithmEntry`)."""
+        return getattr(self, self.entry.learned_by, None)
+
+    def needs_critic(self, policy: str) -> bool:
+        """Whether a policy's update has a value function."""
+        return bool(getattr(self.policy(policy).learnt, "needs_critic", False))
+
+    def needs_reference(self, policy: str) -> bool:
+        """Whether a policy's update compares it with a reference model."""
+        return bool(getattr(self.policy(policy).learnt, "needs_reference", False))
+
+    @property
+    def compares(self) -> str | None:
+        """The option that compares the episodes of a group, of the first policy that has one."""
+        found = (getattr(self.policy(name).learnt, "compares", None) for name in self.trained_policies())
+        return next(filter(None, found), None)
+
+    @property
     def selects(self) -> bool:
         """Whether there is data selection in any iteration."""
         return self.data_selection.active or any(key.startswith("data_selection.") for key in self.schedules)
@@ -249,8 +267,7 @@ class RunConfig(RLlibOptions, OtherOptions):
 
         Raises: ConfigError: if there is none and one is needed.
         """
-        learnt = getattr(self, self.entry.learned_by, None)
-        if not self.games and self.entry.learned_by in WITHOUT_VALUES and getattr(learnt, "data", None) is not None:
+        if not self.games and getattr(self.learnt, "data", None) is not None:
             return ()
         if not self.games or not isinstance(self.games[0].env, str):
             raise ConfigError("env", "set env to a game, e.g. lmgame/Sokoban-v0 (`rllib games list` shows them)")

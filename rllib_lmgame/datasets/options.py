@@ -162,6 +162,16 @@ class DPOOptions(Group):
         choices=("one", "all"),
     )
 
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the policy is compared with a reference model."""
+        return bool(self.loss.asks_reference)
+
+    @property
+    def compares(self) -> str | None:
+        """The option that compares the episodes of a group, if games are played."""
+        return f"dpo.loss `{self.loss.type}`" if self.data is None else None
+
     def last_iteration(self, records: int) -> int | None:
         """Iterations until so many records were passed over ``epochs`` times; ``None``: without end."""
         if self.epochs is None:

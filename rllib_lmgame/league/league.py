@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -48,7 +47,7 @@ class League:
         return [
             Member(f"{policy}-{iteration}", policy, iteration)
             for policy in self.policies
-            if self._is_due(policy, iteration)
+            if iteration % self.options.snapshot_every == 0 or all(each.policy != policy for each in self.members)
         ]
 
     def decided(self, iteration: int, snapshots: Iterable[Member]) -> list[Member]:
@@ -62,24 +61,6 @@ class League:
             self.payoffs.forget(former.name)
         self._decided = max(self._decided, iteration)
         return left
-
-    def _is_due(self, policy: str, iteration: int) -> bool:
-        latest = next((member for member in reversed(self.members) if member.policy == policy), None)
-        if latest is None:
-            return True
-        every, rate = self.options.snapshot_every, self.options.snapshot_win_rate
-        if every is not None and iteration % every == 0:
-            return True
-        return (
-            rate is not None
-            and self.payoffs.games(policy, latest.name) >= self.options.snapshot_min_games
-            and self._mean_win_rate(policy) > rate
-        )
-
-    def _mean_win_rate(self, policy: str) -> float:
-        """Mean win rate against all members (at least one)."""
-        rates = [self.payoffs.win_rate(policy, member.name) for member in self.members]
-        return sum(rates) / len(rates)
 
     def tables(self, iteration: int) -> list[Table]:
         """Opponents in ``iteration``: one table per opponent engine, in turn for the policies that meet members."""
@@ -96,12 +77,6 @@ class League:
             Standing(member, self.payoffs.win_rate(policy, member.name), self.payoffs.games(policy, member.name))
             for member in self.members
         ]
-
-    def next_tables(self, iteration: int) -> list[Table]:
-        """The tables of ``iteration`` after the snapshots that are due."""
-        after = copy.deepcopy(self)
-        after.decided(iteration, after.due(iteration))
-        return after.tables(iteration)
 
     def matches(self, plans: Sequence[EpisodePlan], iteration: int) -> dict[int, Match]:
         """Matches by ``EpisodePlan.index``; consecutive rounds are dealt independently."""

@@ -38,22 +38,9 @@ class LeagueOptions(Group):
         ForgottenOptions(),
         "Matches against members that were beaten once and no longer are; null: none.",
     )
-    snapshot_every: int | None = option(
+    snapshot_every: int = option(
         10,
-        "PPO iterations from one snapshot of a policy to the next. The weights that PPO starts from are one in any "
-        "case. null: `snapshot_win_rate` alone decides.",
-        ge=1,
-    )
-    snapshot_win_rate: float | None = option(
-        None,
-        "Take a snapshot when the policy's mean win rate against all members is higher than this; null: never for "
-        "that reason.",
-        ge=0,
-        le=1,
-    )
-    snapshot_min_games: int = option(
-        64,
-        "Games against its latest snapshot (decayed) before `snapshot_win_rate` is looked at.",
+        "PPO iterations from one snapshot of a policy to the next; the first is of the weights that PPO starts from.",
         ge=1,
     )
     averaged_snapshots: bool = option(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,9 +39,9 @@ from rllib_lmgame.learners.engines.torch_engine import (
     set_learning_rates,
 )
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
-from rllib_lmgame.learners.metrics import UpdateMeter, mark_logged, update_metrics, write_tokens
+from rllib_lmgame.learners.metrics import UpdateMeter, update_metrics, write_tokens
 from rllib_lmgame.learners.microbatch import found_tokens
-from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_objective
+from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, PPOObjective
 from rllib_lmgame.learners.objectives.base import LearnerSettings, StepCounts, UpdateLoop
 from rllib_lmgame.learners.options import COEFF_RANGE, WeightUse, learner_threads
 from rllib_lmgame.learners.process import ProcessGroup, give_back_memory, keep_freed_memory
@@ -49,9 +49,6 @@ from rllib_lmgame.policies.model.export import Played
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.episode_log import SAMPLE_BYTES, TOKENS
 from rllib_lmgame.rollouts.records import Trajectory, played_parts, trajectory_of
-
-if TYPE_CHECKING:
-    from rllib_lmgame.learners.engines.teacher_client import TeacherClient
 
 DevicePush = Callable[[Mapping[str, torch.Tensor], int], Any]
 
@@ -74,7 +71,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self.references: dict[str, Reference] = {}
         self.averages: dict[str, WeightAverage] = {}
         self.teachers: dict[str, Teacher] = {}
-        self.teacher_client: TeacherClient | None = None
         self._reference_known: dict[str, dict[str, np.ndarray]] = {}
         self.critics: dict[str, Critic] = {}
         self.updates: dict[str, int] = {}
@@ -82,7 +78,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self._device_pushes: dict[str, DevicePush] = {}
         self._lifetime_timesteps = 0
         self._microbatch_tokens: dict[str, int] = {}
-        self._objectives: dict[str, Objective] = {}
+        self._objectives: dict[str, PPOObjective] = {}
         self._given_objective: Objective | None = None
         threads = learner_threads(self.config)
         if threads is not None:
@@ -148,10 +144,11 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     def _configured(self, module_id: str) -> LearnerSettings:
         if module_id not in self._settings:
-            settings = LearnerSettings.from_config(self.config.get_config_for_module(module_id))
+            run = self.config.get_config_for_module(module_id).run
+            settings = LearnerSettings.of_run(run, self._scheduled_of(module_id))
             if settings.ppo.microbatch is None:
                 settings = replace(settings, microbatch_tokens=self._found_tokens(module_id, settings))
-            self._settings[module_id] = settings.with_values(self._scheduled_of(module_id))
+            self._settings[module_id] = settings
         return self._settings[module_id]
 
     def _found_tokens(self, module_id: str, settings: LearnerSettings) -> int:
@@ -180,11 +177,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     def objective(self, module_id: str) -> Objective:
         """What the present update of one module minimises."""
-        if self._given_objective is not None:
-            return self._given_objective
-        if module_id not in self._objectives:
-            self._objectives[module_id] = resolve_objective(self._configured(module_id).ppo.objective)
-        return self._objectives[module_id]
+        return self._given_objective or self._objectives.setdefault(module_id, PPOObjective())
 
     # The update.
 
@@ -203,7 +196,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         Args:
             training_data: :class:`~rllib_lmgame.learners.data.sharding.WholeEpisodes`, or RLlib's ``TrainingData``.
             timesteps: RLlib's counters, for schedules.
-            objective: What to minimise in this update, instead of the configured objective.
+            objective: What to minimise in this update, instead of PPO's objective.
             scheduled: Options that follow a schedule -> their values from now on, for policies without their own.
         """
         self._check_is_built()
@@ -297,7 +290,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         started = time.perf_counter()
         settings, meter = self.settings(module_id), UpdateMeter()
         batch = self.build_batch(module_id, trajectories)
-        mark_logged(batch, trajectories)
+        logged = np.array([trajectories[number].logged for number in batch.trajectory_ids.tolist()], bool)
+        if logged.any():
+            batch.shown = logged[batch.trajectory]
         action_tokens = int(self.ranks.sum(batch.num_actions))
         if action_tokens == 0:
             return
@@ -319,9 +314,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     def _loop(self, module_id: str, settings: LearnerSettings, batch: TokenBatch, meter: UpdateMeter) -> UpdateLoop:
         flags = {"temperature": settings.temperature, "with_entropy": False, "with_values": False}
-        teacher = settings.teacher
-        asked = self._teacher_client(teacher.model) if teacher is not None and teacher.is_asked else None
-
         update = ModuleUpdate(
             module_id=module_id,
             settings=settings,
@@ -330,9 +322,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             ranks=self.ranks,
             reference_logprobs=lambda inputs: self.reference(module_id).forward({**inputs, **flags})["logprobs"],
             teacher_logprobs=None
-            if teacher is None or asked is not None
+            if settings.teacher is None
             else lambda inputs: self._teacher(module_id, settings).logprobs({**inputs, **flags}),
-            ask_teacher=None if asked is None else asked.logprobs,
             entropy_coefficient=float(self.entropy_coeff_schedulers_per_module[module_id].get_current_value()),
             kl_coefficient=float(self.curr_kl_coeffs_per_module[module_id]) if settings.ppo.kl is not None else 0.0,
             num_updates=self.updates[module_id],
@@ -383,7 +374,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self.metrics.log_value((module_id, LEARNER_RESULTS_CURR_KL_COEFF_KEY), coefficient.item(), window=1)
 
     def _set_kl_coef(self, module_id: str) -> None:
-        """Set the coefficient where it is ``kl.coef``, a number or scheduled."""
         kl = self.settings(module_id).ppo.kl
         if kl is not None and kl.coef is not None:
             self.curr_kl_coeffs_per_module[module_id].data.fill_(kl.coef)
@@ -402,14 +392,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             assert settings.teacher is not None
             self.teachers[module_id] = Teacher(self.module[module_id], settings.teacher, self._device)
         return self.teachers[module_id]
-
-    def _teacher_client(self, model: str) -> TeacherClient:
-        """One for all policies; made when it is first needed, where its key is looked for."""
-        if self.teacher_client is None:
-            from rllib_lmgame.learners.engines.teacher_client import TeacherClient  # Of an HTTP client.
-
-            self.teacher_client = TeacherClient(model)
-        return self.teacher_client
 
     def _update_copies(self, module_id: str) -> None:
         ppo = self.settings(module_id).ppo

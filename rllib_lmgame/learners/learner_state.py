@@ -17,11 +17,11 @@ import numpy as np
 import torch
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
-from rllib_lmgame.base.json_files import count_of, mapping_of, number_of, read_mapping
+from rllib_lmgame.base.json_files import read_mapping
 from rllib_lmgame.learners.engines.reference import AdapterReference, Reference, WeightAverage, frozen_copy
 from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
 from rllib_lmgame.learners.objectives.base import StepCounts
-from rllib_lmgame.learners.options import LEAST_TOKENS, MOST_TOKENS, STATE_FILE, InitialReference, critic_difference
+from rllib_lmgame.learners.options import STATE_FILE, InitialReference, critic_difference
 
 logger = logging.getLogger(__name__)
 
@@ -56,39 +56,34 @@ class LearnerStateMixin:
         }
 
     def set_counters(self, ours: Mapping[str, Any]) -> None:
-        """Undo :meth:`counters`. Raises: ValueError: names a number that is none or cannot be."""
-        self._weights_seq_no = count_of(ours["version"], "version")
-        self._lifetime_timesteps = count_of(ours["timesteps"], "timesteps")
+        """Undo :meth:`counters`."""
+        self._weights_seq_no, self._lifetime_timesteps = int(ours["version"]), int(ours["timesteps"])
         for mid in self.engines:
             self.module[mid].version = self._weights_seq_no
             self.updates[mid], *steps = (
-                count_of(mapping_of(ours[name], name).get(mid, 0), f"{name}.{mid}")
-                for name in ("updates", "optimizer_steps", "nan_steps_in_a_row")
+                int(ours[name].get(mid, 0)) for name in ("updates", "optimizer_steps", "nan_steps_in_a_row")
             )
             self._steps[mid] = StepCounts(*steps)
             self.entropy_coeff_schedulers_per_module[mid].update(timestep=self._lifetime_timesteps)
             self._optimizer_lr_schedules[self.get_optimizer(mid)].update(timestep=self._lifetime_timesteps)
-            remembered = mapping_of(ours.get("objectives", {}), "objectives")
-            if remembered.get(mid) is not None:
-                self.objective(mid).set_state(remembered[mid])
-        self._keep_microbatches(mapping_of(ours.get("microbatch_tokens", {}), "microbatch_tokens"))
+            if ours["objectives"].get(mid) is not None:
+                self.objective(mid).set_state(ours["objectives"][mid])
+        self._keep_microbatches(ours["microbatch_tokens"])
         self._set_coefficients(ours)
 
     def _set_coefficients(self, ours: Mapping[str, Any]) -> None:
         """As the run has moved them, unless they are set, or now begin with another number than in the checkpoint."""
-        first = mapping_of(ours.get("first_kl_coefficients", {}), "first_kl_coefficients")
-        for mid, value in mapping_of(ours["kl_coefficients"], "kl_coefficients").items():
-            number = number_of(value, f"kl_coefficients.{mid}", low=0)
-            if mid not in self.engines or mid not in first or first[mid] == self._first_kl_coefficient(mid):
-                self.curr_kl_coeffs_per_module[mid] = self._get_tensor_variable(number)
+        for mid, value in ours["kl_coefficients"].items():
+            if mid not in self.engines or ours["first_kl_coefficients"].get(mid) == self._first_kl_coefficient(mid):
+                self.curr_kl_coeffs_per_module[mid] = self._get_tensor_variable(float(value))
         for mid in self.engines:
             self._set_kl_coef(mid)
 
     def _keep_microbatches(self, saved: Mapping[str, Any]) -> None:
         """With ``auto`` go on with the saved sizes: sums in another order would round differently."""
         for mid in self._microbatch_tokens.keys() & saved.keys():
-            tokens, found = count_of(saved[mid], f"microbatch_tokens.{mid}"), self._microbatch_tokens[mid]
-            if tokens != found and LEAST_TOKENS <= tokens <= MOST_TOKENS:
+            tokens, found = int(saved[mid]), self._microbatch_tokens[mid]
+            if tokens != found:
                 logger.warning(
                     "%s goes on with the checkpoint's micro-batches of %d tokens; what is free here is for %d "
                     "(token_ppo.max_tokens_per_microbatch sets another number)",

@@ -135,13 +135,6 @@ def update_metrics(
     )
 
 
-def mark_logged(batch: TokenBatch, trajectories: Sequence[Trajectory]) -> None:
-    """Let the update keep the entropies of what is logged."""
-    logged = np.array([trajectories[number].logged for number in batch.trajectory_ids.tolist()], bool)
-    if logged.any():
-        batch.shown = logged[batch.trajectory]
-
-
 def write_tokens(
     path: Path, batch: TokenBatch, trajectories: Sequence[Trajectory], version: int, most: int | None = None
 ) -> None:

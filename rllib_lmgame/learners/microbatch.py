@@ -9,30 +9,25 @@ from typing import Any
 
 from rllib_lmgame.learners.options import LEAST_TOKENS, MOST_TOKENS
 
+USED_OF_CARD = 0.9
+"""What activations may take of what is left of a card."""
+
 CPU_ACTIVATIONS = 2 * 2**30
 """Bytes of activations on a CPU whose other use is not known."""
-
-LEAST_ACTIVATIONS = 2**29
-"""On a CPU where less is free: smaller micro-batches are slow, and a longer row goes alone whatever it takes."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """Where the activations of a learner must fit: in part ``used`` of what all else, ``taken`` bytes, leaves.
-
-    That is of ``memory`` bytes; ``None``: of the ``share`` of the learner's card that engines leave.
+    """Where the activations of a learner must fit: in most of what all else, ``taken`` bytes, leaves of the ``share``
+    of its card that engines leave.
     """
 
     taken: float
-    used: float
-    memory: float | None = None
     share: float = 1.0
 
     def activations(self, card: float) -> float:
         """Bytes for activations; ``card`` is the memory of the learner's card."""
-        if self.memory is None:
-            return max(0.0, self.share * card - self.taken) * self.used
-        return max(LEAST_ACTIVATIONS, (self.memory - self.taken) * self.used)
+        return max(0.0, self.share * card - self.taken) * USED_OF_CARD
 
 
 @dataclass(frozen=True)

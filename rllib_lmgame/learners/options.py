@@ -6,10 +6,9 @@ from enum import Enum
 from typing import Annotated, Any, Literal
 
 from rllib_lmgame.base.group import REQUIRED, Group, Scheduled, option, tag
-from rllib_lmgame.base.registry import AGGREGATIONS, ESTIMATORS, OBJECTIVES, POLICY_LOSSES, Registry
+from rllib_lmgame.base.registry import AGGREGATIONS, ESTIMATORS, POLICY_LOSSES, Registry
 from rllib_lmgame.base.threads import AUTO, MOST_THREADS
 from rllib_lmgame.base.trust import is_name
-from rllib_lmgame.endpoints.address import ENDPOINT
 
 WARMUP_STEPS_AFTER_SUPERVISION = 20
 """PPO begins with fresh moments, with which Adam's first steps are of full length whatever the gradient: a rate like
@@ -65,12 +64,6 @@ class CriticOptions(Group):
         None, "Learning rate of its own backbone (`value_model: separate`); null takes `lr` of `config`.", gt=0
     )
     clip: Scheduled[float | None] = option(None, "Clip of a value's change; null is off.", gt=0)
-    grad_clip: Scheduled[float | None] = option(
-        None,
-        "Bound on the gradient norm of its own parameters (its head, and a separate backbone); `grad_clip` of "
-        "`config` is that of the rest. null: one norm for all. Not with ZeRO or half precision.",
-        gt=0,
-    )
 
 
 class MaskOptions(Group):
@@ -175,7 +168,6 @@ class TokenPPOOptions(Group):
         "Advantage estimator, what a reply was worth; options of its own stand beside "
         "it: `{type: gigpo, step_weight: 0.5}`.",
     )
-    objective: str = option("ppo", f"Objective: {OBJECTIVES.listed()}.", stranger=is_name)
     critic: CriticOptions = option(CriticOptions(), "The value function, where the estimator asks one.")
     normalize_advantages: str | None = option(
         None,
@@ -245,11 +237,23 @@ class TokenPPOOptions(Group):
     ema_decay: float | None = option(
         None, "Average the weights over iterations with this decay, for evaluation and export.", gt=0, lt=1
     )
-    max_nan_steps: int = option(
-        10,
-        "Skipped optimizer steps (non-finite gradients) in a row before the run ends with an error.",
-        ge=1,
-    )
+
+    @property
+    def needs_critic(self) -> bool:
+        """Whether there is a value function."""
+        return bool(self.advantage_estimator.needs_critic)
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the policy is compared with a reference model."""
+        return self.kl is not None or bool(self.advantage_estimator.needs_reference)
+
+    @property
+    def compares(self) -> str | None:
+        """The option that compares the episodes of a group, if one does."""
+        if self.advantage_estimator.needs_groups:
+            return f"token_ppo.advantage_estimator `{self.advantage_estimator.type}`"
+        return f"token_ppo.normalize_advantages `{GROUP}`" if self.normalize_advantages == GROUP else None
 
     @property
     def microbatch(self) -> int | None:
@@ -263,8 +267,7 @@ class TeacherOptions(Group):
 
     model: str = option(
         REQUIRED,
-        "The teacher, of the policy's own vocabulary: a checkpoint, directory or hub id, which each learner holds, or "
-        "`openai:MODEL@URL`, a server that gives log-probabilities.",
+        "The teacher, of the policy's own vocabulary: a checkpoint, directory or hub id. Each learner holds it.",
         path=True,
         stranger=is_name,
     )
@@ -276,11 +279,6 @@ class TeacherOptions(Group):
     )
     game: bool = option(True, "The advantages of the game's rewards count beside it; else the teacher alone does.")
     trust_remote_code: bool = option(False, "Run the code that the teacher's directory brings along.", stranger=False)
-
-    @property
-    def is_asked(self) -> bool:
-        """Whether it is behind an endpoint, which is asked, and learners hold none."""
-        return self.model.startswith(ENDPOINT)
 
 
 class ReturnValueOptions(Group):
@@ -327,6 +325,15 @@ class WeightUse(Enum):
     """Playing the episodes of an evaluation."""
     EXPORT = "export"
     """The Hugging Face directory of a checkpoint."""
+
+
+HALF = ("bf16", "bfloat16", "fp16")
+"""DeepSpeed's sections of half precision."""
+
+
+def half_precision(deepspeed: Any) -> bool:
+    """Whether DeepSpeed casts the weights and keeps float32 copies."""
+    return any(((deepspeed or {}).get(key) or {}).get("enabled") for key in HALF)
 
 
 STATE_FILE = "learner.json"

@@ -12,7 +12,6 @@ from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
 from rllib_lmgame.algorithms.checkpoints.manifest import (
     ITERATION_FILE,
     MANIFEST,
-    hf_directory,
     iteration_of,
     manifest_problem,
     move_into,
@@ -233,9 +232,3 @@ def test_a_manifest_that_cannot_be_written_is_not_there(tmp_path: Path, monkeypa
     with pytest.raises(OSError, match="No space"):
         write_manifest(tmp_path)
     assert manifest_problem(tmp_path) is not None
-
-
-def test_where_the_hugging_face_files_stand(tmp_path: Path) -> None:
-    assert hf_directory(tmp_path, "player", ["player"]) == tmp_path / "hf"
-    assert hf_directory(tmp_path, "b", ["a", "b"]) == tmp_path / "hf" / "b"
-    assert hf_directory(tmp_path, "b", ["a", "b"], last=True) == tmp_path / "hf_last" / "b"

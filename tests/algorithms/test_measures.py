@@ -252,21 +252,6 @@ def test_no_game_is_walked_where_nothing_evaluates(make_config, monkeypatch) -> 
         assert bool(walks) is bool(interval)
 
 
-def test_why_a_game_cannot_be_walked_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rllib_lmgame.algorithms.measuring import exact
-
-    walks: list[str] = []
-
-    def refuse(env: str, env_config, max_states: int):
-        walks.append(env)
-        raise ValueError("too large")
-
-    monkeypatch.setattr(exact, "game_tree", refuse)
-    measure, game = Exploitability(max_states=77), GameConfig(env=KUHN["env"])
-    assert [measure.problem(game) for _ in range(3)] == ["too large"] * 3 and len(walks) == 1
-    assert "not plain" in str(measure.problem(GameConfig(env=KUHN["env"], env_config={"players": {2}})))
-
-
 @pytest.mark.parametrize(
     ("value", "taken"),
     [

@@ -10,7 +10,6 @@ import pytest
 
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.ppo import LMGamePPO
-from rllib_lmgame.algorithms.validation import RunFacts
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.config.algorithms import (
     COMMON_SECTIONS,
@@ -117,7 +116,7 @@ class Cloned(LMGameConfig):
 
     entry = AlgorithmEntry(
         "Cloned",
-        "mine:Cloned",
+        PPO.algorithm,
         f"{__name__}:Cloned",
         {name: section for name, section in COMMON_SECTIONS.items() if name != "token_ppo"}
         | {"cloning": Section(SupervisedOptions)},
@@ -128,7 +127,7 @@ class Cloned(LMGameConfig):
 def test_an_algorithm_need_not_have_the_options_of_ppo() -> None:
     config = Cloned().update_from_dict({"env": "lmgame/Sokoban-v0", "cloning": {"max_steps": 3}})
     config.validate()
-    assert not RunFacts(config).compares and "token_ppo" not in config.run.as_yaml()
+    assert not config.run.compares and "token_ppo" not in config.run.as_yaml()
     with pytest.raises(ConfigError, match="unknown key") as caught:
         Cloned().update_from_dict({"token_ppo": {"policy_loss": "cispo"}})
     assert caught.value.path == "config.token_ppo"

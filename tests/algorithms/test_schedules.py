@@ -24,7 +24,7 @@ from rllib_lmgame.experiments.checks.check import check_experiments, check_quick
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.options import OverlongOptions
-from rllib_lmgame.rollouts.records import EpisodeSummary, PlayResult
+from rllib_lmgame.rollouts.records import PlayResult
 from tests.in_place import in_place
 
 SOKOBAN = {"env": "lmgame/Sokoban-v0", "language_model": {"model": "tiny"}}
@@ -436,16 +436,13 @@ def test_an_error_names_key_and_line(tmp_path, wrong, line, key) -> None:
     assert caught.value.path == f"config.{key}"
 
 
-@pytest.mark.parametrize("old", [False, True])
-def test_a_schedule_that_is_added_or_follows_another_counter_goes_on_from_there(old: bool) -> None:
+def test_a_schedule_that_is_added_or_follows_another_counter_goes_on_from_there() -> None:
     steps = ("env_runners", "num_env_steps_sampled_lifetime")
     before = Loop(config_of({"lr": {"points": [[0, 1e-3], [50, 1e-5]]}}))
     for iteration in range(1, 51):
         before._schedules.observe({"rl_iteration": iteration, "num_env_steps_sampled_lifetime": iteration * 100})
     before._rl_iteration, before.metrics.logged[steps] = 50, 5000
     state = json.loads(json.dumps(before.lmgame_state()))
-    if old:  # Some hold what was followed alone.
-        state["schedules"]["seen"] = {"rl_iteration": 50.0}
     changed = {
         "lr": {"by": "env_steps", "points": [[0, 1e-3], [5000, 1e-5]]},
         "token_ppo.policy_loss.clip_high": {
@@ -497,11 +494,7 @@ class Loop(LMGamePPO):
             settings.language_model.get("max_tokens_per_turn"),
         )
         self.asked.append((len(plans), turns, settings.inference.temperature, tokens))
-        no_list = 1, 5  # A game that is none says a size, too.
-        said = [
-            EpisodeSummary("1", 0, n, "g", 0, True, "game_over", 1, 1.0, num_levels=m) for n, m in ((0, 6), no_list)
-        ]
-        return PlayResult(summaries=said if self._list_sizes else [])
+        return PlayResult()
 
     def push_weights(self, *args) -> float:
         return 0.0
@@ -532,25 +525,6 @@ def test_an_iteration_goes_by_the_values_of_its_schedules(monkeypatch: pytest.Mo
     assert [values["token_ppo.policy_loss.clip_high"] for values in learnt] == [0.2, 0.4, 0.4]
     assert learnt[1] == learnt[2] and learnt[1]["inference.temperature"] == 0.95
     assert loop.metrics.logged["schedules", "env_config.max_turns"] == 7
-
-
-def test_an_iteration_tells_how_often_the_levels_of_a_list_were_dealt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ppo, "update_learners", lambda *_, scheduled: [])
-    monkeypatch.setattr(Loop, "log_episodes", lambda *_: None)
-    game = {"url": "http://127.0.0.1:9", "ids": "0-5", "split": "all"}
-    rollouts = {"episodes_per_iteration": 8, "group_size": 2}
-    config = LMGamePPOConfig().update_from_dict(
-        {"env": "agentgym:textcraft", "env_config": game, "text_rollouts": rollouts}
-    )
-    loop = Loop(config)
-    epochs, sizes = [], {"0": 0}  # The size is what the game says in an episode.
-    for _ in range(3):
-        state, loop = loop.lmgame_state(), Loop(config)
-        loop._list_sizes = sizes
-        loop.set_lmgame_state(json.loads(json.dumps(state)))
-        loop.training_step()
-        epochs.append(loop.metrics.logged["data_epochs",])
-    assert epochs == [4 / 6, 8 / 6, 2.0]
 
 
 def test_supervised_learning_follows_no_schedules() -> None:

@@ -26,17 +26,11 @@ language_model.dtype | language_model: {dtype: bfloat16}
 supervised.stop_at | {run: LMGameSFT, env: null, supervised: {data: 'data:agentgym-traj', stop_at: {}}}
 supervised.test_episodes | {run: LMGameSFT, env: null, supervised: {data: 'data:agentgym-traj', test_episodes: 9}}
 evaluation_interval | {run: LMGameSFT, env: null, supervised: {data: 'data:agentgym-traj'}, evaluation_interval: 1}
-inference.temperature | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, inference: {temperature: 0.7}}
-games[0].temperature | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, games: [{env: lmgame/Maze-v0, temperature: 0.7}]}
-text_rollouts.constrained_decoding | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, text_rollouts: {constrained_decoding: true}}
 token_ppo.max_row_tokens | token_ppo: {max_row_tokens: 128}
 grad_clip_by | grad_clip_by: value
-token_ppo.critic.warmup | {deepspeed: {bf16: {enabled: true}}, token_ppo: {critic: {warmup: {iterations: 1}}}}
-token_ppo.critic.grad_clip | {deepspeed: {zero_optimization: {stage: 2}}, token_ppo: {critic: {grad_clip: 1}}}
+deepspeed.zero_optimization.stage | deepspeed: {bf16: {enabled: true}, zero_optimization: {stage: 0}}
 token_ppo.advantage_estimator | token_ppo: {advantage_estimator: gaee}
-token_ppo.objective | token_ppo: {objective: ppoo}
 token_ppo.policy_loss | token_ppo: {policy_loss: gsop}
-token_ppo.advantage_estimator | {run: LMGameGRPO, token_ppo: {advantage_estimator: gae}}
 text_rollouts.reward_scale | {token_ppo: {advantage_estimator: rae}, text_rollouts: {reward_scale: {points: [[0, 1], [9, 2]]}}}
 games[1].episodes | games: [lmgame/Maze-v0, {env: lmgame/FrozenLake-v0, episodes: 15, group_size: 2}]
 games[1].group_size | games: [lmgame/Maze-v0, {env: lmgame/FrozenLake-v0, group_size: 2}]
@@ -61,7 +55,6 @@ async_rollouts.max_staleness | async_rollouts: {max_staleness: 1}
 policy_mapping_fn | {env: lmgame/TicTacToe-v0, policy_mapping_fn: self_play, league: {}}
 league.matchmaking | {env: lmgame/TicTacToe-v0, league: {matchmaking: pfsp_hrad}}
 league.forgotten.share | {env: lmgame/TicTacToe-v0, league: {self_play_share: 0.6, forgotten: {share: 0.6}}}
-league.snapshot_every | {env: lmgame/TicTacToe-v0, league: {snapshot_every: null}}
 league.averaged_snapshots | {env: lmgame/TicTacToe-v0, league: {averaged_snapshots: true}}
 league.opponent_engines | {env: lmgame/TicTacToe-v0, policies: [a, b], league: {}}
 league.max_members | {env: lmgame/TicTacToe-v0, policies: [a, b], league: {opponent_engines: 2, max_members: 1}}

@@ -21,7 +21,6 @@ import pytest
 
 from rllib_lmgame.algorithms.cluster.footprint import footprint
 from rllib_lmgame.algorithms.config import LMGameConfig
-from rllib_lmgame.algorithms.validation import RunFacts
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.experiments.checks import check, prompts
@@ -219,7 +218,7 @@ def test_learners_have_a_group_for_every_minibatch() -> None:
         for path in HERE
         for experiment in checked_all(path)
         for config in experiment.configs
-        if isinstance(config, LMGameConfig) and RunFacts(config).compares
+        if isinstance(config, LMGameConfig) and config.run.compares
     ]
     assert {"sokoban-grpo-tiny", "sciworld-qwen2.5-7b-8gpu"} < {name for name, _ in compared}
     for name, config in compared:

@@ -9,15 +9,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from ray.tune import Callback
 
 from rllib_lmgame.envs.contract import InvalidAction, TextAECGame
 from rllib_lmgame.envs.contract.base import TextGame
 from rllib_lmgame.learners.advantages import AdvantageInputs, Estimator
-from rllib_lmgame.learners.data.batching import PackedBatch
-from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
-from rllib_lmgame.learners.objectives.ppo import PPOObjective
+from rllib_lmgame.learners.losses.policy import Clip, PolicyTerms
 from rllib_lmgame.policies.chat.reply_formats import ParsedReply, ReplyFormat
 
 
@@ -148,14 +145,13 @@ class MeanOfGroup(Estimator):
         return inputs.per_token(inputs.returns - means[inputs.groups])
 
 
-class GentlePPO(PPOObjective):
-    """Objective: PPO with a price on how far the policy has moved, which it reports as ``drift``."""
+class Gentle(Clip):
+    """Policy loss: PPO's with a price on how far the policy has moved, which it reports as ``drift``."""
 
-    def loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
-        loss, sums = super().loss(update, pack, out)
-        drift = (out["logprobs"] - update.column(pack, "old_logprobs", out["logprobs"])).square().sum()
-        loss = loss + 0.1 * drift
-        return loss, sums | {"drift": drift, "total_loss": loss}
+    def __call__(self, terms: PolicyTerms) -> Any:
+        loss, sums = super().__call__(terms)
+        drift = (terms.logprobs - terms.old_logprobs).square()
+        return loss + 0.1 * drift, sums | {"drift": drift.detach().sum()}
 
 
 class Diary(Callback):

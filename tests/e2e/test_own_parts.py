@@ -59,7 +59,7 @@ def experiment(tiny_dict, tmp_path) -> Path:
             "constrained_decoding": True,
             "episode_log": "all",
         },
-        token_ppo={"advantage_estimator": "own_parts:MeanOfGroup", "objective": "own_parts:GentlePPO"},
+        token_ppo={"advantage_estimator": "own_parts:MeanOfGroup", "policy_loss": "own_parts:Gentle"},
     )
     del config["env"], config["env_config"]
     settings = {
@@ -124,7 +124,7 @@ def check_games_and_seats(played) -> None:
 
 
 def check_update(results, played) -> None:
-    """The learner used the estimator's advantages, of whole groups, and the objective's loss."""
+    """The learner used the estimator's advantages, of whole groups, and the policy loss."""
     for iteration, result in enumerate(results):
         learner = result["learners"]["player"]
         advantages = advantages_of(

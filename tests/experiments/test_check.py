@@ -113,7 +113,6 @@ def test_who_is_refused_is_told_what_works_here(text, override, words):
         ("callbacks=[{type: 'ray.tune.logger:CSVLoggerCallback', separator: x}]", "callbacks[0]", "'separator'"),
         ("config.lr={sample_from: 'broken_module:f'}", "config.lr.sample_from", "RuntimeError: no luck"),
         ("config.lr={sample_from: 'raising:leave'}", "config.lr", "raising:leave fails: SystemExit: 3"),
-        ("config.token_ppo.objective='raising:Leaving'", "config.token_ppo.objective", "SystemExit: 3"),
         ("config.warm_start.expert='raising:Player'", "config.warm_start.expert", "ZeroDivisionError"),
         ("env='raising:Leaving'", "config.env", "SystemExit: 3"),
         *(

@@ -61,7 +61,6 @@ CONFIGS: list[tuple[str, dict[str, Any]]] = [
         {
             "token_ppo": {
                 "advantage_estimator": "rllib_lmgame.learners.advantages:token_gae",
-                "objective": "rllib_lmgame.learners.objectives:PPOObjective",
                 "policy_loss": {
                     "clip_high": {
                         "by": "env_runners/episode_return_mean",
@@ -70,7 +69,7 @@ CONFIGS: list[tuple[str, dict[str, Any]]] = [
                         "below": 0,
                     }
                 },
-                "critic": {"target": "gae", "lr": 1e-4, "clip": 0.2, "grad_clip": 0.5, "backbone_lr": None},
+                "critic": {"target": "gae", "lr": 1e-4, "clip": 0.2, "backbone_lr": None},
                 "importance_sampling": None,
                 "kl": {"coef": {"points": [[0, 0.1], [10, 0.01]]}, "reference": "ema"},
             },

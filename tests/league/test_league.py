@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.league.league import League
 from rllib_lmgame.league.matches import Match, Table, assign_engines, deal_matches
-from rllib_lmgame.league.matchmaking import Latest, Member
+from rllib_lmgame.league.matchmaking import Member
 from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.league.payoffs import Payoffs
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
@@ -81,20 +81,6 @@ def test_snapshots_every_k_iterations_and_none_twice() -> None:
         taken[iteration] = [member.name for member in due]
         assert league.due(iteration) == []
     assert {i: names for i, names in taken.items() if names} == {i: [f"a-{i}", f"b-{i}"] for i in (0, 4, 8)}
-
-
-def test_a_snapshot_once_the_league_is_beaten() -> None:
-    options = LeagueOptions(snapshot_every=None, snapshot_win_rate=0.6, snapshot_min_games=20)
-    league = League(options, ["p"], 0)
-    league.decided(0, league.due(0))
-    league.payoffs.add("p", "p-0", "win", 19)
-    assert not league.due(1)
-    league.payoffs.add("p", "p-0", "loss", 1)
-    assert [member.name for member in league.due(2)] == ["p-2"]
-    league.decided(2, league.due(2))
-    assert not league.due(3)  # the new member has not been met
-    league.payoffs.add("p", "p-2", "draw", 40)
-    assert [member.name for member in league.due(4)] == ["p-4"]  # (.93 + .5) / 2
 
 
 def test_whoever_left_is_forgotten() -> None:
@@ -199,18 +185,6 @@ def test_engines_exchange_as_little_as_can_be(wanted: list[str], held: list[str 
     assert not Counter(wanted) - Counter(name for name in assigned if name)
     swaps = sum(before != after for before, after in zip(held, assigned, strict=True))
     assert swaps == sum((Counter(wanted) - Counter(name for name in held if name)).values())
-
-
-def test_what_is_read_ahead_is_what_is_needed() -> None:
-    """The tables of the next iteration, also where a snapshot is due before it and a member leaves for it."""
-    league = League(LeagueOptions(snapshot_every=1, max_members=3, matchmaking=Latest()), ["p"], 0)
-    for iteration in range(6):
-        league.decided(iteration, league.due(iteration))
-        league.record(*played(league, iteration))
-        ahead = [table.member.name for table in league.next_tables(iteration + 1)]
-        before = league.state()
-        assert [m.name for m in league.due(iteration + 1)] == [f"p-{iteration + 1}"] == ahead[:1]
-        assert league.state() == before
 
 
 @pytest.mark.parametrize("roles", [ROLES, THREE])

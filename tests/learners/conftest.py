@@ -170,6 +170,7 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
         from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
         from rllib_lmgame.config.algorithms import PPO
+        from rllib_lmgame.config.rllib import RLlibOptions
         from rllib_lmgame.config.run import run_class
         from rllib_lmgame.learners.learner import LMGameLearner
         from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
@@ -190,10 +191,13 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
         config.learners(num_learners=num_learners, num_cpus_per_learner=1)
         if training.pop("use_kl_loss", False):
             token_ppo = {"kl": {}, **(token_ppo or {})}
-        config.run = run_class(PPO)().with_values({"token_ppo": token_ppo or {}, "deepspeed": deepspeed})
         common = {"lr": 1e-3, "grad_clip": 1.0, "num_epochs": 1, "entropy_coeff": 0.01, "lambda_": 0.95}
+        common |= {"gamma": config.gamma, "vf_loss_coeff": config.vf_loss_coeff, **training}
+        numbers = {key: value for key, value in common.items() if key in RLlibOptions.model_fields}
+        sections = {"token_ppo": token_ppo or {}, "deepspeed": deepspeed}
+        config.run = run_class(PPO)().with_values({**numbers, "seed": 7, **sections})
         config.training(
-            **(common | training),
+            **common,
             use_kl_loss=config.run.token_ppo.kl is not None,
             learner_class=learner_class or LMGameLearner,
             add_default_connectors_to_learner_pipeline=False,

@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learning import ThreadGroup, together
 
-from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import build
 from rllib_lmgame.base.registry import ESTIMATORS
 from rllib_lmgame.learners.advantages import (
     AdvantageInputs,
@@ -22,7 +20,6 @@ from rllib_lmgame.learners.advantages import (
 )
 from rllib_lmgame.learners.advantages.base import GAE
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 
@@ -212,36 +209,9 @@ def test_a_learner_without_tokens_gets_empty_arrays() -> None:
     assert len(normalize(np.zeros(0), "role", inputs)) == 0
 
 
-def with_six_arrays(rewards, values, bootstrap, offsets, gamma, lam):
-    return rewards
-
-
-class Unrelated:
-    """It does not say what an estimator does."""
-
-
 def test_estimators_resolve_by_name_and_by_path() -> None:
     assert isinstance(ESTIMATORS.read("gae"), GAE)
     plain = ESTIMATORS.read("rllib_lmgame.learners.advantages:token_gae")
     assert plain.needs_critic and not (plain.needs_groups or plain.needs_reference)
     inputs = problem(3, GAMMA, LAM)
     np.testing.assert_array_equal(plain(inputs), token_gae(inputs))
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("gea", "did you mean `gae`"),
-        ("no_such_package_here:f", "cannot import 'no_such_package_here'"),
-        ("rllib_lmgame.learners.options:IMPORTANCE_LEVELS", "is a tuple, not a function"),
-        (f"{__name__}:Unrelated", "does not derive from Estimator"),
-        (
-            f"{__name__}:with_six_arrays",
-            r"takes \(rewards, values, .*; an estimator takes one argument, an AdvantageInputs",
-        ),
-    ],
-)
-def test_unknown_estimators_are_refused_with_their_key(name: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
-        build(TokenPPOOptions, {"advantage_estimator": name}, "config.token_ppo")
-    assert caught.value.path == "config.token_ppo.advantage_estimator"

@@ -23,12 +23,11 @@ from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.deepspeed_engine import (
     deepspeed_config,
-    half_dtype,
     optimizer_is_guarded,
     with_bucket_sizes,
 )
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.learners.options import WeightUse
+from rllib_lmgame.learners.options import WeightUse, half_precision
 
 PPO = {
     "max_tokens_per_microbatch": 96,
@@ -244,7 +243,7 @@ def test_a_local_learner_with_deepspeed_equals_a_plain_one(
 @pytest.mark.parametrize(
     ("stage", "dtype"),
     [
-        (0, "auto"),
+        (1, "auto"),
         (2, "bfloat16"),
         pytest.param(1, "bfloat16", marks=pytest.mark.slow),
         pytest.param(3, "bfloat16", marks=pytest.mark.slow),
@@ -271,8 +270,7 @@ def test_bfloat16_weights_with_float32_masters_learn(
         losses.append(update(learner, episodes, objective=objective)["policy_loss"])
     assert {p.dtype for p in learner.module["player"].parameters()} == {torch.bfloat16}
     assert losses[-1] < losses[0] - 0.02
-    if stage:
-        assert learner.engines["player"].engine.get_data_types() == (torch.bfloat16, torch.float32)
+    assert learner.engines["player"].engine.get_data_types() == (torch.bfloat16, torch.float32)
     learner.begin_rl()
     (metrics,) = train(learner, make_episodes, 0, 1)
     assert metrics["nan_steps"] == 0
@@ -416,8 +414,7 @@ def test_what_the_learner_decides_is_set_and_the_rest_is_passed_on() -> None:
     assert deepspeed_config({}, grad_clip=0.5)["gradient_clipping"] == 0.0
     assert optimizer_is_guarded({})
     assert not optimizer_is_guarded({"zero_optimization": {"stage": 1}})
-    assert half_dtype({"bf16": {"enabled": True}}) == torch.bfloat16
-    assert half_dtype({"bf16": {"enabled": False}}) is None
+    assert half_precision({"bf16": {"enabled": True}}) and not half_precision({"bf16": {"enabled": False}})
 
 
 @pytest.mark.parametrize(
@@ -426,7 +423,6 @@ def test_what_the_learner_decides_is_set_and_the_rest_is_passed_on() -> None:
         ({"bf16": {"enabled": True}}, 1, "fp32"),
         ({"fp16": {"enabled": True}, **zero(2)}, 2, "fp32"),
         ({"bf16": {"enabled": True}, **zero(3), "data_types": {"grad_accum_dtype": "bf16"}}, 3, "bf16"),
-        ({"bf16": {"enabled": True}, **zero(0)}, 0, None),  # DeepSpeed refuses two data types there.
         (zero(2), 2, None),
         ({}, 0, None),
     ],

@@ -24,10 +24,9 @@ from rllib_lmgame.learners.engines.torch_engine import (
     PARTS,
     GuardedAdamW,
     learning_rates,
-    make_optimizer,
     warmup_factor,
 )
-from rllib_lmgame.learners.objectives import SupervisedObjective
+from rllib_lmgame.learners.objectives import SupervisedObjective, base
 from rllib_lmgame.learners.objectives.base import LearnerSettings
 from rllib_lmgame.learners.options import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions, WeightUse
 from rllib_lmgame.policies.model.attention import PackedRows
@@ -87,7 +86,7 @@ def test_one_update_equals_ppo_written_out(make_learner: Any, make_episodes: Any
     module.load_state_dict(
         before | {"language_model.lm_head.weight": before["language_model.model.embed_tokens.weight"]}
     )
-    learner.config.vf_loss_coeff = 0.5
+    learner.config.run = learner.config.run.with_values({"vf_loss_coeff": 0.5})
     learner._settings.clear()
     metrics = update(learner, episodes)
     assert metrics["grad_norm"] == pytest.approx(float(norm), rel=1e-4)
@@ -182,8 +181,11 @@ def test_steps_with_gradients_that_are_not_finite_are_skipped_and_counted(
     assert difference(weights(learner), weights(clean)) == 0.0
 
 
-def test_too_many_skipped_steps_in_a_row_end_the_run(make_learner: Any, make_episodes: Any) -> None:
-    learner = make_learner(token_ppo={"num_minibatches": 4, "max_nan_steps": 3})
+def test_too_many_skipped_steps_in_a_row_end_the_run(
+    make_learner: Any, make_episodes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "MAX_NAN_STEPS", 3)
+    learner = make_learner(token_ppo={"num_minibatches": 4})
     poison(learner, {0, 1, 2}, float("nan"))
     with pytest.raises(FloatingPointError, match="3 optimizer steps in a row"):
         update(learner, make_episodes(8))
@@ -205,26 +207,6 @@ def test_guarded_optimizer_equals_clipping_and_adamw() -> None:
             torch.nn.utils.clip_grad_norm_([theirs], 0.5)
             plain.step()
     torch.testing.assert_close(ours, theirs)
-
-
-def test_the_value_functions_gradient_has_a_bound_of_its_own() -> None:
-    """A value loss of large returns takes nothing from the policy's step; a gradient that is not finite stops both."""
-    policy, head = torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2))
-    groups = [{"params": [policy], "part": "policy"}, {"params": [head], "part": "value_head"}]
-    optimizer = GuardedAdamW(groups, lr=0.1, max_grad_norm=2.0, max_value_grad_norm=0.5)
-    made = make_optimizer(
-        torch.nn.Linear(2, 2), build(TokenPPOOptions, {"critic": {"grad_clip": 0.5}}), max_grad_norm=2.0, lr=0.1
-    )
-    assert (made.max_grad_norm, made.max_value_grad_norm) == (optimizer.max_grad_norm, optimizer.max_value_grad_norm)
-    policy.grad, head.grad = torch.tensor([3.0, 0.0, 4.0]), torch.tensor([-3e4, 4e4])
-    optimizer.step()
-    torch.testing.assert_close(policy.grad, torch.tensor([1.2, 0.0, 1.6]), rtol=1e-5, atol=0)
-    torch.testing.assert_close(head.grad, torch.tensor([-0.3, 0.4]), rtol=1e-5, atol=0)
-    assert optimizer._global_grad_norm == pytest.approx(5e4, rel=1e-4)
-    before, head.grad[0] = policy.detach().clone(), float("nan")
-    optimizer.step()
-    assert optimizer.overflow
-    assert torch.equal(policy, before)
 
 
 def rates_of_steps(learner: Any) -> list[dict[str, float]]:
@@ -308,7 +290,7 @@ def test_ppo_warms_up_behind_a_warm_start(token_ppo: dict[str, int], warm_start:
     config = LMGamePPOConfig().token_ppo(**token_ppo)
     if warm_start:
         config.warm_start(expert="solver")
-    assert LearnerSettings.from_config(config).lr_warmup_steps == steps
+    assert LearnerSettings.of_run(config.run).lr_warmup_steps == steps
 
 
 def test_scripted_and_frozen_players_are_left_alone(make_config: Any, make_episodes: Any) -> None:
@@ -403,7 +385,7 @@ def test_what_a_module_has_of_its_own_comes_before_a_schedule(make_config: Any, 
         "lambda_": 0.7,
         "kl_coeff": 0.1,
         "entropy_coeff": 0.5,
-        "run": config.run.with_values({"token_ppo": {"policy_loss": {"clip_high": 0.9}}}),
+        "run": config.run.with_values({"lambda": 0.7, "token_ppo": {"policy_loss": {"clip_high": 0.9}}}),
     }
     config.multi_agent(algorithm_config_overrides_per_module={"other": own})
     written = {"lr": 0.004, "lambda": 0.7, "entropy_coeff": 0.5}
@@ -491,13 +473,11 @@ def test_a_damaged_checkpoint_names_its_file(
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *(("kl_coefficients", {"player": value}) for value in (math.nan, -5, None)),
         ("critics", None),
-        *(("objectives", value) for value in ([1], {"player": {"estimators": {"{": 1}}})),
-        ("updates", {"player": -3}),
+        ("objectives", {"player": {"estimators": {"{": 1}}}),
         ("optimizer_steps", {"player": "x"}),
         ("timesteps", math.inf),
-        *(("version", value) for value in (-7, ...)),
+        ("version", ...),
     ],
 )
 def test_a_number_that_cannot_be_is_named_and_not_learned_with(

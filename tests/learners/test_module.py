@@ -312,8 +312,3 @@ def test_weights_that_do_not_suit_their_configuration_are_named(
         save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ConfigError, match=rf"language_model\.model: .*{said}"):
         make_module(str(directory))
-
-
-def test_missing_directory_is_named(make_module: Any) -> None:
-    with pytest.raises(ConfigError, match=r"language_model\.model: .*/nowhere/at/all"):
-        make_module("/nowhere/at/all")

@@ -1,6 +1,4 @@
-"""Objectives without a learner: what they make of a batch and its numbers, on several learners as on one; and how a
-learner finds one.
-"""
+"""Objectives without a learner: what they make of a batch and its numbers, on several learners as on one."""
 
 from __future__ import annotations
 
@@ -15,16 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learning import moved, together, update, weights
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
-from rllib_lmgame.base.registry import OBJECTIVES
 from rllib_lmgame.learners.advantages import AdvantageInputs, Estimator, advantage_inputs
 from rllib_lmgame.learners.critic import Critic, is_held_out
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
 from rllib_lmgame.learners.metrics import UpdateMeter, explained_variance, moments
-from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective, resolve_objective
+from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
 from rllib_lmgame.learners.objectives.base import LearnerSettings
 from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.learners.process import ProcessGroup
@@ -221,52 +217,16 @@ class ValueOnly(PPOObjective):
         return [part for part in PARTS if part != POLICY]
 
 
-class Lacking:
-    lr = None
-
-
-class WithArguments(PPOObjective):
-    def __init__(self, strength: float) -> None:
-        super().__init__()
-
-
-def test_objectives_are_found_by_name_and_by_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert type(resolve_objective("ppo")) is PPOObjective
-    assert resolve_objective("ppo") is not resolve_objective("ppo")
-    assert type(resolve_objective(f"{__name__}:ValueOnly")) is ValueOnly
-    monkeypatch.setitem(OBJECTIVES.own, "value", ValueOnly)
-    assert type(resolve_objective("value")) is ValueOnly
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("pppo", "did you mean `ppo`"),
-        ("no_such_package_here:f", "cannot import"),
-        (f"{__name__}:Lacking", "is no objective; derive from Objective .*, or from PPOObjective"),
-        (f"{__name__}:WithArguments", "cannot be made without arguments"),
-        ("rllib_lmgame.learners.engines.torch_engine:PARTS", "is a tuple, not a class"),
-    ],
-)
-def test_what_is_no_objective_is_refused(name: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
-        resolve_objective(name)
-    assert caught.value.path == "token_ppo.objective"
-
-
-def test_a_learner_minimises_the_configured_objective_and_a_given_one_once(
-    make_learner: Any, make_episodes: Any
-) -> None:
-    learner = make_learner(token_ppo={"objective": f"{__name__}:ValueOnly"}, lr=1e-2)
+def test_a_learner_minimises_a_given_objective_once(make_learner: Any, make_episodes: Any) -> None:
+    learner = make_learner(lr=1e-2)
 
     def parts(**how: Any) -> set[str]:
         before = weights(learner)
         update(learner, make_episodes(6), **how)
         return {name.partition(".")[0] for name in moved(learner, before)}
 
-    assert parts() == {"value_head"}
-    assert parts(objective=PPOObjective()) == {"language_model", "value_head"}
-    assert parts() == {"value_head"}
+    assert parts(objective=ValueOnly()) == {"value_head"}
+    assert parts() == {"language_model", "value_head"}
 
 
 def centred_in_place(inputs: AdvantageInputs) -> np.ndarray:

@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_batching import Row, batch_of, row_lists
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build, declared, option, value_at
 from rllib_lmgame.base.registry import AGGREGATIONS, POLICY_LOSSES
 from rllib_lmgame.learners.data.batching import MinibatchSize
@@ -227,21 +226,6 @@ def test_a_policy_loss_that_returns_something_else_is_named(returned: Callable[[
     loss.type = "my:loss"
     with pytest.raises(ValueError, match=r"policy_loss `my:loss` must return a pair.* of shape \[5\]"):
         token_losses(loss, terms)
-
-
-@pytest.mark.parametrize(
-    ("options", "key", "said"),
-    [
-        ({"policy_loss": f"{__name__}:of_two"}, "policy_loss", "takes one argument, PolicyTerms"),
-        ({"policy_loss": f"{__name__}:LOW"}, "policy_loss", "is a float, not a function"),
-        ({"policy_loss": {"type": "cispo", "clip_low": 0.1}}, "policy_loss.clip_low", "unknown key"),
-        ({"policy_loss": {"type": f"{__name__}:Scaled", "scale": 0}}, "policy_loss.scale", "greater than 0"),
-    ],
-)
-def test_options_that_a_policy_loss_has_no_use_for_are_refused(options: dict[str, Any], key: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
-        chosen(options["policy_loss"])
-    assert caught.value.path == f"config.token_ppo.{key}"
 
 
 ENTROPY, KL, VALUE, LENGTH, CAP = 0.05, 0.4, 0.3, 7, 1.2

@@ -159,7 +159,7 @@ def test_a_gradient_is_that_of_the_weights_of_its_own_step(moved_learner: Any, m
     """Two minibatches and two epochs, in passes that hold all rows or tear pairs, end with the same weights."""
     small, whole = (moved_learner(max_tokens_per_microbatch=n, num_minibatches=2) for n in (48, 9999))
     for learner in (small, whole):
-        learner.config.num_epochs = 2
+        learner.config.run = learner.config.run.with_values({"num_epochs": 2})
         learner._settings.clear()
         set_adam_eps(learner, 1e-3)
         metrics = update(learner, WholeEpisodes(episodes=as_pairs(make_episodes(12))), objective=objective_of("ipo"))
@@ -174,7 +174,7 @@ def test_the_reference_is_asked_once(moved_learner: Any, make_episodes: Any, mon
     forward = reference.forward
     monkeypatch.setattr(reference, "forward", lambda batch: passes.append(1) or forward(batch))
     data = WholeEpisodes(episodes=as_pairs(make_episodes(8)))
-    learner.config.num_epochs = 3
+    learner.config.run = learner.config.run.with_values({"num_epochs": 3})
     learner._settings.clear()
     numbers = [update(learner, data, objective=objective_of("sigmoid"))]
     assert len(passes) == 1
@@ -184,7 +184,7 @@ def test_the_reference_is_asked_once(moved_learner: Any, make_episodes: Any, mon
     update(learner, data, objective=objective_of("simpo"))
     assert len(passes) == 2
     learner.begin_rl()
-    learner.config.num_epochs = 1
+    learner.config.run = learner.config.run.with_values({"num_epochs": 1})
     learner._settings.clear()
     assert abs(update(learner, data, objective=objective_of("sigmoid", of_files=True))["reward_margin"]) < 1e-5
     assert learner.references["player"] is not reference

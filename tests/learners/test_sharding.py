@@ -113,13 +113,6 @@ def test_a_prompt_of_a_group_counts_once_where_it_is_shared() -> None:
     assert [len(indices(shard, more)) for shard in shards] == [10, 6]
 
 
-def test_the_tokens_of_the_rows_are_counted() -> None:
-    episode = make_episode(make_part("white", [(4, 3), (2, 5)], final=7), make_part("black", [(3, 2)], module="other"))
-    rows = rows_of([trajectory_of(part) for part in played_parts(episode)], max_row_tokens=64)
-    assert num_tokens(episode) == sum(len(row) for row in rows) == 26
-    assert num_tokens(episode, ("other",)) == 5
-
-
 def test_the_last_state_of_a_terminated_game_is_not_trained_on_and_not_counted() -> None:
     part = make_part("player", [(4, 3)])
     part.custom_data[CUSTOM_DATA_KEY].final_prompt_ids = np.ones(50, np.int32)
@@ -148,12 +141,6 @@ def test_references_are_solved_before_sharding(monkeypatch: pytest.MonkeyPatch) 
     shards = [shard for shard, _ in data.shard(2)]
     assert sorted(tokens_in(shard) for shard in shards) == [9, 9]
     assert sum(len(shard.episodes) for shard in shards) == 3
-
-
-@pytest.mark.parametrize("given", [{}, {"episodes": [], "episodes_refs": []}, {"batches": []}])
-def test_only_episodes_are_taken(given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
-        WholeEpisodes(**given).validate()
 
 
 def played(rng: np.random.Generator, number: int, group: str, game: str, roles: tuple[str, ...]) -> MultiAgentEpisode:

@@ -119,7 +119,6 @@ def test_the_configuration_builds_a_critic_where_one_is_asked(name: str) -> None
         ({"importance_sampling": {"mask": {"level": "trajectory", "low": 0.1, "high": 9.0}}}, {}, False),
         ({"kl": {"as": "reward"}}, {}, False),
         ({"num_minibatches": 2}, {}, False),
-        ({"objective": f"{__name__}:Same"}, {}, False),
         ({"advantage_estimator": f"{__name__}:WithCritic"}, {"critic": True}, False),
         ({}, {"num_epochs": 2}, False),
     ],
@@ -153,10 +152,6 @@ def test_a_step_of_many_micro_batches_needs_no_pass_without_gradient(
     assert difference(weights(learner), weights(other)) < 1e-6 and found["num_steps"]
     assert passes.count(True) > 4 and (False in passes) != streams
     assert not streams or found["first_minibatch_ratio_error"] == 0.0
-
-
-class Same(PPOObjective):
-    """Somebody's own, which might read what is recorded."""
 
 
 DECAYING = {"advantage_estimator": "grpo", "weight_decay": 0.1}
@@ -198,14 +193,6 @@ def own_loss(terms: PolicyTerms) -> Any:
     return loss + terms.logprobs, sums
 
 
-class OwnObjective(PPOObjective):
-    """One that adds to the loss."""
-
-    def loss(self, update: Any, pack: Any, out: Any) -> Any:
-        loss, sums = super().loss(update, pack, out)
-        return loss + out["logprobs"].sum(), sums
-
-
 @pytest.mark.parametrize(
     "more",
     [
@@ -213,7 +200,6 @@ class OwnObjective(PPOObjective):
         {"use_kl_loss": True},
         {"critic": True},
         {"token_ppo": {"policy_loss": f"{__name__}:own_loss"}},
-        {"token_ppo": {"objective": f"{__name__}:OwnObjective"}},
     ],
     ids=str,
 )

@@ -79,7 +79,6 @@ def _node() -> str:
 
 
 def _files_below(directory: Path) -> list[tuple[str, int]]:
-    """Relative names and sizes."""
     return [
         (str(path.relative_to(directory)), path.stat().st_size)
         for path in sorted(directory.rglob("*"))

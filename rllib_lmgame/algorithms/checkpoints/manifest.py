@@ -81,7 +81,6 @@ def manifest_problem(directory: Path) -> str | None:
 
 
 def _read_manifest(directory: Path) -> dict[str, dict[str, Any]]:
-    """The table of a manifest. Raises CheckpointError."""
     manifest = directory / MANIFEST
     if not directory.is_dir():
         raise CheckpointError(f"no such checkpoint: {directory}")
@@ -114,7 +113,6 @@ def _file_problem(directory: Path, name: str, recorded: dict[str, Any]) -> str |
 
 
 def _is_below(name: str) -> bool:
-    """Whether ``name`` can be that of a file below a checkpoint's directory."""
     parts = Path(name).parts
     return bool(parts) and name.isprintable() and not Path(name).is_absolute() and ".." not in parts
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.cluster import memory
-from rllib_lmgame.algorithms.validation import PolicyFacts
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, Room, default_tokens, kept_per_token
-from rllib_lmgame.learners.options import EMAReference
+from rllib_lmgame.learners.options import EMAReference, half_precision
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.cluster.workers import EngineSet
@@ -22,8 +21,6 @@ MERGING = "a member's weights, in host memory"
 ON_HOST = (OFFLOADED, MERGING)
 USABLE = 0.95
 """Share of a machine's memory at which Ray begins to kill processes."""
-USED_OF_CARD = 0.9
-"""What activations may take of what is left of it."""
 TEACHER = "teacher"
 STAYS = ("weights", "optimizer", memory.ZERO_BUFFERS, TEACHER)
 """What a learner holds of a policy between its updates."""
@@ -166,18 +163,13 @@ def learner_dtype(config: Any, policy: str) -> str:
 
 
 def _learner_width(config: Any, policy: str) -> int:
-    return 2 if _mixed(config) else memory.BYTES[learner_dtype(config, policy)]
+    return 2 if half_precision(config.run.deepspeed) else memory.BYTES[learner_dtype(config, policy)]
 
 
 def adapters_of(config: Any, policy: str, shape: memory.ModelShape) -> int | None:
     """Parameters of a policy's adapters; ``None`` where all its weights are trained."""
     lora = config.language_model_of(policy).lora
     return None if lora is None else memory.adapter_parameters(shape, lora)
-
-
-def _mixed(config: Any) -> bool:
-    deepspeed = config.run.deepspeed or {}
-    return bool((deepspeed.get("bf16") or deepspeed.get("fp16") or {}).get("enabled"))
 
 
 def _base(config: Any, policy: str) -> str:
@@ -191,13 +183,13 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
     own = config.get_config_for_module(policy)
     options, update = config.language_model_of(policy), own.run.token_ppo
     separate = options.value_model == "separate"
-    critic = PolicyFacts(config, policy).needs_critic
+    critic = config.run.needs_critic(policy)
     adapters = adapters_of(config, policy, shape)
     zero = _zero(config, memory.trained_parameters(shape, separate, options.value_hidden_size, critic, adapters))
     parts = memory.learner_mib(
         shape,
         dtype=learner_dtype(config, policy),
-        mixed_precision=_mixed(config),
+        mixed_precision=half_precision(config.run.deepspeed),
         zero=zero,
         num_learners=config.num_learners,
         microbatch_tokens=microbatch,
@@ -205,7 +197,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         observes=config.learns_observations(policy),
         constrained_decoding=config.run.text_rollouts.constrained_decoding,
         gradient_checkpointing=options.gradient_checkpointing,
-        copies=int(PolicyFacts(config, policy).keeps_reference),
+        copies=int(config.run.needs_reference(policy)),
         separate_value=separate,
         value_hidden_size=options.value_hidden_size,
         critic=critic,
@@ -214,8 +206,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         holds_base=holds_base,
     )
     parts |= _values(config, policy, shape, min(microbatch, update.head_chunk_tokens))[0]
-    held = config.run.teacher is not None and not config.run.teacher.is_asked
-    teacher = memory.shape_of_model(config.run.teacher.model) if held else None
+    teacher = config.run.teacher and memory.shape_of_model(config.run.teacher.model)
     if teacher is not None:
         parts[TEACHER] = weights_mib(teacher, _learner_width(config, policy))
     if memory.offloaded(zero):
@@ -239,7 +230,6 @@ def _values(
 
 
 def _longest_row(config: Any, policy: str) -> int:
-    """Tokens of the longest row of a policy."""
     rows = config.get_config_for_module(policy).run.token_ppo.max_row_tokens
     return int(rows or config.language_model_of(policy).context_length)
 
@@ -273,7 +263,7 @@ def learner_rooms(config: Any) -> dict[str, Room]:
     learners = {policy: p for policy in taken.policies for p in taken.processes if p.name == f"{LEARNER} {policy}"}
     share, states = _share_of_card(config, taken), sum(p.held for p in learners.values())
     return {
-        policy: Room((states + p.each - p.held - p.parts["activations"]) * memory.MIB, USED_OF_CARD, share=share)
+        policy: Room((states + p.each - p.held - p.parts["activations"]) * memory.MIB, share)
         for policy, p in learners.items()
     }
 
@@ -305,7 +295,6 @@ def _averages(config: Any, policy: str, shape: memory.ModelShape) -> list[Proces
 
 
 def _zero(config: Any, trained: int) -> dict[str, Any]:
-    """ZeRO's section as the learners will have it."""
     from rllib_lmgame.learners.engines.deepspeed_engine import deepspeed_config, with_bucket_sizes
 
     if config.run.deepspeed is None:

@@ -14,22 +14,16 @@ chunk on also the sum of earlier chunks, since autograd adds to the gradients on
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
-from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.inference.options import CPU_KV_CACHE_MIB
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, Layer, kept_per_token, layer_of, number_of
 from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
 from rllib_lmgame.policies.options import TINY_MODEL, LoraOptions
-
-if TYPE_CHECKING:
-    from rllib_lmgame.policies.model.adapters import Targets
 
 MIB = 2**20
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -62,9 +56,7 @@ class ModelShape:
         layer: What each layer keeps of a token.
         tied: The head is the input embedding.
         origin: How these were found.
-        linear: Names of linear layers, with the number of their inputs and outputs.
-        modules: Names of the modules that have weights of their own, with the number of these, tied ones once.
-        ends: Names of the input embedding and of the head; "" if unknown.
+        config: Of ``transformers``; ``None`` if unknown.
     """
 
     parameters: int
@@ -75,9 +67,7 @@ class ModelShape:
     layer: Layer = Layer()
     tied: bool = True
     origin: str = "configuration"
-    linear: tuple[tuple[str, int], ...] = ()
-    modules: tuple[tuple[str, int], ...] = ()
-    ends: tuple[str, str] = ("", "")
+    config: Any = field(default=None, compare=False, repr=False)
 
     @property
     def head(self) -> int:
@@ -112,22 +102,14 @@ def model_shape(config: Any, origin: str = "configuration") -> ModelShape:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from rllib_lmgame.policies.model.adapters import LINEAR, ends_of, module_kind
-
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     text = config.get_text_config()
     heads = number_of(text, "num_attention_heads")
-    named = model.named_modules()
-    linear = {name: sum(module.weight.shape) for name, module in named if module_kind(module) == LINEAR}
-    modules: dict[str, int] = {}
-    for name, weight in model.named_parameters():
-        module = name.rpartition(".")[0]
-        modules[module] = modules.get(module, 0) + weight.numel()
     hidden = number_of(text, "hidden_size")
     head_size = number_of(text, "head_dim") or hidden // max(1, heads)
     return ModelShape(
-        parameters=sum(modules.values()),
+        parameters=sum(weight.numel() for weight in model.parameters()),
         layers=number_of(text, "num_hidden_layers"),
         hidden_size=hidden,
         kv_size=(number_of(text, "num_key_value_heads") or heads) * head_size,
@@ -135,9 +117,7 @@ def model_shape(config: Any, origin: str = "configuration") -> ModelShape:
         layer=layer_of(model),
         tied=bool(getattr(config, "tie_word_embeddings", False)),
         origin=origin,
-        linear=tuple(sorted(linear.items())),
-        modules=tuple(sorted(modules.items())),
-        ends=ends_of(model),
+        config=config,
     )
 
 
@@ -314,32 +294,20 @@ def action_values_bytes(
     return 16.0 * trained + 4.0 * slow * (q + backbone) + 8.0 * heads * chunk * shape.vocab_size, 4.0 * (q + backbone)
 
 
-def adapter_targets(shape: ModelShape, options: LoraOptions) -> Targets:
-    """Modules that get adapters, and those that are trained whole; none where the model's are not known.
-
-    Raises: ConfigError: the model has no such modules.
-    """
-    from rllib_lmgame.policies.model.adapters import LINEAR, OTHER, Targets, as_begun, find_targets
-
-    if not shape.modules:
-        return Targets((), ())
-    kinds = {part: OTHER for name, _ in shape.modules for part in accumulate(name.split("."), "{}.{}".format)}
-    kinds |= {name: LINEAR for name, _ in shape.linear}
-    return find_targets(kinds, as_begun(options), head=shape.ends[1], tied=shape.ends if shape.tied else ())
+_ADAPTED: dict[tuple[ModelShape, str], int] = {}
 
 
 def adapter_parameters(shape: ModelShape, options: LoraOptions) -> int:
-    """Parameters that are trained: ``r`` for each input and output of an adapted layer, and modules trained whole.
+    """Parameters of adapters, and of modules trained whole beside them; 0 for a model that is not known.
 
-    Or those in the files to begin with. Raises: ConfigError: these are damaged; as :func:`adapter_targets`.
+    Raises: ConfigError: the model has no such modules, or the files to begin with are damaged.
     """
-    from rllib_lmgame.policies.model.adapters import adapter_header, within
+    from rllib_lmgame.policies.model.adapters import trained_parameters
 
-    if options.init is not None:
-        return sum(math.prod(sides) for sides in adapter_header(expanded(options.init)).shapes.values())
-    targets, linear = adapter_targets(shape, options), dict(shape.linear)
-    whole = (count for name, count in shape.modules if any(within(name, module) for module in targets.saved))
-    return options.r * sum(linear[name] for name in targets.adapted) + sum(whole)
+    key = shape, repr(options)
+    if key not in _ADAPTED:
+        _ADAPTED[key] = 0 if shape.config is None else trained_parameters(options, shape.config)
+    return _ADAPTED[key]
 
 
 def engine_mib(

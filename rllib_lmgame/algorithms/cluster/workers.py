@@ -235,10 +235,11 @@ class RunnerGroup:
         healthy = self._group.healthy_worker_ids()
         split = deal_with_spares if with_spares(plans) else split_plans
         shares = [share for share in split(plans, len(healthy)) if share] if healthy else []
-        calls = [
-            methodcaller("play", share, _with_share_of_log(settings, number, len(shares)))
-            for number, share in enumerate(shares)
-        ]
+        calls = []
+        for number, share in enumerate(shares):
+            if (most := settings.log_most) is not None:  # Of the episodes that all together write.
+                most = most * (number + 1) // len(shares) - most * number // len(shares)
+            calls.append(methodcaller("play", share, dataclasses.replace(settings, log_most=most)))
         if calls:
             ids = healthy[: len(calls)]
             parts = self._group.foreach_env_runner(
@@ -262,14 +263,6 @@ class RunnerGroup:
             stop.check("an env runner that is started again")
             time.sleep(POLL_S)
             self._heal(self._group)
-
-
-def _with_share_of_log(settings: PlaySettings, number: int, runners: int) -> PlaySettings:
-    """What one of several runners writes of the episodes that all together write."""
-    if settings.log_most is None:
-        return settings
-    most = settings.log_most * (number + 1) // runners - settings.log_most * number // runners
-    return dataclasses.replace(settings, log_most=most)
 
 
 # -- learners ---------------------------------------------------------------------------------------------------------
@@ -299,7 +292,6 @@ def update_learners(
 
 
 def _learner_error(learner_group: LearnerGroup, error: object) -> LearnerError:
-    """Says which learner died, or that one failed."""
     workers = list(learner_group._workers or [])
     lost = [number for number, worker in enumerate(workers) if not _is_alive(worker)]
     cause = oom_line(str(error)) or (str(error).strip().splitlines() or [type(error).__name__])[-1]

@@ -12,10 +12,7 @@ import numpy as np
 from rllib_lmgame.base.group import limits
 from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
 from rllib_lmgame.envs.registry import make_game
-from rllib_lmgame.measures.exploitability import (
-    game_values,
-    nash_conv,
-)
+from rllib_lmgame.measures.exploitability import game_values, nash_conv
 from rllib_lmgame.measures.game_tree import GameTree, game_tree
 from rllib_lmgame.measures.tic_tac_toe import chances, decisions, minimax_player, player_of, uniform_player
 from rllib_lmgame.rollouts.batch_inference import Answer
@@ -46,13 +43,7 @@ class Exploitability:
         max_states: A game with more states is refused.
     """
 
-    columns = (
-        "exploitability",
-        "nash_conv",
-        "first_seat_value",
-        "illegal_mean",
-        "illegal_max",
-    )
+    columns = ("exploitability", "nash_conv", "first_seat_value", "illegal_mean", "illegal_max")
 
     def __init__(
         self, samples: Annotated[int, limits(ge=2)] = 64, max_states: Annotated[int, limits(ge=1)] = MOST_STATES

@@ -17,7 +17,6 @@ from rllib_lmgame.algorithms.cluster.footprint import (
     engine_numerics,
     machine_mib,
 )
-from rllib_lmgame.algorithms.validation import PolicyFacts
 from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.config.rllib import FIELDS
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
@@ -153,7 +152,7 @@ def _parameters(config: Any, policy: str, shape: memory.ModelShape) -> int:
         return shape.parameters
     options = config.language_model_of(policy)
     return memory.trained_parameters(
-        shape, options.value_model == "separate", options.value_hidden_size, PolicyFacts(config, policy).needs_critic
+        shape, options.value_model == "separate", options.value_hidden_size, config.run.needs_critic(policy)
     )
 
 

@@ -9,11 +9,4 @@ from rllib_lmgame.learners.advantages.base import (
     token_gae,
 )
 
-__all__ = [
-    "AdvantageInputs",
-    "Estimator",
-    "advantage_inputs",
-    "monte_carlo_returns",
-    "normalize",
-    "token_gae",
-]
+__all__ = ["AdvantageInputs", "Estimator", "advantage_inputs", "monte_carlo_returns", "normalize", "token_gae"]

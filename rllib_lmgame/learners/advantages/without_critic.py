@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.group import Scheduled, option, tag
-from rllib_lmgame.base.json_files import number_of
 from rllib_lmgame.base.plugin import LazyModule
 from rllib_lmgame.learners.advantages.base import (
     AdvantageInputs,
@@ -122,30 +120,18 @@ class GiGPO(Estimator):
     own_scale = True
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
-        of_turns = self._of_episodes(inputs) + self.step_weight * self._of_steps(inputs)
-        return inputs.turn_per_token(of_turns).astype(np.float32)
-
-    def _of_episodes(self, inputs: AdvantageInputs) -> np.ndarray:
-        trajectory = _trajectories(inputs)
-        played = np.unique(trajectory)
-        advantages = np.zeros(len(inputs.groups))
-        advantages[played] = self._compared(inputs.returns[played], inputs.groups[played])
-        return advantages[trajectory]
-
-    def _of_steps(self, inputs: AdvantageInputs) -> np.ndarray:
+        trajectory = np.repeat(np.arange(len(inputs.groups)), np.diff(inputs.turn_ranges))
+        played, of_episodes = np.unique(trajectory), np.zeros(len(inputs.groups))
+        of_episodes[played] = self._compared(inputs.returns[played], inputs.groups[played])
         returns = discounted_sums(inputs.turn_rewards, inputs.gamma, inputs.turn_ranges)
-        seen = np.stack([inputs.groups[_trajectories(inputs)], inputs.turn_observations], axis=1)
+        seen = np.stack([inputs.groups[trajectory], inputs.turn_observations], axis=1)
         _, anchors = np.unique(seen, axis=0, return_inverse=True)
-        return self._compared(returns, anchors.reshape(-1))
+        of_steps = self._compared(returns, anchors.reshape(-1))
+        return inputs.turn_per_token(of_episodes[trajectory] + self.step_weight * of_steps).astype(np.float32)
 
     def _compared(self, values: np.ndarray, groups: np.ndarray) -> np.ndarray:
         centred = values - group_means(values, groups)
         return centred / (group_deviations(values, groups) + self.std_epsilon) if self.divide_by_std else centred
-
-
-def _trajectories(inputs: AdvantageInputs) -> np.ndarray:
-    """Whose each turn is, int64 ``[U]``."""
-    return np.repeat(np.arange(len(inputs.groups)), np.diff(inputs.turn_ranges))
 
 
 def group_means(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -221,15 +207,7 @@ class RoleBaseline(Estimator):
     keeps_baseline = True
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
-        try:
-            baselines = {
-                (str(game), str(role)): number_of(value, f"the baseline of {role} in {game}")
-                for game, role, value in inputs.memory.get("baselines", ())
-            }
-        except (TypeError, ValueError) as error:
-            raise CheckpointError(
-                f"what token_ppo.advantage_estimator remembers cannot be restored, the checkpoint is damaged: {error}"
-            ) from error
+        baselines = {(game, role): value for game, role, value in inputs.memory.get("baselines", ())}
         returns = rewards_to_go(inputs)
         names = [(game, role) for game in inputs.game_names for role in inputs.role_names]
         seats = inputs.games * len(inputs.role_names) + inputs.roles

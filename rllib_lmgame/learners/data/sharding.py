@@ -81,12 +81,6 @@ class WholeEpisodes(TrainingData):
             )
         return np.arange(len(self.episodes))
 
-    def validate(self) -> None:
-        """Raises: ValueError: Something else than episodes, or references to lists of them, was given, or nothing."""
-        super().validate()
-        if self.episodes is None and self.episodes_refs is None:
-            raise ValueError("WholeEpisodes takes `episodes` or `episodes_refs`, no batches and no data iterators")
-
 
 def group_of(episode: MultiAgentEpisode) -> str:
     """The group an episode belongs to; empty if it stands alone."""

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.base.group import describe, unknown_key
 from rllib_lmgame.learners.engines.torch_engine import GuardedAdamW, StepResult, TorchEngine
+from rllib_lmgame.learners.options import HALF, half_precision
 from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.policies.model.rl_module import BASE, LanguageModelRLModule
 
@@ -37,7 +38,6 @@ _REPLACED_BY = {
     "managed_gradient_accumulation": "the learner, which accumulates gradients itself",
     "gradient_clipping": "`grad_clip`",
 }
-_HALF = ("bf16", "bfloat16", "fp16")
 _WITHOUT_COPIES = {"bf16_master_weights_and_grads", "bf16_optimizer_states", "fp16_master_weights_and_grads"}
 """Options of half precision that leave no float32 copies of the weights, or states of the optimizer."""
 _KNOWN_KEYS = frozenset(
@@ -63,38 +63,38 @@ def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) ->
             raise ConfigError(f"deepspeed.{key}", f"is set by {_REPLACED_BY[key]}; leave it out")
         if key not in _KNOWN_KEYS:
             raise unknown_key(key, _KNOWN_KEYS, "deepspeed")
-    for name in _HALF:
+    for name in HALF:
         for key in _WITHOUT_COPIES & _section(config, name, "{enabled: true}").keys():
             if config[name][key]:
                 why = "keeps no float32 copies, without which small steps are lost in rounding; leave it out"
                 raise ConfigError(f"deepspeed.{name}.{key}", why)
-    half = half_dtype(config) is not None
+    half = half_precision(config)
     config.setdefault("zero_optimization", {"stage": int(half)})
     zero = _section(config, "zero_optimization", "{stage: 2}")
     stage = zero.get("stage", 0)
     if isinstance(stage, bool) or stage not in (0, 1, 2, 3):
         raise ConfigError("deepspeed.zero_optimization.stage", f"must be 0, 1, 2 or 3, got {describe(stage)}")
+    if half and stage == 0:
+        raise ConfigError("deepspeed.zero_optimization.stage", "must be 1, 2 or 3 in half precision, got 0")
     if stage < 2 and zero.get("overlap_comm"):
         raise ConfigError("deepspeed.zero_optimization.overlap_comm", f"needs stage 2 or 3, got stage {stage}")
     types = _section(config, "data_types", "{grad_accum_dtype: fp32}")
-    if stage and half:  # DeepSpeed would sum in 16 bits.
+    if half:  # DeepSpeed would sum in 16 bits.
         config["data_types"] = {"grad_accum_dtype": "fp32", **types}
     config.pop("activation_checkpointing", None)
     config.setdefault("steps_per_print", 2**31 - 1)
-    # Without ZeRO and half precision the optimizer itself clips, since it has to look at the norm anyway.
-    by_optimizer = stage == 0 and not half
+    # Without ZeRO the optimizer itself clips, since it has to look at the norm anyway.
     return config | {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "managed_gradient_accumulation": False,
-        "gradient_clipping": 0.0 if by_optimizer else float(grad_clip or 0.0),
+        "gradient_clipping": float(grad_clip or 0.0) if stage else 0.0,
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
     }
 
 
 def _section(config: Mapping[str, Any], name: str, such_as: str) -> Mapping[str, Any]:
-    """A part of the configuration. Raises: ConfigError: it is no mapping."""
     value = {} if config.get(name) is None else config[name]
     if not isinstance(value, Mapping):
         raise ConfigError(f"deepspeed.{name}", f"expected a mapping such as {such_as}, got {describe(value)}")
@@ -113,14 +113,8 @@ def with_bucket_sizes(config: Mapping[str, Any], parameters: int) -> dict[str, A
 
 
 def optimizer_is_guarded(user: Mapping[str, Any] | None) -> bool:
-    """Whether our optimizer clips and checks gradients itself; else ZeRO or DeepSpeed's half precision does."""
-    return user is None or ((user.get("zero_optimization") or {}).get("stage", 0) == 0 and half_dtype(user) is None)
-
-
-def half_dtype(user: Mapping[str, Any] | None) -> torch.dtype | None:
-    """Numerics DeepSpeed casts the weights to, ``None`` for float32."""
-    dtypes = zip(_HALF, (torch.bfloat16, torch.bfloat16, torch.float16), strict=True)
-    return next((dtype for key, dtype in dtypes if ((user or {}).get(key) or {}).get("enabled")), None)
+    """Whether our optimizer clips and checks gradients itself; else ZeRO does."""
+    return not half_precision(user) and not ((user or {}).get("zero_optimization") or {}).get("stage", 0)
 
 
 class DeepSpeedEngine(TorchEngine):

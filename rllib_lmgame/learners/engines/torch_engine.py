@@ -33,7 +33,6 @@ class GuardedAdamW(torch.optim.AdamW):
 
     Args:
         max_grad_norm: Bound on the norm over all groups; ``None`` is off.
-        max_value_grad_norm: Bound for the value function's groups; the other is then for the rest. ``None``: one norm.
         guarded: Switched off where DeepSpeed's ZeRO clips and checks.
 
     ``_global_grad_norm`` (before clipping) and ``overflow`` (of the last step) are names that DeepSpeed's engine looks
@@ -45,13 +44,11 @@ class GuardedAdamW(torch.optim.AdamW):
         params: Iterable[Any],
         *,
         max_grad_norm: float | None = None,
-        max_value_grad_norm: float | None = None,
         guarded: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(params, **kwargs)
         self.max_grad_norm = max_grad_norm
-        self.max_value_grad_norm = max_value_grad_norm
         self.guarded = guarded
         self._global_grad_norm = 0.0
         self.overflow = False
@@ -65,15 +62,8 @@ class GuardedAdamW(torch.optim.AdamW):
         self.overflow = not bool(torch.isfinite(norm))
         if self.overflow:
             return None
-        if self.max_value_grad_norm is None:
-            if self.max_grad_norm is not None:
-                clip_grads_with_norm_(parameters, self.max_grad_norm, norm)
-            return super().step(closure)
-        for policy, bound in ((False, self.max_value_grad_norm), (True, self.max_grad_norm)):
-            groups = [group["params"] for group in self.param_groups if (group[PART] == POLICY) == policy]
-            some = [p for group in groups for p in group if p.grad is not None]
-            if bound is not None and some:
-                clip_grads_with_norm_(some, bound, get_total_norm([p.grad for p in some]))
+        if self.max_grad_norm is not None:
+            clip_grads_with_norm_(parameters, self.max_grad_norm, norm)
         return super().step(closure)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -103,7 +93,6 @@ def make_optimizer(
         lr=lr,
         betas=tuple(options.adam_betas),
         max_grad_norm=max_grad_norm,
-        max_value_grad_norm=options.critic.grad_clip,
         guarded=guarded,
         fused=True,  # without it a step makes a copy of the size of the parameters
     )

@@ -1,6 +1,6 @@
-"""What an update minimises, and how an objective is found by name."""
+"""What an update minimises."""
 
-from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective, resolve_objective
+from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective
 from rllib_lmgame.learners.objectives.ppo import PPOObjective
 from rllib_lmgame.learners.objectives.preferences import PreferenceObjective
 from rllib_lmgame.learners.objectives.supervised import ActionValueObjective, SupervisedObjective
@@ -13,5 +13,4 @@ __all__ = [
     "PPOObjective",
     "PreferenceObjective",
     "SupervisedObjective",
-    "resolve_objective",
 ]

@@ -8,7 +8,7 @@ a minibatch is more than one micro-batch. Guarantees:
 1. Each policy is trained on its own rows in its own minibatches, each row once per epoch.
 2. The loss of a minibatch is the mean over its action tokens on all learners, however they are spread and packed; an
    objective may weigh them (``aggregation``).
-3. A step with NaN or infinite gradients changes no weight anywhere and is counted; ``max_nan_steps`` in a row raise.
+3. A step with NaN or infinite gradients changes no weight anywhere and is counted; ten in a row raise.
 4. With ``env_token_loss_weight`` the loss has so many times the mean cross-entropy of the game's text in the minibatch,
    at temperature 1, among the whole vocabulary. A critic's warm-up leaves it out.
 5. An update in which nothing has a gradient takes no step on any learner and is counted.
@@ -19,15 +19,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import with_changes
-from rllib_lmgame.base.registry import OBJECTIVES, check_methods
-from rllib_lmgame.learners.advantages import advantage_inputs, monte_carlo_returns
+from rllib_lmgame.learners.advantages import advantage_inputs
 from rllib_lmgame.learners.critic import Critic
 from rllib_lmgame.learners.data.batching import MinibatchSize, PackedBatch, TokenBatch, dummy_batch
 from rllib_lmgame.learners.engines.torch_engine import (
@@ -45,15 +44,13 @@ from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.policies.model.attention import Layout
 from rllib_lmgame.policies.model.heads import num_chunks
 
+if TYPE_CHECKING:
+    from rllib_lmgame.config.run import RunConfig
+
+MAX_NAN_STEPS = 10
+"""Skipped optimizer steps in a row that end the run."""
+
 _SEED_STRIDE = 1_000_003
-_FOLLOWING = {
-    "gamma": "gamma",
-    "lambda": "lam",
-    "vf_loss_coeff": "vf_loss_coeff",
-    "num_epochs": "num_epochs",
-    "text_rollouts.reward_scale": "reward_scale",
-}
-"""Keys of schedules whose values have a field here."""
 
 
 @dataclass(frozen=True)
@@ -81,34 +78,26 @@ class LearnerSettings:
     microbatch_tokens: int = MOST_TOKENS
 
     @classmethod
-    def from_config(cls, config: Any) -> LearnerSettings:
-        ppo, inference = config.run.token_ppo, config.run.inference
-        default_steps = 0 if config.run.supervised_stage is None else WARMUP_STEPS_AFTER_SUPERVISION
+    def of_run(cls, run: RunConfig, values: Mapping[str, float] = MappingProxyType({})) -> LearnerSettings:
+        """Those of a policy's options, with ``values`` of schedules by their keys."""
+        run = with_changes(run, values)
+        deepspeed: Any = run.deepspeed
+        ppo, default_steps = run.token_ppo, 0 if run.supervised_stage is None else WARMUP_STEPS_AFTER_SUPERVISION
         return cls(
             ppo=ppo,
-            gamma=float(config.gamma),
-            lam=float(config.lambda_),
-            vf_loss_coeff=float(config.vf_loss_coeff),
+            gamma=run.gamma,
+            lam=run.lambda_,
+            vf_loss_coeff=run.vf_loss_coeff,
             lr_warmup_steps=default_steps if ppo.lr_warmup_steps is None else ppo.lr_warmup_steps,
-            temperature=learning_temperature(inference.temperature),
-            reward_scale=config.run.text_rollouts.reward_scale,
-            grad_clip=None if config.grad_clip is None else float(config.grad_clip),
-            num_epochs=int(config.num_epochs),
-            seed=int(config.seed or 0),
-            deepspeed=None if config.run.deepspeed is None else dict(config.run.deepspeed),
-            teacher=config.run.teacher,
+            temperature=learning_temperature(run.inference.temperature),
+            reward_scale=run.text_rollouts.reward_scale,
+            grad_clip=run.grad_clip,
+            num_epochs=run.num_epochs,
+            seed=run.seed or 0,
+            deepspeed=deepspeed,
+            teacher=run.teacher,
             microbatch_tokens=ppo.microbatch or MOST_TOKENS,
         )
-
-    def with_values(self, values: Mapping[str, float]) -> LearnerSettings:
-        """The settings with values of schedules, by their keys; other keys than a learner's are passed over."""
-        changes: dict[str, Any] = {field: values[key] for key, field in _FOLLOWING.items() if key in values}
-        ppo = {key.removeprefix("token_ppo."): each for key, each in values.items() if key.startswith("token_ppo.")}
-        if "teacher.coefficient" in values and self.teacher is not None:
-            changes["teacher"] = self.teacher.model_copy(update={"coefficient": values["teacher.coefficient"]})
-        if "inference.temperature" in values:
-            changes["temperature"] = learning_temperature(values["inference.temperature"])
-        return replace(self, ppo=with_changes(self.ppo, ppo) if ppo else self.ppo, **changes)
 
     def critic_warms_up(self, num_updates: int) -> bool:
         """Whether the critic warms up and the policy rests in the update after this many."""
@@ -156,8 +145,7 @@ class ModuleUpdate:
         minibatch: What the present minibatch has on all learners; ``None`` before the first.
         critic: The fit of the value function; ``None`` without one.
         streams: Each micro-batch is recorded behind :meth:`Objective.prepare`, by the pass of its loss.
-        teacher_logprobs: The same under the teacher of ``settings.teacher``, if learners hold it.
-        ask_teacher: The same of a whole batch, float32 ``[A]``, if the teacher is behind an endpoint.
+        teacher_logprobs: The same under the teacher of ``settings.teacher``.
         reference_known: What the reference has said, for objectives that keep it, as long as it is the same.
     """
 
@@ -174,7 +162,6 @@ class ModuleUpdate:
     minibatch: MinibatchSize | None = None
     streams: bool = False
     teacher_logprobs: Callable[[Mapping[str, Any]], torch.Tensor] | None = None
-    ask_teacher: Callable[[TokenBatch], np.ndarray] | None = None
     reference_known: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
@@ -196,7 +183,7 @@ class ModuleUpdate:
 class Objective:
     """What one update minimises; only :meth:`loss` must be overridden.
 
-    Of the configured class every policy has an object of its own; one given to an update serves all its policies.
+    Every policy has PPO's of its own; one that an algorithm gives to an update serves all its policies.
     """
 
     needs_old_policy: bool = True
@@ -255,11 +242,8 @@ class Objective:
         return True
 
     def critic_targets(self, update: ModuleUpdate) -> np.ndarray:
-        """What a critic's warm-up fits, float32 ``[A]``, behind :meth:`prepare`: discounted returns. All take part."""
-        settings = update.settings
-        return monte_carlo_returns(
-            advantage_inputs(update.batch, gamma=settings.gamma, lam=settings.lam, ranks=update.ranks)
-        )
+        """What a critic's warm-up fits, float32 ``[A]``, behind :meth:`prepare`. All learners take part."""
+        raise NotImplementedError
 
     def forward_flags(self, update: ModuleUpdate) -> dict[str, Any]:
         """Arguments of the forward pass with gradient."""
@@ -282,21 +266,6 @@ class Objective:
 
     def set_state(self, state: Any) -> None:
         """Undo :meth:`get_state`."""
-
-
-def resolve_objective(name: str) -> Objective:
-    """A new object of the class registered under ``name``, or of that at ``package.module:Class``.
-
-    Raises: ConfigError: No such objective, one that is none, or whose methods take something else.
-    """
-    found = OBJECTIVES.make(name)
-    hint = f"derive from {Objective.__name__} ({__name__}), or from PPOObjective (rllib_lmgame.learners.objectives.ppo)"
-    if not isinstance(found, Objective):
-        raise ConfigError(OBJECTIVES.key, f"`{name}` is no objective; {hint}")
-    if type(found).loss is Objective.loss:
-        raise ConfigError(OBJECTIVES.key, f"`{name}` has no loss of its own; {hint}")
-    check_methods(found, Objective, name, OBJECTIVES.key)
-    return found
 
 
 _CACHE_TOKENS = 4096
@@ -332,7 +301,7 @@ class UpdateLoop:
     def run(self, version: int) -> None:
         """Change the weights, which are of this version.
 
-        Raises: FloatingPointError: The gradients of ``max_nan_steps`` steps in a row were not finite.
+        Raises: FloatingPointError: The gradients of :data:`MAX_NAN_STEPS` steps in a row were not finite.
         """
         update, settings = self.update, self.update.settings
         one_pass = self._fits_one_pass()
@@ -516,7 +485,6 @@ class UpdateLoop:
         critic_alone = POLICY not in trained
         factor = 1.0 if critic_alone else warmup_factor(self.steps.applied, self.update.settings.lr_warmup_steps)
         rates = learning_rates(self.update.settings.ppo, self.lr, factor)
-        self.optimizer.max_value_grad_norm = self.update.settings.ppo.critic.grad_clip
         set_learning_rates(self.optimizer, {part: rates[part] if part in trained else 0.0 for part in PARTS})
         result = engine.step()
         if not result.skipped:
@@ -531,14 +499,13 @@ class UpdateLoop:
         return MinibatchSize(*self.update.ranks.sum(self.update.batch.size_of(minibatch)).tolist())
 
     def _count_step(self, skipped: bool, critic_alone: bool) -> None:
-        limit = self.update.settings.ppo.max_nan_steps
         self.steps.nan_in_a_row = self.steps.nan_in_a_row + 1 if skipped else 0
         if not skipped:
             self.steps.applied += not critic_alone
-        elif self.steps.nan_in_a_row >= limit:
+        elif self.steps.nan_in_a_row >= MAX_NAN_STEPS:
             raise FloatingPointError(
-                f"{self.update.module_id}: the gradients of {limit} optimizer steps in a row were not finite; "
-                "lower `lr`, set `grad_clip`, or raise `token_ppo.max_nan_steps`"
+                f"{self.update.module_id}: the gradients of {MAX_NAN_STEPS} optimizer steps in a row were not finite; "
+                "lower `lr`, or set `grad_clip`"
             )
 
     def _passes(self, packs: Sequence[PackedBatch]) -> list[tuple[PackedBatch, dict[str, Any]]]:

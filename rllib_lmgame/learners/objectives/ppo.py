@@ -29,7 +29,7 @@ from rllib_lmgame.learners.losses.policy import (
 )
 from rllib_lmgame.learners.metrics import explained_variance, moments
 from rllib_lmgame.learners.objectives.base import LearnerSettings, Loss, ModuleUpdate, Objective
-from rllib_lmgame.learners.options import GROUP, ImportanceSamplingOptions, TeacherOptions
+from rllib_lmgame.learners.options import ImportanceSamplingOptions, TeacherOptions
 
 ALL = slice(None)
 STD_FLOOR = 0.01
@@ -100,10 +100,6 @@ def distil(update: ModuleUpdate, teacher: TeacherOptions) -> None:
     on-policy distillation as verl and tinker have it.
     """
     batch = update.batch
-    if update.ask_teacher is not None:
-        with update.ranks.all_or_none():
-            if batch.num_rows:
-                batch.teacher_logprobs = update.ask_teacher(batch)
     gap = batch.old_logprobs.astype(np.float64) - batch.teacher_logprobs
     game = batch.advantages if teacher.game else 0.0
     batch.advantages = (game - teacher.coefficient * gap).astype(np.float32)
@@ -119,17 +115,17 @@ class PPOObjective(Objective):
         self._memories: dict[str, dict[str, Any]] = {}
 
     def needs_groups(self, settings: LearnerSettings) -> bool:
-        return settings.ppo.normalize_advantages == GROUP or bool(settings.ppo.advantage_estimator.needs_groups)
+        return settings.ppo.compares is not None
 
     def needs_critic(self, settings: LearnerSettings) -> bool:
-        return bool(settings.ppo.advantage_estimator.needs_critic)
+        return settings.ppo.needs_critic
 
     @torch.no_grad()
     def record(
         self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: Mapping[str, Any]
     ) -> None:
         """Fill ``old_logprobs`` and, where they are used, ``values``, ``bootstrap_values`` and ``ref_logprobs``."""
-        ref = update.reference_logprobs(inputs) if self._wants_reference(update.settings) else None
+        ref = update.reference_logprobs(inputs) if update.settings.ppo.needs_reference else None
         teacher = None if update.teacher_logprobs is None else update.teacher_logprobs(inputs)
         if pack.num_actions + len(pack.bootstrap_slot) == 0:
             return
@@ -266,7 +262,7 @@ class PPOObjective(Objective):
             gamma=settings.gamma,
             lam=settings.lam,
             ranks=update.ranks,
-            with_reference=self._wants_reference(settings),
+            with_reference=settings.ppo.needs_reference,
             memory=self._memories.setdefault(settings.ppo.advantage_estimator.type, {}),
         )
         kl = settings.ppo.kl
@@ -276,9 +272,6 @@ class PPOObjective(Objective):
             gap = inputs.old_logprobs.astype(np.float64) - inputs.ref_logprobs
             inputs = replace(inputs, rewards=inputs.rewards - update.kl_coefficient * gap)
         return inputs
-
-    def _wants_reference(self, settings: LearnerSettings) -> bool:
-        return settings.ppo.kl is not None or bool(settings.ppo.advantage_estimator.needs_reference)
 
 
 def checked_advantages(estimator: adv.Estimator, inputs: adv.AdvantageInputs) -> np.ndarray:

@@ -85,7 +85,7 @@ class ActionValueObjective(SupervisedObjective):
 
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:
         settings = super().adapted(settings)
-        critic = settings.ppo.critic.model_copy(update={"lr": self.lr, "backbone_lr": None, "grad_clip": None})
+        critic = settings.ppo.critic.model_copy(update={"lr": self.lr, "backbone_lr": None})
         return replace(settings, ppo=settings.ppo.model_copy(update={"critic": critic}))
 
     def forward_flags(self, update: ModuleUpdate) -> dict[str, Any]:

@@ -458,6 +458,15 @@ def check_lora(options: LoraOptions, config: Any | None) -> None:
         _check_fit(expanded(options.init), model, None)
 
 
+def trained_parameters(options: LoraOptions, config: Any) -> int:
+    """Parameters of adapters, and of modules trained whole beside them. Raises: as :func:`check_lora`."""
+    from peft.functional import set_adapter
+
+    model, _ = _without_numbers(options, config)
+    set_adapter(model, _ACTIVE)
+    return sum(parameter.numel() for parameter in _trained(model).values())
+
+
 def _without_numbers(options: LoraOptions, config: Any, *, trust_remote_code: bool = False) -> tuple[Any, Targets]:
     """A model of a ``transformers`` configuration with adapters, all without numbers. Raises: as :func:`check_lora`."""
     from transformers import AutoModelForCausalLM
