@@ -218,8 +218,7 @@ class PlainUpdate:
 
         torch = self._torch
         batch = TokenBatch.from_trajectories(trajectories, max_row_tokens=1 << 20)
-        rows = [pack for pack in batch.microbatches(1) if pack.num_actions]  # Each goes alone.
-        data = [(torch.as_tensor(row.input_ids), torch.as_tensor(row.predict_index) + 1) for row in rows]
+        data = [(torch.as_tensor(ids).long(), torch.as_tensor(at)) for ids, at, _ in batch.action_rows()]
         began = time.perf_counter()
         if before:
             with torch.no_grad():

@@ -20,7 +20,8 @@ from rllib_lmgame.config.algorithms import OWN
 from rllib_lmgame.config.rllib import INSTEAD, SCHEDULED_KEYS
 from rllib_lmgame.config.rules import Broken, Rules
 from rllib_lmgame.config.run import OVERRIDES, RunConfig
-from rllib_lmgame.learners.options import TEACHER
+from rllib_lmgame.endpoints.address import read_address
+from rllib_lmgame.learners.options import TEACHER, TeacherOptions
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.reply_formats import reply_format
 from rllib_lmgame.policies.model.files import (
@@ -78,6 +79,7 @@ def admit(config: Any) -> None:
     for policy in map(s.policy, s.trained_policies()):
         refuse(rules.numerics, policy)
         refuse(rules.row_lengths, policy)
+    refuse(rules.asked_teacher, s)
     check_teacher(config, {})
     refuse(rules.play, s)
     refuse(rules.selection, s)
@@ -271,13 +273,13 @@ def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) 
     """A teacher must have the vocabulary of all that learn from it, as far as local files tell.
 
     ``made`` are directories of models that were made for policies. ``fetch``: of models on the hub configuration and
-    tokenizer are fetched first. Raises: ConfigError: naming a token that differs; such a teacher is not there.
+    tokenizer are fetched first, and a teacher behind an endpoint is asked. Raises: ConfigError: naming a token that
+    differs; such a teacher is not there.
     """
     teacher = config.run.teacher
     if teacher is None:
         return
-    check_model(teacher.model, TEACHER)
-    own = fetched(teacher.model, TEACHER) if fetch else model_directory(teacher.model, TEACHER)
+    other = _vocabulary_of(teacher, fetch)
     for policy in config.trained_policies():
         learner = config.run.policy(policy)
         if policy not in made and learner.language_model.model == TINY_MODEL:
@@ -288,9 +290,25 @@ def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) 
             tokenizer = fetched(tokenizer, learner.place("language_model.tokenizer"), TOKENIZER_FILES)
         elif fetch:
             tokenizer = fetched(model, learner.place("language_model.model"))
-        if (problem := other_vocabulary(tokenizer, own)) is not None:
+        if (problem := other(learner.language_model, tokenizer)) is not None:
             cure = "; set language_model.tokenizer to the teacher's" * (learner.language_model.model == TINY_MODEL)
             raise ConfigError(TEACHER, f"the teacher of {policy} must have the same vocabulary: {problem}{cure}")
+
+
+def _vocabulary_of(teacher: TeacherOptions, fetch: bool) -> Callable[[LanguageModelOptions, str], str | None]:
+    """How the vocabulary of a policy's tokenizer differs from the teacher's. Raises: ConfigError: no such teacher."""
+    if not teacher.is_asked:
+        check_model(teacher.model, TEACHER)
+        own = fetched(teacher.model, TEACHER) if fetch else model_directory(teacher.model, TEACHER)
+        return lambda options, tokenizer: other_vocabulary(tokenizer, own)
+    read_address(teacher.model, TEACHER)
+    if not fetch:
+        return lambda options, tokenizer: None
+    from rllib_lmgame.learners.engines.teacher_client import HURRIED, SHORT_LIMIT_S, TeacherClient  # Of an HTTP client.
+
+    asked = TeacherClient(teacher.model, HURRIED, SHORT_LIMIT_S)
+    asked.check()
+    return lambda options, source: asked.other_vocabulary(load_tokenizer(source, options), options.context_length)
 
 
 # -- schedules --------------------------------------------------------------------------------------------------------

@@ -116,6 +116,27 @@ def imitation(s: RunConfig, f: Any) -> Found:
         yield Broken("evaluation_interval", say)
 
 
+_AT_ONE = "must be 1 with a teacher behind an endpoint, which tells log-probabilities at no other; name its directory"
+
+
+def asked_teacher(s: RunConfig, f: Any) -> Found:
+    """A teacher behind an endpoint knows each token's log-probability at temperature 1 alone."""
+    teacher = s.teacher
+    if teacher is None or not teacher.is_asked:
+        return
+    if s.inference.temperature not in (0, 1) or s.follows("inference.temperature"):
+        yield Broken("inference.temperature", _AT_ONE)
+    for number, game in enumerate(s.games):
+        if s.follows(f"games.{number}.temperature") or game.temperature not in (None, 0, 1):
+            yield Broken(f"games[{number}].temperature", _AT_ONE)
+    if s.text_rollouts.constrained_decoding:
+        yield Broken(
+            "text_rollouts.constrained_decoding",
+            "does not go with a teacher behind an endpoint, which says nothing of the moves that were not taken; name "
+            "its directory, or leave one of them out",
+        )
+
+
 def row_lengths(s: RunConfig, f: Any) -> Found:
     """A row holds a reply and its prompt."""
     rows, most = s.token_ppo.max_row_tokens, s.language_model.max_tokens_per_turn

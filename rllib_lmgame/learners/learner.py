@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -50,6 +50,9 @@ from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.episode_log import SAMPLE_BYTES, TOKENS
 from rllib_lmgame.rollouts.records import Trajectory, played_parts, trajectory_of
 
+if TYPE_CHECKING:
+    from rllib_lmgame.learners.engines.teacher_client import TeacherClient
+
 DevicePush = Callable[[Mapping[str, torch.Tensor], int], Any]
 
 
@@ -71,6 +74,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self.references: dict[str, Reference] = {}
         self.averages: dict[str, WeightAverage] = {}
         self.teachers: dict[str, Teacher] = {}
+        self.teacher_client: TeacherClient | None = None
         self._reference_known: dict[str, dict[str, np.ndarray]] = {}
         self.critics: dict[str, Critic] = {}
         self.updates: dict[str, int] = {}
@@ -314,6 +318,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     def _loop(self, module_id: str, settings: LearnerSettings, batch: TokenBatch, meter: UpdateMeter) -> UpdateLoop:
         flags = {"temperature": settings.temperature, "with_entropy": False, "with_values": False}
+        teacher = settings.teacher
+        asked = self._teacher_client(teacher.model) if teacher is not None and teacher.is_asked else None
+
         update = ModuleUpdate(
             module_id=module_id,
             settings=settings,
@@ -322,8 +329,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             ranks=self.ranks,
             reference_logprobs=lambda inputs: self.reference(module_id).forward({**inputs, **flags})["logprobs"],
             teacher_logprobs=None
-            if settings.teacher is None
+            if teacher is None or asked is not None
             else lambda inputs: self._teacher(module_id, settings).logprobs({**inputs, **flags}),
+            ask_teacher=None if asked is None else asked.logprobs,
             entropy_coefficient=float(self.entropy_coeff_schedulers_per_module[module_id].get_current_value()),
             kl_coefficient=float(self.curr_kl_coeffs_per_module[module_id]) if settings.ppo.kl is not None else 0.0,
             num_updates=self.updates[module_id],
@@ -392,6 +400,14 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             assert settings.teacher is not None
             self.teachers[module_id] = Teacher(self.module[module_id], settings.teacher, self._device)
         return self.teachers[module_id]
+
+    def _teacher_client(self, model: str) -> TeacherClient:
+        """One for all policies; made when it is first needed, where its key is looked for."""
+        if self.teacher_client is None:
+            from rllib_lmgame.learners.engines.teacher_client import TeacherClient  # Of an HTTP client.
+
+            self.teacher_client = TeacherClient(model)
+        return self.teacher_client
 
     def _update_copies(self, module_id: str) -> None:
         ppo = self.settings(module_id).ppo

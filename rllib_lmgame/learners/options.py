@@ -9,6 +9,7 @@ from rllib_lmgame.base.group import REQUIRED, Group, Scheduled, option, tag
 from rllib_lmgame.base.registry import AGGREGATIONS, ESTIMATORS, POLICY_LOSSES, Registry
 from rllib_lmgame.base.threads import AUTO, MOST_THREADS
 from rllib_lmgame.base.trust import is_name
+from rllib_lmgame.endpoints.address import ENDPOINT
 
 WARMUP_STEPS_AFTER_SUPERVISION = 20
 """PPO begins with fresh moments, with which Adam's first steps are of full length whatever the gradient: a rate like
@@ -267,7 +268,8 @@ class TeacherOptions(Group):
 
     model: str = option(
         REQUIRED,
-        "The teacher, of the policy's own vocabulary: a checkpoint, directory or hub id. Each learner holds it.",
+        "The teacher, of the policy's own vocabulary: a checkpoint, directory or hub id, which each learner holds, or "
+        "`openai:MODEL@URL`, a server that gives log-probabilities.",
         path=True,
         stranger=is_name,
     )
@@ -279,6 +281,11 @@ class TeacherOptions(Group):
     )
     game: bool = option(True, "The advantages of the game's rewards count beside it; else the teacher alone does.")
     trust_remote_code: bool = option(False, "Run the code that the teacher's directory brings along.", stranger=False)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it is behind an endpoint, which is asked, and learners hold none."""
+        return self.model.startswith(ENDPOINT)
 
 
 class ReturnValueOptions(Group):

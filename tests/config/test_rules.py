@@ -26,6 +26,9 @@ language_model.dtype | language_model: {dtype: bfloat16}
 supervised.stop_at | {run: LMGameSFT, env: null, supervised: {data: 'data:agentgym-traj', stop_at: {}}}
 supervised.test_episodes | {run: LMGameSFT, env: null, supervised: {data: 'data:agentgym-traj', test_episodes: 9}}
 evaluation_interval | {run: LMGameSFT, env: null, supervised: {data: 'data:agentgym-traj'}, evaluation_interval: 1}
+inference.temperature | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, inference: {temperature: 0.7}}
+games[0].temperature | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, games: [{env: lmgame/Maze-v0, temperature: 0.7}]}
+text_rollouts.constrained_decoding | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, text_rollouts: {constrained_decoding: true}}
 token_ppo.max_row_tokens | token_ppo: {max_row_tokens: 128}
 grad_clip_by | grad_clip_by: value
 deepspeed.zero_optimization.stage | deepspeed: {bf16: {enabled: true}, zero_optimization: {stage: 0}}

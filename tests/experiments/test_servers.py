@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +122,61 @@ def test_a_teacher_that_is_nowhere_is_told_before_a_run(
     assert said in capsys.readouterr().err and not (tmp_path / "runs").exists()
     assert main([*command, "--dry-run"]) == 0
     assert f"#   warning: {said}" in capsys.readouterr().out
+
+
+def test_a_teacher_behind_an_endpoint_is_asked_before_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], tiny_model_dir: str
+) -> None:
+    """Whether it is there, and whether it has the policy's tokens; a dry run goes on."""
+    experiment: dict[str, Any] = {"run": "LMGamePPO", "env": "lmgame/FrozenLake-v0", "stop": {"rl_iteration": 1}}
+    command = ["train", "file", str(tmp_path / "a.yaml"), "--storage-path", str(tmp_path / "runs")]
+
+    def said(url: str, **config: Any) -> tuple[str, str]:
+        experiment["config"] = {**MODEL, "teacher": {"model": f"openai:big@{url}"}, **config}
+        (tmp_path / "a.yaml").write_text(yaml.safe_dump({"taught": experiment}))
+        assert main(command) == 2
+        told = capsys.readouterr().err
+        assert "config.teacher.model: " in told and not (tmp_path / "runs").exists()
+        assert main([*command, "--dry-run"]) == 0
+        return told, capsys.readouterr().out
+
+    for config in ({}, {"language_model": {"model": tiny_model_dir}}):
+        for told in said("http://127.0.0.1:9/v1", **config):
+            assert "no answer from http://127.0.0.1:9/v1: Connection refused" in told
+    with scoring_endpoint() as url:
+        for told in said(url, language_model={"model": tiny_model_dir}):
+            assert "the teacher of player must have the same vocabulary: token 1 is" in told
+            assert f"and 'another' at {url}" in told
+    experiment["config"] = {**MODEL, "teacher": {"model": "openai:nowhere"}}
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump({"taught": experiment}))
+    assert main([*command, "--dry-run"]) == 2
+    assert "config.teacher.model: 'openai:nowhere' is no endpoint" in capsys.readouterr().err
+
+
+@contextmanager
+def scoring_endpoint() -> Iterator[str]:
+    """The address of a server whose every token is called `another`."""
+
+    class Requests(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send({"data": [{"id": "big"}]})
+
+        def do_POST(self) -> None:
+            ids = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["prompt"]
+            there = [{str(each): {"logprob": -1.0, "decoded_token": "another"}} for each in ids[1:]]
+            self.send({"choices": [{"prompt_logprobs": [None, *there]}]})
+
+        def send(self, content: Any) -> None:
+            data = json.dumps(content).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *args: Any) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Requests) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        server.shutdown()

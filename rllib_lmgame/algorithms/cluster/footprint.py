@@ -206,7 +206,8 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         holds_base=holds_base,
     )
     parts |= _values(config, policy, shape, min(microbatch, update.head_chunk_tokens))[0]
-    teacher = config.run.teacher and memory.shape_of_model(config.run.teacher.model)
+    held = config.run.teacher is not None and not config.run.teacher.is_asked
+    teacher = memory.shape_of_model(config.run.teacher.model) if held else None
     if teacher is not None:
         parts[TEACHER] = weights_mib(teacher, _learner_width(config, policy))
     if memory.offloaded(zero):

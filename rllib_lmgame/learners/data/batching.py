@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -313,6 +313,15 @@ class TokenBatch:
             _observed_position=observed_position,
             _row_observed=row_observed,
         )
+
+    def action_rows(self) -> Iterator[tuple[np.ndarray, np.ndarray, slice]]:
+        """Of each row with action tokens: int32 ids up to the last of them, int64 places of them in it, and where they
+        stand in the flat arrays.
+        """
+        for row in np.flatnonzero(np.diff(self._row_actions)).tolist():
+            slots, start = slice(*self._row_actions[row : row + 2].tolist()), self._row_starts[row]
+            places = self._action_position[slots] - start
+            yield self._ids[start : start + places[-1] + 1], places, slots
 
     @property
     def num_rows(self) -> int:

@@ -145,7 +145,8 @@ class ModuleUpdate:
         minibatch: What the present minibatch has on all learners; ``None`` before the first.
         critic: The fit of the value function; ``None`` without one.
         streams: Each micro-batch is recorded behind :meth:`Objective.prepare`, by the pass of its loss.
-        teacher_logprobs: The same under the teacher of ``settings.teacher``.
+        teacher_logprobs: The same under the teacher of ``settings.teacher``, if learners hold it.
+        ask_teacher: The same of a whole batch, float32 ``[A]``, if the teacher is behind an endpoint.
         reference_known: What the reference has said, for objectives that keep it, as long as it is the same.
     """
 
@@ -162,6 +163,7 @@ class ModuleUpdate:
     minibatch: MinibatchSize | None = None
     streams: bool = False
     teacher_logprobs: Callable[[Mapping[str, Any]], torch.Tensor] | None = None
+    ask_teacher: Callable[[TokenBatch], np.ndarray] | None = None
     reference_known: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property

@@ -100,6 +100,10 @@ def distil(update: ModuleUpdate, teacher: TeacherOptions) -> None:
     on-policy distillation as verl and tinker have it.
     """
     batch = update.batch
+    if update.ask_teacher is not None:
+        with update.ranks.all_or_none():
+            if batch.num_rows:
+                batch.teacher_logprobs = update.ask_teacher(batch)
     gap = batch.old_logprobs.astype(np.float64) - batch.teacher_logprobs
     game = batch.advantages if teacher.game else 0.0
     batch.advantages = (game - teacher.coefficient * gap).astype(np.float32)
