@@ -29,7 +29,6 @@ COMMANDS = {
     "collect": "record a player's episodes as a log or as conversations to train on",
     "compare": "compare runs: final metrics, keys that differ, learning curves",
     "data": "list, fetch and check published data sets",
-    "schema": "print the JSON schema of experiment files, for editors",
     "games": "list and check the text games",
     "info": "describe a game",
     "init": "write the first files of your own game",
