@@ -33,7 +33,6 @@ COMMANDS = {
     "info": "describe a game",
     "init": "write the first files of your own game",
     "play": "play a game, alone, against any player, or watch",
-    "push": "publish a policy with its model card on a Hugging Face hub",
     "retriever": "serve a corpus for search, or build its index",
     "serve": "serve games or a policy to other programs",
     "view": "look at episodes in a browser, a file or the terminal",
