@@ -9,9 +9,10 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import one_line, printable
 from rllib_lmgame.cli import options
-from rllib_lmgame.cli.options import JSON, OUT_FILE, Option, Section
+from rllib_lmgame.cli.options import JSON, OUT_FILE, Option, Section, given
 
 if TYPE_CHECKING:
     from rllib_lmgame.experiments.selftest.running import Outcome
@@ -39,6 +40,8 @@ def command(args: argparse.Namespace) -> int:
 
     if args.gpu:
         return _test_gpus(args)
+    for flag in given(args, "--checks", "--model", "--out"):
+        raise ConfigError(flag, "goes with --gpu")
     found = []
     for finding in findings():
         found.append(finding)
