@@ -25,7 +25,7 @@ CHECKPOINTS = f"{SETS}checkpoint_config."
 
 @options.command(
     "Train an algorithm: `rllib train file FILE`, or with the flags below.",
-    Option("[file FILE...]", "the word `file` and a .yaml or .py file of experiments", dest="words", default=()),
+    Option("[file FILE...]", "the word `file` and a .yaml file of experiments", dest="words", default=()),
     Section(
         "experiment",
         Option("--algo|--run|-a|-r NAME", "algorithm, e.g. PPO, LMGamePPO, package.module:Class", dest="algo"),

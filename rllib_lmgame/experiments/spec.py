@@ -175,14 +175,12 @@ class ExperimentSpec:
     Attributes:
         source: Where the settings were written, keys relative to the experiment.
         notices: For the user to read.
-        algorithm_class: Set if a Python file gave a class instead of a name.
     """
 
     name: str
     options: ExperimentOptions
     source: Source
     notices: list[str] = field(default_factory=list)
-    algorithm_class: type | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -200,9 +198,7 @@ class ExperimentSpec:
         return build(SearchOptions, self.options.search, "search")
 
 
-def make_spec(
-    name: str, settings: Mapping[str, Any], source: Source, algorithm_class: type | None = None
-) -> ExperimentSpec:
+def make_spec(name: str, settings: Mapping[str, Any], source: Source) -> ExperimentSpec:
     """Build one experiment from the mapping under its name; keys of ``source`` are relative to it.
 
     Raises: ConfigError: with file and line, for an unknown key or a wrong type.
@@ -216,7 +212,7 @@ def make_spec(
         options = build(ExperimentOptions, plain)
         if options.env is not None:
             options = _move_env(options, source)
-        spec = ExperimentSpec(name, options, source, algorithm_class=algorithm_class)
+        spec = ExperimentSpec(name, options, source)
         _ = (spec.checkpoint, spec.search)
     except ConfigError as error:
         raise source.attach(error) from None

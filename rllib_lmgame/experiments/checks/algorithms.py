@@ -44,15 +44,11 @@ class ResolvedAlgorithm:
         return self.name
 
 
-def resolve_algorithm(name: str, given: type | None = None) -> ResolvedAlgorithm:
-    """The algorithm called ``name`` in a ``run:`` setting. Raises: ConfigError: if there is none.
-
-    Args:
-        name: Name of an entry or of RLlib's, or an import path (of an entry or a class).
-        given: The class itself, if a Python file gave one.
+def resolve_algorithm(name: str) -> ResolvedAlgorithm:
+    """The algorithm called ``name`` in a ``run:`` setting: an entry's name, RLlib's, or an import path (of an entry or
+    a class). Raises: ConfigError: if there is none.
     """
-    if given is not None:
-        return _of_class(given)
+    from ray.rllib.algorithms.algorithm import Algorithm
     from ray.rllib.algorithms.registry import ALGORITHMS as stock
 
     theirs = announced().get(name)
@@ -65,15 +61,9 @@ def resolve_algorithm(name: str, given: type | None = None) -> ResolvedAlgorithm
         raise unknown_algorithm(name, list(stock))
     if isinstance(found, AlgorithmEntry):
         return ResolvedAlgorithm(found.name, found.algorithm_class(), found)
-    return _of_class(found, name)
-
-
-def _of_class(cls: Any, path: str = "") -> ResolvedAlgorithm:
-    from ray.rllib.algorithms.algorithm import Algorithm
-
-    if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
-        raise ConfigError("run", f"{path} is not an RLlib Algorithm class")
-    return ResolvedAlgorithm(cls.__name__, cls, entry_of(cls))
+    if not (isinstance(found, type) and issubclass(found, Algorithm)):
+        raise ConfigError("run", f"{name} is not an RLlib Algorithm class")
+    return ResolvedAlgorithm(found.__name__, found, entry_of(found))
 
 
 _PACKAGES = {"wandb": "wandb", "mlflow": "mlflow", "comet": "comet_ml"}

@@ -13,7 +13,7 @@ from typing import Any
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.base.storage import expanded, is_uri
-from rllib_lmgame.config.algorithms import PREFERENCES, SUPERVISED, AlgorithmEntry, entry_of, known_entry
+from rllib_lmgame.config.algorithms import PREFERENCES, SUPERVISED, AlgorithmEntry, known_entry
 from rllib_lmgame.config.run import read
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, check_callbacks, resolve_algorithm
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file
@@ -118,10 +118,6 @@ def _taken_out(experiments: dict[str, Any], source: Source, error: ConfigError) 
     return False
 
 
-def _known(spec: ExperimentSpec) -> AlgorithmEntry | None:
-    return entry_of(spec.algorithm_class) if spec.algorithm_class else known_entry(spec.options.run)
-
-
 def _check(spec: ExperimentSpec) -> CheckedExperiment:
     from rllib_lmgame.experiments.results.outcome import load_report
 
@@ -132,8 +128,8 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
     check_callbacks(spec.options.callbacks)
     if spec.options.report is not None:
         load_report(spec.options.report)
-    algorithm = resolve_algorithm(spec.options.run, spec.algorithm_class)
-    if _known(spec) is None:  # Else it was done before.
+    algorithm = resolve_algorithm(spec.options.run)
+    if known_entry(spec.options.run) is None:  # Else it was done before.
         _check_stop(spec, algorithm.entry)
     configs = [build_config(algorithm, point) for point in sample_points(spec.config)]
     _check_mutations(spec, algorithm)
@@ -205,12 +201,12 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
 def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
     for node in find_search_spaces(spec.config):
         check_search_space(node)
-    entry = _known(spec)
+    entry = known_entry(spec.options.run)
     if entry is not None:
         _check_stop(spec, entry)
     if spec.options.restore is not None:
         _check_restore(spec.options.restore, trust)
-    if entry is not None and spec.algorithm_class is None:
+    if entry is not None:
         for point in sample_points(spec.config):
             _check_sections(point, entry)
 

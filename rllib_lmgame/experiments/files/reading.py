@@ -1,4 +1,4 @@
-"""Experiment files: YAML, or Python that defines ``config`` and ``stop``; and the changes by ``--set``.
+"""Experiment files (YAML), and the changes by ``--set``.
 
 Unlike PyYAML's safe loader: numbers and truth values of YAML 1.2 (``1e-6`` is a number, ``yes`` is text), no repeated
 keys, no tags that construct objects. The line of every key is kept.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-import runpy
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from yaml.constructor import ConstructorError
 from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.base.text import shown
-from rllib_lmgame.experiments.spec import ExperimentSpec, Source, dotted, make_spec, make_specs
+from rllib_lmgame.experiments.spec import ExperimentSpec, Source, dotted, make_specs
 
 MAX_BYTES = 1_000_000
 """Of an experiment file."""
@@ -215,7 +214,7 @@ def _syntax_error(error: yaml.YAMLError, text: str, name: str) -> ConfigError:
 def _similar_files(path: Path) -> str:
     if not path.parent.is_dir():
         return f" (there is no directory {path.parent})"
-    match = nearest(path.name, [p.name for p in path.parent.iterdir() if p.suffix in {".yaml", ".yml", ".py"}])
+    match = nearest(path.name, [p.name for p in path.parent.iterdir() if p.suffix in {".yaml", ".yml"}])
     return f"; did you mean {path.parent / match}?" if match else ""
 
 
@@ -279,61 +278,13 @@ def _record(source: Source, name: str, path: list[str], text: str) -> None:
     source.replace(".".join([name, *path]), f"--set {text}")
 
 
-_OPTIONAL_NAMES = (
-    *("num_samples", "storage_path", "checkpoint_config", "max_failures"),
-    *("time_budget_s", "scheduler", "callbacks", "report"),
-)
-
-
 def read_experiments(path: str, overrides: Iterable[str] = ()) -> list[ExperimentSpec]:
-    """Read the experiments of a file. Raises: ConfigError: with file and line.
+    """Read the experiments of a ``.yaml`` or ``.yml`` file; ``overrides`` are ``--set`` texts.
 
-    ``path`` is a ``.yaml``, ``.yml`` or ``.py`` file (which is run); ``overrides`` are ``--set`` texts.
+    Raises: ConfigError: with file and line.
     """
     plain = path.removeprefix("file://")
-    if plain.endswith(".py") and not is_uri(plain):
-        return [_read_python(plain, overrides)]
     if not plain.endswith((".yaml", ".yml")) and expanded(plain).is_file():
-        raise ConfigError("", f"{path} has no known ending; experiment files end in .yaml, .yml or .py")
+        raise ConfigError("", f"{path} has no known ending; experiment files end in .yaml or .yml")
     experiments, source = load_file(plain)
     return make_specs(apply_overrides(experiments, source, overrides), source)
-
-
-def _read_python(path: str, overrides: Iterable[str]) -> ExperimentSpec:
-    place = expanded(path)
-    if not place.is_file():
-        raise ConfigError("", f"no such file: {path}")
-    names = runpy.run_path(str(place))
-    if "config" not in names:
-        raise ConfigError("config", "the file must define `config`, an AlgorithmConfig object", path)
-    config, algorithm, values = names["config"], None, {}
-    if hasattr(config, "algo_class"):
-        algorithm, values = config.algo_class, _changed_values(config)
-    elif isinstance(config, dict):
-        values = dict(config)
-    else:
-        raise ConfigError("config", f"expected an AlgorithmConfig or a dict, got {type(config).__name__}", path)
-    settings: dict[str, Any] = {"config": values, "stop": names.get("stop") or {}}
-    settings.update({key: names[key] for key in _OPTIONAL_NAMES if key in names})
-    if algorithm is not None:
-        settings["run"] = algorithm.__name__
-    elif "run" in names:
-        settings["run"] = names["run"]
-    name = place.stem
-    source = Source(path)
-    settings = apply_overrides({name: settings}, source, overrides)[name]
-    return make_spec(name, settings, source.scoped(name), algorithm)
-
-
-def _changed_values(config: Any) -> dict[str, Any]:
-    defaults = config.algo_class.get_default_config().to_dict()
-    values = config.to_dict()
-    changed = {}
-    for key, value in values.items():
-        try:
-            same = key in defaults and bool(defaults[key] == value)
-        except (ValueError, TypeError):
-            same = False
-        if not same:
-            changed[key] = value
-    return changed

@@ -122,12 +122,7 @@ def reached(stop: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
 
 def _settings(options: ExperimentOptions) -> dict[str, Any]:
     kept = {key: value for key, value in values_of(options).items() if key not in _MAY_CHANGE}
-    return json.loads(json.dumps(kept, default=_name, skipkeys=True))
-
-
-def _name(value: Any) -> str:
-    """Stands for an object of a Python file, in every process the same."""
-    return getattr(value, "__qualname__", type(value).__qualname__)
+    return json.loads(json.dumps(kept))
 
 
 def _difference(before: Any, now: Any, path: tuple[str, ...] = ()) -> tuple[str, Any, Any] | None:
