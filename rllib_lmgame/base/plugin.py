@@ -110,7 +110,7 @@ _IMPORT_PATH = re.compile(r"(?:agent:)?(([^\W\d]\w*)(\.[^\W\d]\w*)*:[^\W\d][\w.]
 IMPORTING_KEYS = frozenset(
     {
         *("run", "env", "games", "player", "expert", "oracle", "judge", "engine", "advantage_estimator", "objective"),
-        *("policy_loss", "matchmaking", "policy_mapping_fn", "callbacks", "measures", "report", "type", "sample_from"),
+        *("policy_loss", "matchmaking", "policy_mapping_fn", "callbacks", "measures", "report", "type"),
         *("choice", "grid_search", "reply_format", "functions", "retriever"),
     }
 )

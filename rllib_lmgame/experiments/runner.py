@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints.paths import TRUST_FLAG, check_resuming, find_checkpoint
+from rllib_lmgame.algorithms.checkpoints.paths import check_resuming, find_checkpoint
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import values_of
 from rllib_lmgame.base.lock import locked
@@ -57,7 +57,6 @@ from rllib_lmgame.experiments.run.resume import (
     is_started,
     reached,
     save_settings,
-    ways_on,
 )
 from rllib_lmgame.experiments.search.schedulers import make_scheduler, make_searcher
 from rllib_lmgame.experiments.search.spaces import to_tune
@@ -173,13 +172,12 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
     from ray import tune
 
     spec, settings = experiment.spec, experiment.spec.options
-    resumption, only_new = None, {}
+    resumption = restored = None
     if options.resume and _is_started(experiment):
         resumption = _resumption(experiment)
     else:
         save_settings(spec)
         restored = settings.restore and find_checkpoint(settings.restore)
-        only_new = {"restore": restored, "export_formats": settings.export_formats}
     every = tune.ResumeConfig.ResumeType.RESUME
     names = MetricNames(named_metrics(spec) if experiment.algorithm.own else {}, INTERRUPTION.end_at_once)
     analysis = tune.run(
@@ -198,10 +196,9 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
         max_failures=settings.max_failures,
         callbacks=[*([resumption] if resumption else []), names, *_callbacks(experiment, options, since)],
         trial_dirname_creator=trial_directory_name,
-        log_to_file=settings.log_to_file,
         verbose=min(options.verbosity, 2),
         raise_on_failed_trial=False,
-        **{key: value for key, value in only_new.items() if value is not None},
+        restore=restored,
     )
     if names.error is not None:
         raise names.error
@@ -212,8 +209,7 @@ def _resumption(experiment: CheckedExperiment) -> Resumption:
     spec, directory = experiment.spec, experiment_directory(experiment.spec)
     if not experiment.algorithm.own or is_uri(directory):  # The driver does not see if checkpoints are whole.
         return Resumption(spec.options)
-    anew = f"rllib train file {spec.source.name} --experiment-name {spec.name}-2 {TRUST_FLAG} --restore"
-    return Resumption(spec.options, adopt_newest, lambda: ways_on(Path(directory), anew))
+    return Resumption(spec.options, adopt_newest)
 
 
 def _is_started(experiment: CheckedExperiment) -> bool:

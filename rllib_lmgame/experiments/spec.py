@@ -145,8 +145,6 @@ class ExperimentOptions(Group):
     max_failures: int = option(0, "Restarts of a failed trial from its last checkpoint; -1 without limit.", ge=-1)
     restore: str | None = option(None, "Checkpoint to start from.")
     time_budget_s: float | None = option(None, "Wall-clock limit of the experiment in seconds.", gt=0)
-    log_to_file: bool = option(False, "Write the trial's output to files in its directory.")
-    export_formats: list[str] | None = option(None, "Formats exported at the end (stock algorithms).")
     scheduler: str | dict[str, Any] | None = option(
         None,
         "Trial scheduler by name, or a mapping with `type`, `metric`, `mode` and its arguments.",
