@@ -13,10 +13,6 @@ from rllib_lmgame.experiments.spec import Source, make_spec
 
 EXAMPLES = """
 batch_mode | batch_mode: truncate_episodes
-num_aggregator_actors_per_learner | num_aggregator_actors_per_learner: 1
-add_default_connectors_to_learner_pipeline | add_default_connectors_to_learner_pipeline: true
-evaluation_duration | evaluation_duration_unit: timesteps
-evaluation_parallel_to_training | {evaluation_interval: 1, evaluation_num_env_runners: 1, evaluation_parallel_to_training: true}
 games | {env: lmgame/FrozenLake-v0, games: [lmgame/Maze-v0]}
 language_model.max_tokens_per_turn | language_model: {max_tokens_per_turn: 2048}
 language_model.min_tokens_per_turn | language_model: {min_tokens_per_turn: 129}
