@@ -157,9 +157,9 @@ def _as_overrides(args: argparse.Namespace) -> list[str]:
     if args.config and args.config.endswith((".yaml", ".yml")):
         why = f"takes settings, not a file: write `rllib train file {args.config}`; docs/coming-from.md says what the "
         raise ConfigError("--config", f"{why}keys of GRL, verl, MRLM and others are here")
-    found |= {f"config.{key}": value for key, value in mapping(args.config, "--config").items()}
+    found |= {f"--config config.{key}": value for key, value in mapping(args.config, "--config").items()}
     if args.stop is not None:
-        found["stop"] = mapping(args.stop, "--stop")
+        found["--stop stop"] = mapping(args.stop, "--stop")
     return [f"{key}={json.dumps(value)}" for key, value in found.items()]
 
 

@@ -22,12 +22,7 @@ from rllib_lmgame.experiments.checks.check import CheckedExperiment, named_metri
 from rllib_lmgame.experiments.checks.outside import tell_sandbox
 from rllib_lmgame.experiments.checks.resources import asked_by, request_of
 from rllib_lmgame.experiments.results.comparison import print_comparison
-from rllib_lmgame.experiments.results.next_commands import (
-    next_commands,
-    print_final_evaluation,
-    resume_command,
-    wants_final_evaluation,
-)
+from rllib_lmgame.experiments.results.next_commands import next_commands, resume_command
 from rllib_lmgame.experiments.results.outcome import (
     TrialSummary,
     experiment_directory,
@@ -244,8 +239,6 @@ def trial_directory_name(trial: Any) -> str:
 
 def _report(experiment: CheckedExperiment, summaries: list[TrialSummary]) -> None:
     if experiment.spec.options.report is None:
-        if experiment.algorithm.own and wants_final_evaluation(experiment.configs[0], summaries):
-            print_final_evaluation(summaries[0])
         return
     began = time.monotonic()
     load_report(experiment.spec.options.report)(summaries)

@@ -78,7 +78,7 @@ CONFIGS: list[tuple[str, dict[str, Any]]] = [
             "env_config": {"max_turns": {"by": "env_steps", "points": [[0, 5], [10, 9]], "type": "step"}},
             "warm_start": {"expert": "random", "stop_at": {"success": 0.25, "every": 10}},
             "evaluation_interval": 10,
-            "evaluation_config": {"games": ["lmgame/TicTacToe-v0", {"env": "lmgame/Sokoban-v0", "weight": 2}]},
+            "evaluation_config": {"games": ["lmgame/TicTacToe-v0", {"env": "lmgame/Sokoban-v0", "episodes": 2}]},
             "lr": {"loguniform": [1e-6, 1e-4]},
             "num_cpus_per_learner": "auto",
         },

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.base.registry import CALLBACKS, check_arguments
@@ -66,21 +65,14 @@ def resolve_algorithm(name: str) -> ResolvedAlgorithm:
     return ResolvedAlgorithm(found.__name__, found, entry_of(found))
 
 
-_PACKAGES = {"wandb": "wandb", "mlflow": "mlflow", "comet": "comet_ml"}
-"""What the loggers of Ray's need."""
-
-
 def check_callbacks(setting: list[Any] | None) -> list[tuple[Any, dict[str, Any]]]:
-    """Classes of Tune callbacks and their arguments. Raises: ConfigError, MissingDependencyError."""
+    """Classes of Tune callbacks and their arguments. Raises: ConfigError."""
     from ray.tune import Callback
 
     checked = []
     for i, entry in enumerate(setting or []):
         key = f"callbacks[{i}]"
         name, arguments = CALLBACKS.split(entry, key)
-        package = _PACKAGES.get(name)
-        if package is not None and importlib.util.find_spec(package) is None:
-            raise MissingDependencyError(f"{key}: {name} needs {package}: pip install {package}")
         cls = CALLBACKS.find(name, key)
         if not (isinstance(cls, type) and issubclass(cls, Callback)):
             raise ConfigError(key, f"expected a class derived from ray.tune.Callback, got {describe(cls)}")

@@ -63,8 +63,7 @@ def check_experiment(spec: ExperimentSpec) -> CheckedExperiment:
         with spec.source.attached():
             return _check(spec)
     except MissingDependencyError as error:
-        place = spec.source.locate("callbacks") if str(error).startswith("callbacks") else spec.source.locate("config")
-        raise MissingDependencyError(f"{place}: {error}") from None
+        raise MissingDependencyError(f"{spec.source.locate('config')}: {error}") from None
 
 
 def check_experiments(specs: Iterable[ExperimentSpec]) -> list[CheckedExperiment]:

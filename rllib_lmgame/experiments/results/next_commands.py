@@ -1,20 +1,15 @@
-"""The end of a run: the evaluation of its final policy, and what to type next."""
+"""What to type next at the end of a run."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints.paths import TRUST_FLAG
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
-from rllib_lmgame.base.storage import is_uri
 from rllib_lmgame.experiments.results.outcome import TrialSummary
-from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.telemetry.progress import evaluation_line, played
 
 _EVALUATED = "--episodes 512 --split test"
 
@@ -63,28 +58,3 @@ def _program(name: str) -> str:
     own = Path(sys.argv[0])
     beside = own.with_name(name)
     return str(beside) if own.name == "rllib" and len(own.parts) > 1 and beside.exists() else name
-
-
-def wants_final_evaluation(config: Any, summaries: Sequence[TrialSummary]) -> bool:
-    """Whether to evaluate at the end: it is configured, the last iteration did not, and one local checkpoint exists."""
-    if len(summaries) != 1 or not config.evaluation_interval or evaluation_line(summaries[0].last_result):
-        return False
-    return summaries[0].checkpoint is not None and not is_uri(summaries[0].checkpoint)
-
-
-def print_final_evaluation(summary: TrialSummary) -> None:
-    """Play the evaluation of the configuration with the last checkpoint's policy, and print a line per game."""
-    from rllib_lmgame.evaluation.evaluate import evaluate_as_in_training
-
-    print("evaluating the final policy ...", flush=True)
-    try:
-        numbers = evaluate_as_in_training(summary.checkpoint or "")
-    except (EpisodeFailed, CheckpointError, ConfigError) as error:
-        print(f"the final policy could not be evaluated: {error}", file=sys.stderr)
-        return
-    policies = [name for name in summary.last_result.get("learners", {}) if name != "__all_modules__"]
-    for game in numbers["evaluated"]:
-        interval = dict(zip(("success_low", "success_high"), game.get("success_interval", ()), strict=False))
-        split = f", {game['split']}" if game.get("split") else ""
-        head = f"final policy, {game['num_episodes']} episodes of {game['game']}{split}:"
-        print("  ".join([head, *played({**game, **interval}, policies)]), flush=True)
