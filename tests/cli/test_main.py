@@ -12,7 +12,6 @@ import shlex
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext
 
 import pytest
 
@@ -77,8 +76,7 @@ def test_help_names_commands_that_exist(command, capsys):
         (["train", "file", "a.yaml", "--algo", "PPO"], "--set run="),
         (["train", "--algo", "PPO", "--config", "3"], "--config"),
         (["train", "--algo", "PPO", "--stop", "[1]"], "--stop"),
-        (["evaluate", "STOCK", "random"], "is evaluated alone"),
-        (["evaluate", "STOCK", "--out", "x"], "--out: is for language models"),
+        (["evaluate", "STOCK", "random"], "RLlib's own are evaluated by Algorithm.from_checkpoint"),
         (["games", "check", "lmgame/Maze-v0", "--call-timeout", "1e30"], "at most 86400 (seconds)"),
         (["collect", "lmgame/Sokoban-v0", "--out", "STOCK/rllib_checkpoint.json"], "exists"),
         (["collect", "lmgame/Sokoban-v0", "--out", "STOCK/rllib_checkpoint.json/x/y"], "Not a directory"),
@@ -92,8 +90,7 @@ def test_help_names_commands_that_exist(command, capsys):
         (["games", "check", "a:B", "--timout=3"], "did you mean --timeout?"),
     ],
 )
-def test_wrong_usage_is_explained_in_one_line(arguments, words, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("rllib_lmgame.cli.evaluate._ray", nullcontext)
+def test_wrong_usage_is_explained_in_one_line(arguments, words, capsys, tmp_path):
     (tmp_path / "rllib_checkpoint.json").write_text("{}")
     assert main([argument.replace("STOCK", str(tmp_path)) for argument in arguments]) == 2
     error = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Whole runs of a stock algorithm through the command line: train, fail, stop, resume, evaluate."""
+"""Whole runs of a stock algorithm through the command line: train, fail, stop, resume."""
 
 from __future__ import annotations
 
@@ -20,16 +20,12 @@ SMALL = f"--config '{json.dumps(CONFIG)}'"
 
 
 @pytest.mark.slow
-def test_one_iteration_from_flags_then_evaluate(tmp_path, rllib):
+def test_one_iteration_from_flags(tmp_path, rllib):
     stop = "--stop '{training_iteration: 1}'"
     text = rllib(f"train --algo PPO --env CartPole-v1 {stop} --storage-path {tmp_path} {SMALL}").finish()
     (checkpoint,) = tmp_path.glob("default/*/checkpoint_*")
     assert str(checkpoint) in text
     assert (checkpoint.parent / "progress.csv").is_file()
-    text = rllib(f"evaluate {tmp_path / 'default'} --episodes 3 --json").finish()
-    numbers = json.loads(text[text.index("{") :])
-    assert numbers["num_episodes"] == 3
-    assert 3 <= numbers["episode_return_mean"] <= 500
 
 
 @pytest.mark.slow

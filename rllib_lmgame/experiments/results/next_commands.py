@@ -17,18 +17,16 @@ _EVALUATED = "--episodes 512 --split test"
 def next_commands(best: TrialSummary, *, own: bool, plays: bool = True, stopped: bool = True) -> list[str]:
     """Commands to go on with after a trial (the best of several): measure its policy, watch it, train on.
 
-    Without ``plays`` it was trained on files alone, and the commands leave the game open. Unless it was ``stopped`` by
-    ``stop``, no command trains on.
+    Policies of RLlib's algorithms are not ``own``. Without ``plays`` it was trained on files alone, and the commands
+    leave the game open. Unless it was ``stopped`` by ``stop``, no command trains on.
     """
     lines = []
-    if best.checkpoint:
-        checkpoint = shlex.quote(best.checkpoint)
-        how = f" {_EVALUATED}{'' if plays else ' --env GAME'}" if own else ""
-        trust = "" if own and not _names_code(best.checkpoint) else f" {TRUST_FLAG}"
-        lines.append(f"Evaluate it:    {_program('rllib')} evaluate {checkpoint}{how}{trust}")
-        if own:
-            game = "" if plays else "GAME "
-            lines.append(f"Watch it play:  {_program('rllib')} play {game}--checkpoint {checkpoint}{trust}")
+    if best.checkpoint and own:
+        checkpoint, game = shlex.quote(best.checkpoint), "" if plays else "GAME "
+        trust = f" {TRUST_FLAG}" * _names_code(best.checkpoint)
+        env = "" if plays else " --env GAME"
+        lines.append(f"Evaluate it:    {_program('rllib')} evaluate {checkpoint} {_EVALUATED}{env}{trust}")
+        lines.append(f"Watch it play:  {_program('rllib')} play {game}--checkpoint {checkpoint}{trust}")
     if stopped:
         lines.append(f"Train on:       raise `stop`, then {resume_command()}")
     return [*lines, f"TensorBoard:    {_program('tensorboard')} --logdir {shlex.quote(str(Path(best.path).parent))}"]
