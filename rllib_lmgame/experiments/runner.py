@@ -55,7 +55,6 @@ from rllib_lmgame.experiments.run.resume import (
 )
 from rllib_lmgame.experiments.search.schedulers import make_scheduler, make_searcher
 from rllib_lmgame.experiments.search.spaces import to_tune
-from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.telemetry.progress import ProgressCallback
 from rllib_lmgame.telemetry.trial_names import settings_name, trial_settings
 
@@ -250,37 +249,23 @@ def with_paths_of_here(config: Mapping[str, Any], entry: AlgorithmEntry | None) 
 
     Looks into search spaces too. ``entry`` is the algorithm's; ``None`` for other algorithms.
     """
-    whole = dict(config)
-    if entry is None:
-        return whole
-    for section in entry.groups.keys() & config.keys():
-        whole[section] = with_absolute_paths(entry.groups[section], config[section])
-    if isinstance(policies := config.get("policies"), Mapping):
-        groups = {"language_model": LanguageModelOptions}
-        whole["policies"] = {name: _with_groups(options, groups) for name, options in policies.items()}
-    return _with_games(whole)
+    groups = {} if entry is None else entry.groups
 
+    def whole(settings: Any) -> Any:
+        if isinstance(settings, list | tuple):
+            return [whole(each) for each in settings]
+        if not isinstance(settings, Mapping):
+            return settings
+        found = {
+            key: with_absolute_paths(groups[key], each) if key in groups else whole(each)
+            for key, each in settings.items()
+        }
+        for name in _texts(settings.get("env")) if "env_config" in found else ():
+            if (group := options_of(name)) is not None:
+                found["env_config"] = with_absolute_paths(group, found["env_config"])
+        return found
 
-def _with_groups(settings: Any, groups: Mapping[str, Any]) -> Any:
-    if not isinstance(settings, Mapping):
-        return settings
-    own = {key: with_absolute_paths(group, settings[key]) for key, group in groups.items() if key in settings}
-    return {**settings, **own}
-
-
-def _with_games(settings: Any) -> Any:
-    """A mapping with ``env_config`` beside ``env``, and perhaps lists of such mappings below ``games``."""
-    if not isinstance(settings, Mapping):
-        return settings
-    whole = dict(settings)
-    for name in _texts(settings.get("env")):
-        if (group := options_of(name)) is not None:
-            whole = _with_groups(whole, {"env_config": group})
-    if isinstance(games := settings.get("games"), list | tuple):
-        whole["games"] = [_with_games(game) for game in games]
-    if "evaluation_config" in settings:
-        whole["evaluation_config"] = _with_games(settings["evaluation_config"])
-    return whole
+    return dict(config) if entry is None else whole(config)
 
 
 def _texts(value: Any) -> Iterator[str]:
