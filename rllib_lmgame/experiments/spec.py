@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, nearest
-from rllib_lmgame.base.group import REQUIRED, Group, Holds, build, option
+from rllib_lmgame.base.group import REQUIRED, Group, Holds, build, option, unknown_key
 from rllib_lmgame.base.registry import CALLBACKS, REPORTS
 from rllib_lmgame.base.text import shown
-from rllib_lmgame.config.algorithms import OWN, PPO, known_entry
+from rllib_lmgame.config.algorithms import OWN, PPO
 from rllib_lmgame.config.rllib import FLAT_KEYS
 from rllib_lmgame.config.run import find_key
 
@@ -172,12 +172,14 @@ class ExperimentSpec:
 
     Attributes:
         source: Where the settings were written, keys relative to the experiment.
+        wrong: Keys that do not exist, which the checks refuse with all others.
         notices: For the user to read.
     """
 
     name: str
     options: ExperimentOptions
     source: Source
+    wrong: list[ConfigError] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
 
     @property
@@ -199,21 +201,22 @@ class ExperimentSpec:
 def make_spec(name: str, settings: Mapping[str, Any], source: Source) -> ExperimentSpec:
     """Build one experiment from the mapping under its name; keys of ``source`` are relative to it.
 
-    Raises: ConfigError: with file and line, for an unknown key or a wrong type.
+    Raises: ConfigError: with file and line, for a wrong type.
     """
     if not isinstance(settings, Mapping):
         expected = "expected the experiment's settings (`run:`, `env:`, `config:`, ...) below its name"
         raise ConfigError(name, expected, source.locate(""))
+    plain = _plain(settings, source)
+    unknown = [key for key in plain if key not in ExperimentOptions.model_fields]
+    wrong = [_unknown(str(key), plain.get("run")) for key in unknown]
     try:
-        plain = _plain(settings, source)
-        _check_keys(plain)
-        options = build(ExperimentOptions, plain)
+        options = build(ExperimentOptions, {key: value for key, value in plain.items() if key not in unknown})
         if options.env is not None:
             options = _move_env(options, source)
-        spec = ExperimentSpec(name, options, source)
+        spec = ExperimentSpec(name, options, source, wrong)
         _ = (spec.checkpoint, spec.search)
     except ConfigError as error:
-        raise source.attach(error) from None
+        raise source.attach(ConfigError.together([*wrong, error])) from None
     check_name(name, source.locate(""))
     return spec
 
@@ -225,18 +228,15 @@ def check_name(name: str, where: str | None = None) -> None:
         raise ConfigError(shown(name), f"an experiment's name becomes a directory: {rule}", where)
 
 
-def _check_keys(settings: Mapping[str, Any]) -> None:
+def _unknown(key: str, run: Any) -> ConfigError:
     known = ExperimentOptions.model_fields
-    run = settings.get("run")
-    entry = known_entry(run) if isinstance(run, str) else PPO
-    for key in settings:
-        if key in known or (nearest(str(key), known) and key not in FLAT_KEYS):
-            continue
-        if key in ("name", "experiment_name"):
-            raise ConfigError(key, "unknown key; the key above names the experiment, or --experiment-name")
-        found = find_key(str(key), entry.groups if entry else {})
-        if found is not None:
-            raise ConfigError(str(key), f"unknown key; did you mean {'config.' + found!r}?")
+    if key in ("name", "experiment_name"):
+        return ConfigError(key, "unknown key; the key above names the experiment, or --experiment-name")
+    entry = OWN.get(run) if isinstance(run, str) else PPO
+    within = find_key(key, entry.groups if entry else {})
+    if within is None or (nearest(key, known) and key not in FLAT_KEYS):
+        return unknown_key(key, known, "")
+    return ConfigError(key, f"unknown key; did you mean {f'config.{within}'!r}?")
 
 
 def make_specs(experiments: Mapping[str, Any], source: Source) -> list[ExperimentSpec]:

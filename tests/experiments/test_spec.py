@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.experiments.checks.check import check_quickly
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_text
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
 
@@ -16,7 +17,7 @@ def specs_of(text: str, *overrides: str) -> list[ExperimentSpec]:
 
 def error_of(text: str, *overrides: str) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
-        specs_of(text, *overrides)
+        check_quickly(specs_of(text, *overrides))
     return caught.value
 
 

@@ -7,8 +7,9 @@ built and validated for every point of a grid and for samples of a random search
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
@@ -16,7 +17,6 @@ from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.config.algorithms import PREFERENCES, SUPERVISED, AlgorithmEntry, known_entry
 from rllib_lmgame.config.run import read
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, check_callbacks, resolve_algorithm
-from rllib_lmgame.experiments.files.reading import apply_overrides, load_file
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_searcher, split_scheduler
 from rllib_lmgame.experiments.search.spaces import (
     MUTATIONS,
@@ -28,15 +28,10 @@ from rllib_lmgame.experiments.search.spaces import (
     sample_points,
     to_tune,
 )
-from rllib_lmgame.experiments.spec import ExperimentSpec, Source, make_specs
+from rllib_lmgame.experiments.spec import ExperimentSpec
 from rllib_lmgame.experiments.stock import check_stock_config
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.telemetry.metrics import OF_TUNE, RESULT_HEADS
-
-MOST_WRONG_KEYS = 50
-"""Of one file, that are named together."""
-UNKNOWN = ("unknown key", "has no effect", "no result has this metric")
-"""How messages about keys begin."""
 
 
 @dataclass
@@ -75,46 +70,20 @@ def check_quickly(specs: Iterable[ExperimentSpec], *, trust: bool = False) -> No
     """The checks that need neither Ray nor torch; adds notices to the experiments.
 
     ``trust``: also start from checkpoints, which are unpickled.
-    Raises: ConfigError: with the file and line of the wrong value.
+    Raises: ConfigError: all that is wrong, with files and lines.
     """
-    for spec in specs:
-        with spec.source.attached():
-            _check_quickly(spec, trust)
+    found = (spec.source.attach(error) for spec in specs for error in _wrong_in(spec, trust))
+    if wrong := {str(error): error for error in found}:
+        raise ConfigError.together(wrong.values())
 
 
-def with_other_wrong_keys(
-    error: ConfigError, path: str, overrides: Sequence[str], check: Callable[[Iterable[ExperimentSpec]], object]
-) -> ConfigError:
-    """``error``, which ``check`` found in a YAML file, with the other keys of that file that do not exist."""
-    if not error.message.startswith(UNKNOWN):
-        return error
-    experiments, source = load_file(path)
-    experiments = apply_overrides(experiments, source, overrides)
-    found, wrong = error, {str(each): each for each in error.each}
-    while found.message.startswith(UNKNOWN) and len(wrong) < MOST_WRONG_KEYS:
-        if not sum(_taken_out(experiments, source, each) for each in found.each):
-            break
+def _wrong_in(spec: ExperimentSpec, trust: bool) -> Iterator[ConfigError]:
+    yield from spec.wrong
+    for check in (_check_metrics, _check_config, partial(_check_restore, trust=trust)):
         try:
-            check(make_specs(experiments, source))
-        except ConfigError as next_one:
-            found = next_one
-            wrong |= {str(each): each for each in found.each if each.message.startswith(UNKNOWN)}
-        else:
-            break
-    return ConfigError.together(wrong.values())
-
-
-def _taken_out(experiments: dict[str, Any], source: Source, error: ConfigError) -> bool:
-    for name, settings in experiments.items():
-        if source.scoped(name).locate(error.path) != error.source:
-            continue
-        *above, key = error.path.split(".")
-        for part in above:
-            settings = settings.get(part) if isinstance(settings, dict) else None
-        if isinstance(settings, dict) and key in settings:
-            del settings[key]
-            return True
-    return False
+            check(spec)
+        except ConfigError as error:
+            yield error
 
 
 def _check(spec: ExperimentSpec) -> CheckedExperiment:
@@ -197,15 +166,15 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
     return config
 
 
-def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
+def _check_metrics(spec: ExperimentSpec) -> None:
+    if (entry := known_entry(spec.options.run)) is not None:
+        _check_stop(spec, entry)
+
+
+def _check_config(spec: ExperimentSpec) -> None:
     for node in find_search_spaces(spec.config):
         check_search_space(node)
-    entry = known_entry(spec.options.run)
-    if entry is not None:
-        _check_stop(spec, entry)
-    if spec.options.restore is not None:
-        _check_restore(spec.options.restore, trust)
-    if entry is not None:
+    if (entry := known_entry(spec.options.run)) is not None:
         for point in sample_points(spec.config):
             _check_sections(point, entry)
 
@@ -251,9 +220,12 @@ def _ends_itself(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> bool:
     return learned_by == SUPERVISED or (learned_by == PREFERENCES and bool((pairs or {}).get("epochs")))
 
 
-def _check_restore(path: str, trust: bool) -> None:
+def _check_restore(spec: ExperimentSpec, trust: bool) -> None:
     from rllib_lmgame.algorithms.checkpoints.paths import check_unpickling, find_checkpoint
 
+    path = spec.options.restore
+    if path is None:
+        return
     if is_uri(path):
         raise ConfigError("restore", f"Tune restores from directories only; copy {path} to one that all nodes see")
     try:
