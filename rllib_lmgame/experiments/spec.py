@@ -18,6 +18,7 @@ from rllib_lmgame.base.text import shown
 from rllib_lmgame.config.algorithms import OWN, PPO
 from rllib_lmgame.config.rllib import FLAT_KEYS
 from rllib_lmgame.config.run import find_key
+from rllib_lmgame.telemetry.metrics import flatten
 
 
 def dotted(parts: Iterable[str | int]) -> str:
@@ -257,7 +258,7 @@ def _plain(settings: Mapping[str, Any], source: Source) -> dict[str, Any]:
         if value is None or isinstance(value, Mapping):
             plain[key] = dict(value or {})
     if isinstance(plain.get("stop"), Mapping):
-        plain["stop"] = _flatten(plain["stop"])
+        plain["stop"] = {"/".join(path): value for path, value in flatten(plain["stop"])}
         for metric in plain["stop"]:
             _move_place(source, f"stop.{metric.replace('/', '.')}", f"stop.{metric}")
     return plain
@@ -266,17 +267,6 @@ def _plain(settings: Mapping[str, Any], source: Source) -> dict[str, Any]:
 def _move_place(source: Source, old: str, new: str) -> None:
     if old in source.places:
         source.places[new] = source.places[old]
-
-
-def _flatten(stop: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """``{env_runners: {episode_return_mean: 1}}`` as ``{env_runners/episode_return_mean: 1}``."""
-    flat: dict[str, Any] = {}
-    for key, value in stop.items():
-        if isinstance(value, Mapping):
-            flat.update(_flatten(value, f"{prefix}{key}/"))
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def _move_env(options: ExperimentOptions, source: Source) -> ExperimentOptions:

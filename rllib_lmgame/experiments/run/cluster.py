@@ -56,7 +56,6 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
     common: dict[str, Any] = {
         "log_to_driver": options.verbosity > 0,
         "logging_level": quieten_ray(options.verbosity),
-        "runtime_env": options.runtime_env or None,
     }
     try:
         joined = options.address is None and join_existing(**common)
@@ -124,7 +123,6 @@ class RunOptions:
     object_store_memory: int | None = None
     dashboard: bool | None = None
     memory_check: bool = True
-    runtime_env: dict[str, Any] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
 
 
