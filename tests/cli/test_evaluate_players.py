@@ -165,7 +165,7 @@ def test_more_players_games_levels_and_samples_are_played_alone(tmp_path: Path) 
     ],
 )
 def test_the_directory_of_another_evaluation_is_refused(changed, words, tmp_path, capsys) -> None:
-    command = [*"evaluate random --games lmgame/FrozenLake-v0 --episodes 2 --out".split(), str(tmp_path / "out")]
+    command = ["evaluate", "random", "--games", "lmgame/FrozenLake-v0", "--episodes", "2", "--out", f"{tmp_path}/out"]
     assert main(command) == 0
     before = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
     assert main([changed.get(word, word) for word in command]) == 2
