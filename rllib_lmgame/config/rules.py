@@ -134,10 +134,8 @@ def update(s: RunConfig, f: Any) -> Found:
 def no_critic(s: RunConfig, f: Any) -> Found:
     """Of algorithms without a value function."""
     if f.needs_critic:
-        yield Broken(
-            "token_ppo.advantage_estimator",
-            f"`{f.estimator_name}` needs a critic; take LMGamePPO, or one of {f.without_critic}",
-        )
+        say = f"`{f.estimator_name}` needs a critic; take LMGamePPO, or one of {f.without_critic}"
+        yield Broken("token_ppo.advantage_estimator", say)
 
 
 def scheduled(s: RunConfig, f: Any) -> Found:
@@ -185,10 +183,8 @@ def play(s: RunConfig, f: Any) -> Found:
     if alone:
         yield Broken(alone, f"{f.compares} compares the episodes of a group; set at least 2")
     if f.compares and s.groups < learners:
-        yield Broken(
-            key,
-            f"{f.compares} needs a whole group for each learner: at least {s.shared_size * learners} episodes",
-        )
+        say = f"{f.compares} needs a whole group for each learner: at least {s.shared_size * learners} episodes"
+        yield Broken(key, say)
 
 
 def selection(s: RunConfig, f: Any) -> Found:

@@ -31,7 +31,7 @@ from rllib_lmgame.experiments.results.outcome import (
     print_summary,
     reason,
     says_full_disk,
-    summarize,
+    summary_of,
 )
 from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile
 from rllib_lmgame.experiments.run.callbacks import (
@@ -196,7 +196,7 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
     )
     if names.error is not None:
         raise names.error
-    return summarize(spec.name, analysis.trials, INTERRUPTION.requested)
+    return [summary_of(spec.name, trial, INTERRUPTION.requested) for trial in analysis.trials]
 
 
 def _resumption(experiment: CheckedExperiment) -> Resumption:
