@@ -36,11 +36,9 @@ class Source:
     name: str
     places: dict[str, str] = field(default_factory=dict)
 
-    def record(self, parts: Iterable[str | int], place: str) -> str:
-        """Remember where a key was written; returns the dotted key."""
-        key = dotted(parts)
-        self.places[key] = place
-        return key
+    def record(self, parts: Iterable[str | int], place: str) -> None:
+        """Remember where a key was written."""
+        self.places[dotted(parts)] = place
 
     def replace(self, path: str, place: str) -> None:
         """Remember that ``path`` and all below it is now written at ``place``."""

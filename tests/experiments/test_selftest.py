@@ -126,7 +126,7 @@ def test_each_check_costs_only_itself(
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("--gpu --checks trainig", "did you mean 'training'"),
+        ("--gpu --checks trainig", "invalid choice: 'trainig'"),
         ("--gpu --model /no/such/model", "--model: no such model directory"),
         ("--gpu --out /dev/null/report", "--out"),
         ("--checks training", "--checks: goes with --gpu"),

@@ -17,10 +17,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.experiments.checks.machine import Gpu, gpus, version_of
 from rllib_lmgame.experiments.results.files import RESULT_FILE, json_lines
-from rllib_lmgame.experiments.selftest.checks import CHECKS, ITERATIONS, Check, file_of, judged
+from rllib_lmgame.experiments.selftest.checks import ITERATIONS, Check, file_of, judged
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 LIMIT_S = {"gpu": 300.0, "cpu": 600.0}
@@ -78,16 +77,6 @@ def visible(variable: str | None, count: int) -> tuple[str, ...]:
     return tuple(n for n in names if (int(n) < count if n.isdigit() else n.startswith(("GPU-", "MIG-"))))
 
 
-def named(names: Sequence[str]) -> list[Check]:
-    """Checks by name, all if there are no names. Raises: ConfigError: there is none of that name."""
-    known = {check.name: check for check in CHECKS}
-    for name in names:
-        if name not in known:
-            hint = did_you_mean(name, known, f"there are {', '.join(known)}")
-            raise ConfigError("--checks", f"there is no check {name!r}; {hint}")
-    return [check for check in CHECKS if check.name in names] if names else list(CHECKS)
-
-
 @dataclass(frozen=True)
 class Outcome:
     """What became of a check: ``why`` it failed or was skipped, what it ``measured`` (as
@@ -96,7 +85,6 @@ class Outcome:
 
     check: str
     about: str
-    form: str
     state: str
     why: str = ""
     seconds: float = 0.0
@@ -109,7 +97,7 @@ def outcomes(checks: Sequence[Check], here: Here, model: str | None = None) -> I
     for check in checks:
         about = check.about if here.cards or not check.on_cpu else check.on_cpu
         if lacking := here.lacking(check):
-            yield Outcome(check.name, about, here.form, SKIPPED, lacking)
+            yield Outcome(check.name, about, SKIPPED, lacking)
             continue
         with tempfile.TemporaryDirectory(prefix="rllib-gpu-", ignore_cleanup_errors=True) as directory:
             yield _outcome(check, about, here, Path(directory), model)
@@ -136,7 +124,7 @@ def _outcome(check: Check, about: str, here: Here, directory: Path, model: str |
     if wrong := [each["name"] for each in measured if not each["ok"]]:
         why = why or f"out of bounds: {', '.join(wrong)}"
     tail = log.read_text("utf-8", "replace")[-LOG_TAIL:] if why else ""
-    return Outcome(check.name, about, here.form, FAILED if why else PASSED, why, seconds, measured, tail)
+    return Outcome(check.name, about, FAILED if why else PASSED, why, seconds, measured, tail)
 
 
 def run_apart(command: Sequence[str], log: Path, limit_s: float, variables: dict[str, str]) -> str:
