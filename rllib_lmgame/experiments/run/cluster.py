@@ -86,7 +86,7 @@ def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, co
     num_cpus = cpus_to_declare(checked) if options.num_cpus is None else options.num_cpus
     watched = None if sys.stdout.isatty() else False  # With None Ray goes on without a dashboard that does not start.
     # Ray would take its time to start before it is refused.
-    check_placeable(checked, [node_here(num_cpus, options.num_gpus)])
+    check_placeable(checked, node_here(num_cpus, options.num_gpus))
     start_local(
         num_cpus=num_cpus,
         num_gpus=options.num_gpus,
