@@ -81,8 +81,9 @@ def numerics(s: RunConfig, f: Any) -> Found:
 
 def imitation(s: RunConfig, f: Any) -> Found:
     """What needs a game where files alone are learned from."""
-    for key in ("supervised.stop_at", "supervised.test_episodes", "evaluation_interval") if not s.plays else ():
-        if s.value(key):
+    stage = "warm_start" if s.warm_start else "supervised"
+    for key in (f"{stage}.stop_at", f"{stage}.test_episodes", "evaluation_interval"):
+        if not s.plays and s.value(key):
             yield Broken(key, "there is no game to play; set config.env or config.evaluation_config.games")
 
 
