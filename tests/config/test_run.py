@@ -125,17 +125,3 @@ def test_an_option_of_another_type_is_said_to_be_one(values: dict[str, Any], mes
     with pytest.raises(ConfigError) as error:
         read({**ROOM, **values}, PPO)
     assert str(error.value) == message
-
-
-def test_a_penalty_in_the_reward_has_no_estimator_of_its_loss() -> None:
-    def config(kl: dict[str, Any], **own: Any) -> LMGamePPOConfig:
-        made = LMGamePPOConfig().environment(**ROOM).inference(engine="transformers").token_ppo(kl=kl)
-        return made.rl_module(algorithm_config_overrides_per_module={"player": {"token_ppo": {"kl": own}}})
-
-    for wrong in (
-        config({"as": "reward", "loss_estimator": "k3"}),
-        config({}, **{"as": "reward", "loss_estimator": "k3"}),
-    ):
-        with pytest.raises(ConfigError, match=r"loss_estimator: has no effect with as: reward"):
-            wrong.validate()
-    config({"loss_estimator": "k3"}, **{"as": "reward"}).validate()
