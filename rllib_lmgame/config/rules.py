@@ -184,7 +184,7 @@ def play(s: RunConfig, f: Any) -> Found:
     if alone:
         yield Broken(alone, f"{f.compares} compares the episodes of a group; set at least 2")
     if f.compares and s.groups < learners:
-        say = f"{f.compares} needs a whole group for each learner: at least {s.shared_size * learners} episodes"
+        say = f"{f.compares} needs a whole group for each of {learners} learners, and there are {s.groups}; set more"
         yield Broken(key, say)
 
 
