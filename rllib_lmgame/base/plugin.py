@@ -34,11 +34,11 @@ def asking(doing: str, key: str) -> Iterator[None]:
 def imported(module_name: str) -> ModuleType:
     """Import a module, in which ``os._exit`` raises as ``sys.exit`` does: it would end the command with its status."""
     leave, own = os._exit, os.getpid()
-    os._exit = lambda status: sys.exit(status) if os.getpid() == own else leave(status)
+    vars(os)["_exit"] = lambda status: sys.exit(status) if os.getpid() == own else leave(status)
     try:
         return importlib.import_module(module_name)
     finally:
-        os._exit = leave
+        vars(os)["_exit"] = leave
 
 
 def import_path(path: str, key: str) -> Any:

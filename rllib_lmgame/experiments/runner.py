@@ -166,7 +166,8 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
     from ray import tune
 
     spec, settings = experiment.spec, experiment.spec.options
-    resumption = restored = None
+    resumption: Resumption | None = None
+    restored: str | None = None
     if options.resume and _is_started(experiment):
         resumption = _resumption(experiment)
     else:
@@ -249,7 +250,9 @@ def with_paths_of_here(config: Mapping[str, Any], entry: AlgorithmEntry | None) 
 
     Looks into search spaces too. ``entry`` is the algorithm's; ``None`` for other algorithms.
     """
-    groups = {} if entry is None else entry.groups
+    if entry is None:
+        return dict(config)
+    groups = entry.groups
 
     def whole(settings: Any) -> Any:
         if isinstance(settings, list | tuple):
@@ -265,7 +268,8 @@ def with_paths_of_here(config: Mapping[str, Any], entry: AlgorithmEntry | None) 
                 found["env_config"] = with_absolute_paths(group, found["env_config"])
         return found
 
-    return dict(config) if entry is None else whole(config)
+    result: dict[str, Any] = whole(config)
+    return result
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -348,6 +348,7 @@ def bad_games(tmp_path, monkeypatch):
         lines += [f"class {name}(Sokoban):", "    def __init__(self, **options):", f"        {statement}"]
     (tmp_path / "bad_games.py").write_text("\n".join([*lines, "class Nothing:", "    pass"]))
     (tmp_path / "worse_games.py").write_text("from rllib_lmgame.base.errors import nobody\n")
+    (tmp_path / "leaving_games.py").write_text("import os\nos._exit(0)\n")
     monkeypatch.syspath_prepend(tmp_path)
 
 
@@ -361,6 +362,7 @@ def bad_games(tmp_path, monkeypatch):
             "worse_games:Game",
             "importing 'worse_games' of game 'worse_games:Game' fails: ImportError: cannot import name",
         ),
+        ("leaving_games:Game", "SystemExit: 0"),
         ("lmgame/Sokoban-v0, env_config: {dim_room: [900, 9]}", "rows and columns must be 4 to 12"),
         ("lmgame/Sokban-v0", "unknown game 'lmgame/Sokban-v0'"),
     ],

@@ -7,7 +7,7 @@ built and validated for every point of a grid and for samples of a random search
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -79,7 +79,8 @@ def check_quickly(specs: Iterable[ExperimentSpec], *, trust: bool = False) -> No
 
 def _wrong_in(spec: ExperimentSpec, trust: bool) -> Iterator[ConfigError]:
     yield from spec.wrong
-    for check in (_check_metrics, _check_config, partial(_check_restore, trust=trust)):
+    restore: Callable[[ExperimentSpec], None] = partial(_check_restore, trust=trust)
+    for check in (_check_metrics, _check_config, restore):
         try:
             check(spec)
         except ConfigError as error:

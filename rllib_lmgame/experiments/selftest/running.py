@@ -116,7 +116,7 @@ def _outcome(check: Check, about: str, here: Here, directory: Path, model: str |
     )
     seconds = round(time.monotonic() - began, 1)
     found = [result for path in results.glob(f"selftest/*/{RESULT_FILE}") for result in json_lines(path)]
-    measured = []
+    measured: list[dict[str, Any]] = []
     if len(found) < ITERATIONS:
         why = why or f"{ITERATIONS - len(found)} of {ITERATIONS} iterations have no result"
     else:
