@@ -109,7 +109,7 @@ def row_lengths(s: RunConfig, f: Any) -> Found:
     """A row holds a reply and its prompt."""
     rows, most = s.token_ppo.max_row_tokens, s.language_model.max_tokens_per_turn
     if rows is not None and rows < most + 1:
-        say = f"{rows} cannot hold a reply of language_model.max_tokens_per_turn={most} and its prompt"
+        say = f"{rows} cannot hold one reply of language_model.max_tokens_per_turn={most} and its prompt"
         yield Broken("token_ppo.max_row_tokens", say)
 
 
