@@ -58,7 +58,6 @@ class Left(Exception):
     env_config("the game, on top of the checkpoint's"),
 )
 def command(args: argparse.Namespace) -> int:
-
     try:
         return _play(args)
     except GameError as error:

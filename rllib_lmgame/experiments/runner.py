@@ -214,7 +214,6 @@ def _is_started(experiment: CheckedExperiment) -> bool:
 
 
 def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[Any]:
-
     own = [ResultFile(), ProgressFile(), WaitingCallback(request_of(experiment), asked_by(experiment))]
     callbacks = [*make_callbacks(experiment.spec.options.callbacks), *own]
     with suppress(ImportError):  # Tune says that tensorboardX is not there.
@@ -268,8 +267,7 @@ def with_paths_of_here(config: Mapping[str, Any], entry: AlgorithmEntry | None) 
                 found["env_config"] = with_absolute_paths(group, found["env_config"])
         return found
 
-    result: dict[str, Any] = whole(config)
-    return result
+    return whole(config)
 
 
 def _texts(value: Any) -> Iterator[str]:
