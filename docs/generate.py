@@ -21,13 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from game_index import index_text
+from json_schema import file_schema, of_group
 
 from rllib_lmgame.base import registry as plugins
 from rllib_lmgame.base.errors import MissingDependencyError
-from rllib_lmgame.config.json_schema import of_group
 from rllib_lmgame.envs.checking.sample import docstring_text, example_turn
 from rllib_lmgame.envs.registry import INDEX, GameSpec, load_factory, own_games, served
-from rllib_lmgame.experiments.files.schema import file_schema
 
 DOCS = Path(__file__).resolve().parent
 SCHEMA = DOCS.parent / "tuned_examples" / "experiment.schema.json"
@@ -60,7 +59,7 @@ def reference_page() -> str:
     parts = [
         "# Reference",
         "All keys with their types and defaults. [Configuration](configuration.md) explains the ones that most files "
-        "set. `rllib schema` prints the same as a JSON schema.",
+        "set.",
         "## Experiment",
         "Keys directly below the experiment's name.",
         table(HEAD, option_rows(schema["additionalProperties"], schema)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,16 @@ def asking(doing: str, key: str) -> Iterator[None]:
         raise ConfigError(key, f"{doing} fails: {in_words(error)}") from error
 
 
+def imported(module_name: str) -> ModuleType:
+    """Import a module, in which ``os._exit`` raises as ``sys.exit`` does: it would end the command with its status."""
+    leave, own = os._exit, os.getpid()
+    vars(os)["_exit"] = lambda status: sys.exit(status) if os.getpid() == own else leave(status)
+    try:
+        return importlib.import_module(module_name)
+    finally:
+        vars(os)["_exit"] = leave
+
+
 def import_path(path: str, key: str) -> Any:
     """The object at ``package.module:Name``; ``key`` is the one to name in errors.
 
@@ -39,7 +50,7 @@ def import_path(path: str, key: str) -> Any:
     if not module_name or not name:
         raise ConfigError(key, f"{path!r} is not an import path; write package.module:Name")
     try:
-        module = importlib.import_module(module_name)
+        module = imported(module_name)
     except ImportError as error:
         raise ConfigError(
             key, f"cannot import {module_name!r}: {error}{where_it_was_sought(module_name, error)}"
@@ -110,7 +121,7 @@ _IMPORT_PATH = re.compile(r"(?:agent:)?(([^\W\d]\w*)(\.[^\W\d]\w*)*:[^\W\d][\w.]
 IMPORTING_KEYS = frozenset(
     {
         *("run", "env", "games", "player", "expert", "oracle", "judge", "engine", "advantage_estimator"),
-        *("policy_loss", "matchmaking", "policy_mapping_fn", "callbacks", "measures", "report", "type", "sample_from"),
+        *("policy_loss", "matchmaking", "policy_mapping_fn", "callbacks", "measures", "report", "type"),
         *("choice", "grid_search", "reply_format", "functions", "retriever"),
     }
 )

@@ -9,9 +9,11 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import one_line, printable
 from rllib_lmgame.cli import options
-from rllib_lmgame.cli.options import JSON, OUT_FILE, Option, Section
+from rllib_lmgame.cli.options import JSON, OUT_FILE, Option, Section, given
+from rllib_lmgame.experiments.selftest.checks import CHECKS
 
 if TYPE_CHECKING:
     from rllib_lmgame.experiments.selftest.running import Outcome
@@ -27,7 +29,7 @@ LOG_LINES = 8
     Option("--gpu", "train, push weights and compare numbers on the GPUs of this machine; returns 1 if a check fails"),
     Section(
         "with --gpu",
-        Option("--checks NAME...", "only these checks"),
+        Option("--checks NAME...", "only these checks", choices=tuple(check.name for check in CHECKS)),
         Option("--model NAME", "hub id, directory or known name (default: random weights)"),
         OUT_FILE,
     ),
@@ -39,6 +41,8 @@ def command(args: argparse.Namespace) -> int:
 
     if args.gpu:
         return _test_gpus(args)
+    for flag in given(args, "--checks", "--model", "--out"):
+        raise ConfigError(flag, "goes with --gpu")
     found = []
     for finding in findings():
         found.append(finding)
@@ -58,10 +62,10 @@ def _test_gpus(args: argparse.Namespace) -> int:
     """Run the checks of the GPUs, and print each result as soon as it is there."""
     from rllib_lmgame.base.new_files import new_file, writing
     from rllib_lmgame.experiments.checks.machine import findings
-    from rllib_lmgame.experiments.selftest.running import FAILED, Here, named, outcomes
+    from rllib_lmgame.experiments.selftest.running import FAILED, Here, outcomes
     from rllib_lmgame.policies.model.files import check_model
 
-    checks = named(args.checks or ())
+    checks = [check for check in CHECKS if not args.checks or check.name in args.checks]
     if args.model is not None:
         check_model(args.model, "--model")
     with ExitStack() as held:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.plugin import find_in_current_directory
-from rllib_lmgame.base.storage import expanded, is_uri
+from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.game_list import FLAG, FORM, listed, named_games, suite, with_names
 from rllib_lmgame.cli.options import (
@@ -25,8 +25,6 @@ from rllib_lmgame.cli.options import (
     Option,
     env_config,
     env_config_of,
-    given,
-    mapping,
     parallel,
     verbosity,
     whole,
@@ -34,7 +32,7 @@ from rllib_lmgame.cli.options import (
 from rllib_lmgame.cli.playing import PLAYER_OPTIONS, held_directory, play_with_bar, player_settings
 from rllib_lmgame.cli.tables import evaluation_markdown, evaluation_table
 from rllib_lmgame.envs.registry import made_up_levels
-from rllib_lmgame.policies.scripted import FORMS, HUGGING_FACE, MODEL_PREFIXES
+from rllib_lmgame.policies.scripted import FORMS, HUGGING_FACE
 
 if TYPE_CHECKING:
     from rllib_lmgame.evaluation.comparison.models import Connect, EvaluatedModel
@@ -46,16 +44,12 @@ DEFAULT_EPISODES = 512
 DEFAULT_AT_ONCE = 16
 """Games in play at the same time, of endpoints and scripted players."""
 MODELS_AT_ONCE = 64
-OF_MODELS = ("--temperature", "--out", "--split", "--against", "--suite")
-_SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "episode_len_mean", "num_episodes")
-"""Metrics that are printed for a stock algorithm."""
 
 
 @options.command(
     "Play the same levels with every player and print how each does: one row per game and player. For a checkpoint "
     "alone the games are those it was trained on. The same command with the same --out continues where it was "
-    "interrupted, and plays again what failed. Checkpoints of stock RLlib algorithms hold pickled code, which runs "
-    "when they are loaded: only load what you trust.",
+    "interrupted, and plays again what failed.",
     Option(
         "PLAYER...",
         f"{FORMS}; also the directory of a trial or experiment, and without hf: a Hugging Face directory, an id with a "
@@ -64,7 +58,7 @@ _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "ep
     ),
     Option(
         "--episodes N",
-        f"deals of each game; two may be of one level (default: {DEFAULT_EPISODES}; 10 of stock algorithms)",
+        f"deals of each game; two may be of one level (default: {DEFAULT_EPISODES})",
         whole(),
     ),
     Option("--samples K", "episodes of each deal", whole(), 1),
@@ -76,7 +70,7 @@ _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "ep
         Option("--suite NAME", "play the evaluation games of a tuned example or of a file"),
     ),
     env_config("all games"),
-    Option(f"--split {SPLITS}", "levels to play (language models; default: those that --games names, or test)"),
+    Option(f"--split {SPLITS}", "levels to play (default: those that --games names, or test)"),
     parallel(
         f"games in play at the same time (default: as in training; {MODELS_AT_ONCE} of models, {DEFAULT_AT_ONCE} of "
         "endpoints); with 1 language models repeat bit for bit",
@@ -107,9 +101,6 @@ def command(args: argparse.Namespace) -> int:
     sources = without_names(args.players)
     find_in_current_directory([sources, without_names(args.against or ()), own_options])
     quieten_ray(args.verbosity)
-    stock = next((source for source in sources if _is_stock(source)), None)
-    if stock is not None:
-        return _evaluate_stock(stock, own_options, args)
     with ExitStack() as stack:
         # Ray is started or joined when the first player needs it.
         evaluation = _evaluation(own_options, args, lambda: stack.enter_context(_ray(args)))
@@ -216,17 +207,6 @@ def _numbers(evaluation: Evaluation, results: Results, args: argparse.Namespace)
     }
 
 
-def _is_stock(source: str) -> bool:
-    """Whether this is a checkpoint that none of this package's algorithms wrote."""
-    from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
-
-    if is_uri(source) and not source.startswith(MODEL_PREFIXES):
-        return True
-    if _is_model(source) or not expanded(source).is_dir():
-        return False
-    return not is_own_checkpoint(find_checkpoint(source))
-
-
 def _is_model(source: str) -> bool:
     """Whether this is a Hugging Face directory, a GGUF file or a known model, or can be nothing but a hub id."""
     from rllib_lmgame.algorithms.checkpoints.paths import is_checkpoint
@@ -238,31 +218,3 @@ def _is_model(source: str) -> bool:
     if place.exists():
         return (place / "config.json").is_file() and not is_checkpoint(place)
     return re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", source) is not None
-
-
-def _evaluate_stock(source: str, own_options: dict[str, Any], args: argparse.Namespace) -> int:
-    from rllib_lmgame.algorithms.checkpoints.paths import check_unpickling, find_checkpoint
-
-    for flag in given(args, *OF_MODELS):
-        raise ConfigError(flag, "is for language models; this is the checkpoint of a stock algorithm")
-    checkpoint = find_checkpoint(source)
-    if len(args.players) > 1:
-        raise ConfigError(PLAYER, f"{source} is the checkpoint of a stock algorithm, which is evaluated alone")
-    check_unpickling(checkpoint, args.trust_checkpoint)
-    from rllib_lmgame.experiments.stock import evaluate_stock_checkpoint
-
-    with _ray(args):
-        numbers = evaluate_stock_checkpoint(
-            checkpoint,
-            env=args.games[0] if args.games else None,
-            env_config=own_options or None,
-            num_episodes=args.episodes or 10,
-            overrides=mapping(args.config, "--config") or None,
-        )
-    if args.json:
-        return options.print_json({"checkpoint": checkpoint, **numbers})
-    print(checkpoint)
-    plain = {key: value for key, value in numbers.items() if isinstance(value, int | float)}
-    for key in [key for key in _SHOWN if key in plain] or sorted(plain):
-        print(f"  {key:24} {plain[key]:.4g}")
-    return 0

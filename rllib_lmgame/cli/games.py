@@ -27,7 +27,6 @@ COLUMNS = {
 
 @options.command("list all games", FILTER, JSON)
 def list_games(args: argparse.Namespace) -> int:
-
     from rllib_lmgame.envs.registry import games
 
     specs = [

@@ -15,14 +15,10 @@ from rllib_lmgame.cli import options
 from rllib_lmgame.cli.options import Actions, Option
 from rllib_lmgame.experiments.files import scaffolds
 
-BEGUN_WITH = {1: ("guess_number", "GuessNumber"), 2: ("take_stones", "TakeStones")}
-"""Players -> module of :mod:`rllib_lmgame.experiments.files.scaffolds`, and the class in it."""
-
 
 @options.command(
     "a game with its test and a file to train on it",
     Option("NAME", "of its module: my_game makes my_game.py with the class MyGame"),
-    Option("--players N", "seats", int, 1, choices=tuple(BEGUN_WITH)),
     Option("--dir DIR", "where the files go (default: here)", default="", dest="directory"),
 )
 def init_game(args: argparse.Namespace) -> int:
@@ -30,7 +26,7 @@ def init_game(args: argparse.Namespace) -> int:
 
     directory = expanded(args.directory or ".")
     _check_module(args.name, directory)
-    files, game = game_files(args.name, args.players)
+    files, game = game_files(args.name)
     there = [str(directory / name) for name in files if os.path.lexists(directory / name)]
     if there:
         raise ConfigError("", f"{', '.join(there)} exists; choose another name, or another --dir")
@@ -57,32 +53,29 @@ def _check_module(name: str, directory: Path) -> None:
         raise ConfigError("NAME", f"there is a module {name!r} already; choose another name")
 
 
-def game_files(module: str, players: int) -> tuple[dict[str, str], str]:
-    """Name -> text of the files of a game, and what the game is called in commands."""
-    begun, title_begun = BEGUN_WITH[players]
+def game_files(module: str) -> tuple[dict[str, str], str]:
+    """Name -> text of the files of a game, begun with GuessNumber, and what the game is called in commands."""
     title = "".join(part.capitalize() for part in module.split("_")) or "Game"
     folder = Path(scaffolds.__file__).parent
-    source = (folder / f"{begun}.py").read_text(encoding="utf-8")
-    _, _, code = source.partition("\n")
-    test = (
-        (folder / "test_of_game.py").read_text(encoding="utf-8").replace(f"{scaffolds.__name__}.guess_number", module)
-    )
+    _, _, code = (folder / "guess_number.py").read_text(encoding="utf-8").partition("\n")
+    test = (folder / "test_of_game.py").read_text(encoding="utf-8")
     head = f'"""{title}: begun with `rllib init game`; its rules, levels and moves are to be changed."""\n'
     game = f"{module}:{title}"
     imported = re.findall(r"\w+", " ".join(re.findall(r"^from \S+ import (.+)$", code, re.MULTILINE)))
     if title in imported or keyword.iskeyword(title):
         raise ConfigError("NAME", f"its class would be {title}, which is something else; choose another name")
-    return {
-        f"{module}.py": head + code.replace(title_begun, title).replace(begun, module),
-        f"test_{module}.py": test.replace("guess_number", module).replace("GuessNumber", title),
-        f"{module}.yaml": config_text(module, game, players),
-    }, game
+
+    def renamed(text: str) -> str:
+        text = text.replace(f"{scaffolds.__name__}.guess_number", module)
+        return text.replace("GuessNumber", title).replace("guess_number", module)
+
+    texts = {f"{module}.py": renamed(head + code), f"test_{module}.py": renamed(test)}
+    return {**texts, f"{module}.yaml": config_text(module, game)}, game
 
 
-def config_text(name: str, game: str, players: int) -> str:
+def config_text(name: str, game: str) -> str:
     """A file that trains a tiny model on a game: what an author changes first, with what it is."""
     engine = "vllm" if importlib.util.find_spec("vllm") else "transformers"
-    seats = "\n    policies: [player]\n    policy_mapping_fn: shared       # one policy plays all seats" * (players > 1)
     return f"""# A tiny language model learns {game}, at first from a player who knows it.
 #   rllib train file {name}.yaml
 {name}:
@@ -100,7 +93,7 @@ def config_text(name: str, game: str, players: int) -> str:
     inference: {{engine: {engine}}}
     text_rollouts:
       episodes_per_iteration: 128
-    warm_start: {{expert: solver, max_steps: 200}}{seats}
+    warm_start: {{expert: solver, max_steps: 200}}
     num_env_runners: 0              # games are played in the trial's own process
     num_envs_per_env_runner: 128    # so many at once
     lr: 3.0e-4

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.base.errors import CheckpointError, ConfigError, did_you_mean
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.base.text import printable
@@ -58,7 +58,6 @@ class Left(Exception):
     env_config("the game, on top of the checkpoint's"),
 )
 def command(args: argparse.Namespace) -> int:
-
     try:
         return _play(args)
     except GameError as error:
@@ -101,13 +100,10 @@ def _play(args: argparse.Namespace) -> int:
 
 def _config_of(path: str, settings: PlayerSettings) -> LMGameConfig:
     """Configuration of a checkpoint. Raises: CheckpointError: not one of this package, or damaged."""
-    from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
+    from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
     from rllib_lmgame.evaluation.saved_config import open_checkpoint
 
-    checkpoint = find_checkpoint(path)
-    if not is_own_checkpoint(checkpoint):
-        raise CheckpointError(f"{checkpoint} is the checkpoint of a stock algorithm; `rllib evaluate` plays it")
-    return open_checkpoint(checkpoint, trust=settings.trust)[1]
+    return open_checkpoint(find_checkpoint(path), trust=settings.trust)[1]
 
 
 def _game_of(config: LMGameConfig, name: str | None, own: Mapping[str, Any]) -> GameConfig:

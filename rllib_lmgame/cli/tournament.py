@@ -19,7 +19,7 @@ from rllib_lmgame.base.text import columns, printable
 from rllib_lmgame.cli import options, tables
 from rllib_lmgame.cli.options import GAME, JSON, SPLITS, Option, env_config, env_config_of, parallel, seed, whole
 from rllib_lmgame.cli.playing import PLAYER_OPTIONS, held_directory, play_with_bar, player_settings
-from rllib_lmgame.cli.tables import interval, number, spent_lines
+from rllib_lmgame.cli.tables import SHOWN_FAILURES, interval, number, spent_lines
 from rllib_lmgame.envs.registry import game_spec, make_game
 from rllib_lmgame.policies.scripted import FORMS
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from rllib_lmgame.evaluation.tournament.run import Outcome, Tournament
     from rllib_lmgame.evaluation.tournament.standings import Standing, Standings
     from rllib_lmgame.rollouts.records import GameConfig
-
-SHOWN_FAILURES = 3
 
 
 @options.command(
@@ -123,7 +121,6 @@ def _standings(tournament: Tournament, outcome: Outcome, asked: str | None) -> l
 
 def _says_zero_sum(game: GameConfig) -> bool:
     """Whether a game says of itself that it is zero-sum, at its options: with some it may be and with others not."""
-
     env = make_game(game.env, game.env_config)
     env.close()
     return getattr(getattr(env, "unwrapped", env), "zero_sum", None) is True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ CHECKPOINTS = f"{SETS}checkpoint_config."
 
 @options.command(
     "Train an algorithm: `rllib train file FILE`, or with the flags below.",
-    Option("[file FILE...]", "the word `file` and a .yaml or .py file of experiments", dest="words", default=()),
+    Option("[file FILE...]", "the word `file` and a .yaml file of experiments", dest="words", default=()),
     Section(
         "experiment",
         Option("--algo|--run|-a|-r NAME", "algorithm, e.g. PPO, LMGamePPO, package.module:Class", dest="algo"),
@@ -81,31 +80,23 @@ def command(args: argparse.Namespace) -> int:
         raise ConfigError("", "--measure goes with --dry-run: it trains nothing that is kept")
     if sys.stderr.isatty():  # Importing Ray and torch takes a while.
         print(f"checking {_file_of(args) or 'the flags'} ...", file=sys.stderr, flush=True)
-    from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly, with_other_wrong_keys
+    from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 
-    check: Callable[[Iterable[ExperimentSpec]], object] = check_quickly
     args.overrides = [*_as_overrides(args), *args.overrides]
-    try:
-        specs = _read(args)
-        for spec in specs:
-            find_in_current_directory(values_of(spec.options))
-        # What is wrong with names and types is said before Ray is imported.
-        check_quickly(specs, trust=args.trust_checkpoint)
-        from rllib_lmgame.experiments.run.cluster import quieten_ray
-        from rllib_lmgame.experiments.runner import check_resumed, run_experiments
+    specs = _read(args)
+    for spec in specs:
+        find_in_current_directory(values_of(spec.options))
+    # What is wrong with names and types is said before Ray is imported.
+    check_quickly(specs, trust=args.trust_checkpoint)
+    from rllib_lmgame.experiments.run.cluster import quieten_ray
+    from rllib_lmgame.experiments.runner import check_resumed, run_experiments
 
-        quieten_ray(args.verbosity)
-        if args.dry_run:
-            from rllib_lmgame.experiments.checks.outside import stand_in_for_missing
+    quieten_ray(args.verbosity)
+    if args.dry_run:
+        from rllib_lmgame.experiments.checks.outside import stand_in_for_missing
 
-            stand_in_for_missing(specs)
-        check = check_experiments
-        checked = check_experiments(specs)
-    except ConfigError as error:
-        path = _file_of(args)
-        if path is None or not path.endswith((".yaml", ".yml")):
-            raise
-        raise with_other_wrong_keys(error, path, args.overrides, check) from error.__cause__
+        stand_in_for_missing(specs)
+    checked = check_experiments(specs)
     from rllib_lmgame.experiments.checks.outside import check_servers
     from rllib_lmgame.experiments.checks.prompts import check_prompts
 
@@ -157,9 +148,9 @@ def _as_overrides(args: argparse.Namespace) -> list[str]:
     if args.config and args.config.endswith((".yaml", ".yml")):
         why = f"takes settings, not a file: write `rllib train file {args.config}`; docs/coming-from.md says what the "
         raise ConfigError("--config", f"{why}keys of GRL, verl, MRLM and others are here")
-    found |= {f"config.{key}": value for key, value in mapping(args.config, "--config").items()}
+    found |= {f"--config config.{key}": value for key, value in mapping(args.config, "--config").items()}
     if args.stop is not None:
-        found["stop"] = mapping(args.stop, "--stop")
+        found["--stop stop"] = mapping(args.stop, "--stop")
     return [f"{key}={json.dumps(value)}" for key, value in found.items()]
 
 

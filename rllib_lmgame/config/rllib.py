@@ -217,10 +217,9 @@ _TAKEN = """
 callbacks callbacks_class multiagent policies_to_train framework count_steps_by
 learner_config_dict extra_python_environs_for_driver extra_python_environs_for_worker placement_strategy
 local_gpu_idx custom_resources_for_main_process custom_resources_per_env_runner custom_resources_per_learner
-env_runner_cls create_local_env_runner validate_env_runners_after_construction batch_mode use_kl_loss
-max_requests_in_flight_per_env_runner max_requests_in_flight_per_learner num_aggregator_actors_per_learner
-enable_rl_module_and_learner enable_env_runner_and_connector_v2 add_default_connectors_to_learner_pipeline
-evaluation_duration_unit evaluation_parallel_to_training log_level log_sys_usage stats_cls_lookup
+env_runner_cls create_local_env_runner validate_env_runners_after_construction use_kl_loss
+max_requests_in_flight_per_env_runner max_requests_in_flight_per_learner
+enable_rl_module_and_learner enable_env_runner_and_connector_v2 log_level log_sys_usage stats_cls_lookup
 min_time_s_per_iteration min_train_timesteps_per_iteration min_sample_timesteps_per_iteration
 ignore_env_runner_failures max_num_env_runner_restarts num_consecutive_env_runner_failures_tolerance
 env_runner_health_probe_timeout_s env_runner_restore_timeout_s
@@ -258,6 +257,11 @@ INSTEAD = {
     "episode_lookback_horizon": "set language_model.history",
     "lr_schedule": "give lr a schedule",
     "entropy_coeff_schedule": "give entropy_coeff a schedule",
+    "batch_mode": "episodes are played to their end",
+    "num_aggregator_actors_per_learner": "learners make their batches themselves",
+    "add_default_connectors_to_learner_pipeline": "there are no learner connectors",
+    "evaluation_duration_unit": "evaluation_duration counts episodes",
+    "evaluation_parallel_to_training": "evaluation uses the engines that training updates",
 }
 """RLlib's keys that do nothing here and are often set, with what does it instead."""
 

@@ -36,23 +36,9 @@ Rules = Callable[[RunConfig, Any], Found]
 
 
 def rllib(s: RunConfig, f: Any) -> Found:
-    """RLlib's keys; ``f`` is the configuration, for those that no group declares."""
-    for key, wanted in (
-        ("batch_mode", "complete_episodes"),
-        ("num_aggregator_actors_per_learner", 0),
-        ("add_default_connectors_to_learner_pipeline", False),
-    ):
-        given = getattr(f, key)
-        if given != wanted:
-            yield Broken(key, f"must be {wanted!r} with this algorithm, got {given!r}")
-    if f.evaluation_duration_unit != "episodes" or not isinstance(s.evaluation_duration, int):
-        yield Broken("evaluation_duration", "must be a whole number of episodes")
-    if f.evaluation_parallel_to_training:
-        say = "must be false: evaluation uses the engines that training updates"
-        yield Broken("evaluation_parallel_to_training", say)
+    """RLlib's keys; ``f`` is the configuration."""
     if f.games and s.env is not None:
-        say = f"stands beside env: {s.env}, which would not be played; add it to the list, or leave `games` out"
-        yield Broken("games", say)
+        yield Broken("games", f"stands beside env: {s.env}, which would not be played; add it to the list")
 
 
 # -- one language model -----------------------------------------------------------------------------------------------
@@ -64,26 +50,20 @@ def lengths(s: RunConfig, f: Any) -> Found:
     if most >= context:
         yield Broken(
             "language_model.max_tokens_per_turn",
-            f"max_tokens_per_turn={most} leaves no room for a prompt in context_length={context}",
+            f"{most} leaves no room for a prompt in context_length={context}",
             ("language_model.context_length",),
         )
     if s.language_model.least_room > most:
-        yield Broken(
-            "language_model.min_tokens_per_turn",
-            f"min_tokens_per_turn={s.language_model.min_tokens_per_turn} is more than max_tokens_per_turn={most}",
-            ("language_model.max_tokens_per_turn",),
-        )
+        say = f"{s.language_model.min_tokens_per_turn} is more than max_tokens_per_turn={most}"
+        yield Broken("language_model.min_tokens_per_turn", say, ("language_model.max_tokens_per_turn",))
 
 
 def replies(s: RunConfig, f: Any) -> Found:
     """The form of replies, which ``f`` makes. Raises: ConfigError: there is none of the name."""
     form = f(s.language_model)
     if form.think_opening in form.tags:
-        yield Broken(
-            "language_model.answer_tag",
-            "is that of language_model.think_tag, so that every action would be taken for reasoning; name another tag",
-            ("language_model.think_tag",),
-        )
+        say = "is also language_model.think_tag, so that every action would be taken for reasoning; name another"
+        yield Broken("language_model.answer_tag", say, ("language_model.think_tag",))
 
 
 def numerics(s: RunConfig, f: Any) -> Found:
@@ -93,8 +73,8 @@ def numerics(s: RunConfig, f: Any) -> Found:
     if half and not copies and (s.language_model.lora is None or s.language_model.dtype == "float16"):
         yield Broken(
             "language_model.dtype",
-            f"{s.language_model.dtype} weights lose small optimizer steps in rounding unless a `bf16` or `fp16` "
-            "section of `deepspeed` keeps float32 copies; use `auto`: float32 weights, bfloat16 passes on a GPU",
+            f"{s.language_model.dtype} weights lose small optimizer steps without float32 copies; use `auto`, or "
+            "`deepspeed.bf16` or `deepspeed.fp16`",
         )
 
 
@@ -103,20 +83,13 @@ def numerics(s: RunConfig, f: Any) -> Found:
 
 def imitation(s: RunConfig, f: Any) -> Found:
     """What needs a game where files alone are learned from."""
-    stage = s.supervised_stage
-    if s.plays:
-        return
-    if stage is not None and stage.stop_at is not None:
-        say = "there is no game to validate on; set config.env, or validation_share, which measures the loss"
-        yield Broken("supervised.stop_at", say)
-    if stage is not None and stage.test_episodes:
-        yield Broken("supervised.test_episodes", "there is no game to play; set config.env")
-    if s.evaluation_interval:
-        say = "there is no game to evaluate on; set config.env or config.evaluation_config.games"
-        yield Broken("evaluation_interval", say)
+    stage = "warm_start" if s.warm_start else "supervised"
+    for key in (f"{stage}.stop_at", f"{stage}.test_episodes", "evaluation_interval"):
+        if not s.plays and s.value(key):
+            yield Broken(key, "there is no game to play; set config.env or config.evaluation_config.games")
 
 
-_AT_ONE = "must be 1 with a teacher behind an endpoint, which tells log-probabilities at no other; name its directory"
+_AT_ONE = "must be 1 with a teacher behind an endpoint, whose log-probabilities are at 1; name its directory"
 
 
 def asked_teacher(s: RunConfig, f: Any) -> Found:
@@ -130,33 +103,24 @@ def asked_teacher(s: RunConfig, f: Any) -> Found:
         if s.follows(f"games.{number}.temperature") or game.temperature not in (None, 0, 1):
             yield Broken(f"games[{number}].temperature", _AT_ONE)
     if s.text_rollouts.constrained_decoding:
-        yield Broken(
-            "text_rollouts.constrained_decoding",
-            "does not go with a teacher behind an endpoint, which says nothing of the moves that were not taken; name "
-            "its directory, or leave one of them out",
-        )
+        say = "does not go with a teacher behind an endpoint, which knows no other moves; name its directory"
+        yield Broken("text_rollouts.constrained_decoding", say)
 
 
 def row_lengths(s: RunConfig, f: Any) -> Found:
     """A row holds a reply and its prompt."""
     rows, most = s.token_ppo.max_row_tokens, s.language_model.max_tokens_per_turn
     if rows is not None and rows < most + 1:
-        yield Broken(
-            "token_ppo.max_row_tokens",
-            f"token_ppo.max_row_tokens={rows} cannot hold one reply of max_tokens_per_turn={most} tokens and its "
-            "prompt",
-        )
+        say = f"{rows} cannot hold one reply of language_model.max_tokens_per_turn={most} and its prompt"
+        yield Broken("token_ppo.max_row_tokens", say)
 
 
 def scheduled(s: RunConfig, f: Any) -> Found:
     """What else would set an option that follows a schedule."""
     estimator = s.token_ppo.advantage_estimator
     if s.follows("text_rollouts.reward_scale") and estimator.keeps_baseline:
-        yield Broken(
-            "text_rollouts.reward_scale",
-            f"stands beside token_ppo.advantage_estimator: {estimator.type} of {s.name}, whose running baselines "
-            "are in scaled rewards: they would be those of another scale; leave one of them out",
-        )
+        say = f"cannot change beside {estimator.type} of {s.name}, whose running baselines are in scaled rewards"
+        yield Broken("text_rollouts.reward_scale", say)
 
 
 # -- what is played, and what is trained on ---------------------------------------------------------------------------
@@ -173,7 +137,7 @@ def _no_group(s: RunConfig) -> str | None:
 
 def play(s: RunConfig, f: Any) -> Found:
     """How many episodes of which game are played."""
-    key, learners, compares = "text_rollouts.episodes_per_iteration", s.num_learners, s.compares
+    key, learners = "text_rollouts.episodes_per_iteration", s.num_learners
     total = s.text_rollouts.episodes_per_iteration
     for number, (game, size) in enumerate(zip(s.games, s.group_sizes, strict=True)):
         if game.episodes and game.episodes % size:
@@ -188,26 +152,22 @@ def play(s: RunConfig, f: Any) -> Found:
     if named and all(exact) and total != named:
         yield Broken(key, f"{total}, but `episodes` of games come to {named}; set {named}")
     if named and not all(exact) and total <= named:
-        left = "which leaves nothing to the games with a `weight`"
-        yield Broken(key, f"{total}, but `episodes` of games come to {named}, {left}; set more than {named}")
+        yield Broken(key, f"{total} leaves nothing to games with a `weight`; set more than {named}")
     if s.shared_episodes % s.shared_size:
         yield Broken(key, f"{s.shared_episodes} is not a multiple of group_size={s.shared_size}")
     if total < max(1, learners):
         yield Broken(key, "each learner needs at least one episode")
-    alone = compares and _no_group(s)
+    alone = s.compares and _no_group(s)
     if alone:
-        yield Broken(alone, f"{compares} compares the episodes of a group; set at least 2")
-    if compares and s.groups < learners:
-        yield Broken(
-            key,
-            f"{compares} needs whole groups and each learner at least one: with group_size={s.shared_size} and "
-            f"num_learners={learners} that is {s.shared_size * learners} episodes",
-        )
+        yield Broken(alone, f"{s.compares} compares the episodes of a group; set at least 2")
+    if s.compares and s.groups < learners:
+        say = f"{s.compares} needs a whole group for each of {learners} learners, and there are {s.groups}; set more"
+        yield Broken(key, say)
 
 
 def selection(s: RunConfig, f: Any) -> Found:
     """What is kept of what is played."""
-    data, alone, whole = s.data_selection, _no_group(s), bool(s.compares)
+    data, alone = s.data_selection, _no_group(s)
     for name, compares in (
         ("reward_variance_filter", data.reward_variance_filter < 1),
         ("zero_variance_groups", data.zero_variance_groups.type == "drop"),
@@ -217,9 +177,9 @@ def selection(s: RunConfig, f: Any) -> Found:
             say = f"compares the episodes of a group; set {alone} to at least 2"
             yield Broken(f"data_selection.{name}", say)
     kept = share_of_groups(data.reward_variance_filter, s.groups)
-    least = groups_needed(s.num_learners, s.least_size, whole)
+    least = groups_needed(s.num_learners, s.least_size, bool(s.compares))
     if data.reward_variance_filter < 1 and kept < least:
-        each = f", {'one' if whole else 'an episode'} for each learner" if least > 1 else ""
+        each = f", {'one' if s.compares else 'an episode'} for each learner" if least > 1 else ""
         say = f"{data.reward_variance_filter:g} of {s.groups} groups leaves {kept}, but {least} must stay{each}"
         yield Broken("data_selection.reward_variance_filter", say)
     if data.overlong is not None and data.overlong.buffer >= data.overlong.tokens:
@@ -237,21 +197,12 @@ def _oversample(s: RunConfig) -> Iterator[str]:
     if s.text_rollouts.deterministic is True:
         yield "contradicts text_rollouts.deterministic: who finishes first is no rule; leave one of them out"
     if s.league:
-        yield (
-            "does not go with a `league`: its pay-offs would hardly count the games that take longest (draws, often); "
-            "leave one of them out"
-        )
+        yield "does not go with a `league`, whose pay-offs would hardly count the longest games; leave one of them out"
     if runners > s.groups:
-        yield (
-            f"makes each env runner stop by itself, after whole groups: {s.groups} of them are too few for "
-            f"num_env_runners={runners}; set at most {s.groups}"
-        )
+        yield f"needs a group for each env runner; set num_env_runners to at most {s.groups}, got {runners}"
     if runners > spare:
         enough = math.ceil((1 + runners / s.groups) * 1e4 - 1e-6) / 1e4
-        yield (
-            f"{more:g} times {s.groups} groups are {spare} more than are needed, and each of {runners} env runners "
-            f"must have one to spare; set at least {enough:g}"
-        )
+        yield f"leaves {spare} spare groups, and each of {runners} env runners needs one; set at least {enough:g}"
 
 
 def async_rollouts(s: RunConfig, f: Any) -> Found:
@@ -261,22 +212,19 @@ def async_rollouts(s: RunConfig, f: Any) -> Found:
     for problem, say in (
         (
             s.text_rollouts.deterministic is True,
-            "contradicts text_rollouts.deterministic: which weights sample a reply depends on when it is asked for; "
-            "leave one of them out",
+            "contradicts text_rollouts.deterministic: when a reply is asked for decides on its weights; leave one out",
         ),
         (
             any(each.importance_sampling is None for each in ppo),
-            "needs token_ppo.importance_sampling: without weights between sampler and learner nothing corrects for "
-            "replies of older weights",
+            "needs token_ppo.importance_sampling, which corrects for replies of older weights",
         ),
         (
             s.inference.sleep_during_update,
-            "does not go with inference.sleep_during_update: engines that sleep play no games; leave one of them out",
+            "does not go with inference.sleep_during_update: engines that sleep play no games",
         ),
         (
             s.num_env_runners == 0 and not f.in_evaluation,
-            "needs env runners of its own: with num_env_runners: 0 games are played in the process that updates; set "
-            "at least 1",
+            "needs env runners of its own; set num_env_runners to at least 1",
         ),
     ):
         if ahead and problem:
@@ -292,22 +240,16 @@ def league(s: RunConfig, f: Any) -> Found:
     if own is None:
         return
     if s.policy_mapping_fn is not None and not is_league(s.policy_mapping_fn):
-        say = "must be `league` beside a `league` section, or left out; the league seats"
-        yield Broken("policy_mapping_fn", say)
+        yield Broken("policy_mapping_fn", "must be `league` beside a `league` section, or left out")
     if own.forgotten is not None and own.self_play_share + own.forgotten.share > 1:
         say = f"{own.forgotten.share:g} and self_play_share={own.self_play_share:g} are more than 1 together"
         yield Broken("league.forgotten.share", say)
     if own.averaged_snapshots and not s.averages:
-        say = "needs averaged weights: set config.token_ppo.ema_decay"
-        yield Broken("league.averaged_snapshots", say)
+        yield Broken("league.averaged_snapshots", "needs averaged weights: set config.token_ppo.ema_decay")
     if own.self_play_share < 1 and own.opponent_engines < len(learning):
-        say = f"{own.opponent_engines} engines do not suffice for {len(learning)} policies; each needs one"
-        yield Broken("league.opponent_engines", say)
+        yield Broken("league.opponent_engines", f"each policy needs one; set at least {len(learning)}")
     if own.max_members < len(learning):
-        yield Broken(
-            "league.max_members",
-            f"{own.max_members} members do not suffice for {len(learning)} policies that learn: each has one at least",
-        )
+        yield Broken("league.max_members", f"{own.max_members} do not suffice; set at least {len(learning)}")
     for policy in learning:
         stem, _, number = policy.rpartition("-")
         if stem in learning and number.isdecimal():
@@ -316,11 +258,8 @@ def league(s: RunConfig, f: Any) -> Found:
     first, *others = learning
     for policy in others:
         if _without_seed(s.model_of(policy)) != _without_seed(s.model_of(first)):
-            yield Broken(
-                f"policies.{policy}.language_model",
-                f"differs from that of {first}: the policies of a league share its opponent engines, so they need the "
-                "same model and the same options",
-            )
+            say = f"differs from that of {first}, with which it shares the league's opponent engines; make them equal"
+            yield Broken(f"policies.{policy}.language_model", say)
 
 
 def _without_seed(options: Any) -> Any:
@@ -332,7 +271,7 @@ def _without_seed(options: Any) -> Any:
 
 
 def engines(s: RunConfig, f: Any) -> Found:
-    """Engines, weights on their way to them, action values and adapters."""
+    """Engines, weights on their way to them, action values and adapters. Raises: ConfigError: no such engine."""
     gpus = s.inference.num_gpus_per_engine
     if gpus != s.inference.tensor_parallel_size > 1:
         say = f"must equal tensor_parallel_size={s.inference.tensor_parallel_size}, got {gpus:g}"
@@ -355,11 +294,7 @@ def _over_devices(s: RunConfig, engine: Any) -> Found:
         say = f"is 0, but inference.weight_transport: {way} needs learners on GPUs; use object_store"
         yield Broken("num_gpus_per_learner", say)
     if not engine.over_devices:
-        yield Broken(
-            key,
-            f"{way!r} needs engine: vllm, or another that takes weights from GPU to GPU; `{engine.type}` takes "
-            "object_store",
-        )
+        yield Broken(key, f"{way!r} needs engine: vllm; `{engine.type}` takes object_store")
     if way == "nccl" and (ours % 1 or theirs % 1):
         say = f"'nccl' needs whole GPUs for every engine and learner, {got}"
         yield Broken(key, f"{say}: NCCL does not connect two processes on one GPU; use object_store")
@@ -381,18 +316,14 @@ def _action_values(s: RunConfig, engine: Any) -> Found:
         yield Broken(
             "inference.engine",
             f"`{engine.type}` cannot add action values{' of a backbone of their own' * backbones} to logits; take "
-            f"transformers,{' value_model: shared,' * backbones} or action_values.beta: 0, with which the policy plays "
-            "alone",
+            f"transformers{', value_model: shared' * backbones} or action_values.beta: 0",
         )
     if values.beta > 0 and s.inference.over_devices:
-        say = f"'{s.inference.weight_transport}' does not send action values; use object_store"
-        yield Broken("inference.weight_transport", say)
+        yield Broken("inference.weight_transport", "only object_store sends action values")
     if s.language_model.lora is not None:
-        say = f"{s.entry.name} trains whole weights and values of tokens beside them; leave it out"
-        yield Broken("language_model.lora", say)
+        yield Broken("language_model.lora", f"{s.entry.name} trains whole weights; leave it out")
     if s.deepspeed is not None:
-        say = f"{s.entry.name} keeps slow copies of its values on each learner, which are not spread; leave it out"
-        yield Broken("deepspeed", say)
+        yield Broken("deepspeed", f"{s.entry.name} keeps copies of its values that are not spread; leave it out")
 
 
 def _adapters(s: RunConfig, engine: Any) -> Found:
@@ -404,8 +335,7 @@ def _adapters(s: RunConfig, engine: Any) -> Found:
     if len({_base_of(s, policy) for policy in learning}) > 1:
         yield Broken(key, "needs the same model, tokenizer and context_length for all policies that learn")
     if s.inference.over_devices:
-        say = f"{s.inference.weight_transport!r} does not go with inference.adapters; use object_store"
-        yield Broken("inference.weight_transport", say)
+        yield Broken("inference.weight_transport", "must be object_store with inference.adapters")
     if s.inference.sleep_during_update:
         yield Broken("inference.sleep_during_update", "does not go with inference.adapters")
 

@@ -171,14 +171,6 @@ def games_of_run(config: LMGameConfig, split: str, env_config: Mapping[str, Any]
     return on_split(changed, split, override=True)
 
 
-def evaluate_as_in_training(checkpoint: str | Path) -> dict[str, Any]:
-    """As :func:`evaluate_checkpoint`, with the games, episodes, levels and sampling of the run's own evaluation."""
-    with loaded_policies(checkpoint, trust=True) as policies:
-        config = policies.config
-        games, temperature = config.games_for_evaluation(), config.run.evaluation_config.sampling
-        return measure(policies, tuple(games), int(config.evaluation_duration), temperature)
-
-
 def measure(
     policies: LoadedPolicies,
     games: tuple[GameConfig, ...],

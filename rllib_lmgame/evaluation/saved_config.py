@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints.manifest import hf_directory, read_json, verify_manifest
-from rllib_lmgame.algorithms.checkpoints.paths import TRUST_FLAG
+from rllib_lmgame.algorithms.checkpoints.paths import TRUST_FLAG, is_own_checkpoint
 from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN, LMGameConfig
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.algorithms.validation import check_overrides
@@ -40,6 +40,9 @@ def open_checkpoint(path: str | Path, *, trust: bool = False) -> tuple[Path, LMG
     Raises: CheckpointError: not one of this package, damaged or not to be trusted; ConfigError: a wrong configuration.
     """
     directory = expanded(path).absolute()
+    if not is_own_checkpoint(str(directory)):
+        instead = "RLlib's own are evaluated by Algorithm.from_checkpoint, a model is written hf:DIR"
+        raise CheckpointError(f"{directory} is no checkpoint of this package's algorithms; {instead}")
     verify_manifest(directory)
     config = read_config(directory, trust=trust)
     trained = config.trained_policies()
@@ -73,9 +76,7 @@ def read_config(checkpoint: Path, *, trust: bool) -> LMGameConfig:
     """The configuration a checkpoint was written with; see :func:`open_checkpoint`."""
     path = checkpoint / CONFIG_FILE
     if not path.is_file():
-        raise CheckpointError(
-            f"{checkpoint} is not a checkpoint of this package's algorithms: {CONFIG_FILE} is missing"
-        )
+        raise CheckpointError(f"{checkpoint} is damaged: {CONFIG_FILE} is missing")
     values = read_json(path, MAX_CONFIG_BYTES)
     if not values:
         raise CheckpointError(f"{path} is damaged: it holds no setting")

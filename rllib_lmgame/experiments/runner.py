@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints.paths import TRUST_FLAG, check_resuming, find_checkpoint
+from rllib_lmgame.algorithms.checkpoints.paths import check_resuming, find_checkpoint
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import values_of
 from rllib_lmgame.base.lock import locked
@@ -22,12 +22,7 @@ from rllib_lmgame.experiments.checks.check import CheckedExperiment, named_metri
 from rllib_lmgame.experiments.checks.outside import tell_sandbox
 from rllib_lmgame.experiments.checks.resources import asked_by, request_of
 from rllib_lmgame.experiments.results.comparison import print_comparison
-from rllib_lmgame.experiments.results.next_commands import (
-    next_commands,
-    print_final_evaluation,
-    resume_command,
-    wants_final_evaluation,
-)
+from rllib_lmgame.experiments.results.next_commands import next_commands, resume_command
 from rllib_lmgame.experiments.results.outcome import (
     TrialSummary,
     experiment_directory,
@@ -36,7 +31,7 @@ from rllib_lmgame.experiments.results.outcome import (
     print_summary,
     reason,
     says_full_disk,
-    summarize,
+    summary_of,
 )
 from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile
 from rllib_lmgame.experiments.run.callbacks import (
@@ -57,11 +52,9 @@ from rllib_lmgame.experiments.run.resume import (
     is_started,
     reached,
     save_settings,
-    ways_on,
 )
 from rllib_lmgame.experiments.search.schedulers import make_scheduler, make_searcher
 from rllib_lmgame.experiments.search.spaces import to_tune
-from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.telemetry.progress import ProgressCallback
 from rllib_lmgame.telemetry.trial_names import settings_name, trial_settings
 
@@ -173,13 +166,13 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
     from ray import tune
 
     spec, settings = experiment.spec, experiment.spec.options
-    resumption, only_new = None, {}
+    resumption: Resumption | None = None
+    restored: str | None = None
     if options.resume and _is_started(experiment):
         resumption = _resumption(experiment)
     else:
         save_settings(spec)
         restored = settings.restore and find_checkpoint(settings.restore)
-        only_new = {"restore": restored, "export_formats": settings.export_formats}
     every = tune.ResumeConfig.ResumeType.RESUME
     names = MetricNames(named_metrics(spec) if experiment.algorithm.own else {}, INTERRUPTION.end_at_once)
     analysis = tune.run(
@@ -198,22 +191,20 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
         max_failures=settings.max_failures,
         callbacks=[*([resumption] if resumption else []), names, *_callbacks(experiment, options, since)],
         trial_dirname_creator=trial_directory_name,
-        log_to_file=settings.log_to_file,
         verbose=min(options.verbosity, 2),
         raise_on_failed_trial=False,
-        **{key: value for key, value in only_new.items() if value is not None},
+        restore=restored,
     )
     if names.error is not None:
         raise names.error
-    return summarize(spec.name, analysis.trials, INTERRUPTION.requested)
+    return [summary_of(spec.name, trial, INTERRUPTION.requested) for trial in analysis.trials]
 
 
 def _resumption(experiment: CheckedExperiment) -> Resumption:
     spec, directory = experiment.spec, experiment_directory(experiment.spec)
     if not experiment.algorithm.own or is_uri(directory):  # The driver does not see if checkpoints are whole.
         return Resumption(spec.options)
-    anew = f"rllib train file {spec.source.name} --experiment-name {spec.name}-2 {TRUST_FLAG} --restore"
-    return Resumption(spec.options, adopt_newest, lambda: ways_on(Path(directory), anew))
+    return Resumption(spec.options, adopt_newest)
 
 
 def _is_started(experiment: CheckedExperiment) -> bool:
@@ -223,7 +214,6 @@ def _is_started(experiment: CheckedExperiment) -> bool:
 
 
 def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[Any]:
-
     own = [ResultFile(), ProgressFile(), WaitingCallback(request_of(experiment), asked_by(experiment))]
     callbacks = [*make_callbacks(experiment.spec.options.callbacks), *own]
     with suppress(ImportError):  # Tune says that tensorboardX is not there.
@@ -248,8 +238,6 @@ def trial_directory_name(trial: Any) -> str:
 
 def _report(experiment: CheckedExperiment, summaries: list[TrialSummary]) -> None:
     if experiment.spec.options.report is None:
-        if experiment.algorithm.own and wants_final_evaluation(experiment.configs[0], summaries):
-            print_final_evaluation(summaries[0])
         return
     began = time.monotonic()
     load_report(experiment.spec.options.report)(summaries)
@@ -261,37 +249,25 @@ def with_paths_of_here(config: Mapping[str, Any], entry: AlgorithmEntry | None) 
 
     Looks into search spaces too. ``entry`` is the algorithm's; ``None`` for other algorithms.
     """
-    whole = dict(config)
     if entry is None:
-        return whole
-    for section in entry.groups.keys() & config.keys():
-        whole[section] = with_absolute_paths(entry.groups[section], config[section])
-    if isinstance(policies := config.get("policies"), Mapping):
-        groups = {"language_model": LanguageModelOptions}
-        whole["policies"] = {name: _with_groups(options, groups) for name, options in policies.items()}
-    return _with_games(whole)
+        return dict(config)
+    groups = entry.groups
 
+    def whole(settings: Any) -> Any:
+        if isinstance(settings, list | tuple):
+            return [whole(each) for each in settings]
+        if not isinstance(settings, Mapping):
+            return settings
+        found = {
+            key: with_absolute_paths(groups[key], each) if key in groups else whole(each)
+            for key, each in settings.items()
+        }
+        for name in _texts(settings.get("env")) if "env_config" in found else ():
+            if (group := options_of(name)) is not None:
+                found["env_config"] = with_absolute_paths(group, found["env_config"])
+        return found
 
-def _with_groups(settings: Any, groups: Mapping[str, Any]) -> Any:
-    if not isinstance(settings, Mapping):
-        return settings
-    own = {key: with_absolute_paths(group, settings[key]) for key, group in groups.items() if key in settings}
-    return {**settings, **own}
-
-
-def _with_games(settings: Any) -> Any:
-    """A mapping with ``env_config`` beside ``env``, and perhaps lists of such mappings below ``games``."""
-    if not isinstance(settings, Mapping):
-        return settings
-    whole = dict(settings)
-    for name in _texts(settings.get("env")):
-        if (group := options_of(name)) is not None:
-            whole = _with_groups(whole, {"env_config": group})
-    if isinstance(games := settings.get("games"), list | tuple):
-        whole["games"] = [_with_games(game) for game in games]
-    if "evaluation_config" in settings:
-        whole["evaluation_config"] = _with_games(settings["evaluation_config"])
-    return whole
+    return whole(config)
 
 
 def _texts(value: Any) -> Iterator[str]:

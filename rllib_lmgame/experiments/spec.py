@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, nearest
-from rllib_lmgame.base.group import REQUIRED, Group, Holds, build, option
+from rllib_lmgame.base.group import REQUIRED, Group, Holds, build, option, unknown_key
 from rllib_lmgame.base.registry import CALLBACKS, REPORTS
 from rllib_lmgame.base.text import shown
-from rllib_lmgame.config.algorithms import OWN, PPO, known_entry
+from rllib_lmgame.config.algorithms import OWN, PPO
 from rllib_lmgame.config.rllib import FLAT_KEYS
 from rllib_lmgame.config.run import find_key
+from rllib_lmgame.telemetry.metrics import flatten
 
 
 def dotted(parts: Iterable[str | int]) -> str:
@@ -35,11 +36,9 @@ class Source:
     name: str
     places: dict[str, str] = field(default_factory=dict)
 
-    def record(self, parts: Iterable[str | int], place: str) -> str:
-        """Remember where a key was written; returns the dotted key."""
-        key = dotted(parts)
-        self.places[key] = place
-        return key
+    def record(self, parts: Iterable[str | int], place: str) -> None:
+        """Remember where a key was written."""
+        self.places[dotted(parts)] = place
 
     def replace(self, path: str, place: str) -> None:
         """Remember that ``path`` and all below it is now written at ``place``."""
@@ -145,8 +144,6 @@ class ExperimentOptions(Group):
     max_failures: int = option(0, "Restarts of a failed trial from its last checkpoint; -1 without limit.", ge=-1)
     restore: str | None = option(None, "Checkpoint to start from.")
     time_budget_s: float | None = option(None, "Wall-clock limit of the experiment in seconds.", gt=0)
-    log_to_file: bool = option(False, "Write the trial's output to files in its directory.")
-    export_formats: list[str] | None = option(None, "Formats exported at the end (stock algorithms).")
     scheduler: str | dict[str, Any] | None = option(
         None,
         "Trial scheduler by name, or a mapping with `type`, `metric`, `mode` and its arguments.",
@@ -174,15 +171,15 @@ class ExperimentSpec:
 
     Attributes:
         source: Where the settings were written, keys relative to the experiment.
+        wrong: Keys that do not exist, which the checks refuse with all others.
         notices: For the user to read.
-        algorithm_class: Set if a Python file gave a class instead of a name.
     """
 
     name: str
     options: ExperimentOptions
     source: Source
+    wrong: list[ConfigError] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
-    algorithm_class: type | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -200,26 +197,25 @@ class ExperimentSpec:
         return build(SearchOptions, self.options.search, "search")
 
 
-def make_spec(
-    name: str, settings: Mapping[str, Any], source: Source, algorithm_class: type | None = None
-) -> ExperimentSpec:
+def make_spec(name: str, settings: Mapping[str, Any], source: Source) -> ExperimentSpec:
     """Build one experiment from the mapping under its name; keys of ``source`` are relative to it.
 
-    Raises: ConfigError: with file and line, for an unknown key or a wrong type.
+    Raises: ConfigError: with file and line, for a wrong type.
     """
     if not isinstance(settings, Mapping):
         expected = "expected the experiment's settings (`run:`, `env:`, `config:`, ...) below its name"
         raise ConfigError(name, expected, source.locate(""))
+    plain = _plain(settings, source)
+    unknown = [key for key in plain if key not in ExperimentOptions.model_fields]
+    wrong = [_unknown(str(key), plain.get("run")) for key in unknown]
     try:
-        plain = _plain(settings, source)
-        _check_keys(plain)
-        options = build(ExperimentOptions, plain)
+        options = build(ExperimentOptions, {key: value for key, value in plain.items() if key not in unknown})
         if options.env is not None:
             options = _move_env(options, source)
-        spec = ExperimentSpec(name, options, source, algorithm_class=algorithm_class)
+        spec = ExperimentSpec(name, options, source, wrong)
         _ = (spec.checkpoint, spec.search)
     except ConfigError as error:
-        raise source.attach(error) from None
+        raise source.attach(ConfigError.together([*wrong, error])) from None
     check_name(name, source.locate(""))
     return spec
 
@@ -231,18 +227,15 @@ def check_name(name: str, where: str | None = None) -> None:
         raise ConfigError(shown(name), f"an experiment's name becomes a directory: {rule}", where)
 
 
-def _check_keys(settings: Mapping[str, Any]) -> None:
+def _unknown(key: str, run: Any) -> ConfigError:
     known = ExperimentOptions.model_fields
-    run = settings.get("run")
-    entry = known_entry(run) if isinstance(run, str) else PPO
-    for key in settings:
-        if key in known or (nearest(str(key), known) and key not in FLAT_KEYS):
-            continue
-        if key in ("name", "experiment_name"):
-            raise ConfigError(key, "unknown key; the key above names the experiment, or --experiment-name")
-        found = find_key(str(key), entry.groups if entry else {})
-        if found is not None:
-            raise ConfigError(str(key), f"unknown key; did you mean {'config.' + found!r}?")
+    if key in ("name", "experiment_name"):
+        return ConfigError(key, "unknown key; the key above names the experiment, or --experiment-name")
+    entry = OWN.get(run) if isinstance(run, str) else PPO
+    within = find_key(key, entry.groups if entry else {})
+    if within is None or (nearest(key, known) and key not in FLAT_KEYS):
+        return unknown_key(key, known, "")
+    return ConfigError(key, f"unknown key; did you mean {f'config.{within}'!r}?")
 
 
 def make_specs(experiments: Mapping[str, Any], source: Source) -> list[ExperimentSpec]:
@@ -263,7 +256,7 @@ def _plain(settings: Mapping[str, Any], source: Source) -> dict[str, Any]:
         if value is None or isinstance(value, Mapping):
             plain[key] = dict(value or {})
     if isinstance(plain.get("stop"), Mapping):
-        plain["stop"] = _flatten(plain["stop"])
+        plain["stop"] = {"/".join(path): value for path, value in flatten(plain["stop"])}
         for metric in plain["stop"]:
             _move_place(source, f"stop.{metric.replace('/', '.')}", f"stop.{metric}")
     return plain
@@ -272,17 +265,6 @@ def _plain(settings: Mapping[str, Any], source: Source) -> dict[str, Any]:
 def _move_place(source: Source, old: str, new: str) -> None:
     if old in source.places:
         source.places[new] = source.places[old]
-
-
-def _flatten(stop: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """``{env_runners: {episode_return_mean: 1}}`` as ``{env_runners/episode_return_mean: 1}``."""
-    flat: dict[str, Any] = {}
-    for key, value in stop.items():
-        if isinstance(value, Mapping):
-            flat.update(_flatten(value, f"{prefix}{key}/"))
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def _move_env(options: ExperimentOptions, source: Source) -> ExperimentOptions:

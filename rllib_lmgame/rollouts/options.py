@@ -185,6 +185,9 @@ EnvConfig = Annotated[dict[str, Any], AfterValidator(with_schedules)]
 """Options of a game, of which some may follow schedules."""
 
 
+_OF_TRAINING = ("weight", "episodes", "group_size", "reward_scale")
+
+
 class GameConfig(Group):
     """One game to be played. What it says itself goes before what is said for all games."""
 
@@ -238,7 +241,7 @@ class GameConfig(Group):
     def evaluated(self, temperature: float | None) -> GameConfig:
         """A training game in an evaluation, which may have a ``temperature`` of its own, and says how many episodes."""
         own = self.temperature if temperature is None else None
-        return self.model_copy(update={"temperature": own, "episodes": None, "group_size": None})
+        return self.model_copy(update={"temperature": own, **dict.fromkeys(_OF_TRAINING), "weight": 1.0})
 
     def sampled_at(self, temperature: float | None) -> float | None:
         """The temperature of replies in this game, where ``temperature`` is that of all games."""
@@ -266,6 +269,8 @@ def read_games(value: Any, path: str = "config.games") -> tuple[GameConfig, ...]
         games.append(_built(fields, where))
         if not isinstance(games[-1].weight, ScheduleOptions) and games[-1].weight <= 0:
             raise ConfigError(f"{where}.weight", "must be greater than 0")
+        if games[-1].episodes and games[-1].weight != 1:
+            raise ConfigError(f"{where}.weight", "has no effect beside `episodes`; leave one of them out")
     _check_names(games, path)
     return tuple(games)
 
@@ -279,6 +284,9 @@ def read_evaluated(value: Any) -> tuple[GameConfig, ...] | None:
         where = f"config.evaluation_config.games[{position}]"
         for key in schedules_in(game):
             raise ConfigError(f"{where}.{key}", "cannot change: evaluations are compared")
+        for key in _OF_TRAINING:
+            if key != "episodes" and value_at(game, key) != declared(GameConfig)[key].default:
+                raise ConfigError(f"{where}.{key}", "has no effect in an evaluation; leave it out")
     return games
 
 

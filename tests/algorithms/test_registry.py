@@ -74,7 +74,7 @@ def test_every_entry_is_that_of_its_classes(name: str) -> None:
 
 
 def test_a_class_that_changes_the_loop_alone_needs_no_entry() -> None:
-    resolved = resolve_algorithm("OtherLoop", OtherLoop)
+    resolved = resolve_algorithm(f"{__name__}:OtherLoop")
     assert resolved.own and resolved.entry is not None and resolved.name == resolved.entry.name == "OtherLoop"
     assert resolved.entry.sections == PPO.sections
     assert reference(OtherLoop.get_default_config().entry) == "LMGamePPO", (

@@ -6,8 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from ray.tune.experiment import Trial
-from ray.tune.utils import flatten_dict
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli import main
@@ -117,17 +115,6 @@ def test_policies_of_a_run_play_their_roles_and_measures_stand_below_the_row() -
     assert text(alone)[1].split()[4:6] == ["-", "-"] and alone["successes"] == {}
 
 
-def test_a_run_can_be_ended_by_what_games_for_many_measure() -> None:
-    """As results of an evaluation, which Tune compares with ``stop``."""
-    numbers = measured(GameConfig(env="lmgame/IteratedPrisonersDilemma-v0", env_config={"rounds": 3}), episodes=4)
-    trial = Trial("x", stopping_criterion={}, stub=True)
-    for name in ("cooperation_rate", "social_welfare", "best_response_gap"):
-        trial.stopping_criterion = {f"evaluation/env_runners/measures/{name}": numbers["measures"][name]}
-        assert trial.should_stop(flatten_dict({"evaluation": {"env_runners": numbers}})), name
-        trial.stopping_criterion = {key: value + 0.01 for key, value in trial.stopping_criterion.items()}
-        assert not trial.should_stop(flatten_dict({"evaluation": {"env_runners": numbers}})), name
-
-
 @pytest.mark.parametrize("source", ["model", "Qwen/Qwen2.5-0.5B-Instruct", "random"])
 def test_who_was_not_trained_needs_a_game(source, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
@@ -151,14 +138,6 @@ def test_an_endpoint_takes_the_other_seats_and_its_tokens_are_counted(endpoint, 
     ]
     seats = [body["messages"][-1]["content"] for body in endpoint.asked]
     assert len(seats) == 24 and sum("You are player_0" in seen for seen in seats) == 12, "each seat as often"
-
-
-def test_several_opponents_are_met_as_often(capsys) -> None:
-    against = ["--against", "wild=random", f"mirror={PAPER}"]
-    numbers, _ = evaluated(capsys, f"paper={PAPER}", *ROUNDS, *against, "--episodes", "24")
-    (row,) = numbers["evaluated"]
-    roles = [row["draw_rate"][name] for name in ("wild", "mirror")]
-    assert all(set(seats) == {"row", "column"} for seats in roles) and set(roles[1].values()) == {1.0}
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from rllib_lmgame.rollouts.episode_log import read_log
 GAMES = "lmgame/FrozenLake-v0,small=lmgame/Sokoban-v0@{dim_room: [5, 5]},lmgame/KuhnPoker-v0"
 COMMAND = ["evaluate", "random", "best=solver", "--games", GAMES, "--episodes", "6", "--samples", "3"]
 RPS = "lmgame/RockPaperScissors-v0"
+KEPT = "{text_rollouts: {constrained_decoding: true}}"
 
 
 def table(out: Path) -> dict[tuple[str, str], dict[str, Any]]:
@@ -158,25 +159,13 @@ def test_more_players_games_levels_and_samples_are_played_alone(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        (
-            {"lmgame/FrozenLake-v0": "lmgame/FrozenLake-v0@{max_turns: 3}"},
-            "games.lmgame/FrozenLake-v0.env_config.max_turns",
-        ),
+        ({"lmgame/FrozenLake-v0": "lmgame/FrozenLake-v0@{max_turns: 3}"}, "games.lmgame/FrozenLake-v0.env_config"),
         ({"random": "solver"}, "players.random was given, now it is not"),
         ({"random": "random=solver"}, "players.random.player was 'random', now it is 'solver'"),
     ],
 )
 def test_the_directory_of_another_evaluation_is_refused(changed, words, tmp_path, capsys) -> None:
-    command = [
-        "evaluate",
-        "random",
-        "--games",
-        "lmgame/FrozenLake-v0",
-        "--episodes",
-        "2",
-        "--out",
-        str(tmp_path / "out"),
-    ]
+    command = ["evaluate", "random", "--games", "lmgame/FrozenLake-v0", "--episodes", "2", "--out", f"{tmp_path}/out"]
     assert main(command) == 0
     before = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
     assert main([changed.get(word, word) for word in command]) == 2
@@ -192,9 +181,8 @@ def test_a_record_with_other_kinds_of_values_is_named_with_its_line(changed, tmp
     assert main(command) == 0
     record = json.loads((out / "results.jsonl").read_text())
     own = record["evaluated"]
-    (own if "player" in changed else own["summary"]["seats"][0] if "turns" in changed else own["summary"]).update(
-        changed
-    )
+    changes = own if "player" in changed else own["summary"]["seats"][0] if "turns" in changed else own["summary"]
+    changes.update(changed)
     (out / "results.jsonl").write_text(json.dumps(record) + "\n")
     assert main(command) == 2
     said = capsys.readouterr().err
@@ -219,16 +207,7 @@ def test_a_file_of_something_else_is_named_with_its_line(line, tmp_path, capsys)
     ("arguments", "words"),
     [
         (["random", "random"], "PLAYER: two players are called 'random'; give one another name: NAME=random"),
-        (
-            [
-                "openai:m@http://localhost:9/v1",
-                "--games",
-                RPS,
-                "--config",
-                "{text_rollouts: {constrained_decoding: true}}",
-            ],
-            "an endpoint cannot be kept to legal moves",
-        ),
+        (["openai:m@http://localhost:9/v1", "--games", RPS, "--config", KEPT], "cannot be kept to legal moves"),
         (["rnadom", "--games", RPS], "unknown player 'rnadom'; did you mean 'random'?"),
         (["smolm2-135m", "--games", RPS], "no such model: 'smolm2-135m'; did you mean 'smollm2-135m'?"),
         (["some/nowhere", "--games", RPS], "PLAYER: no directory here, and the hub does not give it"),

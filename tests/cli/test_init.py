@@ -19,12 +19,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("players", ["1", pytest.param("2", marks=pytest.mark.slow)])
-def test_a_game_passes_the_checks_its_own_test_and_a_dry_run(
-    players: str, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    name, title = f"my_game_{players}", f"MyGame{players}"
-    assert main(["init", "game", name, "--players", players]) == 0
+def test_a_game_passes_the_checks_its_own_test_and_a_dry_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name, title = "my_game_1", "MyGame1"
+    assert main(["init", "game", name]) == 0
     *_, check, own_test, play, dry_run = capsys.readouterr().out.splitlines()
     assert check == f"rllib games check {name}:{title}" and play == f"rllib play {name}:{title}"
     assert own_test == f"python -m pytest test_{name}.py"
@@ -42,8 +39,8 @@ def test_a_game_passes_the_checks_its_own_test_and_a_dry_run(
 @pytest.mark.parametrize("engine", [True, False])
 def test_the_engine_is_one_that_is_here(engine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: engine or None)
-    text = config_text("a", "b:C", 1)
-    assert ("engine: vllm" if engine else "engine: transformers") in text and "policies" not in text
+    text = config_text("a", "b:C")
+    assert ("engine: vllm" if engine else "engine: transformers") in text
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import shlex
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext
 
 import pytest
 
@@ -77,8 +76,7 @@ def test_help_names_commands_that_exist(command, capsys):
         (["train", "file", "a.yaml", "--algo", "PPO"], "--set run="),
         (["train", "--algo", "PPO", "--config", "3"], "--config"),
         (["train", "--algo", "PPO", "--stop", "[1]"], "--stop"),
-        (["evaluate", "STOCK", "random"], "is evaluated alone"),
-        (["evaluate", "STOCK", "--out", "x"], "--out: is for language models"),
+        (["evaluate", "STOCK", "random"], "RLlib's own are evaluated by Algorithm.from_checkpoint"),
         (["games", "check", "lmgame/Maze-v0", "--call-timeout", "1e30"], "at most 86400 (seconds)"),
         (["collect", "lmgame/Sokoban-v0", "--out", "STOCK/rllib_checkpoint.json"], "exists"),
         (["collect", "lmgame/Sokoban-v0", "--out", "STOCK/rllib_checkpoint.json/x/y"], "Not a directory"),
@@ -92,8 +90,7 @@ def test_help_names_commands_that_exist(command, capsys):
         (["games", "check", "a:B", "--timout=3"], "did you mean --timeout?"),
     ],
 )
-def test_wrong_usage_is_explained_in_one_line(arguments, words, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("rllib_lmgame.cli.evaluate._ray", nullcontext)
+def test_wrong_usage_is_explained_in_one_line(arguments, words, capsys, tmp_path):
     (tmp_path / "rllib_checkpoint.json").write_text("{}")
     assert main([argument.replace("STOCK", str(tmp_path)) for argument in arguments]) == 2
     error = capsys.readouterr().err
@@ -263,7 +260,7 @@ def test_flags_win_over_the_file(file, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "place"),
     [
-        (["--config", "{inference: {temperature: -1}}"], '--set config.inference={"temperature": -1}'),
+        (["--config", "{inference: {temperature: -1}}"], '--config config.inference={"temperature": -1}'),
         (
             ["--config", "{gamma: 0.5}", "--set", "config.inference.temperature=-1"],
             "--set config.inference.temperature=-1",
@@ -286,33 +283,6 @@ def test_one_of_several_experiments_can_be_chosen(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "# b: PPO" in text and "# a: PPO" not in text
     assert main(["train", "file", str(path), "--dry-run", "-n", "c"]) == 2
-
-
-def test_python_files_define_config_and_stop(tmp_path, capsys):
-    path = tmp_path / "mine.py"
-    path.write_text(
-        "from ray.rllib.algorithms.ppo import PPOConfig\nconfig = "
-        "PPOConfig().environment('CartPole-v1').training(lr=3e-4, gamma=0.5)\nstop = {'training_iteration': 2}\n"
-    )
-    assert main(["train", "file", str(path), "--dry-run", "--set", "config.gamma=0.6"]) == 0
-    text = capsys.readouterr().out
-    for words in ("# mine: PPO", "training_iteration: 2", "lr: 0.0003", "gamma: 0.6", "env: CartPole-v1"):
-        assert words in text
-    path.write_text("stop = {}\n")
-    assert main(["train", "file", str(path), "--dry-run"]) == 2
-    assert "must define `config`" in capsys.readouterr().err
-
-
-def test_python_files_may_configure_this_packages_algorithms(tmp_path, capsys):
-    path = tmp_path / "mine.py"
-    path.write_text(
-        "from rllib_lmgame.algorithms.ppo import LMGamePPOConfig\n"
-        "config = LMGamePPOConfig().environment('lmgame/Sokoban-v0').inference(temperature=0.7).training(lr=3e-4)\n"
-        "stop = {'rl_iteration': 2}\n"
-    )
-    assert main(["train", "file", str(path), "--dry-run"]) == 0
-    text = capsys.readouterr().out
-    assert "temperature: 0.7" in text and "lr: 0.0003" in text
 
 
 # -- examples ---------------------------------------------------------------------------------------------------

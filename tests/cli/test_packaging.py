@@ -86,16 +86,6 @@ def test_the_console_script_and_the_version(wheel):
         assert f"Provides-Extra: {extra}\n" in metadata
 
 
-def test_links_at_the_top_lead_into_the_package():
-    for name, target in {
-        "envs": "rllib_lmgame/envs",
-        "policies": "rllib_lmgame/policies",
-        "rllib_lmgame/tuned_examples": "tuned_examples",
-    }.items():
-        assert (ROOT / name).is_symlink()
-        assert (ROOT / name).resolve() == ROOT / target
-
-
 def test_the_links_are_the_packages():
     program = (
         "import envs, policies, rllib_lmgame.policies\n"

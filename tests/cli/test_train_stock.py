@@ -1,4 +1,4 @@
-"""Whole runs of a stock algorithm through the command line: train, fail, stop, resume, evaluate."""
+"""Whole runs of a stock algorithm through the command line: train, fail, stop, resume."""
 
 from __future__ import annotations
 
@@ -19,41 +19,13 @@ CONFIG = {
 SMALL = f"--config '{json.dumps(CONFIG)}'"
 
 
-BROKEN_ENV = """
-import gymnasium as gym
-
-class Broken(gym.Env):
-    observation_space = gym.spaces.Box(0, 1, (2,))
-    action_space = gym.spaces.Discrete(2)
-
-    def __init__(self, config=None):
-        raise RuntimeError("the environment is broken")
-"""
-BROKEN_EXPERIMENT = """
-import sys
-sys.path.insert(0, {directory!r})
-import broken_env
-from ray import cloudpickle
-from ray.rllib.algorithms.ppo import PPOConfig
-
-cloudpickle.register_pickle_by_value(broken_env)
-config = PPOConfig().environment(broken_env.Broken).env_runners(num_env_runners=0)
-stop = {{"training_iteration": 1}}
-storage_path = {directory!r}
-"""
-
-
 @pytest.mark.slow
-def test_one_iteration_from_flags_then_evaluate(tmp_path, rllib):
+def test_one_iteration_from_flags(tmp_path, rllib):
     stop = "--stop '{training_iteration: 1}'"
     text = rllib(f"train --algo PPO --env CartPole-v1 {stop} --storage-path {tmp_path} {SMALL}").finish()
     (checkpoint,) = tmp_path.glob("default/*/checkpoint_*")
     assert str(checkpoint) in text
     assert (checkpoint.parent / "progress.csv").is_file()
-    text = rllib(f"evaluate {tmp_path / 'default'} --episodes 3 --json").finish()
-    numbers = json.loads(text[text.index("{") :])
-    assert numbers["num_episodes"] == 3
-    assert 3 <= numbers["episode_return_mean"] <= 500
 
 
 @pytest.mark.slow
@@ -74,12 +46,9 @@ def test_several_experiments_and_search_spaces(tmp_path, rllib):
 
 @pytest.mark.slow
 def test_a_failed_trial_gives_exit_code_1_and_its_cause(tmp_path, rllib):
-    (tmp_path / "broken_env.py").write_text(BROKEN_ENV)
-    file = tmp_path / "x.py"
-    file.write_text(BROKEN_EXPERIMENT.format(directory=str(tmp_path)))
-    text = rllib(f"train file {file}").finish(1)
-    assert "the environment is broken" in text
-    assert "failed" in text
+    config = json.dumps({**CONFIG, "env_config": {"nonsense": 1}})
+    text = rllib(f"train --algo PPO --env CartPole-v1 --storage-path {tmp_path} --config '{config}'").finish(1)
+    assert "nonsense" in text and "failed" in text
 
 
 @pytest.mark.slow

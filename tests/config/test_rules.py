@@ -13,10 +13,6 @@ from rllib_lmgame.experiments.spec import Source, make_spec
 
 EXAMPLES = """
 batch_mode | batch_mode: truncate_episodes
-num_aggregator_actors_per_learner | num_aggregator_actors_per_learner: 1
-add_default_connectors_to_learner_pipeline | add_default_connectors_to_learner_pipeline: true
-evaluation_duration | evaluation_duration_unit: timesteps
-evaluation_parallel_to_training | {evaluation_interval: 1, evaluation_num_env_runners: 1, evaluation_parallel_to_training: true}
 games | {env: lmgame/FrozenLake-v0, games: [lmgame/Maze-v0]}
 language_model.max_tokens_per_turn | language_model: {max_tokens_per_turn: 2048}
 language_model.min_tokens_per_turn | language_model: {min_tokens_per_turn: 129}
@@ -35,6 +31,8 @@ deepspeed.zero_optimization.stage | deepspeed: {bf16: {enabled: true}, zero_opti
 token_ppo.advantage_estimator | token_ppo: {advantage_estimator: gaee}
 token_ppo.policy_loss | token_ppo: {policy_loss: gsop}
 text_rollouts.reward_scale | {token_ppo: {advantage_estimator: rae}, text_rollouts: {reward_scale: {points: [[0, 1], [9, 2]]}}}
+games[0].weight | games: [{env: lmgame/Maze-v0, episodes: 64, weight: 2}]
+evaluation_config.games[0].reward_scale | evaluation_config: {games: [{env: lmgame/Maze-v0, reward_scale: 2}]}
 games[1].episodes | games: [lmgame/Maze-v0, {env: lmgame/FrozenLake-v0, episodes: 15, group_size: 2}]
 games[1].group_size | games: [lmgame/Maze-v0, {env: lmgame/FrozenLake-v0, group_size: 2}]
 text_rollouts.episodes_per_iteration | games: [{env: lmgame/Maze-v0, episodes: 32}, {env: lmgame/FrozenLake-v0, episodes: 16}]

@@ -12,9 +12,9 @@ import generate
 import jsonschema
 import pytest
 import yaml
+from json_schema import file_schema, of_group
 
 from rllib_lmgame.envs.registry import game_spec, load_factory
-from rllib_lmgame.experiments.files.schema import file_schema
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = file_schema()
@@ -47,7 +47,7 @@ def schemas_of(key: str) -> list[Any]:
     """What the algorithms' schemas say of a key, and games' schemas of theirs."""
     group, _, name = key.partition(".")
     if group == "env_config" and name:
-        options = [generate.of_group(load_factory(game_spec(game)).Options)["properties"] for game in GAMES]
+        options = [of_group(load_factory(game_spec(game)).Options)["properties"] for game in GAMES]
         return [{} for keys in options if name in keys]
     algorithms = [SCHEMA["$defs"][name] for name in ("LMGamePPO", "LMGameGRPO", "LMGameSFT", "LMGameDPO", "LMGameILQL")]
     nodes = [SCHEMA["additionalProperties"]] if group in OF_THE_EXPERIMENT else algorithms

@@ -9,10 +9,10 @@ from pathlib import Path
 import generate
 import pytest
 import yaml
+from json_schema import file_schema
 
 from rllib_lmgame.base.registry import ESTIMATORS
 from rllib_lmgame.envs.registry import INDEX, own_games
-from rllib_lmgame.experiments.files.schema import file_schema
 from rllib_lmgame.learners.options import TokenPPOOptions
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -163,7 +163,7 @@ def test_all_places_for_an_import_path_are_listed() -> None:
     page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"^## Parts and their keys\n.*?^## ", page, re.MULTILINE | re.DOTALL)
     keys = {re.sub(r"\[.*?\]", "", key).split(".")[-1] for key in re.findall(r"`([\w.*\[\]]+)`", table)}
-    in_search_spaces = {"sample_from", "choice", "grid_search"}
+    in_search_spaces = {"choice", "grid_search"}
     assert IMPORTING_KEYS - in_search_spaces - {"type"} <= keys | {"games", "env"}
     assert {"measures", "callbacks", "report", "advantage_estimator"} <= keys, "which take it as `type`"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.evaluation.evaluate import evaluate_as_in_training
+from rllib_lmgame.evaluation.evaluate import loaded_policies, measure
 from tests.e2e.test_checkpoints import DETERMINISTIC, check_resumes_exactly
 
 SOKOBAN = {"env": "lmgame/Sokoban-v0", "env_config": {"split": "train", "max_turns": 3}}
@@ -70,7 +70,8 @@ def test_learners_take_log_probabilities_at_each_games_temperature(start, tiny_d
     assert {name: numbers["num_episodes"] for name, numbers in games.items()} == {"calm": 8, "wild": 6}
     seen = result["evaluation"]["env_runners"]["games"]
     assert {name: numbers["num_episodes"] for name, numbers in seen.items()} == {"wild": 3, "usual": 5}
-    again = evaluate_as_in_training(algorithm.save_to_path(tmp_path / "checkpoint"))
+    with loaded_policies(algorithm.save_to_path(tmp_path / "checkpoint"), trust=True) as policies:
+        again = measure(policies, policies.config.games_for_evaluation(), 5, None)
     assert Counter({row["game"]: row["num_episodes"] for row in again["evaluated"]}) == {"wild": 3, "usual": 5}
     for name, numbers in again["games"].items():
         if name == "wild":  # Greedy: the same replies on the same levels.

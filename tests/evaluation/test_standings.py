@@ -16,7 +16,6 @@ import pytest
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli.tournament import standings_text
-from rllib_lmgame.evaluation.recorded import difference
 from rllib_lmgame.evaluation.tournament.results import (
     LARGEST_PAYOFF,
     GameResult,
@@ -180,15 +179,6 @@ def test_two_processes_do_not_play_one_tournament(tmp_path) -> None:
                 pass
     with TournamentDirectory(tmp_path).held():
         pass
-
-
-def test_the_first_difference_is_named() -> None:
-    there = {"players": {"a": {"player": "random"}}, "seed": 0}
-    assert difference(there, there) is None
-    assert difference(there, {**there, "players": {"a": {"player": "solver"}}}) == (
-        "players.a.player was 'random', now it is 'solver'"
-    )
-    assert difference({"players": {}}, there) == "players.a was not given, now it is"
 
 
 def test_a_game_counts_once_however_many_of_its_seats_a_player_took() -> None:

@@ -109,7 +109,7 @@ def test_conversations_need_no_game(tmp_path) -> None:
         (TALK, ("min_return=2",), "min_return", "leaves none of 1 conversations; their best return is 1"),
         (TALK, ("one_per_level=best",), "one_per_level", "needs levels, but"),
         (TALK, ("validation_share=0.5",), "validation_share", "of 1 conversations leaves none"),
-        (TALK, ("stop_at={success: 0.5}",), "stop_at", "there is no game to validate on"),
+        (TALK, ("stop_at={success: 0.5}",), "stop_at", "there is no game to play"),
     ],
 )
 def test_data_that_cannot_be_learnt_is_refused(content, options, key, words, tmp_path) -> None:

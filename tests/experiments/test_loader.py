@@ -120,9 +120,9 @@ def test_a_merge_takes_mappings_alone():
         (r'a: "\ud800"', "not readable as YAML"),
         ("a: !!" + "k" * 5000 + " [1]", "tag"),
         ("a: " + "9" * 5000, "too long"),
-        ("a: !!bool maybe", "no bool"),
-        ('a: !!float ""', "no float"),
-        ("a: !!map [1]", "no map"),
+        ("a: !!bool maybe", "not readable as YAML"),
+        ('a: !!float ""', "not readable as YAML"),
+        ("a: !!map [1]", "not readable as YAML"),
     ],
 )
 def test_surprises_are_refused_on_their_line(text, words):

@@ -33,7 +33,7 @@ from rllib_lmgame.experiments.checks.dry_run import (
 )
 from rllib_lmgame.experiments.checks.resources import check_fits, check_memory, gpu_lines, request_of, trials_at_once
 from rllib_lmgame.experiments.files.reading import load_text
-from rllib_lmgame.experiments.spec import Source, make_specs
+from rllib_lmgame.experiments.spec import Source, make_spec, make_specs
 from rllib_lmgame.learners.advantages import Estimator
 from rllib_lmgame.learners.microbatch import Layer
 from rllib_lmgame.policies.model.heads import ActionValues
@@ -178,9 +178,6 @@ EXPERIMENT = {
 
 @pytest.fixture(scope="module")
 def planned():
-    from rllib_lmgame.experiments.checks.check import check_experiment
-    from rllib_lmgame.experiments.spec import Source, make_spec
-
     return check_experiment(make_spec("big", EXPERIMENT, Source("here")))
 
 

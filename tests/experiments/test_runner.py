@@ -15,7 +15,7 @@ import pytest
 import ray
 
 from rllib_lmgame.algorithms.cluster import ray_cluster
-from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments import runner
 from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.resources import ResourceRequest
@@ -23,6 +23,7 @@ from rllib_lmgame.experiments.results.outcome import TrialSummary
 from rllib_lmgame.experiments.run import cluster
 from rllib_lmgame.experiments.run.callbacks import INTERRUPTION, handled_signals
 from rllib_lmgame.experiments.run.cluster import RunOptions
+from rllib_lmgame.experiments.spec import Source
 
 
 @pytest.fixture
@@ -59,17 +60,6 @@ def test_what_is_no_address_is_named():
         if "no Ray cluster answers there" in line
     ]
     assert said == ["--ray-address foo", "RAY_ADDRESS=foo", "--ray-address host:notaport", "RAY_ADDRESS=host:notaport"]
-
-
-def test_a_dashboard_that_is_not_installed_is_named(no_ray, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(cluster, "join_existing", lambda **arguments: False)
-    with (
-        pytest.raises(MissingDependencyError, match="dashboard"),
-        cluster.running_cluster([], RunOptions(num_cpus=1, dashboard=True)),
-    ):
-        pass
 
 
 def test_a_gpu_that_is_not_there_is_refused_before_ray_starts(no_ray, monkeypatch, tmp_path):
@@ -159,9 +149,8 @@ def test_a_cluster_starts_apart_with_patience_and_leaves_the_handlers(monkeypatc
             raise RuntimeError("not there yet")
         return {"node": node}
 
-    def init(
-        **arguments,
-    ) -> None:  # As Ray: a handler of its own, a process, and one question that it would not repeat after 30 s.
+    # As Ray: a handler of its own, a process, and one question that it would not repeat after 30 s.
+    def init(**arguments) -> None:
         assert services.ConsolePopen is not popen and arguments["address"] == "local"
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         assert services.get_node("a", "b") == {"node": "b"}
@@ -213,20 +202,7 @@ def test_an_algorithm_starts_ray_if_nobody_has(no_ray, monkeypatch, tiny_dict):
     assert asked.value.args[0] >= needed > 1
 
 
-def test_a_dashboard_is_for_those_who_watch(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    for terminal in (True, False):
-        monkeypatch.setattr("sys.stdout.isatty", lambda terminal=terminal: terminal)
-        tried = None if terminal else False  # Ray goes on without one that does not start, unless it was asked for.
-        assert [cluster.include_dashboard(asked) for asked in (None, True, False)] == [tried, True, False]
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert cluster.include_dashboard(None) is False
-
-
 def test_a_callback_that_fails_has_its_line(monkeypatch, tmp_path):
-    from rllib_lmgame.experiments.spec import Source
-
     def fail(*args):
         raise ConfigError("callbacks[0]", "cannot be made")
 
@@ -243,8 +219,6 @@ def test_a_callback_that_fails_has_its_line(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("full", [True, False])
 def test_what_has_run_is_told_of_when_a_later_experiment_cannot_be_run(monkeypatch, tmp_path, capsys, full):
-    from rllib_lmgame.experiments.spec import Source
-
     def run(experiment, *args):
         if experiment.spec.name == "a":
             return [TrialSummary("a", "7", str(tmp_path), None, {"training_iteration": 3})]
@@ -265,8 +239,6 @@ def test_what_has_run_is_told_of_when_a_later_experiment_cannot_be_run(monkeypat
 
 @pytest.mark.parametrize("checkpoint", [None, "/runs/checkpoint_000001"])
 def test_an_interrupted_run_says_whether_anything_was_saved(checkpoint, monkeypatch, tmp_path, capsys):
-    from rllib_lmgame.experiments.spec import Source
-
     def run(experiment, *args):
         INTERRUPTION.signal = signal.SIGUSR1
         return [TrialSummary("a", "7", str(tmp_path), checkpoint, finished=False)]
@@ -283,8 +255,6 @@ def test_an_interrupted_run_says_whether_anything_was_saved(checkpoint, monkeypa
 
 
 def test_a_wrong_configuration_ends_its_own_experiment_alone(monkeypatch, tmp_path):
-    from rllib_lmgame.experiments.spec import Source
-
     ran = []
 
     def run(experiment, *args):

@@ -41,8 +41,6 @@ from rllib_lmgame.experiments.spec import CheckpointOptions, Source, make_spec
         ({"randint": [1.5, 3]}, "whole number"),
         ({"quniform": [0, 1, 0]}, "step must be greater"),
         ({"randn": [0, -1]}, "deviation must be greater"),
-        ({"sample_from": 3}, "package.module:function"),
-        ({"sample_from": "nope_nope:f"}, "cannot import"),
     ],
 )
 def test_wrong_spaces_are_named(space, words):
@@ -65,41 +63,6 @@ def test_points_cover_the_grid_and_the_extremes():
     assert {1e-6, 1e-2} <= {p["lr"] for p in points}
     assert all(1e-6 <= p["lr"] <= 1e-2 for p in points)
     assert {p["k"] for p in points} == {5, 6, 7}
-
-
-def twice(config):
-    return config["lr"] * 2
-
-
-def constant():
-    return 3
-
-
-def two_arguments(config, other):
-    return 0
-
-
-def of_missing_key(config):
-    return config["nothing"]
-
-
-def test_functions_are_called_as_tune_calls_them():
-    config = {
-        "lr": {"grid_search": [1, 2]},
-        "k": {"randint": [5, 7]},
-        "b": {"c": {"sample_from": f"{__name__}:twice"}},
-        "d": {"sample_from": f"{__name__}:constant"},
-    }
-    points = list(sample_points(config))
-    assert [(p["lr"], p["k"]) for p in points[:2]] == [(1, 5), (2, 6)]
-    assert all((p["b"]["c"], p["d"]) == (2 * p["lr"], 3) for p in points)
-
-
-@pytest.mark.parametrize(("function", "words"), [("two_arguments", "0 or 1 param"), ("of_missing_key", "nothing")])
-def test_functions_that_fail_are_named(function, words):
-    with pytest.raises(ConfigError, match=words) as caught:
-        list(sample_points({"x": {"sample_from": f"{__name__}:{function}"}, "lr": {"uniform": [0, 1]}}))
-    assert caught.value.path == "config.x"
 
 
 def test_without_a_space_there_is_one_point_and_a_copy():

@@ -147,7 +147,7 @@ MAZE = "env: lmgame/Maze-v0"
             "{num_learners: 3, token_ppo: {advantage_estimator: grpo}, text_rollouts: {episodes_per_iteration: 16}, "
             f"games: [{{{MAZE}, episodes: 16, group_size: 8}}]}}",
             "text_rollouts.episodes_per_iteration",
-            "each learner at least one",
+            "a whole group for each of 3 learners",
         ),
         (
             f"games: [{{{MAZE}, name: a, language_model: {{max_tokens_per_turn: {{points: [[0, 8], [5, 4096]]}}}}}}]",

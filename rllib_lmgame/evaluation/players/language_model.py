@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, file_hash
-from rllib_lmgame.algorithms.checkpoints.paths import TRUST_FLAG, find_checkpoint, is_own_checkpoint
+from rllib_lmgame.algorithms.checkpoints.paths import TRUST_FLAG, find_checkpoint
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.demonstrations import with_demonstrations
 from rllib_lmgame.algorithms.models import initial_model
@@ -231,10 +231,7 @@ def checkpoint_player(name: str, source: str, directory: str, policy: str | None
     Raises: CheckpointError: not one of this package, or damaged; ConfigError: no such policy, or several trained that
     took the same seats.
     """
-    place = find_checkpoint(directory)
-    if not is_own_checkpoint(place):
-        raise CheckpointError(f"{place} is no checkpoint with a language model; a model's directory is written hf:DIR")
-    checkpoint, config = open_checkpoint(place, trust=settings.trust)
+    checkpoint, config = open_checkpoint(find_checkpoint(directory), trust=settings.trust)
     trained = config.trained_policies()
     mapping = config.agent_to_module_mapping()
     if policy is None and len(trained) > 1 and settings.games and isinstance(mapping, SeatMapping | RoleMapping):

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,28 +34,23 @@ def seatings(table: Sequence[str], rounds: int, seed: int) -> list[tuple[str, ..
     return [order[-turn:] + order[:-turn] if turn else order for order in orders for turn in range(len(order))]
 
 
-def rounds_for(games: int, seats: int) -> int:
-    """Rounds of a match-up of ``games`` games; the last one is filled up."""
-    return -(-games // seats)
-
-
 def schedule(
     tables: Sequence[Sequence[str]], players: Mapping[str, AgentAssignment], games: int, seed: int
 ) -> list[EpisodePlan]:
     """The plans of a tournament, round by round, so that a part of it is a fair tournament too.
 
-    ``tables`` are the seats of each game; ``games`` those of every match-up, see :func:`rounds_for`.
+    ``tables`` are the seats of each game; ``games`` those of every match-up, whose last round is filled up.
     """
     plans: list[EpisodePlan] = []
-    most = max(rounds_for(games, len(seats)) for seats in tables)
+    rounds = [math.ceil(games / len(seats)) for seats in tables]
     dealt = [
         [
-            seatings(who, rounds_for(games, len(seats)), stable_seed(seed, PURPOSE, number, *who))
+            seatings(who, rounds[number], stable_seed(seed, PURPOSE, number, *who))
             for who in match_ups(list(players), len(seats))
         ]
         for number, seats in enumerate(tables)
     ]
-    for round_number in range(most):
+    for round_number in range(max(rounds)):
         for number, seats in enumerate(tables):
             level = EpisodePlan(
                 "", number, stable_seed(seed, PURPOSE, number, round_number), f"{number}-{round_number}", 0

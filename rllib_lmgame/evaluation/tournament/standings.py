@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -76,12 +75,10 @@ class Standings:
 
 def write_csv(standings: Standings, path: Path) -> None:
     """Mean pay-offs: of the row's player at a table with the column's."""
+    import pandas as pd
+
     names = [player.player for player in standings.players]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow([standings.game, *names])
-        for name, row in zip(names, standings.returns.tolist(), strict=True):
-            writer.writerow([name, *("" if math.isnan(cell) else f"{cell:.6g}" for cell in row)])
+    pd.DataFrame(standings.returns, names, names).to_csv(path, index_label=standings.game, float_format="%.6g")
 
 
 def is_zero_sum(results: Sequence[GameResult], declared: bool | None) -> bool:

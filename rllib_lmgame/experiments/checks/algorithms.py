@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.base.registry import CALLBACKS, check_arguments
@@ -44,15 +43,11 @@ class ResolvedAlgorithm:
         return self.name
 
 
-def resolve_algorithm(name: str, given: type | None = None) -> ResolvedAlgorithm:
-    """The algorithm called ``name`` in a ``run:`` setting. Raises: ConfigError: if there is none.
-
-    Args:
-        name: Name of an entry or of RLlib's, or an import path (of an entry or a class).
-        given: The class itself, if a Python file gave one.
+def resolve_algorithm(name: str) -> ResolvedAlgorithm:
+    """The algorithm called ``name`` in a ``run:`` setting: an entry's name, RLlib's, or an import path (of an entry or
+    a class). Raises: ConfigError: if there is none.
     """
-    if given is not None:
-        return _of_class(given)
+    from ray.rllib.algorithms.algorithm import Algorithm
     from ray.rllib.algorithms.registry import ALGORITHMS as stock
 
     theirs = announced().get(name)
@@ -65,32 +60,19 @@ def resolve_algorithm(name: str, given: type | None = None) -> ResolvedAlgorithm
         raise unknown_algorithm(name, list(stock))
     if isinstance(found, AlgorithmEntry):
         return ResolvedAlgorithm(found.name, found.algorithm_class(), found)
-    return _of_class(found, name)
-
-
-def _of_class(cls: Any, path: str = "") -> ResolvedAlgorithm:
-    from ray.rllib.algorithms.algorithm import Algorithm
-
-    if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
-        raise ConfigError("run", f"{path} is not an RLlib Algorithm class")
-    return ResolvedAlgorithm(cls.__name__, cls, entry_of(cls))
-
-
-_PACKAGES = {"wandb": "wandb", "mlflow": "mlflow", "comet": "comet_ml"}
-"""What the loggers of Ray's need."""
+    if not (isinstance(found, type) and issubclass(found, Algorithm)):
+        raise ConfigError("run", f"{name} is not an RLlib Algorithm class")
+    return ResolvedAlgorithm(found.__name__, found, entry_of(found))
 
 
 def check_callbacks(setting: list[Any] | None) -> list[tuple[Any, dict[str, Any]]]:
-    """Classes of Tune callbacks and their arguments. Raises: ConfigError, MissingDependencyError."""
+    """Classes of Tune callbacks and their arguments. Raises: ConfigError."""
     from ray.tune import Callback
 
     checked = []
     for i, entry in enumerate(setting or []):
         key = f"callbacks[{i}]"
         name, arguments = CALLBACKS.split(entry, key)
-        package = _PACKAGES.get(name)
-        if package is not None and importlib.util.find_spec(package) is None:
-            raise MissingDependencyError(f"{key}: {name} needs {package}: pip install {package}")
         cls = CALLBACKS.find(name, key)
         if not (isinstance(cls, type) and issubclass(cls, Callback)):
             raise ConfigError(key, f"expected a class derived from ray.tune.Callback, got {describe(cls)}")

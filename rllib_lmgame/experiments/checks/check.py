@@ -7,16 +7,16 @@ built and validated for every point of a grid and for samples of a random search
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.base.storage import expanded, is_uri
-from rllib_lmgame.config.algorithms import PREFERENCES, SUPERVISED, AlgorithmEntry, entry_of, known_entry
+from rllib_lmgame.config.algorithms import PREFERENCES, SUPERVISED, AlgorithmEntry, known_entry
 from rllib_lmgame.config.run import read
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, check_callbacks, resolve_algorithm
-from rllib_lmgame.experiments.files.reading import apply_overrides, load_file
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_searcher, split_scheduler
 from rllib_lmgame.experiments.search.spaces import (
     MUTATIONS,
@@ -28,15 +28,10 @@ from rllib_lmgame.experiments.search.spaces import (
     sample_points,
     to_tune,
 )
-from rllib_lmgame.experiments.spec import ExperimentSpec, Source, make_specs
+from rllib_lmgame.experiments.spec import ExperimentSpec
 from rllib_lmgame.experiments.stock import check_stock_config
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.telemetry.metrics import OF_TUNE, RESULT_HEADS
-
-MOST_WRONG_KEYS = 50
-"""Of one file, that are named together."""
-UNKNOWN = ("unknown key", "has no effect", "no result has this metric")
-"""How messages about keys begin."""
 
 
 @dataclass
@@ -63,8 +58,7 @@ def check_experiment(spec: ExperimentSpec) -> CheckedExperiment:
         with spec.source.attached():
             return _check(spec)
     except MissingDependencyError as error:
-        place = spec.source.locate("callbacks") if str(error).startswith("callbacks") else spec.source.locate("config")
-        raise MissingDependencyError(f"{place}: {error}") from None
+        raise MissingDependencyError(f"{spec.source.locate('config')}: {error}") from None
 
 
 def check_experiments(specs: Iterable[ExperimentSpec]) -> list[CheckedExperiment]:
@@ -76,50 +70,21 @@ def check_quickly(specs: Iterable[ExperimentSpec], *, trust: bool = False) -> No
     """The checks that need neither Ray nor torch; adds notices to the experiments.
 
     ``trust``: also start from checkpoints, which are unpickled.
-    Raises: ConfigError: with the file and line of the wrong value.
+    Raises: ConfigError: all that is wrong, with files and lines.
     """
-    for spec in specs:
-        with spec.source.attached():
-            _check_quickly(spec, trust)
+    found = (spec.source.attach(error) for spec in specs for error in _wrong_in(spec, trust))
+    if wrong := {str(error): error for error in found}:
+        raise ConfigError.together(wrong.values())
 
 
-def with_other_wrong_keys(
-    error: ConfigError, path: str, overrides: Sequence[str], check: Callable[[Iterable[ExperimentSpec]], object]
-) -> ConfigError:
-    """``error``, which ``check`` found in a YAML file, with the other keys of that file that do not exist."""
-    if not error.message.startswith(UNKNOWN):
-        return error
-    experiments, source = load_file(path)
-    experiments = apply_overrides(experiments, source, overrides)
-    found, wrong = error, {str(each): each for each in error.each}
-    while found.message.startswith(UNKNOWN) and len(wrong) < MOST_WRONG_KEYS:
-        if not sum(_taken_out(experiments, source, each) for each in found.each):
-            break
+def _wrong_in(spec: ExperimentSpec, trust: bool) -> Iterator[ConfigError]:
+    yield from spec.wrong
+    restore: Callable[[ExperimentSpec], None] = partial(_check_restore, trust=trust)
+    for check in (_check_metrics, _check_config, restore):
         try:
-            check(make_specs(experiments, source))
-        except ConfigError as next_one:
-            found = next_one
-            wrong |= {str(each): each for each in found.each if each.message.startswith(UNKNOWN)}
-        else:
-            break
-    return ConfigError.together(wrong.values())
-
-
-def _taken_out(experiments: dict[str, Any], source: Source, error: ConfigError) -> bool:
-    for name, settings in experiments.items():
-        if source.scoped(name).locate(error.path) != error.source:
-            continue
-        *above, key = error.path.split(".")
-        for part in above:
-            settings = settings.get(part) if isinstance(settings, dict) else None
-        if isinstance(settings, dict) and key in settings:
-            del settings[key]
-            return True
-    return False
-
-
-def _known(spec: ExperimentSpec) -> AlgorithmEntry | None:
-    return entry_of(spec.algorithm_class) if spec.algorithm_class else known_entry(spec.options.run)
+            check(spec)
+        except ConfigError as error:
+            yield error
 
 
 def _check(spec: ExperimentSpec) -> CheckedExperiment:
@@ -132,8 +97,8 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
     check_callbacks(spec.options.callbacks)
     if spec.options.report is not None:
         load_report(spec.options.report)
-    algorithm = resolve_algorithm(spec.options.run, spec.algorithm_class)
-    if _known(spec) is None:  # Else it was done before.
+    algorithm = resolve_algorithm(spec.options.run)
+    if known_entry(spec.options.run) is None:  # Else it was done before.
         _check_stop(spec, algorithm.entry)
     configs = [build_config(algorithm, point) for point in sample_points(spec.config)]
     _check_mutations(spec, algorithm)
@@ -202,15 +167,15 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
     return config
 
 
-def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
+def _check_metrics(spec: ExperimentSpec) -> None:
+    if (entry := known_entry(spec.options.run)) is not None:
+        _check_stop(spec, entry)
+
+
+def _check_config(spec: ExperimentSpec) -> None:
     for node in find_search_spaces(spec.config):
         check_search_space(node)
-    entry = _known(spec)
-    if entry is not None:
-        _check_stop(spec, entry)
-    if spec.options.restore is not None:
-        _check_restore(spec.options.restore, trust)
-    if entry is not None and spec.algorithm_class is None:
+    if (entry := known_entry(spec.options.run)) is not None:
         for point in sample_points(spec.config):
             _check_sections(point, entry)
 
@@ -256,9 +221,12 @@ def _ends_itself(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> bool:
     return learned_by == SUPERVISED or (learned_by == PREFERENCES and bool((pairs or {}).get("epochs")))
 
 
-def _check_restore(path: str, trust: bool) -> None:
+def _check_restore(spec: ExperimentSpec, trust: bool) -> None:
     from rllib_lmgame.algorithms.checkpoints.paths import check_unpickling, find_checkpoint
 
+    path = spec.options.restore
+    if path is None:
+        return
     if is_uri(path):
         raise ConfigError("restore", f"Tune restores from directories only; copy {path} to one that all nodes see")
     try:

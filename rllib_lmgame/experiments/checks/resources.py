@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,35 +37,16 @@ class ResourceRequest:
     @property
     def total(self) -> dict[str, float]:
         """Sum over the bundles."""
-        return _sum(self.bundles)
+        found: Counter[str] = Counter()
+        for bundle in self.bundles:
+            found.update(bundle)
+        return dict(found)
 
     def lines(self) -> list[str]:
         """The request as text, equal bundles counted together."""
         counted = Counter(tuple(sorted(b.items())) for b in self.bundles)
         lines = [f"{count} x {_text(dict(bundle))}" for bundle, count in counted.items()]
         return [*lines, f"in all {_text(self.total)}, placed with {self.strategy}"]
-
-
-def shortfall(request: ResourceRequest, nodes: Sequence[Mapping[str, float]]) -> str | None:
-    """Why a request can never be placed on nodes of these total resources; ``None`` if it may fit.
-
-    Checks only what is certain: totals, and bundles larger than every node. Ray judges the rest.
-    """
-    there = _sum(nodes)
-    for kind, amount in request.total.items():
-        if amount > there.get(kind, 0) + _ROUNDING:
-            return f"asks for {amount:g} {kind}, there are {there.get(kind, 0):g}"
-    for bundle in request.bundles:
-        if not any(all(n <= node.get(kind, 0) + _ROUNDING for kind, n in bundle.items()) for node in nodes):
-            return f"asks for {_text(bundle)} on one node, and no node has as much"
-    return None
-
-
-def _sum(resources: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    total: Counter[str] = Counter()
-    for each in resources:
-        total.update(each)
-    return dict(total)
 
 
 def asked_by(experiment: CheckedExperiment) -> str:
@@ -78,14 +59,14 @@ def asked_by(experiment: CheckedExperiment) -> str:
     return ", ".join(f"config.{key}: {value:g}" for key, value in found.items())
 
 
-def check_placeable(checked: Sequence[CheckedExperiment], nodes: Sequence[Mapping[str, float]]) -> None:
-    """Check that every trial has room on a cluster that gets no more nodes. Raises: ConfigError: if one has not."""
+def check_placeable(checked: Sequence[CheckedExperiment], node: Mapping[str, float]) -> None:
+    """Check that every trial has room on a cluster of one node. Raises: ConfigError: if one has not."""
     for experiment in checked:
-        missing = shortfall(request_of(experiment), nodes)
-        if missing is not None:
-            keys = f" ({asked_by(experiment)})" if asked_by(experiment) else ""
-            instead = "see --dry-run, or join a cluster with --ray-address"
-            raise ConfigError("", f"{experiment.spec.name}: a trial {missing}{keys}; {instead}")
+        for kind, amount in request_of(experiment).total.items():
+            if amount > node.get(kind, 0) + _ROUNDING:
+                missing = f"{experiment.spec.name}: a trial asks for {amount:g} {kind}, there are {node.get(kind, 0):g}"
+                keys = f" ({asked_by(experiment)})" if asked_by(experiment) else ""
+                raise ConfigError("", f"{missing}{keys}; see --dry-run, or join a cluster with --ray-address")
 
 
 def trials_at_once(experiment: CheckedExperiment, node: Mapping[str, float]) -> int:

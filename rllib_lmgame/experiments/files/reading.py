@@ -1,4 +1,4 @@
-"""Experiment files: YAML, or Python that defines ``config`` and ``stop``; and the changes by ``--set``.
+"""Experiment files (YAML), and the changes by ``--set``.
 
 Unlike PyYAML's safe loader: numbers and truth values of YAML 1.2 (``1e-6`` is a number, ``yes`` is text), no repeated
 keys, no tags that construct objects. The line of every key is kept.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-import runpy
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from yaml.constructor import ConstructorError
 from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.base.text import shown
-from rllib_lmgame.experiments.spec import ExperimentSpec, Source, dotted, make_spec, make_specs
+from rllib_lmgame.experiments.spec import ExperimentSpec, Source, dotted, make_specs
 
 MAX_BYTES = 1_000_000
 """Of an experiment file."""
@@ -38,17 +37,6 @@ Path_ = tuple[str | int, ...]
 class _Loader(yaml.SafeLoader):
     """PyYAML's with the scalar rules of YAML 1.2, plain data only, and keys that are text."""
 
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """What PyYAML's constructors raise at a value with the wrong tag (``!!bool maybe``) has its line."""
-        try:
-            return super().construct_object(node, deep)
-        except ConfigError:
-            raise
-        except (ValueError, LookupError, TypeError) as error:
-            kind = node.tag.removeprefix(_TAG)
-            why = str(error) if isinstance(error, ValueError) else f"this is no {kind}"
-            raise ConstructorError(None, None, why, node.start_mark) from None
-
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
         self.flatten_mapping(node)
         return {_key(key): self.construct_object(value, deep=True) for key, value in node.value}
@@ -62,7 +50,7 @@ class _Loader(yaml.SafeLoader):
         text = self.construct_scalar(node)
         body = text.lstrip("+-").replace("_", "")
         if len(body) > 300 or not re.fullmatch(_INT, text):
-            raise ValueError(f"{shown(text)} is no whole number, or too long")
+            raise ConstructorError(None, None, f"{shown(text)} is no whole number, or too long", node.start_mark)
         number = int(body, 8 if body.startswith("0o") else 16 if body.startswith("0x") else 10)
         return -number if text.startswith("-") else number
 
@@ -148,8 +136,8 @@ def load_text(text: str, name: str) -> tuple[Any, Source]:
         raise _syntax_error(error, text, name) from None
     except ConfigError:
         raise
-    except (ValueError, OverflowError) as error:
-        raise ConfigError("", f"not readable as YAML: {error}", name) from None
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:  # A value of another tag.
+        raise ConfigError("", f"not readable as YAML: {error!r:.{_MOST_SAID}}", name) from None
     except RecursionError:
         raise ConfigError("", "nested too deeply, or an alias refers to the value it stands in", name) from None
 
@@ -215,45 +203,38 @@ def _syntax_error(error: yaml.YAMLError, text: str, name: str) -> ConfigError:
 def _similar_files(path: Path) -> str:
     if not path.parent.is_dir():
         return f" (there is no directory {path.parent})"
-    match = nearest(path.name, [p.name for p in path.parent.iterdir() if p.suffix in {".yaml", ".yml", ".py"}])
+    match = nearest(path.name, [p.name for p in path.parent.iterdir() if p.suffix in {".yaml", ".yml"}])
     return f"; did you mean {path.parent / match}?" if match else ""
 
 
 def apply_overrides(experiments: Mapping[str, Any], source: Source, overrides: Iterable[str]) -> dict[str, Any]:
     """Set values in every experiment of a file, which stays as it is, and note in ``source`` where they come from.
 
-    ``overrides`` are ``path.to.key=value`` with a YAML value, nothing for null. ``NAME:`` in front: in that one only.
+    ``overrides`` are ``path.to.key=value`` with a YAML value, nothing for null; in front may stand the flag that gave
+    one (``--config``), for messages.
 
     Raises: ConfigError: for no ``=``, a value that is not YAML, or a path through something that is no mapping.
     """
     result = copy.deepcopy(dict(experiments))
     for text in overrides:
-        path, value, only = _parse(text, result)
-        for name in [only] if only else list(result):
-            if not isinstance(result[name], dict):
-                continue
-            _set(result[name], path, copy.deepcopy(value), text)
-            _record(source, name, path, text)
+        place = text if text.startswith("--") else f"--set {text}"
+        path, value = _parse(place)
+        for name, settings in result.items():
+            if isinstance(settings, dict):
+                _set(settings, path, copy.deepcopy(value), place)
+                _record(source, name, path, place)
     return result
 
 
-def _parse(text: str, experiments: Mapping[str, Any]) -> tuple[list[str], Any, str | None]:
-    path, equals, value = text.partition("=")
-    place = f"--set {text}"
-    if not equals or not path.strip():
+def _parse(place: str) -> tuple[list[str], Any]:
+    path, equals, value = place.partition(" ")[2].partition("=")
+    parts = [part.strip() for part in path.split(".")]
+    if not equals or not all(parts):
         raise ConfigError("", "write --set key.of.the.setting=value, e.g. --set config.lr=1e-6", place)
-    only, colon, rest = path.strip().partition(":")
-    if colon:
-        if only not in experiments:
-            raise ConfigError("", f"there is no experiment {only!r}; the file has {', '.join(experiments)}", place)
-        path = rest
-    parts = [p.strip() for p in path.split(".")]
-    if not all(parts):
-        raise ConfigError("", "the key has an empty part", place)
-    return parts, parse_value(value, place), only if colon else None
+    return parts, parse_value(value, place)
 
 
-def _set(settings: dict[str, Any], path: list[str], value: Any, text: str) -> None:
+def _set(settings: dict[str, Any], path: list[str], value: Any, place: str) -> None:
     """Keys of a section may have dots. A text on the way may be a type, which stands for its group."""
     section: Any = settings
     left = path
@@ -270,70 +251,22 @@ def _set(settings: dict[str, Any], path: list[str], value: Any, text: str) -> No
             section[key] = {"type": section[key]}
         section = section[key]
         if not isinstance(section, dict):
-            raise ConfigError(".".join(path), f"{'.'.join(above)} is not a mapping", f"--set {text}")
+            raise ConfigError(".".join(path), f"{'.'.join(above)} is not a mapping", place)
 
 
-def _record(source: Source, name: str, path: list[str], text: str) -> None:
+def _record(source: Source, name: str, path: list[str], place: str) -> None:
     for end in range(1, len(path)):
-        source.places.setdefault(".".join([name, *path[:end]]), f"--set {text}")
-    source.replace(".".join([name, *path]), f"--set {text}")
-
-
-_OPTIONAL_NAMES = (
-    *("num_samples", "storage_path", "checkpoint_config", "max_failures"),
-    *("time_budget_s", "scheduler", "callbacks", "report"),
-)
+        source.places.setdefault(".".join([name, *path[:end]]), place)
+    source.replace(".".join([name, *path]), place)
 
 
 def read_experiments(path: str, overrides: Iterable[str] = ()) -> list[ExperimentSpec]:
-    """Read the experiments of a file. Raises: ConfigError: with file and line.
+    """Read the experiments of a ``.yaml`` or ``.yml`` file; ``overrides`` are ``--set`` texts.
 
-    ``path`` is a ``.yaml``, ``.yml`` or ``.py`` file (which is run); ``overrides`` are ``--set`` texts.
+    Raises: ConfigError: with file and line.
     """
     plain = path.removeprefix("file://")
-    if plain.endswith(".py") and not is_uri(plain):
-        return [_read_python(plain, overrides)]
     if not plain.endswith((".yaml", ".yml")) and expanded(plain).is_file():
-        raise ConfigError("", f"{path} has no known ending; experiment files end in .yaml, .yml or .py")
+        raise ConfigError("", f"{path} has no known ending; experiment files end in .yaml or .yml")
     experiments, source = load_file(plain)
     return make_specs(apply_overrides(experiments, source, overrides), source)
-
-
-def _read_python(path: str, overrides: Iterable[str]) -> ExperimentSpec:
-    place = expanded(path)
-    if not place.is_file():
-        raise ConfigError("", f"no such file: {path}")
-    names = runpy.run_path(str(place))
-    if "config" not in names:
-        raise ConfigError("config", "the file must define `config`, an AlgorithmConfig object", path)
-    config, algorithm, values = names["config"], None, {}
-    if hasattr(config, "algo_class"):
-        algorithm, values = config.algo_class, _changed_values(config)
-    elif isinstance(config, dict):
-        values = dict(config)
-    else:
-        raise ConfigError("config", f"expected an AlgorithmConfig or a dict, got {type(config).__name__}", path)
-    settings: dict[str, Any] = {"config": values, "stop": names.get("stop") or {}}
-    settings.update({key: names[key] for key in _OPTIONAL_NAMES if key in names})
-    if algorithm is not None:
-        settings["run"] = algorithm.__name__
-    elif "run" in names:
-        settings["run"] = names["run"]
-    name = place.stem
-    source = Source(path)
-    settings = apply_overrides({name: settings}, source, overrides)[name]
-    return make_spec(name, settings, source.scoped(name), algorithm)
-
-
-def _changed_values(config: Any) -> dict[str, Any]:
-    defaults = config.algo_class.get_default_config().to_dict()
-    values = config.to_dict()
-    changed = {}
-    for key, value in values.items():
-        try:
-            same = key in defaults and bool(defaults[key] == value)
-        except (ValueError, TypeError):
-            same = False
-        if not same:
-            changed[key] = value
-    return changed

@@ -128,7 +128,9 @@ def read_curve(directory: Path, metric: str, rows: Sequence[Mapping[str, float]]
     rows = read_results(directory) if rows is None else rows
     place = directory.absolute()
     curve = Curve(place.name, place.parent.name, heldout=read_heldout(directory), last=last_measured(rows))
-    curve.settings, curve.seed = read_settings(directory)
+    if (file := directory / SETTINGS_FILE).is_file():
+        curve.settings = dict(_read(file))
+        curve.seed = curve.settings.pop("seed", None)
     for row in rows:
         value = row.get(metric)
         if row.get("phase", 1.0) != 1.0 or value is None or math.isnan(value):
@@ -170,11 +172,8 @@ def read_heldout(directory: Path) -> dict[str, list[tuple[str, float]]]:
     """
     saved = [*sorted(directory.glob(f"checkpoint_*/{MILESTONES_FILE}")), directory / REPORT_FILE]
     file = next((path for path in reversed(saved) if path.is_file()), None)
-    return {} if file is None else read_milestones(file)
-
-
-def read_milestones(file: Path) -> dict[str, list[tuple[str, float]]]:
-    """As :func:`read_heldout`, of one file."""
+    if file is None:
+        return {}
     content = _read(file)
     milestones = content.get("successes", {}) if file.name == REPORT_FILE else content
     try:
@@ -197,17 +196,6 @@ def success_over_levels(verdicts: Sequence[tuple[str, float]]) -> tuple[int, flo
     return rate.levels, low, rate.mean, high
 
 
-def read_settings(directory: Path) -> tuple[dict[str, Any], Any]:
-    """A trial's configuration without its seed, and the seed, if the file is there.
-
-    Raises: ConfigError: the file is damaged.
-    """
-    file = directory / SETTINGS_FILE
-    settings = dict(_read(file)) if file.is_file() else {}
-    seed = settings.pop("seed", None)
-    return settings, seed
-
-
 def _read(file: Path) -> dict[str, Any]:
     try:
         return read_mapping(file, _MOST_BYTES)
@@ -221,8 +209,8 @@ def trial_directories(paths: Iterable[Path]) -> list[Path]:
     for path in paths:
         if not path.is_dir():
             raise ConfigError("", f"{path}: no such directory")
-        below = sorted(child for child in path.iterdir() if child.is_dir() and _has_results(child))
-        found += below if below and not _has_results(path) else [path]
+        below = sorted(file.parent for file in path.glob(f"*/{RESULT_FILE}"))
+        found += below if below and not (path / RESULT_FILE).is_file() else [path]
     return list({path.resolve(): path for path in found}.values())
 
 
@@ -245,10 +233,6 @@ def best_of_sweep(path: str) -> str:
     said = f"the best of {len(last)} trials by {metric} ({last[best][metric]:.4g})"
     print(f"note: {path}: {best.name} is {said}", file=sys.stderr)
     return str(best)
-
-
-def _has_results(directory: Path) -> bool:
-    return (directory / RESULT_FILE).is_file()
 
 
 def smoothed(values: Sequence[float], window: int) -> list[float]:
@@ -320,7 +304,7 @@ def names_of_runs(runs: Sequence[Sequence[Curve]]) -> list[str]:
 
 def differing(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Key -> run -> its value, of the keys in which runs differ; a run that does not set a key is left out."""
-    flat = {name: dict(_leaves(each)) for name, each in settings.items() if each}
+    flat = {name: {".".join(path): x for path, x in flatten(each)} for name, each in settings.items() if each}
     keys = sorted({key for each in flat.values() for key in each})
     values = {key: {name: each[key] for name, each in flat.items() if key in each} for key in keys}
     return {
@@ -328,14 +312,6 @@ def differing(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, 
         for key, each in values.items()
         if len(each) < len(flat) or len({json.dumps(value, sort_keys=True) for value in each.values()}) > 1
     }
-
-
-def _leaves(values: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, value in values.items():
-        name = f"{before}{key}"
-        found += _leaves(value, f"{name}.") if isinstance(value, Mapping) and value else [(name, value)]
-    return found
 
 
 def bounds(numbers: Mapping[str, float], metric: str) -> tuple[float | None, float | None]:

@@ -59,12 +59,8 @@ def experiment_directory(spec: ExperimentSpec) -> str:
     return f"{absolute(DEFAULT_STORAGE_PATH if path is None else path)}/{spec.name}"
 
 
-def summarize(experiment: str, trials: Iterable[Any], interrupted: bool = False) -> list[TrialSummary]:
-    """Summaries of Tune's trials; of an interrupted run those that did not come to their end are not failures."""
-    return [_summary(experiment, trial, interrupted) for trial in trials]
-
-
-def _summary(experiment: str, trial: Any, interrupted: bool) -> TrialSummary:
+def summary_of(experiment: str, trial: Any, interrupted: bool = False) -> TrialSummary:
+    """The summary of Tune's trial; of an interrupted run one that did not come to its end is no failure."""
     checkpoint = trial.checkpoint
     to_restart = trial.status == "PENDING" and trial.error_file and is_misconfigured(trial)
     error = cause(trial) if trial.status == "ERROR" or to_restart else None

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any
 
 from ray.tune import Callback
 from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
@@ -49,10 +49,9 @@ class WaitingCallback(Callback):
     each trial that starts again. ``request`` is that of one trial, ``keys`` the settings that ask for it.
     """
 
-    def __init__(self, request: ResourceRequest, keys: str, stream: TextIO | None = None) -> None:
+    def __init__(self, request: ResourceRequest, keys: str) -> None:
         self._request = request
         self._keys = f" ({keys})" if keys else ""
-        self._stream = stream
         self._next = time.monotonic() + SAY_EVERY_S
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -61,7 +60,7 @@ class WaitingCallback(Callback):
             start = f"goes on from {trial.checkpoint.path}"
         failures = f"{trial.num_failures} of max_failures: {trial.max_failures}"
         name = names_of(trials).get(trial.trial_id, trial.trial_id)
-        print(f"trial {name} failed ({failures}) and {start}: {text}", file=self._stream or sys.stderr)
+        print(f"trial {name} failed ({failures}) and {start}: {text}", file=sys.stderr)
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         now = time.monotonic()
@@ -75,7 +74,7 @@ class WaitingCallback(Callback):
                 free, asked = ray.available_resources(), self._request.total
                 amounts = ", ".join(f"{asked[kind]:g} {kind} (free {free.get(kind, 0):g})" for kind in asked)
                 text = f"waiting for resources: a trial asks for {amounts}{self._keys}"
-                print(text, file=self._stream or sys.stderr, flush=True)
+                print(text, file=sys.stderr, flush=True)
 
 
 class MetricNames(Callback):

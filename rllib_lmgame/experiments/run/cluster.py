@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import sys
@@ -20,7 +19,6 @@ from rllib_lmgame.algorithms.cluster.ray_cluster import (
     start_local,
 )
 from rllib_lmgame.algorithms.cluster.threads import tell_trials_at_once
-from rllib_lmgame.base.errors import MissingDependencyError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.resources import (
     check_memory,
@@ -56,16 +54,14 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
     common: dict[str, Any] = {
         "log_to_driver": options.verbosity > 0,
         "logging_level": quieten_ray(options.verbosity),
-        "runtime_env": options.runtime_env or None,
     }
     try:
         joined = options.address is None and join_existing(**common)
         if not joined and _start_or_join(checked, options, common):
-            nodes = [node["Resources"] for node in ray.nodes()]
-            check_placeable(checked, nodes)
             if options.memory_check:
                 check_memory(checked, machine_mib())
-            tell_trials_at_once(max((trials_at_once(each, nodes[0]) for each in checked), default=1))
+            node = ray.nodes()[0]["Resources"]
+            tell_trials_at_once(max((trials_at_once(each, node) for each in checked), default=1))
         if sys.stdout.isatty() if options.dashboard is None else options.dashboard:
             print(*dashboard_lines(ray._private.worker.get_dashboard_url(), ray.nodes()), sep="\n", flush=True)
         yield
@@ -88,13 +84,14 @@ def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, co
         join(options.address, f"--ray-address {options.address}", **common)
         return False
     num_cpus = cpus_to_declare(checked) if options.num_cpus is None else options.num_cpus
+    watched = None if sys.stdout.isatty() else False  # With None Ray goes on without a dashboard that does not start.
     # Ray would take its time to start before it is refused.
-    check_placeable(checked, [node_here(num_cpus, options.num_gpus)])
+    check_placeable(checked, node_here(num_cpus, options.num_gpus))
     start_local(
         num_cpus=num_cpus,
         num_gpus=options.num_gpus,
         object_store_memory=options.object_store_memory,
-        include_dashboard=include_dashboard(options.dashboard),
+        include_dashboard=watched if options.dashboard is None else options.dashboard,
         **common,
     )
     return True
@@ -110,7 +107,7 @@ class RunOptions:
         address: Ray cluster to join; ``None``: this machine's, else a new one.
         num_cpus, num_gpus, object_store_memory: To declare in a new cluster (memory in bytes);
             the machine's by default, or a trial's.
-        dashboard: Start Ray's dashboard; ``None``: on a terminal, where it is installed.
+        dashboard: Start Ray's dashboard; ``None``: on a terminal.
         memory_check: Refuse a run that would not fit into the memory of this machine alone.
         started: ``time.monotonic()`` when the command was given.
     """
@@ -124,20 +121,7 @@ class RunOptions:
     object_store_memory: int | None = None
     dashboard: bool | None = None
     memory_check: bool = True
-    runtime_env: dict[str, Any] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
-
-
-def include_dashboard(asked: bool | None) -> bool | None:
-    """Whether a cluster started here gets a dashboard: unless ``asked``, where it is installed and a person watches.
-
-    ``None``: it does, and goes on without one that does not start. Raises: MissingDependencyError: asked for, not
-    installed.
-    """
-    installed = importlib.util.find_spec("aiohttp_cors") is not None
-    if asked and not installed:
-        raise MissingDependencyError("Ray's dashboard needs ray[default]: pip install 'ray[default]'")
-    return False if not installed or (asked is None and not sys.stdout.isatty()) else asked
 
 
 def dashboard_lines(url: str | None, nodes: Sequence[Mapping[str, Any]]) -> list[str]:

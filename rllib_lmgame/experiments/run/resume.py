@@ -4,8 +4,7 @@
    the file hold for saved trials too; those that the old ``stop`` ended go on. ``callbacks`` and ``report`` are made
    anew. Any other change is refused before Ray starts, if the old settings can be read.
 2. A trial goes on from its newest whole checkpoint, also one that Tune's state does not know yet.
-3. If the saved trials cannot be loaded, the run ends and says why; Tune would start over. The message names checkpoints
-   and the command to start from.
+3. If the saved trials cannot be loaded, the run ends and says how to go on; Tune would start over.
 4. Without ``--resume`` a run goes to ``NAME-2``, ``NAME-3``, ...; with it the last of these goes on. The lock of a
    directory refuses a second run while the first still goes.
 """
@@ -74,18 +73,12 @@ def check_unchanged(spec: ExperimentSpec) -> list[str]:
 class Resumption(Callback):
     """Watches over Tune while it takes over saved trials; ``options`` give their ``stop`` and ``max_failures``.
 
-    ``adopt`` is called with every saved trial before it starts; ``ways_on`` says what to do if none can be loaded.
+    ``adopt`` is called with every saved trial before it starts.
     """
 
-    def __init__(
-        self,
-        options: ExperimentOptions,
-        adopt: Callable[[Any], None] = lambda trial: None,
-        ways_on: Callable[[], str] = lambda: "",
-    ) -> None:
+    def __init__(self, options: ExperimentOptions, adopt: Callable[[Any], None] = lambda trial: None) -> None:
         self._options = options
         self._adopt = adopt
-        self._ways_on = ways_on
         self._trials = 0
         self._error: Exception | None = None
 
@@ -108,8 +101,10 @@ class Resumption(Callback):
         if self._error is not None:
             raise self._error
         if not self._trials:
-            refusal = "the saved trials could not be taken over; -v shows Ray's own message"
-            raise CheckpointError("; ".join(filter(None, (refusal, self._ways_on()))))
+            raise CheckpointError(
+                "the saved trials could not be taken over (-v shows Ray's message); start anew from a checkpoint with "
+                "--experiment-name NAME --restore CHECKPOINT"
+            )
 
 
 def reached(stop: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
@@ -122,12 +117,7 @@ def reached(stop: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
 
 def _settings(options: ExperimentOptions) -> dict[str, Any]:
     kept = {key: value for key, value in values_of(options).items() if key not in _MAY_CHANGE}
-    return json.loads(json.dumps(kept, default=_name, skipkeys=True))
-
-
-def _name(value: Any) -> str:
-    """Stands for an object of a Python file, in every process the same."""
-    return getattr(value, "__qualname__", type(value).__qualname__)
+    return json.loads(json.dumps(kept))
 
 
 def _difference(before: Any, now: Any, path: tuple[str, ...] = ()) -> tuple[str, Any, Any] | None:
@@ -148,15 +138,6 @@ def is_started(directory: Path) -> bool:
             return True  # It is damaged.
 
     return any(map(has_trials, directory.glob("experiment_state-*.json")))
-
-
-def ways_on(directory: Path, command: str) -> str:
-    """For a message: the newest whole checkpoints of an experiment without a state, each after ``command``."""
-    newest = [newest_whole(trial) for trial in sorted(directory.iterdir()) if trial.is_dir()]
-    commands = [f"{command} {checkpoint}" for checkpoint in newest if checkpoint is not None]
-    if not commands:
-        return "there is no whole checkpoint either"
-    return "\n  ".join(["start a new experiment from a checkpoint:", *commands])
 
 
 def newest_whole(trial: Path) -> Path | None:

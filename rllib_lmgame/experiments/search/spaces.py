@@ -17,7 +17,6 @@ from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import describe
-from rllib_lmgame.base.plugin import asking, import_path
 from rllib_lmgame.experiments.spec import dotted
 
 Path = tuple[str | int, ...]
@@ -36,7 +35,7 @@ DISTRIBUTIONS = {
     "lograndint": ("low", "high"),
 }
 """Ray Tune's, with their arguments."""
-SEARCH_KEYS = (*DISTRIBUTIONS, "choice", GRID, "sample_from")
+SEARCH_KEYS = (*DISTRIBUTIONS, "choice", GRID)
 
 
 @dataclass(frozen=True)
@@ -65,11 +64,6 @@ def check_search_space(node: SearchNode, prefix: str = "config") -> None:
             prefix, f"`{node.kind}` stands for one value; write it below a key: `lr: {{{node.kind}: ...}}`"
         )
     where, values = f"{dotted((prefix, *node.path))}.{node.kind}", node.argument
-    if node.kind == "sample_from":
-        if not isinstance(values, str):
-            raise ConfigError(where, f"expected package.module:function, got {describe(values)}")
-        import_path(values, where)
-        return
     names = DISTRIBUTIONS.get(node.kind)
     if names is None:
         if not isinstance(values, list) or not values:
@@ -82,16 +76,12 @@ def check_search_space(node: SearchNode, prefix: str = "config") -> None:
     for name, value in zip(names, values, strict=True):
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
             raise ConfigError(where, f"{name} must be a number, got {describe(value)}")
-        if _is_whole(node) and int(value) != value:
+        if "int" in node.kind and int(value) != value:
             raise ConfigError(where, f"{name} must be a whole number, got {value}")
         if value <= 0 and (name in ("step", "deviation") or (name == "low" and "log" in node.kind)):
             raise ConfigError(where, f"{name} must be greater than 0, got {value}")
     if names[0] == "low" and not values[0] < values[1]:
         raise ConfigError(where, f"low must be less than high, got {values}")
-
-
-def _is_whole(node: SearchNode) -> bool:
-    return "int" in node.kind
 
 
 def to_tune(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,10 +95,8 @@ def _tune_space(node: SearchNode) -> Any:
         return tune.grid_search(node.argument)
     if node.kind == "choice":
         return tune.choice(node.argument)
-    if node.kind == "sample_from":
-        return tune.sample_from(import_path(node.argument, dotted(node.path)))
     try:
-        return getattr(tune, node.kind)(*map(int if _is_whole(node) else float, node.argument))
+        return getattr(tune, node.kind)(*map(int if "int" in node.kind else float, node.argument))
     except (ValueError, OverflowError) as error:  # Ends that are no multiples of the step.
         raise ConfigError(dotted(("config", *node.path, node.kind)), str(error)) from None
 
@@ -127,28 +115,19 @@ def sample_points(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Concrete configurations of a search space, for checking.
 
     Every value of ``choice`` and both ends of a distribution occur, and the points of a grid, at most
-    :data:`MAX_GRID_POINTS`. ``sample_from`` is called as by Tune. Raises: ConfigError: if its function fails.
+    :data:`MAX_GRID_POINTS`.
     """
     nodes = find_search_spaces(config)
     grids = [n for n in nodes if n.kind == GRID]
-    functions = [n for n in nodes if n.kind == "sample_from"]
-    others = {n.path: _values(n) for n in nodes if n not in grids and n not in functions}
+    others = {n.path: _values(n) for n in nodes if n not in grids}
     points = list(itertools.islice(itertools.product(*(n.argument for n in grids)), MAX_GRID_POINTS))
     for i in range(max(len(points), *map(len, others.values()), 1)):
         drawn = {n.path: value for n, value in zip(grids, points[i % len(points)], strict=True)}
-        point = substitute(config, drawn | {path: values[i % len(values)] for path, values in others.items()})
-        for node in functions:
-            point = substitute(point, {node.path: _called(node, point)})
-        yield point
+        yield substitute(config, drawn | {path: values[i % len(values)] for path, values in others.items()})
 
 
 def grid_size(config: Mapping[str, Any]) -> int:
     return math.prod(len(n.argument) for n in find_search_spaces(config) if n.kind == GRID)
-
-
-def _called(node: SearchNode, point: Mapping[str, Any]) -> Any:
-    with asking(node.argument, dotted(("config", *node.path))):
-        return _tune_space(node).sample(point)
 
 
 def _values(node: SearchNode) -> list[Any]:
@@ -159,7 +138,7 @@ def _values(node: SearchNode) -> list[Any]:
         return [float(low - high), float(low + high)]
     if node.kind in ("randint", "lograndint"):  # Without the upper end.
         high -= 1
-    return [int(low), int(high)] if _is_whole(node) else [float(low), float(high)]
+    return [int(low), int(high)] if "int" in node.kind else [float(low), float(high)]
 
 
 MUTATIONS = "hyperparam_mutations"
@@ -197,7 +176,7 @@ def _mutation_space(mutations: Any) -> dict[str, Any]:
         if isinstance(value, list) and value and not find_search_spaces(value):
             return {"choice": value}
         kind = next(iter(value)) if isinstance(value, Mapping) and _is_space(value) else None
-        if not isinstance(value, Mapping) or not value or kind in (GRID, "sample_from"):
+        if not isinstance(value, Mapping) or not value or kind == GRID:
             spaces = ", ".join((*DISTRIBUTIONS, "choice"))
             raise ConfigError(where, f"expected a list of values or one of {spaces}, got {describe(value)}")
         return value if kind else {key: as_space(item, f"{where}.{key}") for key, item in value.items()}

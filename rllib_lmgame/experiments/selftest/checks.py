@@ -1,19 +1,13 @@
 """What only GPUs can show, tried by ``rllib doctor --gpu``. Without one, checks run in their CPU form.
 
-A check is a function of a :class:`Setting` that returns what it measured. Most are short training runs, whose sampler
-and learner disagree if weights did not arrive. :data:`CHECKS` lists them; ``running`` gives each its own process.
+A check is a short training run with :attr:`Check.changes`: if weights did not arrive, its sampler and learner disagree.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
-import sys
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 TINY = {"hidden_size": 64, "num_layers": 2, "num_heads": 2, "intermediate_size": 128}
@@ -23,33 +17,24 @@ ITERATIONS = 3
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Where a check runs, and on what.
+class Check:
+    """One check.
 
     Attributes:
-        gpus: GPUs of this machine that it may use; 0: the CPU form.
-        model: What ``language_model.model`` takes; ``None``: one with random weights, larger on GPUs.
-        directory: For whatever it writes.
+        about: What is tried on GPUs.
+        changes: Sections of the run's file, ``on_gpus`` further ones there.
+        on_cpu: What is tried without GPUs; empty if nothing can be.
+        gpus, card_gib, packages: What it needs: GPUs, memory of each, and modules.
     """
 
-    gpus: int
-    model: str | None
-    directory: Path
-
-    @property
-    def gap(self) -> float:
-        """What sampler and learner may differ by, in nats per token on average: rounding, and nothing more.
-
-        On a CPU float32 and bfloat16 are 0.04 apart for :data:`LARGER` with random weights; trained ones differ less.
-        """
-        return (0.1 if self.model is None else 0.05) if self.gpus else 1e-4
-
-    @property
-    def language_model(self) -> dict[str, Any]:
-        """The model as a ``language_model`` section names it."""
-        if self.model is not None:
-            return {"model": self.model}
-        return {"model": "tiny", "tiny": LARGER if self.gpus else TINY}
+    name: str
+    about: str
+    changes: dict[str, Any] = field(default_factory=dict)
+    on_cpu: str = ""
+    gpus: int = 1
+    card_gib: float = 20.0
+    packages: tuple[str, ...] = ("vllm",)
+    on_gpus: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,34 +62,14 @@ class Measured:
         return {**asdict(self), "value": value, "bounds": " and ".join(ends), "ok": self.ok}
 
 
-def train(setting: Setting, **changes: Any) -> list[Measured]:
-    """``rllib train file`` on a file that is written here: what its results say. ``changes`` are sections of it."""
-    from rllib_lmgame.experiments.results.files import RESULT_FILE, json_lines
-
-    file, results = setting.directory / "selftest.yaml", setting.directory / "results"
-    file.write_text(json.dumps(file_of(setting, changes)), encoding="utf-8")
-    command = [sys.executable, "-m", "rllib_lmgame.cli", "train", "file", str(file), "--storage-path", str(results)]
-    status = subprocess.run([*command, "--no-ray-ui"], stdout=2, check=False).returncode
-    if status:
-        raise RuntimeError(f"`rllib train file` ended with {status}")
-    return judged(list(json_lines(next(results.glob(f"selftest/*/{RESULT_FILE}")))), setting)
-
-
-def file_of(setting: Setting, changes: dict[str, Any]) -> dict[str, Any]:
-    """The experiment, as YAML has it."""
-    gpus, changes = setting.gpus > 0, dict(changes)
-    experiment = {
-        "run": changes.pop("run", "LMGamePPO"),
-        "env": "lmgame/FrozenLake-v0",
-        "stop": {"training_iteration": ITERATIONS},
-        "checkpoint_config": {"checkpoint_at_end": False},
-    }
+def file_of(check: Check, gpus: bool, model: str | None) -> dict[str, Any]:
+    """The experiment file of a check; without a ``model`` it has random weights, more of them on GPUs."""
     beside = {"num_gpus_per_engine": 0.4, "gpu_memory_utilization": 0.35, "dtype": "bfloat16"}
+    named: dict[str, Any] = {"model": "tiny", "tiny": LARGER if gpus else TINY} if model is None else {"model": model}
     config: dict[str, Any] = {
         "seed": 0,
         "env_config": {"split": "train", "max_turns": 3, "show_rules": False},
-        "language_model": setting.language_model
-        | {"max_tokens_per_turn": 128 if gpus else 16, "context_length": 2048 if gpus else 512},
+        "language_model": named | {"max_tokens_per_turn": 128 if gpus else 16, "context_length": 2048 if gpus else 512},
         "inference": {"engine": "vllm", "max_num_seqs": 256 if gpus else 32} | (beside if gpus else {}),
         "text_rollouts": {"episodes_per_iteration": 256 if gpus else 16},
         "token_ppo": {
@@ -118,25 +83,35 @@ def file_of(setting: Setting, changes: dict[str, Any]) -> dict[str, Any]:
         "entropy_coeff": 0.01,  # A gradient also where all replies earn the same.
         **({"num_learners": 1, "num_gpus_per_learner": 0.6} if gpus else {"num_learners": 0}),
     }
+    changes = {**check.changes, **(check.on_gpus if gpus else {})}
+    experiment = {
+        "run": changes.pop("run", "LMGamePPO"),
+        "env": "lmgame/FrozenLake-v0",
+        "stop": {"training_iteration": ITERATIONS},
+        "checkpoint_config": {"checkpoint_at_end": False},
+    }
     for key, value in changes.items():
         config[key] = {**config.get(key, {}), **value} if isinstance(value, dict) else value
     return {"selftest": {**experiment, "config": config}}
 
 
-def judged(results: list[dict[str, Any]], setting: Setting) -> list[Measured]:
-    """What the iterations of a run say: the gap before and after pushes, times and speeds."""
-    if len(results) < ITERATIONS:
-        raise RuntimeError(f"{ITERATIONS - len(results)} of {ITERATIONS} iterations have no result")
+def judged(results: Sequence[dict[str, Any]], gpus: bool, model: str | None) -> list[Measured]:
+    """What the iterations of a run say: the gap before and after pushes, times and speeds.
+
+    Sampler and learner may differ by rounding and nothing more, in nats per token on average. On a CPU float32 and
+    bfloat16 are 0.04 apart for :data:`LARGER` with random weights; trained ones differ less.
+    """
 
     def number(values: Any, name: str) -> float:
         value = values.get(name)
         return float(value) if isinstance(value, int | float) else math.nan
 
+    gap = (0.1 if model is None else 0.05) if gpus else 1e-4
     learner, last = [result["learners"]["player"] for result in results], results[-1]
     gaps = [number(each, "logprob_diff_mean") for each in learner]
     return [
-        Measured("gap, weights as loaded", gaps[0], "nats", high=setting.gap),
-        Measured("gap, trained weights", max(gaps[1:]), "nats", high=setting.gap),
+        Measured("gap, weights as loaded", gaps[0], "nats", high=gap),
+        Measured("gap, trained weights", max(gaps[1:]), "nats", high=gap),
         Measured("steps without a finite gradient", sum(number(each, "nan_steps") for each in learner), high=0),
         Measured("norm of the gradient", number(learner[-1], "grad_norm"), low=1e-9),
         Measured("rollout", number(last["env_runners"], "generated_tokens_per_s"), "tokens/s"),
@@ -145,59 +120,59 @@ def judged(results: list[dict[str, Any]], setting: Setting) -> list[Measured]:
     ]
 
 
-def zero3(setting: Setting) -> list[Measured]:
-    """Two learners divide weights, gradients and optimizer; over NCCL on two cards, over gloo on a CPU."""
-    changes: dict[str, Any] = {"deepspeed": {"zero_optimization": {"stage": 3}}}
-    if setting.gpus:
-        changes = {"deepspeed": changes["deepspeed"] | {"bf16": {"enabled": True}}}
-        changes["language_model"] = {"dtype": "bfloat16"}
-    return train(setting, num_learners=2, **changes)
-
-
-def engines(**options: Any) -> Callable[[Setting], list[Measured]]:
-    """A training run with these options of ``inference``; engines that take whole cards leave one to the learner."""
-    if options.get("num_gpus_per_engine", 0) >= 1:
-        return partial(train, inference=options, num_gpus_per_learner=1)
-    return partial(train, inference=options)
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check: what is tried on GPUs and ``on_cpu`` (empty if nothing can be), and the GPUs, memory of each, and
-    modules that it needs.
-    """
-
-    name: str
-    run: Callable[[Setting], list[Measured]]
-    about: str
-    on_cpu: str = ""
-    gpus: int = 1
-    card_gib: float = 20.0
-    packages: tuple[str, ...] = ("vllm",)
-
-
 _WHOLE = {"num_gpus_per_engine": 1, "gpu_memory_utilization": 0.6}
-_SPLIT = {"num_gpus_per_engine": 2, "gpu_memory_utilization": 0.6, "tensor_parallel_size": 2}
-_LORA: dict[str, Any] = {
-    "run": "LMGameGRPO",
-    "lr": 5e-3,
-    "text_rollouts": {"group_size": 8},
-    "language_model": {"lora": {"r": 16, "alpha": 32}},
-    "inference": {"adapters": True},
-}
+"""An engine on a card of its own, which leaves one to the learner."""
 _ADAPTERS, _ZERO = "LoRA by GRPO: adapters pushed to the engine", "two learners by ZeRO stage 3"
+_SDPA = "PPO, the learner's attention by SDPA, with shared prompts"
 CHECKS = (
-    Check("training", train, "PPO, weights through the object store: gap and speeds", "PPO: gap and speeds"),
+    Check("training", "PPO, weights through the object store: gap and speeds", on_cpu="PPO: gap and speeds"),
     Check(
         "sdpa",
-        partial(train, language_model={"attn_implementation": "sdpa"}, text_rollouts={"group_size": 4}),
-        "PPO, the learner's attention by SDPA, with shared prompts",
-        "PPO, the learner's attention by SDPA, with shared prompts",
+        _SDPA,
+        {"language_model": {"attn_implementation": "sdpa"}, "text_rollouts": {"group_size": 4}},
+        on_cpu=_SDPA,
     ),
-    Check("push-ipc", engines(weight_transport="ipc"), "PPO, weights by CUDA IPC, on one card"),
-    Check("push-nccl", engines(weight_transport="nccl", **_WHOLE), "PPO, weights by NCCL, from card to card", gpus=2),
-    Check("sleep", engines(sleep_during_update=True), "PPO, an engine that sleeps while the learner trains"),
-    Check("tensor-parallel", engines(**_SPLIT), "PPO, an engine on two cards", gpus=3),
-    Check("adapters", partial(train, **_LORA), _ADAPTERS, _ADAPTERS, packages=("vllm", "peft")),
-    Check("zero3", zero3, f"{_ZERO} over NCCL", f"{_ZERO} over gloo", gpus=2, packages=("vllm", "deepspeed")),
+    Check("push-ipc", "PPO, weights by CUDA IPC, on one card", {"inference": {"weight_transport": "ipc"}}),
+    Check(
+        "push-nccl",
+        "PPO, weights by NCCL, from card to card",
+        {"inference": {"weight_transport": "nccl", **_WHOLE}, "num_gpus_per_learner": 1},
+        gpus=2,
+    ),
+    Check(
+        "sleep",
+        "PPO, an engine that sleeps while the learner trains",
+        {"inference": {"sleep_during_update": True}},
+    ),
+    Check(
+        "tensor-parallel",
+        "PPO, an engine on two cards",
+        {"inference": {**_WHOLE, "num_gpus_per_engine": 2, "tensor_parallel_size": 2}, "num_gpus_per_learner": 1},
+        gpus=3,
+    ),
+    Check(
+        "adapters",
+        _ADAPTERS,
+        {
+            "run": "LMGameGRPO",
+            "lr": 5e-3,
+            "text_rollouts": {"group_size": 8},
+            "language_model": {"lora": {"r": 16, "alpha": 32}},
+            "inference": {"adapters": True},
+        },
+        on_cpu=_ADAPTERS,
+        packages=("vllm", "peft"),
+    ),
+    Check(
+        "zero3",
+        f"{_ZERO} over NCCL",
+        {"num_learners": 2, "deepspeed": {"zero_optimization": {"stage": 3}}},
+        on_cpu=f"{_ZERO} over gloo",
+        gpus=2,
+        packages=("vllm", "deepspeed"),
+        on_gpus={
+            "deepspeed": {"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}},
+            "language_model": {"dtype": "bfloat16"},
+        },
+    ),
 )

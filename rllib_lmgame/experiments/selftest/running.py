@@ -1,4 +1,4 @@
-"""A process (``python -m ...running NAME SETTING``) and a time limit for each check: a failing one affects no other."""
+"""Runs each check as ``rllib train file`` with a time limit: a failing one affects no other."""
 
 from __future__ import annotations
 
@@ -11,25 +11,22 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.base.errors import ConfigError, did_you_mean
-from rllib_lmgame.base.json_files import parse, write_json
-from rllib_lmgame.base.text import in_words
 from rllib_lmgame.experiments.checks.machine import Gpu, gpus, version_of
-from rllib_lmgame.experiments.selftest.checks import CHECKS, Check, Setting
+from rllib_lmgame.experiments.results.files import RESULT_FILE, json_lines
+from rllib_lmgame.experiments.selftest.checks import ITERATIONS, Check, file_of, judged
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 LIMIT_S = {"gpu": 300.0, "cpu": 600.0}
 """Longest that a check may take."""
 LOG_TAIL = 4000
 """Characters of a failed check's output that are kept."""
-FOUND = "found.json"
+_TRAIN = [sys.executable, "-m", "rllib_lmgame.cli", "train", "file"]
 
 
 @dataclass(frozen=True)
@@ -80,16 +77,6 @@ def visible(variable: str | None, count: int) -> tuple[str, ...]:
     return tuple(n for n in names if (int(n) < count if n.isdigit() else n.startswith(("GPU-", "MIG-"))))
 
 
-def named(names: Sequence[str]) -> list[Check]:
-    """Checks by name, all if there are no names. Raises: ConfigError: there is none of that name."""
-    known = {check.name: check for check in CHECKS}
-    for name in names:
-        if name not in known:
-            hint = did_you_mean(name, known, f"there are {', '.join(known)}")
-            raise ConfigError("--checks", f"there is no check {name!r}; {hint}")
-    return [check for check in CHECKS if check.name in names] if names else list(CHECKS)
-
-
 @dataclass(frozen=True)
 class Outcome:
     """What became of a check: ``why`` it failed or was skipped, what it ``measured`` (as
@@ -98,7 +85,6 @@ class Outcome:
 
     check: str
     about: str
-    form: str
     state: str
     why: str = ""
     seconds: float = 0.0
@@ -111,7 +97,7 @@ def outcomes(checks: Sequence[Check], here: Here, model: str | None = None) -> I
     for check in checks:
         about = check.about if here.cards or not check.on_cpu else check.on_cpu
         if lacking := here.lacking(check):
-            yield Outcome(check.name, about, here.form, SKIPPED, lacking)
+            yield Outcome(check.name, about, SKIPPED, lacking)
             continue
         with tempfile.TemporaryDirectory(prefix="rllib-gpu-", ignore_cleanup_errors=True) as directory:
             yield _outcome(check, about, here, Path(directory), model)
@@ -119,24 +105,26 @@ def outcomes(checks: Sequence[Check], here: Here, model: str | None = None) -> I
 
 def _outcome(check: Check, about: str, here: Here, directory: Path, model: str | None) -> Outcome:
     ids, began = here.ids[: check.gpus], time.monotonic()
-    setting = json.dumps({"gpus": len(ids), "model": model, "directory": str(directory)})
+    file, log, results = directory / "selftest.yaml", directory / "log", directory / "results"
+    file.write_text(json.dumps(file_of(check, bool(ids), model)), encoding="utf-8")
     kept = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     why = run_apart(
-        [sys.executable, "-m", f"{__package__}.running", check.name, setting],
-        directory / "log",
+        [*_TRAIN, str(file), "--storage-path", str(results), "--no-ray-ui"],
+        log,
         LIMIT_S[here.form],
         {**kept, "CUDA_VISIBLE_DEVICES": ",".join(ids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
     )
     seconds = round(time.monotonic() - began, 1)
-    try:
-        found = parse((directory / FOUND).read_bytes())
-        measured, why = list(found["measured"]), str(found["error"]) or why
-    except (OSError, ValueError, KeyError, TypeError):  # It was ended before it wrote.
-        measured, why = [], why or "ended, and left nothing measured"
+    found = [result for path in results.glob(f"selftest/*/{RESULT_FILE}") for result in json_lines(path)]
+    measured: list[dict[str, Any]] = []
+    if len(found) < ITERATIONS:
+        why = why or f"{ITERATIONS - len(found)} of {ITERATIONS} iterations have no result"
+    else:
+        measured = [each.as_dict() for each in judged(found, bool(ids), model)]
     if wrong := [each["name"] for each in measured if not each["ok"]]:
         why = why or f"out of bounds: {', '.join(wrong)}"
-    log = (directory / "log").read_text("utf-8", "replace")[-LOG_TAIL:] if why else ""
-    return Outcome(check.name, about, here.form, FAILED if why else PASSED, why, seconds, measured, log)
+    tail = log.read_text("utf-8", "replace")[-LOG_TAIL:] if why else ""
+    return Outcome(check.name, about, FAILED if why else PASSED, why, seconds, measured, tail)
 
 
 def run_apart(command: Sequence[str], log: Path, limit_s: float, variables: dict[str, str]) -> str:
@@ -156,24 +144,3 @@ def run_apart(command: Sequence[str], log: Path, limit_s: float, variables: dict
     if status < 0:
         return f"was ended by {signal.Signals(-status).name}"
     return f"ended with {status}" if status else ""
-
-
-def main(name: str, text: str) -> int:
-    """Run a check and write what it measured; 1 if it could not be ended."""
-    told = json.loads(text)
-    setting = Setting(told["gpus"], told["model"], Path(told["directory"]))
-    error, measured = "", []
-    try:
-        measured = [each.as_dict() for each in named([name])[0].run(setting)]
-    except Exception as raised:
-        traceback.print_exc()
-        error = in_words(raised)
-    write_json(setting.directory / FOUND, {"measured": measured, "error": error})
-    return 1 if error else 0
-
-
-if __name__ == "__main__":
-    status = main(*sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)  # Nothing that a check left behind is waited for.

@@ -1,1 +1,1 @@
-"""The games that ``rllib init game`` begins with, which docs/writing-a-game.md shows."""
+"""The game that ``rllib init game`` begins with, which docs/writing-a-game.md shows."""

@@ -1,4 +1,4 @@
-"""The settings as a JSON schema (draft 2020-12), for editors of YAML.
+"""The JSON schema (draft 2020-12) of experiment files, for editors of YAML and for the reference page.
 
 It covers each value alone: key, type, limits, choices, and which options a type of a group has. Rules between options
 are checked before a run.
@@ -23,8 +23,10 @@ from rllib_lmgame.base.group import (
     value_schema,
 )
 from rllib_lmgame.base.schedule import ScheduleOptions
-from rllib_lmgame.config.algorithms import AlgorithmEntry
-from rllib_lmgame.config.rllib import OtherOptions, RLlibOptions
+from rllib_lmgame.config.algorithms import OWN
+from rllib_lmgame.config.rllib import TAKEN, OtherOptions, RLlibOptions
+from rllib_lmgame.experiments.search.spaces import SEARCH_KEYS
+from rllib_lmgame.experiments.spec import MAPPINGS, ExperimentOptions
 
 Schema: TypeAlias = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -119,25 +121,43 @@ def _parts(parts: Parts, search: bool) -> Iterator[Schema]:
         yield {"type": "object", "properties": {"type": kind}, "required": ["type"]}
 
 
-def configs(entries: Iterable[AlgorithmEntry], others: Iterable[str], search_keys: Iterable[str]) -> Schema:
-    """Definitions of a schema: the ``config`` of each algorithm, and what they refer to.
+def file_schema() -> Schema:
+    """The schema of a file: experiments by name.
 
-    Args:
-        others: RLlib's undeclared keys; they take any value.
-        search_keys: Names of search spaces.
+    Configurations of algorithms that are not this package's may be any mapping.
     """
-    listed = list(entries)
+    experiment = of_group(ExperimentOptions, search=False)
+    for key in MAPPINGS:
+        experiment["properties"][key]["type"] = ["object", "null"]
+    by_run: list[dict[str, Any]] = [
+        {
+            "if": {"properties": {"run": {"const": name}}, "required": ["run"]},
+            "then": {"properties": {"config": one_of([{"$ref": f"#/$defs/{name}"}, NULL])}},
+        }
+        for name in OWN
+    ]
+    return {
+        "$schema": DRAFT,
+        "title": "rllib-lmgame: experiments by name",
+        "type": "object",
+        "additionalProperties": {**experiment, "required": ["run"], "allOf": by_run},
+        "$defs": _configs(),
+    }
+
+
+def _configs() -> Schema:
+    """The ``config`` of each algorithm, and what they refer to. RLlib's undeclared keys take any value."""
     shared: Schema = {**of_group(RLlibOptions)["properties"], **of_group(OtherOptions)["properties"]}
-    taken: Schema = {f"^({'|'.join(others)}|callbacks_on_.*)$": {}}
+    taken: Schema = {f"^({'|'.join(sorted(TAKEN))}|callbacks_on_.*)$": {}}
     shared["evaluation_config"]["anyOf"].append(NULL)
-    sections = {name: group for entry in listed for name, group in entry.groups.items()}
+    sections = {name: group for entry in OWN.values() for name, group in entry.groups.items()}
     shared |= {name: one_of([of_group(group), NULL, SEARCH_SPACE]) for name, group in sections.items()}
     return {
         "schedule": {"description": "A number that changes during the run.", **of_group(ScheduleOptions)},
         "search_space": {
             "description": "A search space: one key that names a distribution.",
             "type": "object",
-            "properties": {key: {} for key in search_keys},
+            "properties": {key: {} for key in SEARCH_KEYS},
             "additionalProperties": False,
             "minProperties": 1,
             "maxProperties": 1,
@@ -154,6 +174,6 @@ def configs(entries: Iterable[AlgorithmEntry], others: Iterable[str], search_key
                 "patternProperties": taken,
                 "additionalProperties": False,
             }
-            for entry in listed
+            for entry in OWN.values()
         },
     }
