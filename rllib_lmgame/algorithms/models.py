@@ -13,7 +13,6 @@ from rllib_lmgame.base.group import fill_placeholders
 from rllib_lmgame.datasets.preferences import PreferenceDataset
 from rllib_lmgame.datasets.sft import Conversation, read_all, texts_of
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model.files import ModelFiles, model_directory
@@ -59,9 +58,8 @@ def tiny_corpus(config: LMGameConfig) -> list[str]:
     """
 
     corpus: list[str] = []
-    with policies_of_run(Policies(tuple(config.language_model_policies()))):
-        for game in corpus_games(config):
-            corpus += _texts_of(game, config.run.text_rollouts.env_step_timeout_s)
+    for game in corpus_games(config):
+        corpus += _texts_of(game, config.run.text_rollouts.env_step_timeout_s)
     if not corpus:
         corpus = texts_of(_conversations(config), CORPUS_CONVERSATIONS)
     note = config.run.language_model.turn_suffix
