@@ -16,7 +16,7 @@ from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model.files import ModelFiles, model_directory
-from rllib_lmgame.policies.model.gguf_files import is_gguf
+from rllib_lmgame.policies.model.gguf_files import PRETRAINED
 from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.policies.options import TINY_MODEL
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session, run_to_end
@@ -41,7 +41,7 @@ def initial_model(config: LMGameConfig, policy: str) -> ModelFiles:
     options = config.language_model_of(policy)
     if options.model != TINY_MODEL:
         directory = model_directory(options.model, config.run.policy(policy).place("language_model.model"))
-        return ModelFiles(directory, made_of=options.model if is_gguf(options.model) else None)
+        return ModelFiles(directory, made_of=options.model if options.model in PRETRAINED else None)
     with tempfile.TemporaryDirectory() as scratch:
         build_tiny_model(scratch, tiny_corpus(config), {"seed": config.seed or 0, **options.tiny})
         return ModelFiles.ship(scratch)

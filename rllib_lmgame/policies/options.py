@@ -93,8 +93,8 @@ class LanguageModelOptions(Group):
 
     model: str = option(
         TINY_MODEL,
-        "Hugging Face hub id, directory, `.gguf` file, a known name (`smollm2-135m`), or `tiny` for a small Qwen2 "
-        "model built on the spot.",
+        "Hugging Face hub id, directory, a known name (`smollm2-135m`), or `tiny` for a small Qwen2 model built on "
+        "the spot.",
         stranger=is_hub_id,
         path=True,
         carded=False,

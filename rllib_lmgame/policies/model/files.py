@@ -1,7 +1,7 @@
 """Where a model's configuration, tokenizer and initial weights come from, on any node.
 
-A hub id or a directory that every node sees is used as it is. A model known by name, or a GGUF file, is converted once
-per machine (:mod:`.gguf_files`). A tiny model built on the spot travels in the algorithm's configuration as bytes and
+A hub id or a directory that every node sees is used as it is. A model known by name is converted once per machine
+(:mod:`.gguf_files`). A tiny model built on the spot travels in the algorithm's configuration as bytes and
 is unpacked once per machine, so no shared file system is needed.
 """
 
@@ -24,7 +24,7 @@ from rllib_lmgame.base.text import first_line, one_line
 from rllib_lmgame.downloads import hub
 from rllib_lmgame.policies.chat.reply_formats import reply_format
 from rllib_lmgame.policies.chat.special_token_sanitizer import spelling_problem
-from rllib_lmgame.policies.model.gguf_files import cache_directory, check_name, hugging_face_directory, is_gguf
+from rllib_lmgame.policies.model.gguf_files import PRETRAINED, cache_directory, check_name, hugging_face_directory
 from rllib_lmgame.policies.model.shipped_files import unpack
 from rllib_lmgame.policies.options import LanguageModelOptions
 
@@ -51,7 +51,7 @@ DATA_ENDINGS = (".safetensors", ".json", ".jinja", ".txt", ".model", ".md")
 class ModelFiles:
     """A model: a hub id or directory (``source``), or carried files (name -> content) with their hash.
 
-    ``made_of``: the known model or GGUF file that ``source`` was converted from; a machine without it makes its own.
+    ``made_of``: the known model that ``source`` was converted from; a machine without it makes its own.
     """
 
     source: str
@@ -107,14 +107,14 @@ def check_model(source: str, key: str = "config.language_model.model") -> None:
 
 
 def model_directory(source: str, key: str = "config.language_model.model") -> str:
-    """A model's directory: a checkpoint's ``hf/``, what a known model or GGUF file was converted to, else ``source``.
+    """A model's directory: a checkpoint's ``hf/``, what a known model was converted to, else ``source``.
 
     Everything that opens a model or its tokenizer asks here.
-    Raises: ConfigError: a checkpoint of several, or a file that cannot be converted.
+    Raises: ConfigError: a checkpoint of several, or a known model that cannot be converted.
     """
     path = expanded(source)
     if not os.path.isdir(path):  # Unlike Path's: False for a name that is too long.
-        return str(hugging_face_directory(source, key)) if is_gguf(source) else source
+        return str(hugging_face_directory(source, key)) if source in PRETRAINED else source
     exported = path / HF_DIRECTORY
     if (path / "config.json").is_file() or not exported.is_dir():
         return str(path)
