@@ -19,8 +19,6 @@ LEAGUE = "league"
 """The ``policy_mapping_fn`` whose assignments the league deals."""
 TINY_MODEL = "tiny"
 """Value of ``model`` that builds a tiny Qwen2 model and tokenizer on the spot (see :mod:`.model.tiny`)."""
-
-
 LANGUAGE_MODEL = "language_model"
 """The player that is no scripted one."""
 
@@ -31,27 +29,17 @@ class TinyModelOptions(Group):
     hidden_size: int = option(96, "Width.", ge=8, le=65_536)
     num_layers: int = option(3, "Transformer layers.", ge=1, le=1_024)
     num_heads: int = option(
-        3,
-        "Attention heads; `hidden_size / num_heads` must be a head size of the engine (vLLM on CPU: 32, 64, 96, ...).",
-        ge=1,
-        le=1_024,
+        3, "Attention heads; vLLM on CPUs takes heads of 32, 64, 96, ... (`hidden_size / num_heads`).", ge=1, le=1_024
     )
     num_kv_heads: int | None = option(None, "Key-value heads; null takes `num_heads`.", ge=1)
     intermediate_size: int = option(256, "Width of the feed-forward layers.", ge=8, le=1e6)
     vocab_size: int = option(
-        320,
-        "Most tokens in the vocabulary: 256 bytes first, then numbered marks of boards and words of the games, at "
-        "least half of what is left for the words.",
-        ge=272,
-        le=1e6,
+        320, "Most tokens in the vocabulary: 256 bytes, numbered marks of boards, words of the games.", ge=272, le=1e6
     )
     max_position_embeddings: int = option(4096, "Longest sequence.", ge=64, le=20_000_000)
     tie_word_embeddings: bool = option(True, "One matrix for input embedding and output head.")
     initializer_range: float | None = option(
-        None,
-        "Deviation of the initial weights; null: `hidden_size ** -0.5` (a narrow model learns several times "
-        "faster than with 0.02).",
-        gt=0,
+        None, "Standard deviation of the initial weights; null: `hidden_size ** -0.5`.", gt=0
     )
     seed: int = option(0, "Seed of the initial weights.", ge=0)
 
@@ -116,7 +104,7 @@ class LanguageModelOptions(Group):
         "auto",
         "`auto` takes one kernel for rows of all lengths for learners on GPUs, in half precision (flash-attn's "
         "where it is installed, else PyTorch's), and row-wise SDPA elsewhere.",
-        choices=("auto", "sdpa", "flash_attention_2", "eager"),
+        choices=("auto", "sdpa", "flash_attention_2"),
         carded=False,
     )
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass.", carded=False)
@@ -132,9 +120,7 @@ class LanguageModelOptions(Group):
     value_hidden_size: int | None = option(
         None, "Width of the value head's hidden layer; null takes the model's width.", ge=1, le=65_536, carded=False
     )
-    freeze_backbone_for_value: bool = option(
-        False, "Stop the value loss from reaching a shared backbone.", carded=False
-    )
+    freeze_backbone_for_value: bool = option(False, "Keep the value loss off a shared backbone.", carded=False)
     lora: LoraOptions | None = option(
         None,
         "Train adapters and the value head, on frozen weights; `{}` is all defaults. null: all weights are trained.",
@@ -255,17 +241,8 @@ LIMITS = ("max_tokens_per_turn", "min_tokens_per_turn", "max_tokens_per_episode"
 """How much may be written."""
 
 TALK = (
-    *(
-        "system_prompt",
-        "conversation_start",
-        "reply_format",
-        "answer_tag",
-        "think_tag",
-        "think",
-        "format_instructions",
-        "turn_suffix",
-    ),
-    *("reply_prefill", "history", "history_window"),
+    *("system_prompt", "conversation_start", "reply_format", "answer_tag", "think_tag", "think"),
+    *("format_instructions", "turn_suffix", "reply_prefill", "history", "history_window"),
     *LIMITS,
 )
 """What is said to a model and read of it, which each game can have of its own."""
@@ -283,9 +260,7 @@ class PlayerOptions(Group):
     """One entry of the ``policies`` section: who plays under this name."""
 
     player: str = option(
-        LANGUAGE_MODEL,
-        "`language_model`, a scripted player, or `package.module:Class`.",
-        stranger=is_name,
+        LANGUAGE_MODEL, "`language_model`, a scripted player, or `package.module:Class`.", stranger=is_name
     )
     trained: bool | None = option(None, "Whether it is trained; null: language models are, scripted players are not.")
     language_model: dict[str, Any] = option(
@@ -330,7 +305,7 @@ def _policy_name(name: Any) -> str:
     text = str(name)
     fits = text and text.isprintable() and len(text.encode()) <= MAX_POLICY_NAME
     if not fits or text.startswith("__") or text[-1] in ". " or set(text) & set('/\\<>:"|?*'):
-        said = 'printable characters without / \\ < > : " | ? *, no __ in front, no dot or space at its end'
         where = f"config.policies.{text}" if fits else "config.policies"
-        raise ConfigError(where, f"{text[:100]!r} is no name: 1 to {MAX_POLICY_NAME} bytes of {said}")
+        said = '/ \\ < > : " | ? *, no __ in front, no dot or space at its end'
+        raise ConfigError(where, f"{text[:100]!r} is no name: 1 to {MAX_POLICY_NAME} printable bytes without {said}")
     return text

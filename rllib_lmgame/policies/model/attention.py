@@ -34,7 +34,6 @@ from rllib_lmgame.policies.model.prefix_tree_attention import (
 )
 
 PACKED = "lmgame_packed"
-PACKED_EAGER = "lmgame_packed_eager"
 PACKED_VARLEN = "lmgame_packed_varlen"
 FLASH = "flash_attention_2"
 
@@ -179,7 +178,6 @@ def packed_attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
-    eager: bool = False,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """Causal attention within each row, by SDPA; returns ``[1, tokens, heads, value_dim]`` and ``None``.
@@ -193,7 +191,7 @@ def packed_attention(
         raise ConfigError(
             "language_model.attn_implementation", "the model needs `position_bias`, which packed rows lack"
         )
-    kernel: Callable[..., torch.Tensor] = _eager if eager else _sdpa
+    kernel: Callable[..., torch.Tensor] = _sdpa
     softcap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
     if softcap is not None or sinks is not None:
         kernel = partial(_eager, softcap=softcap, sinks=sinks)
@@ -216,11 +214,6 @@ def packed_attention(
         out = kernel(q, k, v, scaling, causal_mask(length, sliding_window, q.device))
         outputs.append(out.transpose(1, 2).reshape(count * length, heads, -1))
     return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).unsqueeze(0), None
-
-
-def packed_attention_eager(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, None]:
-    """:func:`packed_attention` with the scores written out, for debugging."""
-    return packed_attention(*args, **kwargs, eager=True)
 
 
 def packed_flash_attention(
@@ -267,10 +260,9 @@ def packed_varlen_attention(
 
     rows = current_rows()
     q, k, v = (x[0].transpose(0, 1).to(dtype) for x in (query, key, value))
-    at = (
-        PackedRows(torch.tensor([0, len(q)], device=q.device)).flash_arguments if rows is None else rows.flash_arguments
-    )
-    if rows is not None and rows.prefix_tree is not None:
+    rows = rows or PackedRows(torch.tensor([0, len(q)], device=q.device))
+    at = rows.flash_arguments
+    if rows.prefix_tree is not None:
         rows.prefix_tree.repeats = True
         k, v = (x.index_select(0, rows.prefix_tree.flash_keys) for x in (k, v))
         at = at | rows.prefix_tree.flash_arguments
@@ -337,7 +329,7 @@ def resolve_implementation(choice: str, dtype: torch.dtype, on_gpu: bool) -> str
     half = choice == "auto" and on_gpu and dtype in (torch.float16, torch.bfloat16)
     if choice == FLASH or half:
         return FLASH if _flash_installed() else PACKED_VARLEN
-    return PACKED_EAGER if choice == "eager" else PACKED
+    return PACKED
 
 
 def _flash_installed() -> bool:
@@ -351,6 +343,5 @@ def register() -> None:
     from transformers import AttentionInterface
 
     AttentionInterface.register(PACKED, packed_attention)
-    AttentionInterface.register(PACKED_EAGER, packed_attention_eager)
     AttentionInterface.register(PACKED_VARLEN, packed_varlen_attention)
     AttentionInterface.register(FLASH, packed_flash_attention)
