@@ -190,7 +190,7 @@ def fetched(source: str, key: str, needed: Sequence[str] = ("config.json",)) -> 
         except (OSError, ValueError) as error:
             problem = first_line(error)
     if found is None:
-        raise ConfigError(key, f"no directory here, and the hub does not give it: {silent or problem}")
+        raise ConfigError(key, f"{source!r} is no directory here, and the hub does not give it: {silent or problem}")
     with suppress(OSError, ValueError):  # Some models have other files of their vocabulary.
         cached_file(directory, "tokenizer.json", local_files_only=silent is not None)
     return str(Path(found).parent)
