@@ -102,7 +102,7 @@ def test_template_from_the_options_and_from_a_file(tokenizer_of, tmp_path) -> No
     for source in (text, str(tmp_path / "own.jinja"), str(tmp_path / "marked.jinja")):
         chat = ChatFormat(tokenizer_of("zephyr"), LanguageModelOptions(chat_template=source, format_instructions=False))
         assert chat.tokenizer.decode(Conversation(chat, "s").prompt(Observation("u")).ids) == "[s][u]>"
-    for name, said in (("none", "no such file"), ("folder", "Is a directory"), ("latin", "cannot be read: 'utf-8'")):
+    for name, said in (("none", "No such file"), ("folder", "Is a directory"), ("latin", "cannot be read: 'utf-8'")):
         with pytest.raises(ConfigError, match=said):
             ChatFormat(tokenizer_of("zephyr"), LanguageModelOptions(chat_template=str(tmp_path / f"{name}.jinja")))
 

@@ -32,6 +32,9 @@ MOST_STRUCTURES = 1024
 Key = tuple[Any, ...]
 """Identifies a conversation: the keys of its messages, and the tools."""
 
+Segment = tuple[list[Part], list[int]]
+"""Parts of a prompt, and the ids of the reply behind them, if there is one."""
+
 
 @dataclass
 class APIConversation:
@@ -57,7 +60,8 @@ class APIConversation:
 
         Raises: RequestError: the template cannot show it, or there is no room for a reply.
         """
-        request = replace(request, messages=tuple(map(self._as_known, request.messages)))
+        known = (each if each.key in self._replies else replace(each, reasoning="") for each in request.messages)
+        request = replace(request, messages=tuple(known))
         ids = self._continued(request) or self._whole(request)
         new_row = not self._row or ids[: len(self._row)] != self._row
         delta = ids if new_row else ids[len(self._row) :]
@@ -92,13 +96,10 @@ class APIConversation:
             self._known[_key(self._request, (*self._request.messages, message))] = self._row
         return ParsedReply(self.chat.read(response_ids))
 
-    def _as_known(self, message: ChatMessage) -> ChatMessage:
-        return replace(message, reasoning="") if message.key not in self._replies else message
-
     def final_prompt(self) -> Prompt:
         """The last reply and where the next would begin, for the value of what an episode that was cut short left."""
         pieces = self.chat.pieces
-        closed = _after_reply(self.chat, self._row, [Part(Source.TEMPLATE, pieces.turn_end)])
+        closed = self._after_reply(self._row, [Part(Source.TEMPLATE, pieces.turn_end)])
         return Prompt([*self._row, *closed], np.asarray(closed, np.int32), False, 0)
 
     def _room(self, prompt: int) -> tuple[int, bool]:
@@ -133,27 +134,30 @@ class APIConversation:
         return None
 
     def _whole(self, request: ChatRequest) -> list[int]:
-        first, *segments = self._segments(request, request.messages)
-        ids = self.chat.sanitizer.encode(first.parts)
-        return [*ids, *self._joined(ids, [_Segment(first.reply, ()), *segments])]
+        (parts, reply), *segments = self._segments(request, request.messages)
+        ids = self.chat.sanitizer.encode(parts)
+        return [*ids, *self._joined(ids, [([], reply), *segments])]
 
-    def _joined(self, before: Sequence[int], segments: Sequence[_Segment]) -> list[int]:
+    def _joined(self, before: Sequence[int], segments: Sequence[Segment]) -> list[int]:
         """Ids of replies and of what stands between them, behind ``before``."""
         ids: list[int] = []
-        for segment in segments:
-            if segment.parts:
-                ids += _after_reply(self.chat, ids or before, segment.parts)
-            if segment.reply is not None:
-                ids += segment.reply.tolist()
+        for parts, reply in segments:
+            if parts:
+                ids += self._after_reply(ids or before, parts)
+            ids += reply
         return ids
 
-    def _segments(self, request: ChatRequest, messages: Sequence[ChatMessage]) -> list[_Segment]:
+    def _after_reply(self, reply: Sequence[int], parts: Sequence[Part]) -> list[int]:
+        """Ids of what follows a reply, which may have written the token that ends it itself."""
+        return self.chat.behind(reply, self.chat.sanitizer.encode(parts, after=""))
+
+    def _segments(self, request: ChatRequest, messages: Sequence[ChatMessage]) -> list[Segment]:
         """A conversation cut at the replies that are known; what comes before each, and at the end before the next."""
         pieces = self.chat.pieces
         folded = _folded(messages) if pieces.middle is None else list(messages)
         bare = [replace(each, calls=()) if each.key in self._replies else each for each in folded]
         texts = structure(self.chat, bare, request.tools)
-        segments: list[_Segment] = []
+        segments: list[Segment] = []
         parts: list[Part] = []
         for text, message in zip(texts, [*folded, None], strict=True):
             template = text
@@ -163,30 +167,15 @@ class APIConversation:
                 template = template.removesuffix(shown) + pieces.tail
             parts.append(Part(Source.TEMPLATE, template))
             if known is not None:
-                segments.append(_Segment(known, tuple(parts)))
+                segments.append((parts, known.tolist()))
                 parts = []
             elif message is not None:
                 parts.append(_shown(message, pieces.trims_system if message.role == "system" else pieces.trims_user))
-        return [*segments, _Segment(None, tuple(parts))]
-
-
-@dataclass(frozen=True)
-class _Segment:
-    """Parts of a prompt, and the reply behind them, if one is."""
-
-    reply: np.ndarray | None
-    parts: tuple[Part, ...]
+        return [*segments, (parts, [])]
 
 
 def _key(request: ChatRequest, messages: Sequence[ChatMessage]) -> Key:
     return (request.tools, *(message.key for message in messages))
-
-
-def _after_reply(chat: ChatFormat, reply: Sequence[int], parts: Sequence[Part]) -> list[int]:
-    """Ids of what follows a reply, which may have written the token that ends it itself."""
-    ids = chat.sanitizer.encode(parts, after="")
-    closed = len(reply) > 0 and reply[-1] == chat.end_id
-    return ids[ids.index(chat.end_id) + 1 :] if closed and chat.end_id in ids else ids
 
 
 def _folded(messages: Sequence[ChatMessage]) -> list[ChatMessage]:

@@ -384,8 +384,11 @@ class ChatFormat:
 
     def continuation_ids(self, last_reply: Any, user: Message, *, reasoning: bool = True) -> list[int]:
         """From the end of a reply to the start of the next one: closes the message, shows ``user``."""
-        ids = _remembered(self._turn_cache, self._turn_ids, user, reasoning)
-        closed = len(last_reply) > 0 and int(last_reply[-1]) == self.end_id
+        return self.behind(last_reply, _remembered(self._turn_cache, self._turn_ids, user, reasoning))
+
+    def behind(self, reply: Any, ids: list[int]) -> list[int]:
+        """``ids`` that begin with the end of a message, without that if the reply has written it itself."""
+        closed = len(reply) > 0 and int(reply[-1]) == self.end_id
         return ids[ids.index(self.end_id) + 1 :] if closed and self._ends_by_template else list(ids)
 
     def game_text(self, user: Message) -> np.ndarray:
@@ -410,18 +413,12 @@ class ChatFormat:
         ends = np.cumsum(widths)
         begins, found = ends - widths, np.zeros(len(ids), bool)
         exact = text.startswith(self.decode(ids))
-        for span in spans:
-            a, b = span if exact else (self._length_written(text[:end]) for end in span)
+        for a, b in spans:
+            if not exact:  # A tokenizer that rewrites texts.
+                before = (self.sanitizer.encode_rendered(text[:end], after="") for end in (a, b))
+                a, b = (len(text_of(self.tokenizer, some)) for some in before)
             found |= (begins < b) & ((ends > a) | ((widths == 0) & (begins >= a)))
         return found
-
-    def _length_written(self, text: str) -> int:
-        """Characters of a stretch of a prompt as a tokenizer that rewrites texts gives it back."""
-        return len(text_of(self.tokenizer, self.sanitizer.encode_rendered(text, after="")))
-
-    def earlier_ids(self, text: str) -> list[int]:
-        """Ids of the beginning of an earlier reply, behind what the template writes before it."""
-        return self.sanitizer.encode([Part(Source.OWN, text)], after=self.pieces.opener)
 
     def _turn_ids(self, user: Message, reasoning: bool) -> list[int]:
         tail = Part(Source.TEMPLATE, self.pieces.turn_tail if reasoning else self.pieces.opener)
@@ -457,15 +454,13 @@ class ChatFormat:
         template = self.options.chat_template
         if template:
             path = expanded(template)
-            if len(template) < 1024 and path.suffix in (".jinja", ".j2", ".txt"):
-                try:
-                    return path.read_text(encoding="utf-8-sig")
-                except FileNotFoundError:
-                    reason = f"no such file: {template}"
-                except (OSError, ValueError) as error:
-                    reason = f"{template} cannot be read: {first_line(error)}"
-                raise ConfigError("config.language_model.chat_template", reason)
-            return template
+            if len(template) >= 1024 or path.suffix not in (".jinja", ".j2", ".txt"):
+                return template
+            try:
+                return path.read_text(encoding="utf-8-sig")
+            except (OSError, ValueError) as error:
+                message = f"{template} cannot be read: {first_line(error)}"
+                raise ConfigError("config.language_model.chat_template", message) from None
         own = self.tokenizer.chat_template
         if isinstance(own, dict):
             own = own.get("default")
@@ -556,11 +551,12 @@ class Conversation:
             self._begin(chat.system(self.instructions, observation.turns_left))
         self._users.append(chat.message(observation, note))
         windowed = options.history == "window" or first
-        new_row = windowed or self._written_anew
+        strips = options.history == "strip_think"  # Then the prompt may not begin with the last one and its reply.
+        new_row = windowed or (strips and self._without_think(self._replies[-1]) is not None)
         if windowed:
             delta = ids = self._window(options.history_window)
         elif new_row:
-            delta = ids = self._window(len(self._users), strip=options.history == "strip_think")
+            delta = ids = self._window(len(self._users), strip=strips)
         else:
             delta = chat.continuation_ids(self._replies[-1], self._users[-1])
             ids = [*self._context, *delta]
@@ -591,11 +587,6 @@ class Conversation:
         system, user = self._system, self._users[-1]
         shown = self.chat.opening_ids(system, user, examples=self._examples)
         return len(shown) - len(self.chat.opening_ids(system, user, examples=self._begun))
-
-    @property
-    def _written_anew(self) -> bool:
-        """The prompt does not begin with the last one and its reply."""
-        return self.chat.options.history == "strip_think" and self._without_think(self._replies[-1]) is not None
 
     def _reply_room(self, room: int) -> tuple[int, bool]:
         """Tokens of a reply where the context has ``room``, 0 for none; and whether it is the context that says so."""
@@ -649,7 +640,8 @@ class Conversation:
                 low = middle + 1
         lead = chat.pieces.lead
         written = "" if (self._after_think(reply) or "").startswith(lead) else lead
-        return [*chat.earlier_ids(written + (self._after_think(reply[:low]) or "")), *reply[low:].tolist()]
+        begun = Part(Source.OWN, written + (self._after_think(reply[:low]) or ""))
+        return [*chat.sanitizer.encode([begun], after=chat.pieces.opener), *reply[low:].tolist()]
 
     def _after_think(self, reply: np.ndarray) -> str | None:
         """The text behind the reasoning; ``None`` if there is none so far."""
