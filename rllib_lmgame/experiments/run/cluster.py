@@ -29,7 +29,6 @@ from rllib_lmgame.experiments.checks.resources import (
     node_here,
     trials_at_once,
 )
-from rllib_lmgame.policies.model.shipped_files import remove_unused
 
 
 def quieten_ray(verbosity: int) -> int:
@@ -71,7 +70,6 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
         yield
     finally:
         shut_down()
-        remove_unused()
 
 
 def join_or_start(address: str | None, verbosity: int) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,10 +27,11 @@ from rllib_lmgame.downloads import hub
 from rllib_lmgame.policies.chat.reply_formats import reply_format
 from rllib_lmgame.policies.chat.special_token_sanitizer import spelling_problem
 from rllib_lmgame.policies.model.gguf_files import PRETRAINED, cache_directory, check_name, hugging_face_directory
-from rllib_lmgame.policies.model.shipped_files import unpack
 from rllib_lmgame.policies.options import LanguageModelOptions
 
 MAX_SHIPPED_BYTES = 64 * 2**20
+UNPACKED_S = 30 * 24 * 3600.0
+"""How long carried files stay on a machine after a process has last begun with them."""
 MAX_JSON_BYTES = 64 * 2**20
 """Most of a configuration or an index of weights that is read."""
 INDEX_FILE = "model.safetensors.index.json"
@@ -79,7 +82,33 @@ class ModelFiles:
             return model_directory(self.made_of)
         if not self.files:
             return self.source
-        return str(unpack(self.files, self.digest))
+        return str(_unpacked(self.files, self.digest))
+
+
+def _unpacked(files: Sequence[tuple[str, bytes]], name: str) -> Path:
+    """Directory ``name`` of this user's temporary files with these; those that nobody has used for long are removed.
+
+    Raises: PermissionError: the directory is another user's.
+    """
+    parent = Path(tempfile.gettempdir()) / f"rllib_lmgame-{os.getuid()}"
+    parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if parent.stat().st_uid != os.getuid():
+        raise PermissionError(f"{parent} belongs to another user, who could replace its files; set TMPDIR")
+    target = parent / name
+    target.mkdir(exist_ok=True)
+    for file, content in files:
+        path = target / file
+        if not path.is_file() or path.stat().st_size != len(content):
+            with tempfile.NamedTemporaryFile(dir=parent, delete=False) as scratch:
+                scratch.write(content)
+            os.replace(scratch.name, path)  # Whole or missing, also for who reads the directory just now.
+    os.utime(target)
+    now = target.stat().st_mtime
+    for other in parent.iterdir():
+        with suppress(OSError):  # Another process removes it.
+            if now - other.stat().st_mtime > UNPACKED_S:
+                shutil.rmtree(other)
+    return target
 
 
 def check_model(source: str, key: str = "config.language_model.model") -> None:
