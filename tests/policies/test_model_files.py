@@ -330,7 +330,7 @@ def test_a_tokenizer_on_the_hub_needs_one_of_its_files_and_no_model(
 def test_a_tiny_models_other_vocabulary_is_told_with_the_cure(folder: Path, tmp_path: Path) -> None:
     made = tmp_path / "scratch" / "player"
     made.mkdir(parents=True)
-    (made / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0}}}))
+    (made / "tokenizer.json").write_text(json.dumps({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}))
     config = LMGamePPOConfig().environment("lmgame/FrozenLake-v0").teacher(model=str(folder))
     config.language_model(model="tiny")
     with pytest.raises(ConfigError, match=r"token 0 is 'a' in .*, and") as caught:
