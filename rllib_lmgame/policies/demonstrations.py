@@ -50,8 +50,7 @@ def _entries(name: str) -> Any:
     path = expanded(name)
     try:
         text = path.read_text(encoding="utf-8-sig")
-        lines = [line for line in text.split("\n") if line.strip()]
-        return list(map(parse, lines)) if path.suffix == ".jsonl" else parse(text)
+        return [parse(line) for line in text.split("\n") if line.strip()] if path.suffix == ".jsonl" else parse(text)
     except (OSError, ValueError) as error:
         raise ConfigError(KEY, f"{name} cannot be read as JSON: {first_line(error)}") from None
 
