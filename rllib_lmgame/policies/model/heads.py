@@ -19,6 +19,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.storage import follow_umask
+
 Head = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -74,9 +77,10 @@ def token_logprobs(
         allowed: Positions at which only some ids could be drawn: both numbers are those among them.
     """
     positions = target_ids.shape[0]
-    if positions < chunks:
-        hidden, target_ids = _fill(hidden, chunks), _fill(target_ids, chunks)
-    temperatures = _each(temperature, positions, chunks)
+    temperatures: Any = [temperature] * chunks
+    if isinstance(temperature, torch.Tensor):
+        temperatures = _filled(temperature[:, None], chunks).tensor_split(chunks)
+    hidden, target_ids = _filled(hidden, chunks), _filled(target_ids, chunks)
     recompute = chunks > 1 and torch.is_grad_enabled() and hidden.requires_grad
     targets = target_ids.tensor_split(chunks)
     parts = [None] * chunks if allowed is None else allowed.split([len(t) for t in targets])
@@ -92,16 +96,9 @@ def token_logprobs(
     return joined, torch.cat(entropies)[:positions]
 
 
-def _each(temperature: float | torch.Tensor, positions: int, chunks: int) -> Sequence[float | torch.Tensor]:
-    """The temperature of each chunk, or of its positions."""
-    if not isinstance(temperature, torch.Tensor):
-        return [temperature] * chunks
-    column = temperature[:, None]
-    return (_fill(column, chunks) if positions < chunks else column).tensor_split(chunks)
-
-
-def _fill(x: torch.Tensor, size: int) -> torch.Tensor:
-    return torch.cat([x, x[:1].expand(size - x.shape[0], *x.shape[1:])])
+def _filled(x: torch.Tensor, size: int) -> torch.Tensor:
+    """``x`` with at least ``size`` rows."""
+    return x if len(x) >= size else torch.cat([x, x[:1].expand(size - len(x), *x.shape[1:])])
 
 
 def _chunk(
@@ -156,7 +153,11 @@ def logit_transform(config: Any) -> Callable[[torch.Tensor], torch.Tensor]:
     is a factor in HyperCLOVA X, soft capping (Gemma, xLSTM). Inkling's head has rows of no token, which are left out.
     """
     config = config.get_text_config(decoder=True)
-    factor, divisor, cap, tokens = (_said(config, names) for names in (FACTORS, DIVISORS, CAPS, (TOKENS,)))
+
+    def said(*names: str) -> Any:
+        return next((value for name in names if (value := getattr(config, name, None)) is not None), None)
+
+    factor, divisor, cap, tokens = said(*FACTORS), said(*DIVISORS), said(*CAPS), said(TOKENS)
     if config.model_type == "hyperclovax":
         factor, divisor = divisor, None
 
@@ -172,11 +173,6 @@ def logit_transform(config: Any) -> Callable[[torch.Tensor], torch.Tensor]:
         return logits
 
     return transform
-
-
-def _said(config: Any, names: Sequence[str]) -> float | None:
-    """The first of these fields that a configuration has."""
-    return next((value for name in names if (value := getattr(config, name, None)) is not None), None)
 
 
 BLOCK_BYTES = 4 * 2**20
@@ -310,8 +306,7 @@ class TokenValues(NamedTuple):
 class ActionValues(nn.Module):
     """Heads ``Q(s, .)`` over the vocabulary and ``V(s)``, of ILQL (2206.11871) as LMRL-Gym (2311.18232) has them.
 
-    ``targets`` follow the heads slowly (:meth:`follow`) and are never trained. ``beta`` is what the values count where
-    the policy plays.
+    ``targets`` follow the heads slowly (:meth:`follow`) and are never trained.
     """
 
     def __init__(
@@ -386,10 +381,7 @@ class PlayedValues:
             trunk = {name.removeprefix(_BACKBONE): each for name, each in named.items() if name.startswith(_BACKBONE)}
             found = outer.shape[0], inner.shape[1]
             if found != head:
-                raise ValueError(
-                    f"they are for {found[0]} tokens and states of {found[1]} numbers, the model's head for {head[0]} "
-                    f"and {head[1]}"
-                )
+                raise ValueError(f"they have {found} tokens and numbers of a state, the model's head {head}")
             self.backbone = backbone() if trunk and backbone is not None else None
             if self.backbone is not None:
                 self.backbone.load_state_dict(trunk)
@@ -424,8 +416,6 @@ def save_values(tensors: Mapping[str, torch.Tensor], directory: Path) -> None:
     """Write what :meth:`ActionValues.for_engines` gives into a Hugging Face directory."""
     from safetensors.torch import save_file
 
-    from rllib_lmgame.base.storage import follow_umask
-
     path = directory / VALUES_FILE
     path.parent.mkdir(exist_ok=True)
     save_file({name: each.cpu().contiguous() for name, each in tensors.items()}, path)
@@ -436,8 +426,6 @@ def load_values(directory: str | Path) -> dict[str, torch.Tensor]:
     """What :func:`save_values` wrote; empty where there are none. Raises: ConfigError: the file is damaged."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
-
-    from rllib_lmgame.base.errors import ConfigError
 
     path = Path(directory) / VALUES_FILE
     if not os.path.lexists(path):

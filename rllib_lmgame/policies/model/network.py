@@ -33,12 +33,7 @@ from rllib_lmgame.policies.model.heads import (
     token_logprobs,
 )
 from rllib_lmgame.policies.model.last_layer import prunable, prune_last_layer, select
-from rllib_lmgame.policies.model.loading import (
-    IncompleteModelError,
-    fix_rope,
-    load_language_model,
-    whole_model,
-)
+from rllib_lmgame.policies.model.loading import IncompleteModelError, fix_rope, load_language_model, whole_model
 from rllib_lmgame.policies.options import LanguageModelOptions, LoraOptions
 
 _DTYPES = {"auto": torch.float32, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -102,32 +97,25 @@ class PolicyNetwork(nn.Module):
         Raises: ConfigError: there is no causal language model with all its weights.
         """
         self.options, self.model_dir, self.on_gpu = options, model_dir, on_gpu
-        dtype = _DTYPES[options.dtype]
-        self._autocast = on_gpu and self.options.dtype == "auto"
-        if self._autocast and self.options.lora is not None:
-            dtype = torch.bfloat16  # Weights that are never updated lose nothing.
-        self.attention = resolve_implementation(
-            self.options.attn_implementation, torch.bfloat16 if self._autocast else dtype, on_gpu
-        )
+        self._autocast = on_gpu and options.dtype == "auto"
+        computed = torch.bfloat16 if self._autocast else _DTYPES[options.dtype]
+        # Weights that are never updated lose nothing in half precision.
+        dtype = computed if options.lora is not None else _DTYPES[options.dtype]
+        self.attention = resolve_implementation(options.attn_implementation, computed, on_gpu)
         self.language_model, packing = load_language_model(
-            self.model_dir, dtype, self.attention, trust_remote_code=self.options.trust_remote_code
+            model_dir, dtype, self.attention, trust_remote_code=options.trust_remote_code
         )
         self.layout, self.shares = packing.layout, packing.shares
         self.repeats = packing.repeats or self.attention != PACKED or on_gpu
         self._checkpoint_parts = parts_of(self.language_model, unique_state(self.language_model))
-        if self.options.lora is not None:
-            self.adapters = Adapters(
-                self.language_model,
-                self.options.lora,
-                model_dir=self.model_dir,
-                reference=reference,
-            )
+        if options.lora is not None:
+            self.adapters = Adapters(self.language_model, options.lora, model_dir=model_dir, reference=reference)
             self.adapters.share_frozen()
-        fix_rope(self.language_model, self.options.context_length)
-        if self.options.gradient_checkpointing:
+        fix_rope(self.language_model, options.context_length)
+        if options.gradient_checkpointing:
             self.recompute_activations()
         kinds = dict(action_values or {})
-        separate = (critic or bool(kinds)) and self.options.value_model == "separate"
+        separate = (critic or bool(kinds)) and options.value_model == "separate"
         backbone = backbone_of(self.language_model)
         self.value_backbone = copy.deepcopy(backbone) if separate else None
         backbones = [backbone] + ([self.value_backbone] if separate else [])
@@ -135,7 +123,8 @@ class PolicyNetwork(nn.Module):
         for backbone in backbones if self.prunes else ():
             prune_last_layer(backbone)
         width = self.language_model.get_output_embeddings().in_features
-        self.value_head = ValueHead(width, self.options.value_hidden_size or width) if critic else None
+        inner = options.value_hidden_size or width
+        self.value_head = ValueHead(width, inner) if critic else None
         if self.value_head is not None and self.adapters is None:
             self.value_head.to(dtype)
         self.action_values: ActionValues | None = None
@@ -143,8 +132,7 @@ class PolicyNetwork(nn.Module):
         if kinds:
             self._values_count = float(kinds.pop("beta"))
             vocabulary = self.language_model.get_output_embeddings().weight.shape[0]
-            hidden = self.options.value_hidden_size or width
-            self.action_values = ActionValues(width, hidden, vocabulary, **kinds).to(dtype)
+            self.action_values = ActionValues(width, inner, vocabulary, **kinds).to(dtype)
             if self.value_backbone is not None and kinds["targets"]:
                 self.target_backbone = copy.deepcopy(self.value_backbone).requires_grad_(False)
         self._logit_transform = logit_transform(self.language_model.config)
@@ -309,16 +297,16 @@ class PolicyNetwork(nn.Module):
         self, state: Mapping[str, torch.Tensor], device: torch.device | None = None
     ) -> Mapping[str, torch.Tensor]:
         """A complete :meth:`hf_state` by the names of the model's checkpoint, as engines take it (on ``device``)."""
-        return self._with_values(
-            CheckpointTensors(self.language_model, self._checkpoint_parts, self.merged(state), device)
-        )
+        return self._checkpoint(self.merged(state), device)
 
     def like_checkpoint(self, state: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         """Tensors of the names, order and sizes of :meth:`as_checkpoint`, without the adapters' work."""
-        bases = state if self.adapters is None else self.adapters.merged(state).bases()
-        return self._with_values(CheckpointTensors(self.language_model, self._checkpoint_parts, bases))
+        return self._checkpoint(state if self.adapters is None else self.adapters.merged(state).bases())
 
-    def _with_values(self, tensors: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    def _checkpoint(
+        self, state: Mapping[str, torch.Tensor], device: torch.device | None = None
+    ) -> Mapping[str, torch.Tensor]:
+        tensors = CheckpointTensors(self.language_model, self._checkpoint_parts, state, device)
         values = self.played_values()
         return {**tensors, **values} if values else tensors
 
@@ -353,10 +341,8 @@ def _temperature(batch: Mapping[str, Any]) -> float | torch.Tensor:
 
 
 def _allowed(batch: Mapping[str, Any]) -> Allowed | None:
-    positions = batch.get("allowed_action")
-    if positions is None or not positions.shape[0]:
-        return None
-    return Allowed(positions, batch["allowed_owner"], batch["allowed_ids"])
+    positions = batch.get("allowed_action", ())
+    return Allowed(positions, batch["allowed_owner"], batch["allowed_ids"]) if len(positions) else None
 
 
 def merged_checkpoint(directory: Path, base: str, *, trust_remote_code: bool = False) -> Mapping[str, torch.Tensor]:
