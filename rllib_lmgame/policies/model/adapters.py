@@ -96,16 +96,16 @@ class MergedTensors(Mapping[str, torch.Tensor]):
 class Adapters:
     """The adapters of one language model, which is changed in place: base frozen, adapters in float32.
 
+    ``reference``: also those of the policy that the KL penalty compares with.
+
     Attributes:
         trained: Names in memory of what is trained.
         fingerprint: Of the base weights they belong to.
+
+    Raises: ConfigError: no such modules, or an adapter for another model; MissingDependencyError.
     """
 
     def __init__(self, model: Any, options: LoraOptions, *, model_dir: str, reference: bool = False) -> None:
-        """Add adapters; ``reference``: also those of the policy that the KL penalty compares with.
-
-        Raises: ConfigError: no such modules, or an adapter for another model; MissingDependencyError.
-        """
         names = [name for name, _ in model.named_parameters()]
         tied = dict(model.named_parameters(remove_duplicate=False))
         names += [name for name in model.state_dict() if name not in tied]
@@ -125,13 +125,11 @@ class Adapters:
             self.set_reference(self.state())
 
     def _source(self, name: str, targets: Targets) -> Source:
+        saved = next((saved for saved in targets.saved if name.startswith(f"{saved}.")), None)
+        if saved is not None:
+            return Source(f"{saved}.modules_to_save.{_ACTIVE}{name.removeprefix(saved)}")
         module, _, parameter = name.rpartition(".")
-        if module in targets.saved:
-            return Source(f"{module}.modules_to_save.{_ACTIVE}.{parameter}")
         if module not in targets.adapted:
-            inside = next((saved for saved in targets.saved if name.startswith(f"{saved}.")), None)
-            if inside is not None:
-                return Source(f"{inside}.modules_to_save.{_ACTIVE}{name.removeprefix(inside)}")
             return Source(name)
         base = f"{module}.base_layer.{parameter}"
         if parameter != "weight":
@@ -244,11 +242,9 @@ class Targets(NamedTuple):
 
 
 def _inject(model: Any, options: LoraOptions, adapters: Sequence[str]) -> tuple[Any, Targets]:
-    """Put adapters into a model.
+    """Put adapters into a model; returns PEFT's configuration of them, and where they are.
 
     PEFT gets the modules one by one: by their names it would take some for experts of earlier versions.
-
-    Returns: PEFT's configuration of them, and where they are.
 
     Raises: ConfigError: no such modules, or not in this kind of model; as :func:`as_begun`; MissingDependencyError.
     """
@@ -316,20 +312,18 @@ def find_targets(modules: Mapping[str, str], options: LoraOptions, *, head: str,
 
     Raises: ConfigError: a name that no module has, or one that adapters cannot stand beside.
     """
-    linear = [name for name, kind in modules.items() if kind == LINEAR and name != head]
+    key, linear = f"{KEY}.target_modules", [name for name, kind in modules.items() if kind == LINEAR and name != head]
     if options.target_modules == ALL_LINEAR:
         adapted = linear
         if not adapted:
-            raise ConfigError(f"{KEY}.target_modules", "the model has no linear layers")
+            raise ConfigError(key, "the model has no linear layers")
     elif isinstance(options.target_modules, str):
-        raise ConfigError(
-            f"{KEY}.target_modules", f"expected {ALL_LINEAR} or a list of names, got {options.target_modules!r}"
-        )
+        raise ConfigError(key, f"expected {ALL_LINEAR} or a list of names, got {options.target_modules!r}")
     else:
-        adapted = _named(modules, options.target_modules, f"{KEY}.target_modules", linear)
-        for name in adapted:
-            if modules[name] != LINEAR:
-                raise ConfigError(f"{KEY}.target_modules", f"{name} is no linear layer; {_there(linear)}")
+        adapted = _named(modules, options.target_modules, key, linear)
+        other = next((name for name in adapted if modules[name] != LINEAR), None)
+        if other is not None:
+            raise ConfigError(key, f"{other} is no linear layer; {_there(linear)}")
     saved = _named(modules, options.modules_to_save, f"{KEY}.modules_to_save", modules)
     for key, names in (("target_modules", adapted), ("modules_to_save", saved)):
         shared = next((name for name in names if any(within(end, name) for end in tied)), None)
@@ -380,9 +374,7 @@ def as_begun(options: LoraOptions) -> LoraOptions:
     key, file = f"{KEY}.init", expanded(options.init) / CONFIG_FILE
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         if not file.with_name(name).is_file():
-            of_checkpoint = (file.parent / ADAPTER_DIRECTORY / CONFIG_FILE).is_file()
-            such_as = f", such as {file.parent / ADAPTER_DIRECTORY}" if of_checkpoint else ""
-            raise ConfigError(key, f"{options.init} has no {name}; an adapter's directory is needed{such_as}")
+            raise ConfigError(key, f"{options.init} has no {name}; a checkpoint has it in {ADAPTER_DIRECTORY}/")
     plain: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(LoraConfig)}
     try:
         content = {name: plain[name] for name in IN_PEFT} | read_mapping(file, _MAX_CONFIG_BYTES)
@@ -403,13 +395,12 @@ def as_begun(options: LoraOptions) -> LoraOptions:
     for own in says.keys() & given(options):
         here, there = getattr(options, own), getattr(begun, own)
         if here != there:
-            message = f"is {here!r}, but {there!r} in {options.init}; leave it out, or begin anew"
-            raise ConfigError(f"{KEY}.{own}", message)
+            raise ConfigError(f"{KEY}.{own}", f"is {here!r}, but {there!r} in {options.init}; leave it out")
     return begun
 
 
 SERVED_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""ProcessGroup that vLLM makes room for."""
+"""Ranks that vLLM makes room for."""
 
 
 def served_rank(options: LoraOptions) -> int:
@@ -479,15 +470,12 @@ def _check_fit(directory: Path, model: nn.Module, base: str | None) -> None:
         shapes = f"{other} is {there.get(other) or 'missing'} in the file, {own.get(other) or 'missing'} here"
         raise ConfigError(f"{KEY}.init", f"{directory} is an adapter for another model: {shapes}")
     if trained_on and base and trained_on != base:
-        name = read_mapping(directory / CONFIG_FILE, _MAX_CONFIG_BYTES).get("base_model_name_or_path")
-        raise ConfigError(
-            f"{KEY}.init", f"{directory} is an adapter for other weights ({name!r}) than language_model.model"
-        )
+        raise ConfigError(f"{KEY}.init", f"{directory} is an adapter for other weights than language_model.model")
 
 
 class AdapterHeader(NamedTuple):
-    """What an adapter's file says: its base's fingerprint ("" if it is not there), shapes of what is trained, and the
-    base's numerics (float32 if they are not there).
+    """What an adapter's file says: its base's fingerprint (or ""), shapes of what is trained, and the base's numerics
+    (or float32).
     """
 
     base: str
@@ -503,17 +491,17 @@ def adapter_header(directory: Path) -> AdapterHeader:
     try:
         with safe_open(str(file), framework="np") as tensors:
             names = {*tensors.keys()}
-            shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in names - _bases_in(names)}
+            shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in names if not _is_base(name, names)}
             base, _, dtype = (tensors.metadata() or {}).get("base", "").partition(" ")
             return AdapterHeader(base, shapes, _DTYPES.get(dtype, torch.float32))
     except Exception as error:
         raise ConfigError(f"{KEY}.init", f"{file} cannot be read: {first_line(error)}") from error
 
 
-def _bases_in(names: Collection[str]) -> set[str]:
-    """Frozen weights in an adapter's file: PEFT writes those of an adapted head, too."""
-    ends = ".base_layer.weight", ".lora_A.weight"
-    return {name for name in names if name.endswith(ends[0]) and name.removesuffix(ends[0]) + ends[1] in names}
+def _is_base(name: str, names: Collection[str]) -> bool:
+    """Whether it is a frozen weight: PEFT's files have those of an adapted head, too."""
+    module, found, _ = name.rpartition(".base_layer.weight")
+    return bool(found) and f"{module}.lora_A.weight" in names
 
 
 def _in_file(name: str) -> str:
@@ -522,10 +510,7 @@ def _in_file(name: str) -> str:
 
 
 def fingerprint(weights: Iterable[tuple[str, tuple[int, ...], torch.Tensor]]) -> str:
-    """15 hexadecimal digits of names, shapes and first numbers of weights, rounded to bfloat16.
-
-    So it is the same in float32 and bfloat16.
-    """
+    """15 hexadecimal digits of names, shapes and first numbers of weights, the same in float32 and bfloat16."""
     digest = hashlib.blake2b(digest_size=8)
     for name, shape, numbers in sorted(weights, key=lambda weight: weight[0]):
         rounded = numbers.to(device="cpu", dtype=torch.bfloat16).contiguous().view(torch.int16).numpy()
