@@ -46,10 +46,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI, PolicyNetwork):
             raise RuntimeError(f"could not build the language model: {error}") from error
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        raise NotImplementedError(
-            "replies are sampled by the engines: play with `rllib play` or `rllib evaluate`, or call "
-            "module.language_model.generate with token ids"
-        )
+        raise NotImplementedError("the engines sample replies; `module.language_model.generate` takes token ids")
 
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, torch.Tensor]:
         return PolicyNetwork.forward(self, batch)
@@ -111,9 +108,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI, PolicyNetwork):
             have = "adapters" if BASE in state else "whole weights"
             raise CheckpointError(f"the state has {have}: language_model.lora is set there or here, not in both")
         if self.adapters is not None and int(state[BASE]) != int(self.adapters.fingerprint, 16):
-            raise CheckpointError(
-                f"the state's adapters are for other weights than those of {self.model_dir}, or for other modules"
-            )
+            raise CheckpointError(f"the state's adapters are for other weights or modules than {self.model_dir} has")
 
 
 class ScriptedRLModule(TorchRLModule):
