@@ -154,9 +154,7 @@ def current_rows() -> PackedRows | None:
     """
     rows = next(reversed(_ENTERED.get()), None)
     if rows is None and torch.is_grad_enabled():
-        raise RuntimeError(
-            "packed attention does not know its rows; call the model inside `with PackedRows(cu_seqlens)`"
-        )
+        raise RuntimeError("packed attention knows no rows; call the model inside `with PackedRows(cu_seqlens)`")
     return rows
 
 
@@ -188,9 +186,7 @@ def packed_attention(
     Raises: ConfigError: a bias depends on positions; RuntimeError: with gradients outside of :class:`PackedRows`.
     """
     if kwargs.get("position_bias") is not None:
-        raise ConfigError(
-            "language_model.attn_implementation", "the model needs `position_bias`, which packed rows lack"
-        )
+        raise ConfigError("language_model.model", "the model needs `position_bias`, which packed rows lack")
     kernel: Callable[..., torch.Tensor] = _sdpa
     softcap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
     if softcap is not None or sinks is not None:
@@ -200,10 +196,10 @@ def packed_attention(
         whole = sliding_window is None or rows.prefix_tree.longest <= sliding_window
         query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))
         if kernel is _sdpa and whole and query.device.type == "cpu" and value.shape[-1] == query.shape[-1]:
-            return merged_attention(query, key, value, rows.parts, scaling).unsqueeze(0), None
-        return repeated_attention(kernel, query, key, value, rows.prefix_tree, scaling, sliding_window).unsqueeze(
-            0
-        ), None
+            out = merged_attention(query, key, value, rows.parts, scaling)
+        else:
+            out = repeated_attention(kernel, query, key, value, rows.prefix_tree, scaling, sliding_window)
+        return out.unsqueeze(0), None
     groups = [(1, query.shape[2])] if rows is None else rows.groups
     sizes = [count * length for count, length in groups]
     # Splitting once has a backward that concatenates; a slice per group would have one that fills whole-size zeros.
@@ -322,10 +318,8 @@ def resolve_implementation(choice: str, dtype: torch.dtype, on_gpu: bool) -> str
     """Name of the function for ``attn_implementation``. Raises: MissingDependencyError: there is no flash attention."""
     register()
     if choice == FLASH and not _flash_installed():
-        raise MissingDependencyError(
-            "language_model.attn_implementation: flash_attention_2 needs flash-attn; install the extra "
-            "`rllib-lmgame[flash]` or set `auto`"
-        )
+        extra = "install the extra `rllib-lmgame[flash]` or set `auto`"
+        raise MissingDependencyError(f"language_model.attn_implementation: flash_attention_2 needs flash-attn; {extra}")
     half = choice == "auto" and on_gpu and dtype in (torch.float16, torch.bfloat16)
     if choice == FLASH or half:
         return FLASH if _flash_installed() else PACKED_VARLEN

@@ -10,7 +10,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,9 +94,7 @@ def save_tokenizer(source: str, directory: Path, options: LanguageModelOptions) 
     from transformers import AutoTokenizer
 
     if Path(source).is_absolute() and not Path(source).is_dir():
-        raise FileNotFoundError(
-            f"{source}, which holds the model's tokenizer, has been removed; keep it while the run goes on"
-        )
+        raise FileNotFoundError(f"{source}, which held the model's tokenizer, has been removed")
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=options.trust_remote_code)
     except (OSError, ValueError) as error:
@@ -215,6 +213,8 @@ def origin_of(model: str) -> dict[str, str]:
     """``base_model`` and the keys :data:`LICENCE` of what was trained, as far as is known here: of a model known by
     name, of a directory from its own card, of the hub from what was fetched.
     """
+    from huggingface_hub import try_to_load_from_cache
+
     known = PRETRAINED.get(model)
     if known is not None:
         return {"base_model": known.hub, "license": known.license_id, "license_link": known.terms}
@@ -224,14 +224,10 @@ def origin_of(model: str) -> dict[str, str]:
         return front_matter(next((card for card in cards if card.is_file()), None))
     if re.fullmatch(r"[\w.-]+/[\w.-]+", model) is None:
         return {}
-    from huggingface_hub import try_to_load_from_cache
-
-    try:
+    with suppress(ValueError):  # No id of the hub: a directory that is not here.
         fetched = try_to_load_from_cache(model, CARD_FILE)
-    except ValueError:  # No id of the hub: a directory that is not here.
-        return {}
-    found = front_matter(Path(fetched) if isinstance(fetched, str) else None)
-    return {**found, "base_model": model}
+        return {**front_matter(Path(fetched) if isinstance(fetched, str) else None), "base_model": model}
+    return {}
 
 
 def front_matter(card: Path | str | None) -> dict[str, str]:
