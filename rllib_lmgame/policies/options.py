@@ -53,26 +53,24 @@ ALL_LINEAR = "all-linear"
 class LoraOptions(Group):
     """``language_model.lora``: adapters beside frozen weights, as PEFT knows them."""
 
-    r: int = option(16, "Rank of an adapter.", ge=1, le=4_096, carded=False)
-    alpha: int = option(32, "An adapter's output is multiplied by `alpha / r`.", ge=1, le=65_536, carded=False)
-    dropout: float = option(0.0, "Of what goes into adapters, in passes that train.", ge=0, lt=1, carded=False)
+    r: int = option(16, "Rank of an adapter.", ge=1, le=4_096)
+    alpha: int = option(32, "An adapter's output is multiplied by `alpha / r`.", ge=1, le=65_536)
+    dropout: float = option(0.0, "Of what goes into adapters, in passes that train.", ge=0, lt=1)
     target_modules: str | list[str] = option(
         ALL_LINEAR,
         "What gets adapters: `all-linear` (all linear layers but the head), or the ends of their names: "
         "`[q_proj, v_proj]`.",
         stranger=True,
-        carded=False,
     )
     modules_to_save: list[str] = option(
-        [], "Modules that are trained whole, by the ends of their names: `[norm]`.", stranger=True, carded=False
+        [], "Modules that are trained whole, by the ends of their names: `[norm]`.", stranger=True
     )
-    use_rslora: bool = option(False, "Multiply by `alpha / sqrt(r)` instead.", carded=False)
+    use_rslora: bool = option(False, "Multiply by `alpha / sqrt(r)` instead.")
     init: str | None = option(
         None,
         "Directory of an adapter to begin with (a checkpoint's `adapter/`, or PEFT's own). It says `r`, `alpha`, "
         "`use_rslora` and its modules; null begins without effect.",
         path=True,
-        carded=False,
     )
 
 
@@ -85,46 +83,35 @@ class LanguageModelOptions(Group):
         "the spot.",
         stranger=is_hub_id,
         path=True,
-        carded=False,
     )
-    tiny: dict[str, Any] = option(
-        {}, "Overrides of the tiny model's shape.", carded=False, holds=Holds(TinyModelOptions)
-    )
-    tokenizer: str | None = option(
-        None, "Tokenizer if it is not the model's own.", stranger=is_hub_id, path=True, carded=False
-    )
+    tiny: dict[str, Any] = option({}, "Overrides of the tiny model's shape.", holds=Holds(TinyModelOptions))
+    tokenizer: str | None = option(None, "Tokenizer if it is not the model's own.", stranger=is_hub_id, path=True)
     dtype: str = option(
         "auto",
         "Numerics of the learner's weights: `auto` is float32, on a GPU with passes in bfloat16; half precision "
         "needs `deepspeed` with `bf16` or `fp16`.",
         choices=("auto", "float32", "bfloat16", "float16"),
-        carded=False,
     )
     attn_implementation: str = option(
         "auto",
         "`auto` takes one kernel for rows of all lengths for learners on GPUs, in half precision (flash-attn's "
         "where it is installed, else PyTorch's), and row-wise SDPA elsewhere.",
         choices=("auto", "sdpa", "flash_attention_2"),
-        carded=False,
     )
-    gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass.", carded=False)
-    trust_remote_code: bool = option(
-        False, "Run code that comes with the model. Off unless set.", stranger=False, carded=False
-    )
+    gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass.")
+    trust_remote_code: bool = option(False, "Run code that comes with the model. Off unless set.", stranger=False)
     value_model: str = option(
         "shared",
         "`shared`: a value head on the policy's backbone; `separate`: a backbone of its own.",
         choices=("shared", "separate"),
-        carded=False,
     )
     value_hidden_size: int | None = option(
-        None, "Width of the value head's hidden layer; null takes the model's width.", ge=1, le=65_536, carded=False
+        None, "Width of the value head's hidden layer; null takes the model's width.", ge=1, le=65_536
     )
-    freeze_backbone_for_value: bool = option(False, "Keep the value loss off a shared backbone.", carded=False)
+    freeze_backbone_for_value: bool = option(False, "Keep the value loss off a shared backbone.")
     lora: LoraOptions | None = option(
         None,
         "Train adapters and the value head, on frozen weights; `{}` is all defaults. null: all weights are trained.",
-        carded=False,
     )
 
     system_prompt: str | None = option(
@@ -144,7 +131,6 @@ class LanguageModelOptions(Group):
         "Jinja chat template, or a file that holds it; null takes the tokenizer's own.",
         stranger=is_template,
         path=True,
-        carded=False,
     )
     chat_template_kwargs: dict[str, Any] = option(
         {}, "Arguments passed to the chat template, e.g. `{enable_thinking: false}`.", stranger=True

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from rllib_lmgame.base.errors import CheckpointError
-from rllib_lmgame.base.group import as_mapping, declared
+from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.base.storage import expanded, follow_umask
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.policies.chat.format import ChatFormat
@@ -170,6 +170,11 @@ while seats := game.to_act():
 print(dict(step.rewards))
 ```
 """
+OF_TRAINING = (
+    *("model", "tiny", "tokenizer", "dtype", "attn_implementation", "gradient_checkpointing", "trust_remote_code"),
+    *("value_model", "value_hidden_size", "freeze_backbone_for_value", "lora"),
+)
+"""Options that a card does not show, since they do not change how the model is talked to."""
 LICENCE = ("license", "license_name", "license_link")
 """Keys of a card's front matter that say on which terms the model may be passed on."""
 _PLAIN = re.compile(r"[A-Za-z0-9][\w./:@-]{0,199}", re.ASCII)
@@ -198,8 +203,7 @@ class Played:
 
 def model_card(options: LanguageModelOptions, played: Played) -> str:
     """The card's text. Settings, perhaps a stranger's, are one-line ASCII literals of Python, not Markdown or code."""
-    known = declared(LanguageModelOptions)
-    said = {key: value for key, value in as_mapping(options).items() if known[key].says["carded"]}
+    said = {key: value for key, value in as_mapping(options).items() if key not in OF_TRAINING}
     return _CARD.format(
         origin="".join(f"{key}: {value}\n" for key, value in origin_of(options.model).items()),
         constrained=_CONSTRAINED if played.constrained_decoding else "",
