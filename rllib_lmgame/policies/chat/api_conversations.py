@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -107,17 +108,14 @@ class APIConversation:
         options = self.chat.options
         room = options.context_length - prompt
         if room < options.least_room:
-            raise RequestError(
-                f"the messages have {prompt} tokens; the context holds {options.context_length}", "messages", TOO_LONG
-            )
+            message = f"the messages have {prompt} tokens; the context holds {options.context_length}"
+            raise RequestError(message, "messages", TOO_LONG)
         left = options.max_tokens_per_turn
         if options.max_tokens_per_episode is not None:
             left = min(left, options.max_tokens_per_episode - self._written)
         if left < 1:
-            raise RequestError(
-                f"max_tokens_per_episode = {options.max_tokens_per_episode} tokens have been written",
-                code="token_budget",
-            )
+            message = f"max_tokens_per_episode = {options.max_tokens_per_episode} tokens have been written"
+            raise RequestError(message, code="token_budget")
         return min(room, left), room <= left
 
     def _continued(self, request: ChatRequest) -> list[int] | None:
@@ -222,11 +220,8 @@ def _cut(chat: ChatFormat, messages: Sequence[ChatMessage], tools: str) -> list[
             continue
         before, found, text = text.partition(_PLACE.format(place))
         if not found or _PLACE.format(place) in text:
-            raise RequestError(
-                f"the model's chat template does not show message {place} ({message.role}) once, in its place; "
-                "send it in another role",
-                f"messages[{place}]",
-            )
+            said = f"the chat template does not show message {place} ({message.role}) once, in its place"
+            raise RequestError(f"{said}; send it in another role", f"messages[{place}]")
         pieces.append(before)
     return [*pieces, text]
 
@@ -239,27 +234,20 @@ def _speaks(message: ChatMessage) -> bool:
 def _as_data(message: ChatMessage, place: int, arguments_as_text: bool) -> dict[str, Any]:
     data: dict[str, Any] = {"role": message.role, "content": _PLACE.format(place) if _speaks(message) else ""}
     if message.calls:
-        data["tool_calls"] = [
-            call_data(call_id, name, arguments if arguments_as_text else _arguments(arguments))
-            for call_id, name, arguments in message.calls
-        ]
+        data["tool_calls"] = []
+    for call_id, name, arguments in message.calls:
+        given: Any = arguments
+        with suppress(ValueError, RecursionError):
+            given = arguments if arguments_as_text else json.loads(arguments)
+        data["tool_calls"].append(call_data(call_id, name, given))
     return data | ({"name": message.name} if message.name else {})
-
-
-def _arguments(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _rendered(chat: ChatFormat, messages: Sequence[Mapping[str, Any]], own: Mapping[str, Any]) -> str:
     (rendered,) = chat.rendered([(messages, own)])
     if rendered.problem:
         roles = ", ".join(str(message["role"]) for message in messages)
-        raise RequestError(
-            f"the model's chat template cannot show messages of the roles {roles}: {rendered.problem}", "messages"
-        )
+        raise RequestError(f"the chat template cannot show messages of {roles}: {rendered.problem}", "messages")
     return rendered.text
 
 
@@ -270,13 +258,11 @@ def _check_tools(chat: ChatFormat, tools: str, shown: str) -> None:
     hidden = not form.shows_tools or any(name not in shown for name in names)
     problem = "it does not show them" if hidden else form.problem
     if problem:
-        raise RequestError(
+        message = (
             f"the chat template of {chat.options.model} does not offer tools with calls between {OPENING} tags, as "
-            f"JSON or <function=...>, which are read here: {problem}; describe "
-            "tools in a message instead, and read the reply's text",
-            "tools",
-            "unsupported_parameter",
+            f"JSON or <function=...>: {problem}; describe tools in a message instead"
         )
+        raise RequestError(message, "tools", "unsupported_parameter")
 
 
 def _check_marks(chat: ChatFormat, texts: Sequence[str]) -> None:

@@ -125,15 +125,9 @@ class ChatFormat:
         self.structures: dict[Any, list[str]] = {}  # Of conversations that programs write.
         self._warned_of_choices = False
         self.pieces = pieces = self._cut_template()
+        replies = (pieces.inside, pieces.called, pieces.turn_end)
         self.sanitizer = SpecialTokenSanitizer(
-            tokenizer,
-            pieces.heads,
-            pieces.between,
-            form.tags,
-            options.think_tag,
-            pieces.lead,
-            form.marks,
-            (pieces.inside, pieces.called, pieces.turn_end),
+            tokenizer, pieces.heads, pieces.between, form.tags, options.think_tag, pieces.lead, form.marks, replies
         )
         self._check_reasoning()
         self.end_id = self._find_end()
@@ -474,9 +468,8 @@ class ChatFormat:
         try:
             return cut(self.rendered, (self.reply_format.think_opening, self.reply_format.think_closing))
         except TemplateError as error:
-            raise ConfigError(
-                "config.language_model.chat_template", f"the chat template cannot be used: {first_line(error)}"
-            ) from error
+            message = f"the chat template cannot be used: {first_line(error)}"
+            raise ConfigError("config.language_model.chat_template", message) from error
 
     def rendered(self, jobs: Sequence[Job]) -> list[Rendered]:
         """Render conversations with the template; each result has a text or an error."""
@@ -484,10 +477,9 @@ class ChatFormat:
 
     def _render(self, messages: Messages, own: Mapping[str, Any]) -> Rendered:
         arguments = {"add_generation_prompt": True, **self.options.chat_template_kwargs, **own}
+        arguments |= {"chat_template": self.template, "tokenize": False}
         try:
-            text = self.tokenizer.apply_chat_template(
-                [*messages], chat_template=self.template, tokenize=False, **arguments
-            )
+            text = self.tokenizer.apply_chat_template([*messages], **arguments)
         except Exception as error:  # A template is a program of others.
             return Rendered("", first_line(error) or type(error).__name__)
         return Rendered(str(text))
@@ -503,18 +495,14 @@ class ChatFormat:
             wanted = self.options.think != "off" or mark in self.pieces.lead
             shown = mark in self.template and mark in self.tokenizer.get_vocab()
             if wanted and not known and (shown or (written and mark == written[0])):
-                raise ConfigError(
-                    "config.language_model.think_tag",
-                    f"{self.options.model} has control tokens for its reasoning; set think_tag: {tag!r}",
-                )
+                message = f"{self.options.model} has control tokens for its reasoning; set think_tag: {tag!r}"
+                raise ConfigError("config.language_model.think_tag", message)
 
     def _warn_of_reasoning(self) -> None:
         if self.options.think == "off" and self.reply_prefix.startswith(self.reply_format.think_opening):
-            logger.warning(
-                "The chat template of %s opens a reasoning in every prompt, and `think` is off; set `think: optional`, "
-                "or `chat_template_kwargs: {enable_thinking: false}` where the template knows that.",
-                self.options.model,
-            )
+            cure = "set `think: optional`, or `chat_template_kwargs: {enable_thinking: false}` if the template has that"
+            name = self.options.model
+            logger.warning("The chat template of %s opens a reasoning, and `think` is off; %s.", name, cure)
 
 
 @dataclass
@@ -548,7 +536,12 @@ class Conversation:
         chat, options = self.chat, self.chat.options
         first = not self._users
         if first:
-            self._begin(chat.system(self.instructions, observation.turns_left))
+            told = chat.system(self.instructions, observation.turns_left)
+            if options.conversation_start != "user":
+                self._system = told
+            elif told:  # In a first turn before the examples.
+                self._begun = [(told, chat.pieces.lead + AGREED)]
+                self._examples = [*self._begun, *self._examples]
         self._users.append(chat.message(observation, note))
         windowed = options.history == "window" or first
         strips = options.history == "strip_think"  # Then the prompt may not begin with the last one and its reply.
@@ -573,14 +566,6 @@ class Conversation:
             own = min(size, len(found))
             observed[size - own :] = found[len(found) - own :]
         return observed
-
-    def _begin(self, told: Message) -> None:
-        """The rules stand in the system message, or in a first turn before the examples."""
-        if self.chat.options.conversation_start != "user":
-            self._system = told
-        elif told:
-            self._begun = [(told, self.chat.pieces.lead + AGREED)]
-            self._examples = [*self._begun, *self._examples]
 
     def tokens_of_examples(self) -> int:
         """Tokens by which demonstrations make a prompt longer."""
