@@ -105,9 +105,6 @@ class LanguageModelOptions(Group):
         "`shared`: a value head on the policy's backbone; `separate`: a backbone of its own.",
         choices=("shared", "separate"),
     )
-    value_hidden_size: int | None = option(
-        None, "Width of the value head's hidden layer; null takes the model's width.", ge=1, le=65_536
-    )
     freeze_backbone_for_value: bool = option(False, "Keep the value loss off a shared backbone.")
     lora: LoraOptions | None = option(
         None,

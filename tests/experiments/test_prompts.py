@@ -68,11 +68,8 @@ def test_demonstrations_that_the_context_does_not_hold_are_told() -> None:
         return f"config.language_model={{context_length: {context}, max_tokens_per_turn: 16, demonstrations: {count}}}"
 
     error, without = refusal(GAME, shown(120)), refusal(GAME, shown(120, count=0))
-    assert error.path == "config.language_model.demonstrations"
-    told = (
-        f", {least(error) - least(without)} of them of 3 demonstrations; the context holds 120; set context_length to "
-    )
-    assert told in error.message
+    assert error.path == "config.language_model.demonstrations" and "3 demonstrations" in error.message
+    assert least(error) > least(without)
     assert refusal(GAME, shown(least(error) - 1)).path == error.path
     check_prompts([check(GAME, shown(least(error)))])
 

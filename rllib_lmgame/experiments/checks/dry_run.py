@@ -152,9 +152,8 @@ def _parameters(config: Any, policy: str, shape: memory.ModelShape) -> int:
     if not config.run.is_trained(policy):
         return shape.parameters
     options = config.language_model_of(policy)
-    return memory.trained_parameters(
-        shape, options.value_model == "separate", options.value_hidden_size, PolicyFacts(config, policy).needs_critic
-    )
+    separate = options.value_model == "separate"
+    return memory.trained_parameters(shape, separate, PolicyFacts(config, policy).needs_critic)
 
 
 def _cache_lines(config: Any, policy: str, shape: memory.ModelShape) -> list[str]:

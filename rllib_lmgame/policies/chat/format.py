@@ -526,7 +526,6 @@ class Conversation:
 
     def __post_init__(self) -> None:
         self.demonstrations = self.chat.options.shown(self.game, self.role)
-        self._begun: list[Example] = []
         self._examples = [*map(self.chat.example, self.demonstrations)]
 
     def prompt(self, observation: Observation, note: str | None = None) -> Prompt:
@@ -540,8 +539,7 @@ class Conversation:
             if options.conversation_start != "user":
                 self._system = told
             elif told:  # In a first turn before the examples.
-                self._begun = [(told, chat.pieces.lead + AGREED)]
-                self._examples = [*self._begun, *self._examples]
+                self._examples = [(told, chat.pieces.lead + AGREED), *self._examples]
         self._users.append(chat.message(observation, note))
         windowed = options.history == "window" or first
         strips = options.history == "strip_think"  # Then the prompt may not begin with the last one and its reply.
@@ -566,12 +564,6 @@ class Conversation:
             own = min(size, len(found))
             observed[size - own :] = found[len(found) - own :]
         return observed
-
-    def tokens_of_examples(self) -> int:
-        """Tokens by which demonstrations make a prompt longer."""
-        system, user = self._system, self._users[-1]
-        shown = self.chat.opening_ids(system, user, examples=self._examples)
-        return len(shown) - len(self.chat.opening_ids(system, user, examples=self._begun))
 
     def _reply_room(self, room: int) -> tuple[int, bool]:
         """Tokens of a reply where the context has ``room``, 0 for none; and whether it is the context that says so."""

@@ -123,8 +123,7 @@ class PolicyNetwork(nn.Module):
         for backbone in backbones if self.prunes else ():
             prune_last_layer(backbone)
         width = self.language_model.get_output_embeddings().in_features
-        inner = options.value_hidden_size or width
-        self.value_head = ValueHead(width, inner) if critic else None
+        self.value_head = ValueHead(width, width) if critic else None
         if self.value_head is not None and self.adapters is None:
             self.value_head.to(dtype)
         self.action_values: ActionValues | None = None
@@ -132,7 +131,7 @@ class PolicyNetwork(nn.Module):
         if kinds:
             self._values_count = float(kinds.pop("beta"))
             vocabulary = self.language_model.get_output_embeddings().weight.shape[0]
-            self.action_values = ActionValues(width, inner, vocabulary, **kinds).to(dtype)
+            self.action_values = ActionValues(width, width, vocabulary, **kinds).to(dtype)
             if self.value_backbone is not None and kinds["targets"]:
                 self.target_backbone = copy.deepcopy(self.value_backbone).requires_grad_(False)
         self._logit_transform = logit_transform(self.language_model.config)
