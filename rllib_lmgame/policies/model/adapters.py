@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.base.group import build, given
@@ -66,14 +66,14 @@ class Source:
     transposed: bool = False
 
 
-class MergedTensors(Mapping[str, torch.Tensor]):
+class MergedTensors(Mapping[str, Tensor]):
     """The tensors of a model without adapters, by its names, made of ``state`` when they are read."""
 
-    def __init__(self, sources: Mapping[str, Source], state: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, sources: Mapping[str, Source], state: Mapping[str, Tensor]) -> None:
         self._sources, self._state = sources, state
 
     @torch.no_grad()
-    def __getitem__(self, name: str) -> torch.Tensor:
+    def __getitem__(self, name: str) -> Tensor:
         source = self._sources[name]
         base = self._state[source.base].detach()
         if source.down is None or source.up is None:
@@ -82,7 +82,7 @@ class MergedTensors(Mapping[str, torch.Tensor]):
         change = change.T if source.transposed else change
         return torch.add(base.float(), change, alpha=source.scale).to(base.dtype)
 
-    def bases(self) -> dict[str, torch.Tensor]:
+    def bases(self) -> dict[str, Tensor]:
         """Tensors of the same names, shapes and dtypes, of which none is worked out."""
         return {name: self._state[source.base] for name, source in self._sources.items()}
 
@@ -150,11 +150,11 @@ class Adapters:
         for _, own in self.frozen():
             own.data = once(own)
 
-    def held_once(self, moved: Callable[[Any], torch.Tensor]) -> Callable[[Any], torch.Tensor]:
+    def held_once(self, moved: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
         """A function that moves parameters, and gives another policy's tensor in place of one equal to it."""
         names = {id(own): _WRAPPED.sub("", name) for name, own in self.frozen()}
 
-        def once(own: Any) -> torch.Tensor:
+        def once(own: Any) -> Tensor:
             new = moved(own)
             if id(own) not in names:
                 return new
@@ -168,12 +168,12 @@ class Adapters:
 
         return once
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self) -> dict[str, Tensor]:
         """What is trained, by names in memory. Nothing is copied."""
         named = dict(self._model.named_parameters())
         return {name: named[name].detach() for name in self.trained}
 
-    def merged(self, state: Mapping[str, torch.Tensor]) -> MergedTensors:
+    def merged(self, state: Mapping[str, Tensor]) -> MergedTensors:
         """The weights of a model without adapters; ``state`` has base and adapters by names in memory."""
         return MergedTensors(self._sources, state)
 
@@ -185,7 +185,7 @@ class Adapters:
         return {name: named[name.replace(f".{_ACTIVE}.", f".{_REFERENCE}.")] for name in self.trained}
 
     @torch.no_grad()
-    def set_reference(self, state: Mapping[str, torch.Tensor]) -> None:
+    def set_reference(self, state: Mapping[str, Tensor]) -> None:
         """Make the reference that of ``state``; its parameters have to be whole."""
         for name, parameter in self.reference_parameters().items():
             parameter.copy_(torch.as_tensor(state[name]))
@@ -206,7 +206,7 @@ class Adapters:
 
     # Files in PEFT's form.
 
-    def save(self, directory: Path, state: Mapping[str, torch.Tensor]) -> None:
+    def save(self, directory: Path, state: Mapping[str, Tensor]) -> None:
         """Write what ``peft.PeftModel.from_pretrained`` loads. Raises: CheckpointError: it cannot be written."""
         from safetensors.torch import save
 
@@ -509,7 +509,7 @@ def _in_file(name: str) -> str:
     return _PEFT_PREFIX + name.replace(f".modules_to_save.{_ACTIVE}.", ".").replace(f".{_ACTIVE}.", ".")
 
 
-def fingerprint(weights: Iterable[tuple[str, tuple[int, ...], torch.Tensor]]) -> str:
+def fingerprint(weights: Iterable[tuple[str, tuple[int, ...], Tensor]]) -> str:
     """15 hexadecimal digits of names, shapes and first numbers of weights, the same in float32 and bfloat16."""
     digest = hashlib.blake2b(digest_size=8)
     for name, shape, numbers in sorted(weights, key=lambda weight: weight[0]):

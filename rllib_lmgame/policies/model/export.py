@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.group import as_mapping
@@ -34,7 +34,7 @@ GENERATION_FILE = "generation_config.json"
 
 def save_policy(
     model: Any,
-    tensors: Mapping[str, torch.Tensor],
+    tensors: Mapping[str, Tensor],
     directory: Path,
     *,
     tokenizer: str,
@@ -56,7 +56,7 @@ def save_policy(
             (directory / CARD_FILE).write_text(model_card(options, played), encoding="utf-8")
 
 
-def _save_weights(model: Any, tensors: Mapping[str, torch.Tensor], directory: Path) -> None:
+def _save_weights(model: Any, tensors: Mapping[str, Tensor], directory: Path) -> None:
     from transformers import GenerationConfig
 
     with _written(directory / "config.json"):

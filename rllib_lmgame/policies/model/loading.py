@@ -19,7 +19,7 @@ from fractions import Fraction
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import first_line
@@ -145,7 +145,7 @@ def _compared(model: nn.Module) -> Packing:
     return replace(packing, layout=Layout.BATCHED if beside else Layout.ALONE)
 
 
-def _packed(model: nn.Module, rows: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> Packing:
+def _packed(model: nn.Module, rows: Sequence[Tensor], expected: Sequence[Tensor]) -> Packing:
     """What comes of rows end to end."""
     register()
     try:
@@ -185,7 +185,7 @@ def _shared(model: Any, packed: Any) -> Packing:
     return Packing(Layout.PACKED, shares=True, repeats=pack.prefix_tree.repeats)
 
 
-def _through_backbone(model: Any, rows: Sequence[torch.Tensor], layout: Layout) -> list[torch.Tensor]:
+def _through_backbone(model: Any, rows: Sequence[Tensor], layout: Layout) -> list[Tensor]:
     """Log-probabilities ``[length, vocabulary]`` of each row, as the learner computes them."""
     bounds = torch.tensor([0, *map(len, rows)]).cumsum(0)
     positions = torch.cat([torch.arange(len(row)) for row in rows])
@@ -194,17 +194,17 @@ def _through_backbone(model: Any, rows: Sequence[torch.Tensor], layout: Layout) 
     return list(found.split([len(row) for row in rows]))
 
 
-def _logprobs_of(model: Any, laid: PackedRows, arguments: dict[str, Any], read: torch.Tensor) -> torch.Tensor:
+def _logprobs_of(model: Any, laid: PackedRows, arguments: dict[str, Any], read: Tensor) -> Tensor:
     with laid:
         hidden = backbone_of(model)(**arguments).last_hidden_state.flatten(0, 1)
     return _logprobs(logit_transform(model.config)(model.get_output_embeddings()(hidden[read])))
 
 
-def _logprobs(logits: torch.Tensor) -> torch.Tensor:
+def _logprobs(logits: Tensor) -> Tensor:
     return logits.float().log_softmax(-1)
 
 
-def _same(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+def _same(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
     return all(bool(((a - b).abs() <= TOLERANCE).all()) for a, b in zip(some, others, strict=True))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.policies.model.adapters import Adapters, adapter_header
@@ -46,7 +46,7 @@ class _BackboneInputs:
 
     arguments: dict[str, Any]
     rows: PackedRows
-    read: torch.Tensor
+    read: Tensor
 
 
 class PolicyNetwork(nn.Module):
@@ -145,7 +145,7 @@ class PolicyNetwork(nn.Module):
         """Keep only the layers' inputs for the backward pass, and compute the rest again there."""
         self.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=CHECKPOINTING)
 
-    def forward(self, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    def forward(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         """Log-probabilities, entropies and values of a packed batch, from one pass through the backbone.
 
         Args:
@@ -170,7 +170,7 @@ class PolicyNetwork(nn.Module):
                 self.language_model.train(torch.is_grad_enabled())
             with torch.set_grad_enabled(torch.is_grad_enabled() and not batch.get("detach_backbone", False)):
                 hidden = self._hidden(backbone_of(self.language_model), inputs)
-            out: dict[str, torch.Tensor] = {}
+            out: dict[str, Tensor] = {}
             if batch.get("with_logprobs", True):
                 out |= self._logprobs(hidden, batch)
             if batch.get("with_observed", False):
@@ -200,12 +200,12 @@ class PolicyNetwork(nn.Module):
         return _BackboneInputs(arguments, rows, order)
 
     @staticmethod
-    def _hidden(backbone: nn.Module, inputs: _BackboneInputs) -> torch.Tensor:
+    def _hidden(backbone: nn.Module, inputs: _BackboneInputs) -> Tensor:
         """Final hidden states ``[A + B + O, width]`` at positions that are read (if none, one arbitrary state)."""
         with inputs.rows:
             return backbone(**inputs.arguments).last_hidden_state.flatten(0, 1).index_select(0, inputs.read)
 
-    def _logprobs(self, hidden: torch.Tensor, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    def _logprobs(self, hidden: Tensor, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         head = self.language_model.get_output_embeddings()
         actions = batch["target_ids"].shape[0]
         targets = batch["target_ids"] if actions else batch["target_ids"].new_zeros(1)
@@ -222,7 +222,7 @@ class PolicyNetwork(nn.Module):
         out = {"logprobs": logprobs[:actions]}
         return out if entropy is None else out | {"entropy": entropy[:actions]}
 
-    def _observed_logprobs(self, hidden: torch.Tensor, batch: Mapping[str, Any]) -> torch.Tensor:
+    def _observed_logprobs(self, hidden: Tensor, batch: Mapping[str, Any]) -> Tensor:
         """Float32 ``[O]``: of the game's text, whatever the policy's replies are sampled and chosen by."""
         head, targets = self.language_model.get_output_embeddings(), batch["observed_ids"]
         count, before = targets.shape[0], batch["predict_index"].shape[0] + batch["bootstrap_index"].shape[0]
@@ -235,15 +235,15 @@ class PolicyNetwork(nn.Module):
         )
         return found[:count]
 
-    def _value_states(self, hidden: torch.Tensor, inputs: _BackboneInputs) -> torch.Tensor:
+    def _value_states(self, hidden: Tensor, inputs: _BackboneInputs) -> Tensor:
         """The hidden states that values are read from."""
         if self.value_backbone is not None:
             return self._hidden(self.value_backbone, inputs)
         return hidden.detach() if self.options.freeze_backbone_for_value else hidden
 
     def _values(
-        self, head: ValueHead, hidden: torch.Tensor, batch: Mapping[str, Any], inputs: _BackboneInputs
-    ) -> dict[str, torch.Tensor]:
+        self, head: ValueHead, hidden: Tensor, batch: Mapping[str, Any], inputs: _BackboneInputs
+    ) -> dict[str, Tensor]:
         hidden = self._value_states(hidden, inputs)
         actions, bootstraps = batch["predict_index"].shape[0], batch["bootstrap_index"].shape[0]
         values, features = head.with_features(hidden[: max(1, actions + bootstraps)])
@@ -251,8 +251,8 @@ class PolicyNetwork(nn.Module):
         return out | {"value_features": features[:actions]} if batch.get("with_value_features", False) else out
 
     def _token_values(
-        self, values: ActionValues, hidden: torch.Tensor, batch: Mapping[str, Any], inputs: _BackboneInputs
-    ) -> dict[str, torch.Tensor]:
+        self, values: ActionValues, hidden: Tensor, batch: Mapping[str, Any], inputs: _BackboneInputs
+    ) -> dict[str, Tensor]:
         hidden = self._value_states(hidden, inputs)
         slow = hidden.detach()
         if self.target_backbone is not None:
@@ -267,7 +267,7 @@ class PolicyNetwork(nn.Module):
         assert self.action_values is not None
         self.action_values.follow(rate, self.value_backbone, self.target_backbone)
 
-    def played_values(self) -> dict[str, torch.Tensor]:
+    def played_values(self) -> dict[str, Tensor]:
         """Tensors with which engines play by action values; empty if ``beta`` is 0."""
         if self.action_values is None or not self._values_count:
             return {}
@@ -279,7 +279,7 @@ class PolicyNetwork(nn.Module):
             raise ValueError("this policy is trained without a value function")
         return self.value_head.outer
 
-    def hf_state(self, trained: bool = False) -> dict[str, torch.Tensor]:
+    def hf_state(self, trained: bool = False) -> dict[str, Tensor]:
         """The language model's tensors by their names in memory; a tied head is left out. Nothing is copied.
 
         ``trained``: without frozen weights beside adapters.
@@ -288,23 +288,19 @@ class PolicyNetwork(nn.Module):
             return self.adapters.state()
         return unique_state(self.language_model)
 
-    def merged(self, state: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    def merged(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """A complete :meth:`hf_state` as a model without adapters has it, by its names in memory."""
         return state if self.adapters is None else self.adapters.merged(state)
 
-    def as_checkpoint(
-        self, state: Mapping[str, torch.Tensor], device: torch.device | None = None
-    ) -> Mapping[str, torch.Tensor]:
+    def as_checkpoint(self, state: Mapping[str, Tensor], device: torch.device | None = None) -> Mapping[str, Tensor]:
         """A complete :meth:`hf_state` by the names of the model's checkpoint, as engines take it (on ``device``)."""
         return self._checkpoint(self.merged(state), device)
 
-    def like_checkpoint(self, state: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    def like_checkpoint(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Tensors of the names, order and sizes of :meth:`as_checkpoint`, without the adapters' work."""
         return self._checkpoint(state if self.adapters is None else self.adapters.merged(state).bases())
 
-    def _checkpoint(
-        self, state: Mapping[str, torch.Tensor], device: torch.device | None = None
-    ) -> Mapping[str, torch.Tensor]:
+    def _checkpoint(self, state: Mapping[str, Tensor], device: torch.device | None = None) -> Mapping[str, Tensor]:
         tensors = CheckpointTensors(self.language_model, self._checkpoint_parts, state, device)
         values = self.played_values()
         return {**tensors, **values} if values else tensors
@@ -315,7 +311,7 @@ class PolicyNetwork(nn.Module):
                 tensor.copy_(torch.as_tensor(state[name]))
 
     def save_hf(
-        self, directory: str | Path, state: Mapping[str, torch.Tensor] | None = None, played: Played | None = None
+        self, directory: str | Path, state: Mapping[str, Tensor] | None = None, played: Played | None = None
     ) -> Path:
         """Write what ``from_pretrained`` and vLLM load: config, safetensors, tokenizer and model card (for ``played``).
 
@@ -332,7 +328,7 @@ class PolicyNetwork(nn.Module):
         return directory
 
 
-def _temperature(batch: Mapping[str, Any]) -> float | torch.Tensor:
+def _temperature(batch: Mapping[str, Any]) -> float | Tensor:
     shared, own = batch.get("temperature", 1.0), batch.get("temperatures")
     if own is None or not own.shape[0]:
         return float(shared)
@@ -344,7 +340,7 @@ def _allowed(batch: Mapping[str, Any]) -> Allowed | None:
     return Allowed(positions, batch["allowed_owner"], batch["allowed_ids"]) if len(positions) else None
 
 
-def merged_checkpoint(directory: Path, base: str, *, trust_remote_code: bool = False) -> Mapping[str, torch.Tensor]:
+def merged_checkpoint(directory: Path, base: str, *, trust_remote_code: bool = False) -> Mapping[str, Tensor]:
     """The weights of a ``base`` (directory or hub id) with the adapter of a ``directory``, each made when it is read.
 
     They have the names of the base's checkpoint, and are what the learner that wrote the adapter sends.
@@ -376,7 +372,7 @@ class Part:
     renamed: bool
 
 
-def unique_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+def unique_state(module: torch.nn.Module) -> dict[str, Tensor]:
     """Parameters, each once (tied ones under their first name), and persistent buffers."""
     named = dict(module.named_parameters())
     aliases = {name for name, _ in module.named_parameters(remove_duplicate=False)} - named.keys()
@@ -386,7 +382,7 @@ def unique_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: tensor.detach() for name, tensor in named.items()}
 
 
-def parts_of(model: Any, state: Mapping[str, torch.Tensor]) -> tuple[Part, ...]:
+def parts_of(model: Any, state: Mapping[str, Tensor]) -> tuple[Part, ...]:
     """``state`` in the smallest parts that Transformers can take back one by one; only names, shapes and dtypes count.
 
     Raises: ValueError: if Transformers cannot take back what it did.
@@ -401,20 +397,20 @@ def parts_of(model: Any, state: Mapping[str, torch.Tensor]) -> tuple[Part, ...]:
     return tuple(parts) if shapes == whole.shapes else (whole,)
 
 
-class CheckpointTensors(Mapping[str, torch.Tensor]):
+class CheckpointTensors(Mapping[str, Tensor]):
     """The tensors of a checkpoint, made of those in memory (``state``) when they are read, on ``device`` if given.
 
     In the order of the keys only one :class:`Part` is there at a time, unless the reader keeps it.
     """
 
     def __init__(
-        self, model: Any, parts: tuple[Part, ...], state: Mapping[str, torch.Tensor], device: torch.device | None = None
+        self, model: Any, parts: tuple[Part, ...], state: Mapping[str, Tensor], device: torch.device | None = None
     ) -> None:
         self._model, self._state, self._device = model, state, device
         self._parts = {name: part for part in parts for name in part.shapes}
-        self._last: tuple[Part | None, Mapping[str, torch.Tensor]] = (None, {})
+        self._last: tuple[Part | None, Mapping[str, Tensor]] = (None, {})
 
-    def __getitem__(self, name: str) -> torch.Tensor:
+    def __getitem__(self, name: str) -> Tensor:
         part = self._parts[name]
         if self._last[0] is not part:
             self._last = (None, {})
@@ -433,7 +429,7 @@ class CheckpointTensors(Mapping[str, torch.Tensor]):
 
 @torch.no_grad()
 def load_checkpoint_tensors(
-    model: Any, parts: tuple[Part, ...], own: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]
+    model: Any, parts: tuple[Part, ...], own: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
 ) -> None:
     """Copy a checkpoint's ``tensors`` into a model's ``own``, in place. Parts that lack a tensor stay as they are.
 
@@ -456,7 +452,7 @@ def load_checkpoint_tensors(
             own[name].copy_(values.view_as(own[name]))
 
 
-def _together(model: Any, like: Mapping[str, torch.Tensor]) -> list[tuple[str, ...]]:
+def _together(model: Any, like: Mapping[str, Tensor]) -> list[tuple[str, ...]]:
     """Names in memory, those together that have a part in one tensor of the checkpoint."""
     home: dict[str, list[str]] = {}
     for name, tensor in like.items():
@@ -467,14 +463,14 @@ def _together(model: Any, like: Mapping[str, torch.Tensor]) -> list[tuple[str, .
     return [tuple(names) for names in {id(names): names for names in home.values()}.values()]
 
 
-def _part(model: Any, like: Mapping[str, torch.Tensor], names: tuple[str, ...]) -> Part:
+def _part(model: Any, like: Mapping[str, Tensor], names: tuple[str, ...]) -> Part:
     own = {name: like[name] for name in names}
     made = _taken_back(model, own)
     shapes = {name: tuple(tensor.shape) for name, tensor in made.items()}
     return Part(names, shapes, len(names) == 1 and list(map(id, made.values())) == [id(own[names[0]])])
 
 
-def _taken_back(model: Any, own: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _taken_back(model: Any, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
     from transformers.core_model_loading import revert_weight_conversion
 
     return revert_weight_conversion(model, dict(own))

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
+from torch import Tensor
 
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.group import build
@@ -48,10 +49,10 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI, PolicyNetwork):
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         raise NotImplementedError("the engines sample replies; `module.language_model.generate` takes token ids")
 
-    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, torch.Tensor]:
+    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Tensor]:
         return PolicyNetwork.forward(self, batch)
 
-    def compute_values(self, batch: dict[str, Any], embeddings: Any | None = None) -> torch.Tensor:
+    def compute_values(self, batch: dict[str, Any], embeddings: Any | None = None) -> Tensor:
         """Values ``[A]`` at the action tokens of a packed batch. Raises: ValueError: there is no value function."""
         self.value_output()
         return self._forward_train({**batch, "with_logprobs": False})["values"]
@@ -73,7 +74,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI, PolicyNetwork):
         base = {} if self.adapters is None else {BASE: int(self.adapters.fingerprint, 16)}
         return {VERSION: self.version, **base, **{name: _to_numpy(t) for name, t in self._own_state().items()}}
 
-    def _own_state(self) -> dict[str, torch.Tensor]:
+    def _own_state(self) -> dict[str, Tensor]:
         """What a state holds."""
         if self.adapters is None:
             return unique_state(self)
@@ -129,7 +130,7 @@ class ScriptedRLModule(TorchRLModule):
         """Nothing to set."""
 
 
-def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
+def _to_numpy(tensor: Tensor) -> np.ndarray:
     """A copy; bfloat16, which numpy lacks, becomes float32 (exact)."""
     tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
     return tensor.cpu().numpy().copy()
