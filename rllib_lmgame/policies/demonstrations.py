@@ -61,8 +61,3 @@ def _written(entry: Any, number: int, where: str) -> dict[str, Any]:
         raise ConfigError(KEY, f"entry {number + 1} is no mapping with observation and action{where}")
     build(Demonstration, entry, f"{KEY}[{number}]")
     return {key: each for key, each in entry.items() if each not in ("", None) or key in ("observation", "action")}
-
-
-def is_shown(value: Any) -> bool:
-    """Whether a stranger's value names no file."""
-    return not isinstance(value, str)

@@ -13,7 +13,7 @@ from rllib_lmgame.base.registry import REPLY_FORMATS
 from rllib_lmgame.base.schedule import is_meant_as_schedule
 from rllib_lmgame.base.storage import with_absolute_paths
 from rllib_lmgame.base.trust import is_hub_id, is_name, is_template
-from rllib_lmgame.policies.demonstrations import Demonstration, is_shown, read_demonstrations
+from rllib_lmgame.policies.demonstrations import Demonstration, read_demonstrations
 
 LEAGUE = "league"
 """The ``policy_mapping_fn`` whose assignments the league deals."""
@@ -160,7 +160,7 @@ class LanguageModelOptions(Group):
         "Example turns before a game's first one. A number up to 64: by the solver, on training levels that are "
         "then not played. Or a JSON file.",
         path=True,
-        stranger=is_shown,
+        stranger=lambda value: not isinstance(value, str),  # A file.
     )
     stop_on_answer: bool = option(
         True,

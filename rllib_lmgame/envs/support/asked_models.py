@@ -28,7 +28,6 @@ SHARE_OF_TIME = 0.9
 MAX_TOKENS = 1024
 """Of one answer."""
 
-OF_STEP = "what was left of the step's time (`text_rollouts.env_step_timeout_s`)"
 ATTEMPTS = EndpointOptions(attempts=3)
 HURRIED = EndpointOptions(attempts=1)
 THOUGHT_END = "</think>"
@@ -38,12 +37,6 @@ MARK = re.compile(r"([<\[\]])(?=\S)")
 def harmless(text: str) -> str:
     """A player's words with what control tokens and tags are made of broken apart."""
     return MARK.sub(r"\1 ", text)
-
-
-def most_s() -> float | None:
-    """Seconds that an answer may take, all attempts together; ``None`` if the game's step has no limit."""
-    left = time_left()
-    return None if left is None else SHARE_OF_TIME * left
 
 
 def is_model(source: str) -> bool:
@@ -94,7 +87,8 @@ class AskedModel:
 
         from rllib_lmgame.endpoints.client import EndpointClient, EndpointError
 
-        limit_s = most_s()
+        left = time_left()
+        limit_s = None if left is None else SHARE_OF_TIME * left
 
         async def asked() -> str:
             messages = [{"role": "system", "content": instructions}, {"role": "user", "content": question}]
@@ -105,6 +99,7 @@ class AskedModel:
         try:
             return waited_for(asked()).rpartition(THOUGHT_END)[2]
         except TimeoutError:
-            raise GameError(f"no answer of {self.name} within {limit_s:.3g} s, {OF_STEP}") from None
+            of_step = "what was left of the step's time (`text_rollouts.env_step_timeout_s`)"
+            raise GameError(f"no answer of {self.name} within {limit_s:.3g} s, {of_step}") from None
         except EndpointError as error:
             raise GameError(f"no answer of {self._address.model}: {error}") from None

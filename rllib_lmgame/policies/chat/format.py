@@ -436,7 +436,9 @@ class ChatFormat:
     @cached_property
     def empties_reasoning(self) -> bool:
         """Every reply begins with a closed reasoning, which the template leaves out of earlier replies."""
-        return self.pieces.closes_reasoning(self.reply_format.think_opening, self.reply_format.think_closing)
+        _, opened, rest = self.pieces.turn_tail.rpartition(self.reply_format.think_opening)
+        closed = bool(opened) and self.reply_format.think_closing in rest
+        return closed and opened not in self.pieces.opener + self.pieces.lead
 
     def _opened_reasoning(self, tail: str) -> str:
         """The template's text from an opening reasoning tag on, if it leaves the reasoning open."""

@@ -103,11 +103,6 @@ class TemplatePieces:
         texts = (self.middle, self.tail, self.turn_end, self.turn_tail, self.opener + self.lead)
         return tuple(dict.fromkeys(text for text in texts if text is not None))
 
-    def closes_reasoning(self, opening: str, closing: str) -> bool:
-        """The coming reply begins with a closed reasoning, and earlier replies are shown without one."""
-        shown, given = self.opener + self.lead, self.turn_tail
-        return opening in given and closing in given.rpartition(opening)[2] and opening not in shown
-
 
 def cut(render: Callable[[Sequence[Job]], Sequence[Rendered]], reasoning: tuple[str, str]) -> TemplatePieces:
     """The pieces of a template; ``render`` opens the coming reply, ``reasoning`` marks a reply's.

@@ -145,11 +145,12 @@ def _compared(model: nn.Module) -> Packing:
     return replace(packing, layout=Layout.BATCHED if beside else Layout.ALONE)
 
 
-def _packed(model: nn.Module, rows: Sequence[Tensor], expected: Sequence[Tensor]) -> Packing:
+def _packed(model: Any, rows: Sequence[Tensor], expected: Sequence[Tensor]) -> Packing:
     """What comes of rows end to end."""
     register()
     try:
-        packed = copy_with_attention(model, PACKED)
+        packed = _made(copy.deepcopy(model.config), "cpu", PACKED)  # A configuration is told of its attention.
+        packed.load_state_dict(model.state_dict())
         before = _through_backbone(packed, rows, Layout.PACKED)
         after = _through_backbone(packed, [(rows[0] + 1) % VOCABULARY, *rows[1:]], Layout.PACKED)
     except Exception as error:
@@ -267,12 +268,6 @@ def _shares(config: Any) -> Iterator[Fraction]:
     shares = {Fraction(1, n) for n in (32, 16, 8, 4, 2)} | {Fraction(1, heads), Fraction(2, heads)}
     yield from (share for share in sorted(shares) if share < 1 and text.hidden_size * share >= NARROWEST)
     yield Fraction(1)
-
-
-def copy_with_attention(model: Any, implementation: str) -> nn.Module:
-    other = _made(copy.deepcopy(model.config), "cpu", implementation)  # Which is told of the attention.
-    other.load_state_dict(model.state_dict())
-    return other
 
 
 def _made(config: Any, device: str, attention: str = "eager") -> nn.Module:
