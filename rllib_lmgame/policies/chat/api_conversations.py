@@ -106,17 +106,14 @@ class APIConversation:
     def _room(self, prompt: int) -> tuple[int, bool]:
         """Tokens that a reply may have, and whether the context says so. Raises: RequestError: there are none."""
         options = self.chat.options
-        room = options.context_length - prompt
-        if room < options.least_room:
+        room, by_context = self.chat.reply_room(prompt, self._written, 1)
+        if not room and by_context:
             message = f"the messages have {prompt} tokens; the context holds {options.context_length}"
             raise RequestError(message, "messages", TOO_LONG)
-        left = options.max_tokens_per_turn
-        if options.max_tokens_per_episode is not None:
-            left = min(left, options.max_tokens_per_episode - self._written)
-        if left < 1:
+        if not room:
             message = f"max_tokens_per_episode = {options.max_tokens_per_episode} tokens have been written"
             raise RequestError(message, code="token_budget")
-        return min(room, left), room <= left
+        return room, by_context
 
     def _continued(self, request: ChatRequest) -> list[int] | None:
         """Ids of a request that goes on from a reply that is known, if it does."""

@@ -306,6 +306,20 @@ class ChatFormat:
         """Tokens of a well-formed reply around an action of one token."""
         return len(self._closed(self._rest_of_reply("", None))) + 1
 
+    def reply_room(self, prompt: int, written: int, shortest: int) -> tuple[int, bool]:
+        """Tokens of a reply behind a prompt of so many, 0 for none; and whether it is the context that says so.
+
+        ``written``: those of earlier replies; ``shortest``: those that a reply has at least.
+        """
+        options = self.options
+        room, budget = options.context_length - prompt, options.max_tokens_per_turn
+        if room < options.least_room:
+            return 0, True
+        if options.max_tokens_per_episode is not None:
+            left = options.max_tokens_per_episode - written
+            budget = min(left, budget) if left >= shortest else 0
+        return min(room, budget), room <= budget
+
     def _rest_of_reply(self, action: str, think: str | None) -> str:
         """The reply's text after its prefix, written as the template writes replies."""
         form, prefix, lead = self.reply_format, self.reply_prefix, self.pieces.lead
@@ -555,7 +569,8 @@ class Conversation:
             ids = [*self._context, *delta]
         self._context = ids
         observed = self._observed(len(delta), windowed) if chat.tells_observed else None
-        room = self._reply_room(options.context_length - len(ids))
+        shortest = 1 if options.max_tokens_per_episode is None else chat.shortest_reply
+        room = chat.reply_room(len(ids), self._tokens_written, shortest)
         return Prompt(ids, np.asarray(delta, np.int32), new_row, *room, observed)
 
     def _observed(self, size: int, windowed: bool) -> np.ndarray:
@@ -566,17 +581,6 @@ class Conversation:
             own = min(size, len(found))
             observed[size - own :] = found[len(found) - own :]
         return observed
-
-    def _reply_room(self, room: int) -> tuple[int, bool]:
-        """Tokens of a reply where the context has ``room``, 0 for none; and whether it is the context that says so."""
-        options = self.chat.options
-        if room < options.least_room:
-            return 0, True
-        if options.max_tokens_per_episode is None:
-            return min(room, options.max_tokens_per_turn), room <= options.max_tokens_per_turn
-        left = options.max_tokens_per_episode - self._tokens_written
-        budget = min(left, options.max_tokens_per_turn) if left >= self.chat.shortest_reply else 0
-        return min(room, budget), room <= budget
 
     def reply(self, response_ids: np.ndarray) -> ParsedReply:
         self._replies.append(response_ids)
