@@ -58,8 +58,7 @@ class LoraOptions(Group):
     dropout: float = option(0.0, "Of what goes into adapters, in passes that train.", ge=0, lt=1)
     target_modules: str | list[str] = option(
         ALL_LINEAR,
-        "What gets adapters: `all-linear` (all linear layers but the head), or the ends of their names: "
-        "`[q_proj, v_proj]`.",
+        "What gets adapters: `all-linear` (all but the head), or the ends of names: `[q_proj, v_proj]`.",
         stranger=True,
     )
     modules_to_save: list[str] = option(
@@ -79,8 +78,7 @@ class LanguageModelOptions(Group):
 
     model: str = option(
         TINY_MODEL,
-        "Hugging Face hub id, directory, a known name (`smollm2-135m`), or `tiny` for a small Qwen2 model built on "
-        "the spot.",
+        "Hugging Face hub id, directory, known name (`smollm2-135m`), or `tiny`: a small model built on the spot.",
         stranger=is_hub_id,
         path=True,
     )
@@ -88,14 +86,12 @@ class LanguageModelOptions(Group):
     tokenizer: str | None = option(None, "Tokenizer if it is not the model's own.", stranger=is_hub_id, path=True)
     dtype: str = option(
         "auto",
-        "Numerics of the learner's weights: `auto` is float32, on a GPU with passes in bfloat16; half precision "
-        "needs `deepspeed` with `bf16` or `fp16`.",
+        "Numerics of the learner's weights: `auto` is float32, with bfloat16 passes on GPUs; others need `deepspeed`.",
         choices=("auto", "float32", "bfloat16", "float16"),
     )
     attn_implementation: str = option(
         "auto",
-        "`auto` takes one kernel for rows of all lengths for learners on GPUs, in half precision (flash-attn's "
-        "where it is installed, else PyTorch's), and row-wise SDPA elsewhere.",
+        "`auto`: one kernel for all rows on GPUs in half precision (flash-attn's or PyTorch's), else row-wise SDPA.",
         choices=("auto", "sdpa", "flash_attention_2"),
     )
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass.")
@@ -107,8 +103,7 @@ class LanguageModelOptions(Group):
     )
     freeze_backbone_for_value: bool = option(False, "Keep the value loss off a shared backbone.")
     lora: LoraOptions | None = option(
-        None,
-        "Train adapters and the value head, on frozen weights; `{}` is all defaults. null: all weights are trained.",
+        None, "Train adapters and the value head; `{}` is all defaults. null: all weights are trained."
     )
 
     system_prompt: str | None = option(
@@ -164,28 +159,20 @@ class LanguageModelOptions(Group):
     )
     stop_on_answer: bool = option(
         True,
-        "End the reply at the closing answer tag, or at what ends its format, with "
-        "the token that completes it; otherwise at end of sequence.",
+        "End the reply with the token that completes the closing answer tag, or what ends its format.",
     )
     history: str = option(
         "keep",
-        "`keep` the whole conversation, `strip_think` without earlier reasoning, `window` the last "
-        "`history_window` turns.",
+        "`keep` all, `strip_think` without earlier reasoning, `window` the last `history_window` turns.",
         choices=("keep", "strip_think", "window"),
     )
     history_window: int = option(1, "Turns shown (with `history: window`), the current one included.", ge=1)
     max_tokens_per_turn: Scheduled[int] = option(128, "Longest reply, in tokens.", ge=1)
     min_tokens_per_turn: Scheduled[int | None] = option(
-        None,
-        "Room the context must have for a reply; else the episode is truncated. null: `max_tokens_per_turn`, so that "
-        "no reply is cut for want of context. Less lets a model that reasons use more of it.",
-        ge=1,
+        None, "Context left for a reply, or the episode is truncated; null: `max_tokens_per_turn`.", ge=1
     )
     max_tokens_per_episode: Scheduled[int | None] = option(
-        None,
-        "Most reply tokens one player may write in one episode. Where they do not suffice for another reply, "
-        "that is its end.",
-        ge=1,
+        None, "Most reply tokens of one player in an episode, which ends where they are too few for a reply.", ge=1
     )
     context_length: int = option(2048, "Longest prompt plus reply, in tokens.", ge=8, le=20_000_000)
 
