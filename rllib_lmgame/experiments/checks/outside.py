@@ -39,7 +39,10 @@ def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> 
                     texts = {name: value for name, value in game.env_config.items() if not is_number(value)}
                     server = f"{game.env} {json.dumps(texts, sort_keys=True, default=str)}"
                     if server not in asked:
-                        asked[server] = _found(game)
+                        try:
+                            asked[server] = found_beside(game)
+                        except ConfigError as error:
+                            asked[server] = error
                     _note(experiment, f"config.{place}", game, asked[server], needed)
 
 
@@ -56,13 +59,6 @@ def _find_models(experiment: CheckedExperiment, *, needed: bool) -> None:
             if needed:
                 raise
             experiment.missing[error.path] = str(error)
-
-
-def _found(game: GameConfig) -> ConfigError | str:
-    try:
-        return found_beside(game)
-    except ConfigError as error:
-        return error
 
 
 def _note(experiment: CheckedExperiment, place: str, game: GameConfig, found: ConfigError | str, needed: bool) -> None:

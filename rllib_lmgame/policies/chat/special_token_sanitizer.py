@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-GAME_TEXT = "You stand at a wall (3, 0). Go up, down, left or right; turns left: 12456789."
-
-
 def ids_of(tokenizer: PreTrainedTokenizerBase, text: str, *, split: bool = False) -> list[int]:
     """Ids of a text alone; with ``split`` no text is a special token."""
     return list(tokenizer.encode(text, add_special_tokens=False, split_special_tokens=split)) if text else []
@@ -46,7 +43,7 @@ def spelling_problem(tokenizer: PreTrainedTokenizerBase, tags: str) -> str | Non
     """Why a tokenizer cannot be used, or ``None``: it fails, or does not give back a game's text (but for white
     space, case and width).
     """
-    text = f"{GAME_TEXT} {tags}"
+    text = f"You stand at a wall (3, 0). Go up, down, left or right; turns left: 12456789. {tags}"
     try:
         back = text_of(tokenizer, ids_of(tokenizer, text))
     except Exception as error:  # Fields of the wrong type fail in many ways.
