@@ -13,11 +13,10 @@ from rllib_lmgame.base.group import fill_placeholders
 from rllib_lmgame.datasets.preferences import PreferenceDataset
 from rllib_lmgame.datasets.sft import Conversation, read_all, texts_of
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model.files import ModelFiles, model_directory
-from rllib_lmgame.policies.model.gguf_files import is_gguf
+from rllib_lmgame.policies.model.gguf_files import PRETRAINED
 from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.policies.options import TINY_MODEL
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session, run_to_end
@@ -42,7 +41,7 @@ def initial_model(config: LMGameConfig, policy: str) -> ModelFiles:
     options = config.language_model_of(policy)
     if options.model != TINY_MODEL:
         directory = model_directory(options.model, config.run.policy(policy).place("language_model.model"))
-        return ModelFiles(directory, made_of=options.model if is_gguf(options.model) else None)
+        return ModelFiles(directory, made_of=options.model if options.model in PRETRAINED else None)
     with tempfile.TemporaryDirectory() as scratch:
         build_tiny_model(scratch, tiny_corpus(config), {"seed": config.seed or 0, **options.tiny})
         return ModelFiles.ship(scratch)
@@ -59,9 +58,8 @@ def tiny_corpus(config: LMGameConfig) -> list[str]:
     """
 
     corpus: list[str] = []
-    with policies_of_run(Policies(tuple(config.language_model_policies()))):
-        for game in corpus_games(config):
-            corpus += _texts_of(game, config.run.text_rollouts.env_step_timeout_s)
+    for game in corpus_games(config):
+        corpus += _texts_of(game, config.run.text_rollouts.env_step_timeout_s)
     if not corpus:
         corpus = texts_of(_conversations(config), CORPUS_CONVERSATIONS)
     note = config.run.language_model.turn_suffix

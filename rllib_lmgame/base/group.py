@@ -112,7 +112,6 @@ def option(
     lt: float | None = None,
     stranger: bool | Callable[[Any], bool] | None = None,
     path: bool = False,
-    carded: bool = True,
     holds: Holds | None = None,
     is_tag: bool = False,
 ) -> Any:
@@ -125,7 +124,6 @@ def option(
         stranger: Whether a file of others may set it: always, never, or a test of values. ``None``: numbers, booleans
             and ``choices`` only.
         path: Whether it may name a file or directory (:func:`~rllib_lmgame.base.storage.with_absolute_paths`).
-        carded: Whether a model card shows it.
         holds: What a mapping or list holds.
         is_tag: See :func:`tag`.
     """

@@ -284,8 +284,7 @@ REPLY_FORMATS = Registry(
     "config.language_model.reply_format",
     "reply format",
     {
-        **_in("policies.chat.reply_formats", tags="Tags", boxed="Boxed", last_number="LastNumber", whole="Whole"),
-        **_in("policies.chat.reply_formats", react="React"),
+        **_in("policies.chat.reply_formats", tags="Tags", boxed="Boxed", whole="Whole", react="React"),
         **_in("policies.chat.tool_calls", function_calling="FunctionCalling"),
         **_in("policies.chat.reply_formats", fence="Fence"),
     },

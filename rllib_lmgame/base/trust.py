@@ -61,7 +61,7 @@ def is_hub_id(value: Any) -> bool:
     """Whether ``value`` is ``name`` or ``organisation/name`` of a model hub, and no path."""
     if value is None or not isinstance(value, str):
         return value is None
-    return _HUB_ID.fullmatch(value) is not None and ".." not in value and not value.lower().endswith(".gguf")
+    return _HUB_ID.fullmatch(value) is not None and ".." not in value
 
 
 def is_data_set(value: Any) -> bool:

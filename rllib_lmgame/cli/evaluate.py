@@ -53,7 +53,7 @@ MODELS_AT_ONCE = 64
     Option(
         "PLAYER...",
         f"{FORMS}; also the directory of a trial or experiment, and without hf: a Hugging Face directory, an id with a "
-        "slash, a .gguf file, or smollm2-135m; NAME=PLAYER gives one a name",
+        "slash, or smollm2-135m; NAME=PLAYER gives one a name",
         dest="players",
     ),
     Option(
@@ -208,12 +208,12 @@ def _numbers(evaluation: Evaluation, results: Results, args: argparse.Namespace)
 
 
 def _is_model(source: str) -> bool:
-    """Whether this is a Hugging Face directory, a GGUF file or a known model, or can be nothing but a hub id."""
+    """Whether this is a Hugging Face directory or a known model, or can be nothing but a hub id."""
     from rllib_lmgame.algorithms.checkpoints.paths import is_checkpoint
-    from rllib_lmgame.policies.model.gguf_files import is_gguf
+    from rllib_lmgame.policies.model.gguf_files import PRETRAINED
 
     place = expanded(source)
-    if is_gguf(source) and not place.is_dir():
+    if source in PRETRAINED and not place.is_dir():
         return True
     if place.exists():
         return (place / "config.json").is_file() and not is_checkpoint(place)

@@ -12,7 +12,6 @@ from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.games import found_beside, has_splits, on_split
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.normalised import score_in
@@ -151,9 +150,8 @@ def evaluate_checkpoint(
         games = on_split([GameConfig(env=env, env_config=env_config or {})], split, override=True)
     games = tuple(game.evaluated(temperature) for game in games)
     check_games(games)
-    with policies_of_run(Policies(tuple(config.language_model_policies()))):
-        for game in games:
-            found_beside(game)
+    for game in games:
+        found_beside(game)
     config.other_games = games
     with engines_for(config, None) as policies:
         return measure(policies, games, num_episodes, temperature)

@@ -50,8 +50,7 @@ def _entries(name: str) -> Any:
     path = expanded(name)
     try:
         text = path.read_text(encoding="utf-8-sig")
-        lines = [line for line in text.split("\n") if line.strip()]
-        return list(map(parse, lines)) if path.suffix == ".jsonl" else parse(text)
+        return [parse(line) for line in text.split("\n") if line.strip()] if path.suffix == ".jsonl" else parse(text)
     except (OSError, ValueError) as error:
         raise ConfigError(KEY, f"{name} cannot be read as JSON: {first_line(error)}") from None
 
@@ -62,8 +61,3 @@ def _written(entry: Any, number: int, where: str) -> dict[str, Any]:
         raise ConfigError(KEY, f"entry {number + 1} is no mapping with observation and action{where}")
     build(Demonstration, entry, f"{KEY}[{number}]")
     return {key: each for key, each in entry.items() if each not in ("", None) or key in ("observation", "action")}
-
-
-def is_shown(value: Any) -> bool:
-    """Whether a stranger's value names no file."""
-    return not isinstance(value, str)

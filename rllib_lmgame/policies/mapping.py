@@ -21,7 +21,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rllib_lmgame.base.errors import ConfigError, did_you_mean, nearest
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.base.registry import check_call
@@ -70,23 +70,14 @@ class RoleMapping:
         self.policies = list(policies)
 
     def __call__(
-        self,
-        agent_id: str,
-        episode: Any = None,
-        *,
-        role: str | None = None,
-        roles: Mapping[str, str] | None = None,
-        **kwargs: Any,
+        self, agent_id: str, episode: Any = None, *, role: Any = None, roles: Any = None, **kwargs: Any
     ) -> str:
         there = list(dict.fromkeys((roles or {agent_id: str(role)}).values()))
         if set(there) <= set(self.policies):
             return str(role)
         if set(there) & set(self.policies) or len(there) > len(self.policies):
-            raise ConfigError(
-                KEY,
-                f"per_role finds no policy for every role: the game has {', '.join(there)}, the policies are "
-                f"{', '.join(self.policies)}; call the policies like the roles, or map roles to policies",
-            )
+            names = f"the game has {', '.join(there)}, the policies are {', '.join(self.policies)}"
+            raise ConfigError(KEY, f"per_role finds no policy for every role: {names}; call policies like the roles")
         return self.policies[there.index(str(role))]
 
 
@@ -102,27 +93,14 @@ class VersusMapping:
         self.opponents = list(opponents)
         self.weights = list(opponents.values())
 
-    def __call__(
-        self,
-        agent_id: str,
-        episode: Any = None,
-        *,
-        agent_ids: Sequence[str] = (),
-        number: int | None = None,
-        seed: int = 0,
-        **kwargs: Any,
-    ) -> str:
-        seats = list(agent_ids) or [agent_id]
-        count = seed if number is None else number
-        block, own = divmod(count, len(seats))
+    def __call__(self, agent_id: str, episode: Any = None, **kwargs: Any) -> str:
+        seats, number = list(kwargs.get("agent_ids") or [agent_id]), kwargs.get("number")
+        block, own = divmod(kwargs.get("seed", 0) if number is None else number, len(seats))
         place = seats.index(agent_id)
         if place == own:
             return self.trained(agent_id, number=block)
-        others = (place - own) % len(seats) - 1
-        return self._opponent(block * (len(seats) - 1) + others)
-
-    def _opponent(self, draw: int) -> str:
-        left = (draw + 1) * GOLDEN % 1 * sum(self.weights)
+        draw = block * (len(seats) - 1) + (place - own) % len(seats)
+        left = draw * GOLDEN % 1 * sum(self.weights)
         for name, weight in zip(self.opponents, self.weights, strict=True):
             left -= weight
             if left < 0:
@@ -187,12 +165,8 @@ def _by_name(name: Any, options: Mapping[str, Any], policies: Sequence[str], tra
         "random_seat": lambda: RandomSeatMapping(policies, trained),
     }
     if not isinstance(name, str) or name not in known:
-        match = nearest(str(name), known)
-        raise ConfigError(
-            KEY,
-            f"{name!r} is none of {', '.join(known)}, a mapping from seats to policies, or package.module:function"
-            + (f"; did you mean {match!r}?" if match else ""),
-        )
+        hint = did_you_mean(str(name), known, "write one, a mapping from seats to policies, or package.module:function")
+        raise ConfigError(KEY, f"{name!r} is none of {', '.join(known)}; {hint}")
     wrong = next((key for key in options if name != "versus" or key != "opponents"), None)
     if wrong is not None:
         raise ConfigError(f"{KEY}.{wrong}", f"{name} has no such option; `opponents` of `versus` is the only one")
@@ -203,11 +177,8 @@ def _versus(options: Mapping[str, Any], policies: Sequence[str], learning: Seque
     key = f"{KEY}.opponents"
     given = options.get("opponents", [policy for policy in policies if policy not in learning])
     if not isinstance(given, Mapping | list | tuple) or not given:
-        raise ConfigError(
-            key if "opponents" in options else KEY,
-            "versus needs opponents: policies with trained: false, or scripted players, e.g. "
-            "policies: {player: {}, opponent: {player: random}}",
-        )
+        such_as = "policies: {player: {}, opponent: {player: random}}"
+        raise ConfigError(key if "opponents" in options else KEY, f"versus needs opponents, such as {such_as}")
     for name in given:
         _check_policy(name, policies, key)
         if name in learning:

@@ -13,14 +13,12 @@ from rllib_lmgame.base.registry import REPLY_FORMATS
 from rllib_lmgame.base.schedule import is_meant_as_schedule
 from rllib_lmgame.base.storage import with_absolute_paths
 from rllib_lmgame.base.trust import is_hub_id, is_name, is_template
-from rllib_lmgame.policies.demonstrations import Demonstration, is_shown, read_demonstrations
+from rllib_lmgame.policies.demonstrations import Demonstration, read_demonstrations
 
 LEAGUE = "league"
 """The ``policy_mapping_fn`` whose assignments the league deals."""
 TINY_MODEL = "tiny"
 """Value of ``model`` that builds a tiny Qwen2 model and tokenizer on the spot (see :mod:`.model.tiny`)."""
-
-
 LANGUAGE_MODEL = "language_model"
 """The player that is no scripted one."""
 
@@ -31,27 +29,17 @@ class TinyModelOptions(Group):
     hidden_size: int = option(96, "Width.", ge=8, le=65_536)
     num_layers: int = option(3, "Transformer layers.", ge=1, le=1_024)
     num_heads: int = option(
-        3,
-        "Attention heads; `hidden_size / num_heads` must be a head size of the engine (vLLM on CPU: 32, 64, 96, ...).",
-        ge=1,
-        le=1_024,
+        3, "Attention heads; vLLM on CPUs takes heads of 32, 64, 96, ... (`hidden_size / num_heads`).", ge=1, le=1_024
     )
     num_kv_heads: int | None = option(None, "Key-value heads; null takes `num_heads`.", ge=1)
     intermediate_size: int = option(256, "Width of the feed-forward layers.", ge=8, le=1e6)
     vocab_size: int = option(
-        320,
-        "Most tokens in the vocabulary: 256 bytes first, then numbered marks of boards and words of the games, at "
-        "least half of what is left for the words.",
-        ge=272,
-        le=1e6,
+        320, "Most tokens in the vocabulary: 256 bytes, numbered marks of boards, words of the games.", ge=272, le=1e6
     )
     max_position_embeddings: int = option(4096, "Longest sequence.", ge=64, le=20_000_000)
     tie_word_embeddings: bool = option(True, "One matrix for input embedding and output head.")
     initializer_range: float | None = option(
-        None,
-        "Deviation of the initial weights; null: `hidden_size ** -0.5` (a narrow model learns several times "
-        "faster than with 0.02).",
-        gt=0,
+        None, "Standard deviation of the initial weights; null: `hidden_size ** -0.5`.", gt=0
     )
     seed: int = option(0, "Seed of the initial weights.", ge=0)
 
@@ -65,26 +53,23 @@ ALL_LINEAR = "all-linear"
 class LoraOptions(Group):
     """``language_model.lora``: adapters beside frozen weights, as PEFT knows them."""
 
-    r: int = option(16, "Rank of an adapter.", ge=1, le=4_096, carded=False)
-    alpha: int = option(32, "An adapter's output is multiplied by `alpha / r`.", ge=1, le=65_536, carded=False)
-    dropout: float = option(0.0, "Of what goes into adapters, in passes that train.", ge=0, lt=1, carded=False)
+    r: int = option(16, "Rank of an adapter.", ge=1, le=4_096)
+    alpha: int = option(32, "An adapter's output is multiplied by `alpha / r`.", ge=1, le=65_536)
+    dropout: float = option(0.0, "Of what goes into adapters, in passes that train.", ge=0, lt=1)
     target_modules: str | list[str] = option(
         ALL_LINEAR,
-        "What gets adapters: `all-linear` (all linear layers but the head), or the ends of their names: "
-        "`[q_proj, v_proj]`.",
+        "What gets adapters: `all-linear` (all but the head), or the ends of names: `[q_proj, v_proj]`.",
         stranger=True,
-        carded=False,
     )
     modules_to_save: list[str] = option(
-        [], "Modules that are trained whole, by the ends of their names: `[norm]`.", stranger=True, carded=False
+        [], "Modules that are trained whole, by the ends of their names: `[norm]`.", stranger=True
     )
-    use_rslora: bool = option(False, "Multiply by `alpha / sqrt(r)` instead.", carded=False)
+    use_rslora: bool = option(False, "Multiply by `alpha / sqrt(r)` instead.")
     init: str | None = option(
         None,
         "Directory of an adapter to begin with (a checkpoint's `adapter/`, or PEFT's own). It says `r`, `alpha`, "
         "`use_rslora` and its modules; null begins without effect.",
         path=True,
-        carded=False,
     )
 
 
@@ -93,52 +78,32 @@ class LanguageModelOptions(Group):
 
     model: str = option(
         TINY_MODEL,
-        "Hugging Face hub id, directory, `.gguf` file, a known name (`smollm2-135m`), or `tiny` for a small Qwen2 "
-        "model built on the spot.",
+        "Hugging Face hub id, directory, known name (`smollm2-135m`), or `tiny`: a small model built on the spot.",
         stranger=is_hub_id,
         path=True,
-        carded=False,
     )
-    tiny: dict[str, Any] = option(
-        {}, "Overrides of the tiny model's shape.", carded=False, holds=Holds(TinyModelOptions)
-    )
-    tokenizer: str | None = option(
-        None, "Tokenizer if it is not the model's own.", stranger=is_hub_id, path=True, carded=False
-    )
+    tiny: dict[str, Any] = option({}, "Overrides of the tiny model's shape.", holds=Holds(TinyModelOptions))
+    tokenizer: str | None = option(None, "Tokenizer if it is not the model's own.", stranger=is_hub_id, path=True)
     dtype: str = option(
         "auto",
-        "Numerics of the learner's weights: `auto` is float32, on a GPU with passes in bfloat16; half precision "
-        "needs `deepspeed` with `bf16` or `fp16`.",
+        "Numerics of the learner's weights: `auto` is float32, with bfloat16 passes on GPUs; others need `deepspeed`.",
         choices=("auto", "float32", "bfloat16", "float16"),
-        carded=False,
     )
     attn_implementation: str = option(
         "auto",
-        "`auto` takes one kernel for rows of all lengths for learners on GPUs, in half precision (flash-attn's "
-        "where it is installed, else PyTorch's), and row-wise SDPA elsewhere.",
-        choices=("auto", "sdpa", "flash_attention_2", "eager"),
-        carded=False,
+        "`auto`: one kernel for all rows on GPUs in half precision (flash-attn's or PyTorch's), else row-wise SDPA.",
+        choices=("auto", "sdpa", "flash_attention_2"),
     )
-    gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass.", carded=False)
-    trust_remote_code: bool = option(
-        False, "Run code that comes with the model. Off unless set.", stranger=False, carded=False
-    )
+    gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass.")
+    trust_remote_code: bool = option(False, "Run code that comes with the model. Off unless set.", stranger=False)
     value_model: str = option(
         "shared",
         "`shared`: a value head on the policy's backbone; `separate`: a backbone of its own.",
         choices=("shared", "separate"),
-        carded=False,
     )
-    value_hidden_size: int | None = option(
-        None, "Width of the value head's hidden layer; null takes the model's width.", ge=1, le=65_536, carded=False
-    )
-    freeze_backbone_for_value: bool = option(
-        False, "Stop the value loss from reaching a shared backbone.", carded=False
-    )
+    freeze_backbone_for_value: bool = option(False, "Keep the value loss off a shared backbone.")
     lora: LoraOptions | None = option(
-        None,
-        "Train adapters and the value head, on frozen weights; `{}` is all defaults. null: all weights are trained.",
-        carded=False,
+        None, "Train adapters and the value head; `{}` is all defaults. null: all weights are trained."
     )
 
     system_prompt: str | None = option(
@@ -158,7 +123,6 @@ class LanguageModelOptions(Group):
         "Jinja chat template, or a file that holds it; null takes the tokenizer's own.",
         stranger=is_template,
         path=True,
-        carded=False,
     )
     chat_template_kwargs: dict[str, Any] = option(
         {}, "Arguments passed to the chat template, e.g. `{enable_thinking: false}`.", stranger=True
@@ -191,32 +155,24 @@ class LanguageModelOptions(Group):
         "Example turns before a game's first one. A number up to 64: by the solver, on training levels that are "
         "then not played. Or a JSON file.",
         path=True,
-        stranger=is_shown,
+        stranger=lambda value: not isinstance(value, str),  # A file.
     )
     stop_on_answer: bool = option(
         True,
-        "End the reply at the closing answer tag, or at what ends its format, with "
-        "the token that completes it; otherwise at end of sequence.",
+        "End the reply with the token that completes the closing answer tag, or what ends its format.",
     )
     history: str = option(
         "keep",
-        "`keep` the whole conversation, `strip_think` without earlier reasoning, `window` the last "
-        "`history_window` turns.",
+        "`keep` all, `strip_think` without earlier reasoning, `window` the last `history_window` turns.",
         choices=("keep", "strip_think", "window"),
     )
     history_window: int = option(1, "Turns shown (with `history: window`), the current one included.", ge=1)
     max_tokens_per_turn: Scheduled[int] = option(128, "Longest reply, in tokens.", ge=1)
     min_tokens_per_turn: Scheduled[int | None] = option(
-        None,
-        "Room the context must have for a reply; else the episode is truncated. null: `max_tokens_per_turn`, so that "
-        "no reply is cut for want of context. Less lets a model that reasons use more of it.",
-        ge=1,
+        None, "Context left for a reply, or the episode is truncated; null: `max_tokens_per_turn`.", ge=1
     )
     max_tokens_per_episode: Scheduled[int | None] = option(
-        None,
-        "Most reply tokens one player may write in one episode. Where they do not suffice for another reply, "
-        "that is its end.",
-        ge=1,
+        None, "Most reply tokens of one player in an episode, which ends where they are too few for a reply.", ge=1
     )
     context_length: int = option(2048, "Longest prompt plus reply, in tokens.", ge=8, le=20_000_000)
 
@@ -255,17 +211,8 @@ LIMITS = ("max_tokens_per_turn", "min_tokens_per_turn", "max_tokens_per_episode"
 """How much may be written."""
 
 TALK = (
-    *(
-        "system_prompt",
-        "conversation_start",
-        "reply_format",
-        "answer_tag",
-        "think_tag",
-        "think",
-        "format_instructions",
-        "turn_suffix",
-    ),
-    *("reply_prefill", "history", "history_window"),
+    *("system_prompt", "conversation_start", "reply_format", "answer_tag", "think_tag", "think"),
+    *("format_instructions", "turn_suffix", "reply_prefill", "history", "history_window"),
     *LIMITS,
 )
 """What is said to a model and read of it, which each game can have of its own."""
@@ -283,9 +230,7 @@ class PlayerOptions(Group):
     """One entry of the ``policies`` section: who plays under this name."""
 
     player: str = option(
-        LANGUAGE_MODEL,
-        "`language_model`, a scripted player, or `package.module:Class`.",
-        stranger=is_name,
+        LANGUAGE_MODEL, "`language_model`, a scripted player, or `package.module:Class`.", stranger=is_name
     )
     trained: bool | None = option(None, "Whether it is trained; null: language models are, scripted players are not.")
     language_model: dict[str, Any] = option(
@@ -330,7 +275,7 @@ def _policy_name(name: Any) -> str:
     text = str(name)
     fits = text and text.isprintable() and len(text.encode()) <= MAX_POLICY_NAME
     if not fits or text.startswith("__") or text[-1] in ". " or set(text) & set('/\\<>:"|?*'):
-        said = 'printable characters without / \\ < > : " | ? *, no __ in front, no dot or space at its end'
         where = f"config.policies.{text}" if fits else "config.policies"
-        raise ConfigError(where, f"{text[:100]!r} is no name: 1 to {MAX_POLICY_NAME} bytes of {said}")
+        said = '/ \\ < > : " | ? *, no __ in front, no dot or space at its end'
+        raise ConfigError(where, f"{text[:100]!r} is no name: 1 to {MAX_POLICY_NAME} printable bytes without {said}")
     return text

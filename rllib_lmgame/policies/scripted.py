@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.plugin import import_path
@@ -24,39 +24,25 @@ class ScriptedPlayer(Protocol):
         """The action text of ``agent_id``. ``rng`` is seeded with the episode."""
 
 
-class _Named:
-    """What a scripted player of this package derives from: nothing else lists its names."""
-
-    names: ClassVar[tuple[str, ...]]
-
-
-class RandomPlayer(_Named):
+class RandomPlayer:
     """Uniform over the legal actions; in others' games that list none, texts of the action space."""
-
-    names = ("random",)
 
     def act(self, session: GameSession, agent_id: str, observation: Observation, rng: random.Random) -> str:
         if not observation.legal_actions:
             text = session.random_action(agent_id, rng)
             if text is not None:
                 return text
-            raise ConfigError(
-                "", f"the random player needs a game that lists its legal actions; {session.game_id} does not"
-            )
+            raise ConfigError("", f"the random player needs legal actions, and {session.game_id} lists none")
         return rng.choice(observation.legal_actions)
 
 
-class SolverPlayer(_Named):
+class SolverPlayer:
     """The game's own solver; in a game of two that is its minimax player."""
-
-    names = ("solver", "minimax")
 
     def act(self, session: GameSession, agent_id: str, observation: Observation, rng: random.Random) -> str:
         action = session.expert_action(agent_id)
         if action is None:
-            raise ConfigError(
-                "", f"{session.game_id} has no solver with these options; the player `random` plays every game"
-            )
+            raise ConfigError("", f"{session.game_id} has no solver with these options; `random` plays every game")
         return action
 
     def think(self, session: GameSession, agent_id: str) -> str | None:
@@ -64,7 +50,9 @@ class SolverPlayer(_Named):
 
 
 SCRIPTED_PLAYERS: dict[str, type[ScriptedPlayer]] = {
-    name: player for player in _Named.__subclasses__() for name in player.names
+    "random": RandomPlayer,
+    "solver": SolverPlayer,
+    "minimax": SolverPlayer,
 }
 
 MODEL_PREFIXES = (HUGGING_FACE, ENDPOINT)

@@ -5,14 +5,13 @@ No method of the runner is a coroutine: Ray would make it an asyncio actor, and 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 from ray.rllib.callbacks.callbacks import RLlibCallback
@@ -31,12 +30,10 @@ from rllib_lmgame.base.plugin import asking
 from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec
-from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, LIMITS, LanguageModelOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
-from rllib_lmgame.rollouts.engine_judge import AS_ASKED, EngineAnswers
 from rllib_lmgame.rollouts.episode_log import SAMPLE_BYTES, EpisodeLog, chosen, episode_record, thin
 from rllib_lmgame.rollouts.episodes import module_of_agent, summarize, to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import abandon, close_games, run_to_end
@@ -53,8 +50,6 @@ if TYPE_CHECKING:
     from rllib_lmgame.inference.serving.client import EngineClient
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _SETS_OF_GAMES = 4
 """Sets of games that are kept between episodes: of training, of evaluations, and those before a change."""
@@ -102,8 +97,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
 
         at_once = self.config.num_envs_per_env_runner
         try:
-            coroutine = play_many(plans, settings.games, seats, self, options, at_once)
-            played = run_to_end(self._with_policies(coroutine))
+            played = run_to_end(play_many(plans, settings.games, seats, self, options, at_once))
             self._write_log(played.episodes, settings)
             result = self._collect(played, settings.keep)
         except BaseExceptionGroup as group:
@@ -245,27 +239,6 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         generate = partial(self.client(assignment.weights, settings.members).generate, key=plan.episode_id)
         constrained = (settings.rollouts or self.config.run.text_rollouts).constrained_decoding
         return EngineReplies(generate, inference, temperature, constrained, settings.seeded)
-
-    def _with_policies(self, played: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """``played``, during which games may ask the policies."""
-        players = self.config.run.policies.items()
-        models = tuple(policy for policy, options in players if options.player == LANGUAGE_MODEL)
-        limit_s = self.config.run.inference.request_timeout_s
-
-        async def asking() -> T:
-            loop = asyncio.get_running_loop()
-            answers = EngineAnswers(self._chat_as_asked, lambda policy: self.client(policy).generate, limit_s, loop)
-            with policies_of_run(Policies(models, answers)):
-                return await played
-
-        return asking()
-
-    def _chat_as_asked(self, policy: str) -> ChatFormat:
-        key = (policy, "asked")
-        if key not in self._chats:
-            options = self.config.language_model_of(policy).model_copy(update=AS_ASKED)
-            self._chats[key] = ChatFormat(load_tokenizer(self.config.model_files[policy].directory(), options), options)
-        return self._chats[key]
 
     def _write_log(self, played: Sequence[PlayedEpisode], settings: PlaySettings) -> None:
         if settings.log is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import logging
 import os
 import queue
@@ -138,7 +137,7 @@ def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
         asyncio.run(run())
     else:
         with ThreadPoolExecutor(1, "play") as executor:
-            executor.submit(contextvars.copy_context().run, asyncio.run, run()).result()
+            executor.submit(asyncio.run, run()).result()
     return found[0]
 
 
@@ -205,7 +204,7 @@ async def in_daemon_thread(function: Callable[..., T], *args: Any, unwanted: Cal
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     caller = _idle.pop() if _idle else _Caller()
-    caller.jobs.put(_Job(contextvars.copy_context().run, (function, *args), loop, future, unwanted))
+    caller.jobs.put(_Job(function, args, loop, future, unwanted))
     return await future
 
 

@@ -341,16 +341,13 @@ class LanguageModelSeat(Seat):
         """The error if ``prompt`` leaves fewer than ``needed`` tokens: a ConfigError at the first prompt."""
         options = self.chat.options
         if not self.turns and prompt.out_of_context:
-            examples = self.conversation.tokens_of_examples()
-            key = "demonstrations" if examples else "context_length"
-            shown = (
-                f", {examples} of them of {len(self.conversation.demonstrations)} demonstrations" if examples else ""
-            )
+            examples = len(self.conversation.demonstrations)
+            key, shown = ("demonstrations", f" with {examples} demonstrations") if examples else ("context_length", "")
+            least = len(prompt.ids) + max(needed, options.least_room)
             return ConfigError(
                 f"config.language_model.{key}",
-                f"the first prompt of {session.game_id} has {len(prompt.ids)} tokens{shown}; the context holds "
-                f"{options.context_length}; set context_length to at least "
-                f"{len(prompt.ids) + max(needed, options.least_room)}",
+                f"the first prompt of {session.game_id}{shown} has {len(prompt.ids)} tokens; the context holds "
+                f"{options.context_length}; set context_length to at least {least}",
             )
         if not self.turns:
             key = "max_tokens_per_turn" if needed > options.max_tokens_per_turn else "max_tokens_per_episode"

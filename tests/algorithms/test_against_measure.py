@@ -155,7 +155,7 @@ def test_what_is_wrong_is_said_before_anything_starts(make_config: Callable[...,
     check_config({"evaluation_config": {"measures": [random_player, depth]}}, Gate("a stranger", "trust it"))
     for env, wrong, says in (
         ("lmgame/Sokoban-v0", random_player, "nobody plays against another"),
-        (f"{__name__}:Unlisted", random_player, "the random player needs a game that lists its legal actions"),
+        (f"{__name__}:Unlisted", random_player, "the random player needs legal actions"),
         ("lmgame/LiarsDice-v0", dice, "LiarsDice-v0 has no solver with these options"),
         (CONNECT_FOUR.env, {**random_player, "player": "rnadom"}, "did you mean 'random'"),
         (CONNECT_FOUR.env, {**depth, "env_config": {"depth": 2}}, "depth"),

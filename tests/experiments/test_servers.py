@@ -103,7 +103,7 @@ def test_a_model_that_is_nowhere_is_told_before_a_run(
         (tmp_path / "a.yaml").write_text(yaml.safe_dump({"playing": experiment}))
         command = ["train", "file", str(tmp_path / "a.yaml"), "--storage-path", str(tmp_path / "runs")]
         assert main(command) == 2
-        said = f"{place}: no directory here, and the hub does not give it"
+        said = f"{place}: 'models/not-here' is no directory here, and the hub does not give it"
         assert said in capsys.readouterr().err and not (tmp_path / "runs").exists()
         assert main([*command, "--dry-run"]) == 0
 
@@ -117,7 +117,7 @@ def test_a_teacher_that_is_nowhere_is_told_before_a_run(
     experiment = {"run": "LMGamePPO", "env": "lmgame/FrozenLake-v0", "stop": {"rl_iteration": 1}, "config": config}
     (tmp_path / "a.yaml").write_text(yaml.safe_dump({"taught": experiment}))
     command = ["train", "file", str(tmp_path / "a.yaml"), "--storage-path", str(tmp_path / "runs")]
-    said = "config.teacher.model: no directory here, and the hub does not give it"
+    said = "config.teacher.model: 'nobody-here/no-such-teacher' is no directory here, and the hub does not give it"
     assert main(command) == 2
     assert said in capsys.readouterr().err and not (tmp_path / "runs").exists()
     assert main([*command, "--dry-run"]) == 0

@@ -189,7 +189,7 @@ UNFIT = {
     "used: 'beta'": {"beta": None},
     "size mismatch for 1.outer.bias": {"q.1.outer.bias": lambda tensor: tensor[:3]},
     "Missing key": {"q.1.inner.bias": None},
-    "and states of": {f"q.{n}.inner.weight": lambda tensor: tensor[:, 1:] for n in range(2)},
+    "numbers of a state": {f"q.{n}.inner.weight": lambda tensor: tensor[:, 1:] for n in range(2)},
     "tokens and": {f"q.{n}.outer.{part}": lambda tensor: tensor[1:] for n in range(2) for part in ("weight", "bias")},
     "Unexpected key": {"backbone.more": lambda tensor: torch.ones(3)},
 }

@@ -16,7 +16,7 @@ from learning import gradients_of
 from transformers import AutoModelForCausalLM
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.policies.model.attention import PACKED_EAGER, PackedRows, current_rows, resolve_implementation
+from rllib_lmgame.policies.model.attention import PackedRows, current_rows, resolve_implementation
 from rllib_lmgame.policies.model.heads import num_chunks, token_logprobs
 
 VOCABULARY = 64
@@ -67,22 +67,22 @@ def wake_value_head(module: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("shape", "options", "share"),
+    ("shape", "share"),
     [
-        ({}, {}, 0.2),
-        ({}, {}, 0.9),
-        ({"tie_word_embeddings": False, "num_key_value_heads": 4}, {}, 0.2),
-        ({"num_key_value_heads": 1}, {"attn_implementation": "eager"}, 0.2),
-        ({"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 0}, {}, 0.2),
-        ({"model_type": "mistral", "sliding_window": 6}, {}, 0.2),
-        ({"model_type": "mistral", "sliding_window": None}, {}, 0.2),
+        ({}, 0.2),
+        ({}, 0.9),
+        ({"tie_word_embeddings": False, "num_key_value_heads": 4}, 0.2),
+        ({"num_key_value_heads": 1}, 0.2),
+        ({"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 0}, 0.2),
+        ({"model_type": "mistral", "sliding_window": 6}, 0.2),
+        ({"model_type": "mistral", "sliding_window": None}, 0.2),
     ],
     ids=str,
 )
 def test_packed_forward_equals_transformers_row_by_row(
-    shape: dict[str, Any], options: dict[str, Any], share: float, make_model: Any, make_module: Any
+    shape: dict[str, Any], share: float, make_model: Any, make_module: Any
 ) -> None:
-    module = wake_value_head(make_module(make_model(**shape), **options))
+    module = wake_value_head(make_module(make_model(**shape)))
     batch = make_batch(share=share)
     out = module.forward_train(batch | {"temperature": 0.7})
     expected = expected_outputs(module, batch, 0.7)
@@ -261,7 +261,6 @@ def test_bfloat16_weights_give_float32_outputs(make_module: Any) -> None:
 def test_attention_choice() -> None:
     assert resolve_implementation("auto", torch.bfloat16, on_gpu=False) == "lmgame_packed"
     assert resolve_implementation("sdpa", torch.float32, on_gpu=True) == "lmgame_packed"
-    assert resolve_implementation("eager", torch.float32, on_gpu=False) == PACKED_EAGER
     from transformers.utils import is_flash_attn_2_available
 
     if not is_flash_attn_2_available():

@@ -153,7 +153,6 @@ def test_a_group_and_the_rules_of_all_are_computed_once(monkeypatch: pytest.Monk
 
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2": ("qwen2", {}),
-    "qwen2, written out": ("qwen2", {"attn": "eager"}),
     "llama": ("llama", {}),
     "qwen3": ("qwen3", {"head_dim": 16}),
     "gemma2": ("gemma2", {"head_dim": 16, "attn_logit_softcapping": 5.0, "sliding_window": 6}),
@@ -181,10 +180,8 @@ def test_outputs_and_gradients_are_those_of_rows_with_prompts_of_their_own(
     name: str, options: dict[str, Any], make_model: Any, make_module: Any
 ) -> None:
     model_type, shape = ARCHITECTURES[name]
-    shape = dict(shape)
-    implementation = shape.pop("attn", "auto")
     torch.manual_seed(0)
-    module = make_module(make_model(model_type, **shape), attn_implementation=implementation, **options)
+    module = make_module(make_model(model_type, **shape), **options)
     assert module.shares
     torch.nn.init.normal_(module.value_head.outer.weight)
     shared = []

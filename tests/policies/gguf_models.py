@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -46,53 +45,40 @@ def write_gguf(
     model: LlamaForCausalLM,
     *,
     quantized: bool = False,
-    tokens: Sequence[str] | None = TOKENS,
     split: str = "default",
     first: str | None = None,
-    stretch: float | None = None,
-    template: bool = True,
-    without: Sequence[str] = (),
-    layers: int = LAYERS,
 ) -> Path:
-    """Write ``model`` as llama.cpp's converter does; ``first``: token that texts begin with; ``without``: names of
-    tensors that are left out.
-    """
+    """Write ``model`` as llama.cpp's converter does; ``first``: what texts begin with, of one without a template."""
     import gguf
 
     config = model.config
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(WIDTH)
-    writer.add_block_count(layers)
+    writer.add_block_count(LAYERS)
     writer.add_feed_forward_length(96)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV_HEADS)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_rope_dimension_count(WIDTH // HEADS)
-    if stretch is not None:
-        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
-        writer.add_rope_scaling_factor(stretch)
-    if tokens is not None:
-        writer.add_tokenizer_model("gpt2")
-        writer.add_tokenizer_pre(split)
-        writer.add_token_list(list(tokens))
-        writer.add_token_types([3 if token.startswith("<|") else 1 for token in tokens])
-        writer.add_token_merges(list(MERGES))
-        writer.add_eos_token_id(len(TOKENS) - 1)
-        writer.add_pad_token_id(len(TOKENS) - 1)
-        if template:
-            writer.add_chat_template(TEMPLATE)
-        if first is not None:
-            writer.add_bos_token_id(tokens.index(first))
-            writer.add_add_bos_token(True)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(split)
+    writer.add_token_list(list(TOKENS))
+    writer.add_token_types([3 if token.startswith("<|") else 1 for token in TOKENS])
+    writer.add_token_merges(list(MERGES))
+    writer.add_eos_token_id(len(TOKENS) - 1)
+    writer.add_pad_token_id(len(TOKENS) - 1)
+    if first is None:
+        writer.add_chat_template(TEMPLATE)
+    else:
+        writer.add_bos_token_id(TOKENS.index(first))
+        writer.add_add_bos_token(True)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, LAYERS)
     for name, tensor in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         written = names.get_name(name, try_suffixes=(".weight",))
-        if written in without:
-            continue
         heads = {"q_proj": HEADS, "k_proj": KV_HEADS}.get(name.split(".")[-2])
         if heads:  # Its rotary halves are interleaved.
             tensor = tensor.view(heads, 2, -1, WIDTH).transpose(1, 2).reshape(tensor.shape)

@@ -189,9 +189,7 @@ def test_a_damaged_tokenizer_is_blamed_at_its_key(folder: Path, tmp_path: Path) 
     (damaged / "tokenizer.json").write_text("{")
     config = LMGamePPOConfig().environment("lmgame/TicTacToe-v0")
     for options in ({"model": str(damaged)}, {"model": str(folder), "tokenizer": str(damaged)}):
-        with pytest.raises(
-            ConfigError, match=rf"language_model\.{[*options][-1]}: .*/damaged/tokenizer.json is damaged"
-        ):
+        with pytest.raises(ConfigError, match=rf"language_model\.{[*options][-1]}: no tokenizer at .*/damaged'"):
             config.copy(copy_frozen=False).language_model(**options).validate()
 
 
@@ -297,9 +295,7 @@ def on_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
 def test_what_the_hub_has_without_a_configuration_is_no_model(on_hub: Callable[..., None]) -> None:
     """Such as a repository of GGUF files."""
     on_hub("some/quantized", {"model-q4.gguf": ""})
-    with pytest.raises(
-        ConfigError, match=r"KEY: no directory here, and the hub does not give it: it has no config\.json"
-    ):
+    with pytest.raises(ConfigError, match=r"KEY: 'some/quantized' is no directory .*: it has no config\.json"):
         fetched("some/quantized", "KEY")
 
 
@@ -332,7 +328,7 @@ def test_a_tokenizer_on_the_hub_needs_one_of_its_files_and_no_model(
 def test_a_tiny_models_other_vocabulary_is_told_with_the_cure(folder: Path, tmp_path: Path) -> None:
     made = tmp_path / "scratch" / "player"
     made.mkdir(parents=True)
-    (made / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0}}}))
+    (made / "tokenizer.json").write_text(json.dumps({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}))
     config = LMGamePPOConfig().environment("lmgame/FrozenLake-v0").teacher(model=str(folder))
     config.language_model(model="tiny")
     with pytest.raises(ConfigError, match=r"token 0 is 'a' in .*, and") as caught:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -19,7 +17,6 @@ from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.mapping import make_mapping
 from rllib_lmgame.policies.model import files as model_files
-from rllib_lmgame.policies.model import shipped_files
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.scripted import make_scripted_player
 
@@ -176,7 +173,7 @@ def test_mapping_by_callable_path_and_nonsense() -> None:
 
 @pytest.fixture
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(shipped_files.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
+    monkeypatch.setattr(model_files.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
     (tmp_path / "model").mkdir()
     (tmp_path / "tmp").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
@@ -200,46 +197,19 @@ def test_carried_files_are_unpacked_once_and_repaired(scratch: Path) -> None:
     assert [p.name for p in directory.parent.iterdir()] == [directory.name]
 
 
-@pytest.mark.slow
-def test_files_are_removed_once_no_process_uses_them(scratch: Path) -> None:
-    """A process that unpacks them and waits, another that shares them, one that is killed."""
-    program = (
-        "import sys; from rllib_lmgame.policies.model.files import ModelFiles\n"
-        "files = ModelFiles.ship(sys.argv[1]); print(files.directory(), flush=True); sys.stdin.read()"
-    )
-    environment = os.environ | {"TMPDIR": str(scratch / "tmp")}
-
-    def start() -> tuple[subprocess.Popen[str], Path]:
-        arguments = [sys.executable, "-c", program, str(scratch / "model")]
-        process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-        return process, Path(process.stdout.readline().strip())
-
-    (first, directory), (second, same) = start(), start()
-    assert directory == same
-    first.communicate("")
-    shipped_files.remove_unused()
-    assert (directory / "config.json").is_file()
-    second.kill()
-    second.communicate()
-    assert directory.is_dir()
-    shipped_files.remove_unused()
-    assert list((directory.parent).iterdir()) == []
-    third, directory = start()
-    assert (directory / "model.safetensors").read_bytes() == b"weights"
-    third.communicate("")
-    assert not directory.exists()
-
-
-def test_other_files_have_another_digest(scratch: Path) -> None:
-    one = ModelFiles.ship(scratch / "model")
+def test_files_that_nobody_has_used_for_long_are_removed(scratch: Path) -> None:
+    first = Path(ModelFiles.ship(scratch / "model").directory())
     (scratch / "model" / "config.json").write_text("{ }")
-    assert ModelFiles.ship(scratch / "model").digest != one.digest
+    second = Path(ModelFiles.ship(scratch / "model").directory())
+    assert first.is_dir() and second != first
+    os.utime(first, (0, 0))
+    assert ModelFiles.ship(scratch / "model").directory() == str(second) and second.is_dir() and not first.exists()
 
 
 def test_a_directory_of_somebody_else_is_not_trusted(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.getuid()
     (scratch / "tmp" / f"rllib_lmgame-{real + 1}").mkdir()
-    monkeypatch.setattr(shipped_files.os, "getuid", lambda: real + 1)
+    monkeypatch.setattr(model_files.os, "getuid", lambda: real + 1)
     with pytest.raises(PermissionError, match="belongs to another user"):
         ModelFiles.ship(scratch / "model").directory()
 

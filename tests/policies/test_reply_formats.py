@@ -28,7 +28,7 @@ from rllib_lmgame.policies.chat.reply_formats import ParsedReply, ReplyFormat, r
 from rllib_lmgame.policies.options import LanguageModelOptions
 
 NAMES = tuple(REPLY_FORMATS)
-UNMARKED = ("boxed", "fence", "last_number")
+UNMARKED = ("boxed", "fence")
 MARKS = ["<answer>", "</answer>", "<think>", "</think>", "\\boxed{", "{", "}", "```", "```py\n", "\n", " ", "up", "12"]
 MARKS += ["Thought:", "Action:", "\nObservation:", '"function_name"', "<tool_call>", "</tool_call>", '"', "-", ".", ","]
 some = st.lists(st.sampled_from(MARKS) | st.text(max_size=4), max_size=10).map("".join)
@@ -53,7 +53,7 @@ def test_any_text_gives_an_action_or_an_error_never_both(name: str, think: str, 
 @given(action=plain, thought=plain)
 @quick
 def test_a_reply_is_read_as_it_was_written(name: str, action: str, thought: str) -> None:
-    action = str(len(action)) if name == "last_number" else f"a{action}"
+    action = f"a{action}"
     form = made(name, think="optional")
     parsed = form.parse(form.write(thought, action))
     assert (parsed.action, parsed.think or "") == (action.strip(), thought.strip())
@@ -79,11 +79,6 @@ def test_a_thought_never_becomes_an_action(chat_of, name: str, action: str, thou
     [
         ("boxed", r"So \boxed{1} or \boxed{\frac{1}{2}}.", r"\frac{1}{2}", r"So \boxed{1} or"),
         ("boxed", r"<think>\boxed{1}</think>\boxed{2}", "2", r"\boxed{1}"),
-        ("last_number", "29 - 14 = 15.", "15", "29 - 14 ="),
-        ("last_number", "It is -1,234.50 dollars", "-1234.50", "It is"),
-        ("last_number", "29-14", "14", "29-"),
-        ("last_number", "\u22123/4", "-3/4", None),
-        ("last_number", "x = 1.5e-3", "1.5e-3", "x ="),
         ("whole", " up \n", "up", None),
         ("whole", "<think>hm</think>\nup", "up", "hm"),
         ("react", "Thought:\nhm\n\nAction:\nup", "up", "hm"),
@@ -114,7 +109,6 @@ CALL = '{"function_name": "act", "arguments": {"action": "up"}}'
     [
         ("boxed", "up", "has no"),
         ("boxed", r"\boxed{up} or \boxed{do", "not closed"),
-        ("last_number", "none", "no number"),
         ("whole", "<think>hm</think> ", "empty"),
         ("whole", "<think>hm", "empty"),
         ("react", "up", "has no Action:"),
@@ -145,8 +139,7 @@ def test_the_page_shows_what_experts_write() -> None:
     table = {name: [cell.replace("\\n", "\n") for cell in cells] for name, *cells in rows if name in NAMES}
     assert list(table) == list(NAMES)
     for name, shown in table.items():
-        action, thought = ("15", "29 - 14 is 15.") if name == "last_number" else ("left", "The box is left.")
-        written = [made(name, think="optional").write(told, action) for told in (thought, None)]
+        written = [made(name, think="optional").write(thought, "left") for thought in ("The box is left.", None)]
         assert [text.strip("`") for text in shown] == [text.strip("`") for text in written]
 
 
@@ -200,10 +193,6 @@ def test_what_experts_of_all_games_say_is_read_as_they_meant_it(
     said = moves_of_experts(games)
     assert len(said) > (40 if len(games) > 40 else 3)
     for action, thought in set().union(*said.values()):
-        if name == "last_number" and made(name).read(action).action != action:
-            with pytest.raises(ConfigError, match=r"reply_format: .* cannot be said as `last_number`"):
-                chat.reply_ids(action, None)
-            continue
         parsed = chat.reply_format.parse(chat.read(chat.reply_ids(action, thought if think != "off" else None)))
         assert parsed.action == action.strip()
         if think != "off":
@@ -217,7 +206,7 @@ def test_what_experts_of_all_games_say_is_read_as_they_meant_it(
 def test_legal_moves_alone(chat_of, name: str) -> None:
     """All choices begin alike, so that what the format demands is forced; each says one action."""
     chat = chat_of(reply_format=name)
-    moves = ("1", "12", "2") if name == "last_number" else ("up", "up left", "down", "12")
+    moves = ("up", "up left", "down", "12")
     choices = tuple(chat.choice_ids(move) for move in moves)
     assert [chat.reply_format.parse(chat.read(choice)).action for choice in choices] == list(moves)
     request = GenerationRequest("", [1], SamplingSpec(200, **chat.ends), choices)
@@ -279,7 +268,7 @@ def test_a_user_message_asks_for_the_format(chat_of, name: str, think: str) -> N
     """What it shows as the form of a reply is itself read, but for the number."""
     chat = chat_of(reply_format=name, think=think, format_instructions=True)
     asked = chat.message(Observation("x"))[-1].text
-    assert asked.strip() and (name in ("whole", "last_number", "function_calling") or made(name).parse(asked).action)
+    assert asked.strip() and (name in ("whole", "function_calling") or made(name).parse(asked).action)
 
 
 # -- texts of others --------------------------------------------------------------------------------------------------

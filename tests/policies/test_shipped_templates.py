@@ -155,7 +155,7 @@ def test_marks_of_the_reasoning_are_asked_for_and_end_no_reply(name: str) -> Non
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_open_reasoning_in_prompts_is_told(name: str, caplog: pytest.LogCaptureFixture) -> None:
     chat = chat_of(name, think="off")
-    told = "opens a reasoning in every prompt" in caplog.text
+    told = "opens a reasoning" in caplog.text
     prompt = chat.decode(chat.opening_ids((), chat.message(observation("x"))))
     assert told == prompt.rstrip().endswith("<think>")
 
@@ -184,9 +184,7 @@ def test_calls_are_read_as_the_template_writes_them_or_refused(name: str) -> Non
     talk = APIConversation(chat.for_program())
     asked = read_request({"messages": [user("Where?")], "tools": [LOOK]})
     if name not in CALLS:
-        with pytest.raises(
-            RequestError, match=r"does not offer tools with calls between <tool_call> .*, which are read here: it "
-        ):
+        with pytest.raises(RequestError, match=r"does not offer tools with calls between <tool_call> .*: it "):
             talk.prompt(asked)
         return
     prompt = chat.tokenizer.decode(talk.prompt(asked).ids)

@@ -185,7 +185,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
     separate = options.value_model == "separate"
     critic = config.run.needs_critic(policy)
     adapters = adapters_of(config, policy, shape)
-    zero = _zero(config, memory.trained_parameters(shape, separate, options.value_hidden_size, critic, adapters))
+    zero = _zero(config, memory.trained_parameters(shape, separate, critic, adapters))
     parts = memory.learner_mib(
         shape,
         dtype=learner_dtype(config, policy),
@@ -199,7 +199,6 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         gradient_checkpointing=options.gradient_checkpointing,
         copies=int(config.run.needs_reference(policy)),
         separate_value=separate,
-        value_hidden_size=options.value_hidden_size,
         critic=critic,
         context=_longest_row(config, policy),
         adapters=adapters,
@@ -224,8 +223,8 @@ def _values(
     kinds, options = config.values_of(policy), config.language_model_of(policy)
     if kinds is None:
         return {}, {}
-    separate, hidden = options.value_model == "separate", options.value_hidden_size
-    sizes = memory.action_values_bytes(shape, kinds["heads"], kinds["state"], kinds["targets"], hidden, separate, chunk)
+    separate = options.value_model == "separate"
+    sizes = memory.action_values_bytes(shape, kinds["heads"], kinds["state"], kinds["targets"], separate, chunk)
     learner, engine = ({VALUES: size / memory.MIB} for size in sizes)
     return learner, engine if kinds["beta"] else {}
 

@@ -171,7 +171,6 @@ def learner_mib(
     gradient_checkpointing: bool = False,
     copies: int = 0,
     separate_value: bool = False,
-    value_hidden_size: int | None = None,
     critic: bool = True,
     context: int = 0,
     adapters: int | None = None,
@@ -190,14 +189,13 @@ def learner_mib(
         gradient_checkpointing: Keep only the layers' inputs.
         copies: Further frozen copies of the weights (a reference model).
         separate_value: The value function has a backbone of its own.
-        value_hidden_size: Width of the value head; ``None``: the model's.
         context: Tokens of the longest row.
         adapters: Their parameters, where they are trained beside frozen weights: float32 without mixed precision.
         holds_base: The frozen weights are not those of another policy beside it; ZeRO 3 divides each policy's.
     """
     width = 2 if mixed_precision else BYTES[dtype]
     world, stage = max(1, num_learners), (zero or {}).get("stage", 0)
-    trained = trained_parameters(shape, separate_value, value_hidden_size, critic, adapters)
+    trained = trained_parameters(shape, separate_value, critic, adapters)
     if adapters is None:
         parts = _training_states(trained, width, world, stage)
         parts["weights"] += copies * shape.parameters * width  # copies are whole on every learner
@@ -261,11 +259,7 @@ def _zero_buffers(zero: Mapping[str, Any], trained: int, width: int, world: int,
 
 
 def trained_parameters(
-    shape: ModelShape,
-    separate_value: bool = False,
-    value_hidden_size: int | None = None,
-    critic: bool = True,
-    adapters: int | None = None,
+    shape: ModelShape, separate_value: bool = False, critic: bool = True, adapters: int | None = None
 ) -> int:
     """Parameters of a policy and its value function: a head of two layers, and perhaps a backbone of its own.
 
@@ -274,21 +268,19 @@ def trained_parameters(
     own = shape.parameters if adapters is None else adapters
     if not critic:
         return own
-    hidden = value_hidden_size or shape.hidden_size
-    value = hidden * (shape.hidden_size + 2) + 1 if shape.hidden_size else 0
+    value = shape.hidden_size * (shape.hidden_size + 2) + 1 if shape.hidden_size else 0
     backbone = shape.parameters - (0 if shape.tied else shape.head)
     return own + value + (backbone if separate_value else 0)
 
 
 def action_values_bytes(
-    shape: ModelShape, heads: int, state: bool, slow: bool, hidden: int | None, separate: bool, chunk: int
+    shape: ModelShape, heads: int, state: bool, slow: bool, separate: bool, chunk: int
 ) -> tuple[float, float]:
     """What values of tokens take in a learner, float32, with the values of ``chunk`` tokens and their gradients; and in
     an engine, which has the heads and the backbone of their own alone.
     """
-    width = shape.hidden_size
-    hidden = hidden or width
-    inner, backbone = hidden * (width + 1), (shape.parameters - (0 if shape.tied else shape.head)) * separate
+    hidden = shape.hidden_size
+    inner, backbone = hidden * (hidden + 1), (shape.parameters - (0 if shape.tied else shape.head)) * separate
     q = heads * (inner + (hidden + 1) * shape.vocab_size)
     trained = q + state * (inner + hidden + 1) + backbone
     return 16.0 * trained + 4.0 * slow * (q + backbone) + 8.0 * heads * chunk * shape.vocab_size, 4.0 * (q + backbone)

@@ -6,7 +6,7 @@
 ``DIR``, ``DIR:POLICY``         the policy of a checkpoint (or of the newest one of a trial's directory); several that
                                 were trained for different seats take their own
 ``DIR:MEMBER``                  a member of its league
-``hf:DIR_OR_ID``                a Hugging Face model as it is, a ``.gguf`` file, or ``smollm2-135m``
+``hf:DIR_OR_ID``                a Hugging Face model as it is, or ``smollm2-135m``
 ``openai:MODEL@URL``            a model behind an OpenAI-compatible endpoint (``URL`` up to ``/v1``)
 ``openai:MODEL@URL#VARIABLE``   the same; its key stands in the environment variable
 ==============================  ====================================================================================
@@ -25,7 +25,7 @@ from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import is_writable
 from rllib_lmgame.endpoints.address import ENDPOINT
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
-from rllib_lmgame.policies.model.gguf_files import check_name, is_gguf
+from rllib_lmgame.policies.model.gguf_files import PRETRAINED, check_name
 from rllib_lmgame.policies.scripted import FORMS, HUGGING_FACE, SCRIPTED_PLAYERS, make_scripted_player
 from rllib_lmgame.rollouts.players import Player, Scripted
 
@@ -88,7 +88,7 @@ def make_player(name: str, source: str, settings: PlayerSettings) -> Player:
         from rllib_lmgame.evaluation.players.language_model import checkpoint_player
 
         return checkpoint_player(name, source, directory, policy, settings)
-    if is_gguf(source):
+    if source in PRETRAINED:
         raise ConfigError(settings.flag, f"{source} is a model: write hf:{source}")
     if _IMPORT_PATH.fullmatch(source):
         return _scripted(name, source, settings)

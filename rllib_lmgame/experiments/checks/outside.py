@@ -13,7 +13,6 @@ from rllib_lmgame.base.trust import is_number
 from rllib_lmgame.downloads.places import DataMissing, is_named, level_files
 from rllib_lmgame.envs.contract.splits import TRAIN
 from rllib_lmgame.envs.registry import game_spec, is_program, load_factory, made_up_levels
-from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.spec import ExperimentSpec
 from rllib_lmgame.rollouts.options import GameConfig
@@ -34,14 +33,16 @@ def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> 
         with experiment.spec.source.attached():
             _find_models(experiment, needed=needed)
             for config in experiment.configs if experiment.algorithm.own else ():
-                policies = Policies(tuple(config.language_model_policies()))
                 for place, game in games_of(config):
                     if not needs_others(game):
                         continue
                     texts = {name: value for name, value in game.env_config.items() if not is_number(value)}
-                    server = f"{game.env} {json.dumps(texts, sort_keys=True, default=str)} {policies.names}"
+                    server = f"{game.env} {json.dumps(texts, sort_keys=True, default=str)}"
                     if server not in asked:
-                        asked[server] = _found(game, policies)
+                        try:
+                            asked[server] = found_beside(game)
+                        except ConfigError as error:
+                            asked[server] = error
                     _note(experiment, f"config.{place}", game, asked[server], needed)
 
 
@@ -58,14 +59,6 @@ def _find_models(experiment: CheckedExperiment, *, needed: bool) -> None:
             if needed:
                 raise
             experiment.missing[error.path] = str(error)
-
-
-def _found(game: GameConfig, policies: Policies) -> ConfigError | str:
-    try:
-        with policies_of_run(policies):
-            return found_beside(game)
-    except ConfigError as error:
-        return error
 
 
 def _note(experiment: CheckedExperiment, place: str, game: GameConfig, found: ConfigError | str, needed: bool) -> None:

@@ -101,6 +101,9 @@ class _Chats:
         if options.model == TINY_MODEL and options.tokenizer is None:
             shape = check_shape(options.tiny, "config.language_model.tiny")
             if self._corpus is None:
+                whole = options.reply_format.type == "tags" and not options.reply_prefill
+                if whole and options.max_tokens_per_turn < 3:
+                    raise ConfigError("config.language_model.max_tokens_per_turn", "a reply has 3 tokens or more")
                 return None
             return build_tokenizer(self._corpus, shape.vocab_size, shape.max_position_embeddings)
         directory = model_directory(options.model)

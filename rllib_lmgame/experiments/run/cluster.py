@@ -27,7 +27,6 @@ from rllib_lmgame.experiments.checks.resources import (
     node_here,
     trials_at_once,
 )
-from rllib_lmgame.policies.model.shipped_files import remove_unused
 
 
 def quieten_ray(verbosity: int) -> int:
@@ -67,7 +66,6 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
         yield
     finally:
         shut_down()
-        remove_unused()
 
 
 def join_or_start(address: str | None, verbosity: int) -> None:

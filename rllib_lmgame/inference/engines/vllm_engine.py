@@ -310,7 +310,7 @@ def _copies_loaded(model: Any) -> AbstractContextManager[Any]:
 
     for module in model.modules():
         for name, empty in get_layerwise_info(module).restore_metadata[0].items():
-            if name in _COPIED and not getattr(empty, "is_copied", False):  # A second time would undo vLLM's own loader.
+            if name in _COPIED and not getattr(empty, "is_copied", False):  # Once: vLLM wraps the loader.
                 empty.weight_loader, empty.is_copied = default_weight_loader, True
 
     class Copies(TorchFunctionMode):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +32,9 @@ MOST_STRUCTURES = 1024
 
 Key = tuple[Any, ...]
 """Identifies a conversation: the keys of its messages, and the tools."""
+
+Segment = tuple[list[Part], list[int]]
+"""Parts of a prompt, and the ids of the reply behind them, if there is one."""
 
 
 @dataclass
@@ -57,7 +61,8 @@ class APIConversation:
 
         Raises: RequestError: the template cannot show it, or there is no room for a reply.
         """
-        request = replace(request, messages=tuple(map(self._as_known, request.messages)))
+        known = (each if each.key in self._replies else replace(each, reasoning="") for each in request.messages)
+        request = replace(request, messages=tuple(known))
         ids = self._continued(request) or self._whole(request)
         new_row = not self._row or ids[: len(self._row)] != self._row
         delta = ids if new_row else ids[len(self._row) :]
@@ -92,32 +97,23 @@ class APIConversation:
             self._known[_key(self._request, (*self._request.messages, message))] = self._row
         return ParsedReply(self.chat.read(response_ids))
 
-    def _as_known(self, message: ChatMessage) -> ChatMessage:
-        return replace(message, reasoning="") if message.key not in self._replies else message
-
     def final_prompt(self) -> Prompt:
         """The last reply and where the next would begin, for the value of what an episode that was cut short left."""
         pieces = self.chat.pieces
-        closed = _after_reply(self.chat, self._row, [Part(Source.TEMPLATE, pieces.turn_end)])
+        closed = self._after_reply(self._row, [Part(Source.TEMPLATE, pieces.turn_end)])
         return Prompt([*self._row, *closed], np.asarray(closed, np.int32), False, 0)
 
     def _room(self, prompt: int) -> tuple[int, bool]:
         """Tokens that a reply may have, and whether the context says so. Raises: RequestError: there are none."""
         options = self.chat.options
-        room = options.context_length - prompt
-        if room < options.least_room:
-            raise RequestError(
-                f"the messages have {prompt} tokens; the context holds {options.context_length}", "messages", TOO_LONG
-            )
-        left = options.max_tokens_per_turn
-        if options.max_tokens_per_episode is not None:
-            left = min(left, options.max_tokens_per_episode - self._written)
-        if left < 1:
-            raise RequestError(
-                f"max_tokens_per_episode = {options.max_tokens_per_episode} tokens have been written",
-                code="token_budget",
-            )
-        return min(room, left), room <= left
+        room, by_context = self.chat.reply_room(prompt, self._written, 1)
+        if not room and by_context:
+            message = f"the messages have {prompt} tokens; the context holds {options.context_length}"
+            raise RequestError(message, "messages", TOO_LONG)
+        if not room:
+            message = f"max_tokens_per_episode = {options.max_tokens_per_episode} tokens have been written"
+            raise RequestError(message, code="token_budget")
+        return room, by_context
 
     def _continued(self, request: ChatRequest) -> list[int] | None:
         """Ids of a request that goes on from a reply that is known, if it does."""
@@ -133,27 +129,30 @@ class APIConversation:
         return None
 
     def _whole(self, request: ChatRequest) -> list[int]:
-        first, *segments = self._segments(request, request.messages)
-        ids = self.chat.sanitizer.encode(first.parts)
-        return [*ids, *self._joined(ids, [_Segment(first.reply, ()), *segments])]
+        (parts, reply), *segments = self._segments(request, request.messages)
+        ids = self.chat.sanitizer.encode(parts)
+        return [*ids, *self._joined(ids, [([], reply), *segments])]
 
-    def _joined(self, before: Sequence[int], segments: Sequence[_Segment]) -> list[int]:
+    def _joined(self, before: Sequence[int], segments: Sequence[Segment]) -> list[int]:
         """Ids of replies and of what stands between them, behind ``before``."""
         ids: list[int] = []
-        for segment in segments:
-            if segment.parts:
-                ids += _after_reply(self.chat, ids or before, segment.parts)
-            if segment.reply is not None:
-                ids += segment.reply.tolist()
+        for parts, reply in segments:
+            if parts:
+                ids += self._after_reply(ids or before, parts)
+            ids += reply
         return ids
 
-    def _segments(self, request: ChatRequest, messages: Sequence[ChatMessage]) -> list[_Segment]:
+    def _after_reply(self, reply: Sequence[int], parts: Sequence[Part]) -> list[int]:
+        """Ids of what follows a reply, which may have written the token that ends it itself."""
+        return self.chat.behind(reply, self.chat.sanitizer.encode(parts, after=""))
+
+    def _segments(self, request: ChatRequest, messages: Sequence[ChatMessage]) -> list[Segment]:
         """A conversation cut at the replies that are known; what comes before each, and at the end before the next."""
         pieces = self.chat.pieces
         folded = _folded(messages) if pieces.middle is None else list(messages)
         bare = [replace(each, calls=()) if each.key in self._replies else each for each in folded]
         texts = structure(self.chat, bare, request.tools)
-        segments: list[_Segment] = []
+        segments: list[Segment] = []
         parts: list[Part] = []
         for text, message in zip(texts, [*folded, None], strict=True):
             template = text
@@ -163,30 +162,15 @@ class APIConversation:
                 template = template.removesuffix(shown) + pieces.tail
             parts.append(Part(Source.TEMPLATE, template))
             if known is not None:
-                segments.append(_Segment(known, tuple(parts)))
+                segments.append((parts, known.tolist()))
                 parts = []
             elif message is not None:
                 parts.append(_shown(message, pieces.trims_system if message.role == "system" else pieces.trims_user))
-        return [*segments, _Segment(None, tuple(parts))]
-
-
-@dataclass(frozen=True)
-class _Segment:
-    """Parts of a prompt, and the reply behind them, if one is."""
-
-    reply: np.ndarray | None
-    parts: tuple[Part, ...]
+        return [*segments, (parts, [])]
 
 
 def _key(request: ChatRequest, messages: Sequence[ChatMessage]) -> Key:
     return (request.tools, *(message.key for message in messages))
-
-
-def _after_reply(chat: ChatFormat, reply: Sequence[int], parts: Sequence[Part]) -> list[int]:
-    """Ids of what follows a reply, which may have written the token that ends it itself."""
-    ids = chat.sanitizer.encode(parts, after="")
-    closed = len(reply) > 0 and reply[-1] == chat.end_id
-    return ids[ids.index(chat.end_id) + 1 :] if closed and chat.end_id in ids else ids
 
 
 def _folded(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
@@ -233,11 +217,8 @@ def _cut(chat: ChatFormat, messages: Sequence[ChatMessage], tools: str) -> list[
             continue
         before, found, text = text.partition(_PLACE.format(place))
         if not found or _PLACE.format(place) in text:
-            raise RequestError(
-                f"the model's chat template does not show message {place} ({message.role}) once, in its place; "
-                "send it in another role",
-                f"messages[{place}]",
-            )
+            said = f"the chat template does not show message {place} ({message.role}) once, in its place"
+            raise RequestError(f"{said}; send it in another role", f"messages[{place}]")
         pieces.append(before)
     return [*pieces, text]
 
@@ -250,27 +231,20 @@ def _speaks(message: ChatMessage) -> bool:
 def _as_data(message: ChatMessage, place: int, arguments_as_text: bool) -> dict[str, Any]:
     data: dict[str, Any] = {"role": message.role, "content": _PLACE.format(place) if _speaks(message) else ""}
     if message.calls:
-        data["tool_calls"] = [
-            call_data(call_id, name, arguments if arguments_as_text else _arguments(arguments))
-            for call_id, name, arguments in message.calls
-        ]
+        data["tool_calls"] = []
+    for call_id, name, arguments in message.calls:
+        given: Any = arguments
+        with suppress(ValueError, RecursionError):
+            given = arguments if arguments_as_text else json.loads(arguments)
+        data["tool_calls"].append(call_data(call_id, name, given))
     return data | ({"name": message.name} if message.name else {})
-
-
-def _arguments(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _rendered(chat: ChatFormat, messages: Sequence[Mapping[str, Any]], own: Mapping[str, Any]) -> str:
     (rendered,) = chat.rendered([(messages, own)])
     if rendered.problem:
         roles = ", ".join(str(message["role"]) for message in messages)
-        raise RequestError(
-            f"the model's chat template cannot show messages of the roles {roles}: {rendered.problem}", "messages"
-        )
+        raise RequestError(f"the chat template cannot show messages of {roles}: {rendered.problem}", "messages")
     return rendered.text
 
 
@@ -281,13 +255,11 @@ def _check_tools(chat: ChatFormat, tools: str, shown: str) -> None:
     hidden = not form.shows_tools or any(name not in shown for name in names)
     problem = "it does not show them" if hidden else form.problem
     if problem:
-        raise RequestError(
+        message = (
             f"the chat template of {chat.options.model} does not offer tools with calls between {OPENING} tags, as "
-            f"JSON or <function=...>, which are read here: {problem}; describe "
-            "tools in a message instead, and read the reply's text",
-            "tools",
-            "unsupported_parameter",
+            f"JSON or <function=...>: {problem}; describe tools in a message instead"
         )
+        raise RequestError(message, "tools", "unsupported_parameter")
 
 
 def _check_marks(chat: ChatFormat, texts: Sequence[str]) -> None:

@@ -116,13 +116,13 @@ class TranscriptWriter:
 
     def write(self, transcripts: Sequence[Transcript]) -> list[list[LearntTurn] | TemplateError]:
         """The learnt turns of each, or why the template cannot write it."""
-        return [self._written(transcript) for transcript in transcripts]
-
-    def _written(self, transcript: Transcript) -> list[LearntTurn] | TemplateError:
-        try:
-            return [turn for part in transcript.parts for turn in self._turns(part)]
-        except TemplateError as error:
-            return error
+        found: list[list[LearntTurn] | TemplateError] = []
+        for transcript in transcripts:
+            try:
+                found.append([turn for part in transcript.parts for turn in self._turns(part)])
+            except TemplateError as error:
+                found.append(error)
+        return found
 
     def _jobs(self, transcript: Transcript, messages: Messages) -> Iterator[Job]:
         """For each learnt message, the conversation up to it, and with it."""

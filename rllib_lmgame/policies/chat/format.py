@@ -125,15 +125,9 @@ class ChatFormat:
         self.structures: dict[Any, list[str]] = {}  # Of conversations that programs write.
         self._warned_of_choices = False
         self.pieces = pieces = self._cut_template()
+        replies = (pieces.inside, pieces.called, pieces.turn_end)
         self.sanitizer = SpecialTokenSanitizer(
-            tokenizer,
-            pieces.heads,
-            pieces.between,
-            form.tags,
-            options.think_tag,
-            pieces.lead,
-            form.marks,
-            (pieces.inside, pieces.called, pieces.turn_end),
+            tokenizer, pieces.heads, pieces.between, form.tags, options.think_tag, pieces.lead, form.marks, replies
         )
         self._check_reasoning()
         self.end_id = self._find_end()
@@ -312,6 +306,20 @@ class ChatFormat:
         """Tokens of a well-formed reply around an action of one token."""
         return len(self._closed(self._rest_of_reply("", None))) + 1
 
+    def reply_room(self, prompt: int, written: int, shortest: int) -> tuple[int, bool]:
+        """Tokens of a reply behind a prompt of so many, 0 for none; and whether it is the context that says so.
+
+        ``written``: those of earlier replies; ``shortest``: those that a reply has at least.
+        """
+        options = self.options
+        room, budget = options.context_length - prompt, options.max_tokens_per_turn
+        if room < options.least_room:
+            return 0, True
+        if options.max_tokens_per_episode is not None:
+            left = options.max_tokens_per_episode - written
+            budget = min(left, budget) if left >= shortest else 0
+        return min(room, budget), room <= budget
+
     def _rest_of_reply(self, action: str, think: str | None) -> str:
         """The reply's text after its prefix, written as the template writes replies."""
         form, prefix, lead = self.reply_format, self.reply_prefix, self.pieces.lead
@@ -384,8 +392,11 @@ class ChatFormat:
 
     def continuation_ids(self, last_reply: Any, user: Message, *, reasoning: bool = True) -> list[int]:
         """From the end of a reply to the start of the next one: closes the message, shows ``user``."""
-        ids = _remembered(self._turn_cache, self._turn_ids, user, reasoning)
-        closed = len(last_reply) > 0 and int(last_reply[-1]) == self.end_id
+        return self.behind(last_reply, _remembered(self._turn_cache, self._turn_ids, user, reasoning))
+
+    def behind(self, reply: Any, ids: list[int]) -> list[int]:
+        """``ids`` that begin with the end of a message, without that if the reply has written it itself."""
+        closed = len(reply) > 0 and int(reply[-1]) == self.end_id
         return ids[ids.index(self.end_id) + 1 :] if closed and self._ends_by_template else list(ids)
 
     def game_text(self, user: Message) -> np.ndarray:
@@ -410,18 +421,12 @@ class ChatFormat:
         ends = np.cumsum(widths)
         begins, found = ends - widths, np.zeros(len(ids), bool)
         exact = text.startswith(self.decode(ids))
-        for span in spans:
-            a, b = span if exact else (self._length_written(text[:end]) for end in span)
+        for a, b in spans:
+            if not exact:  # A tokenizer that rewrites texts.
+                before = (self.sanitizer.encode_rendered(text[:end], after="") for end in (a, b))
+                a, b = (len(text_of(self.tokenizer, some)) for some in before)
             found |= (begins < b) & ((ends > a) | ((widths == 0) & (begins >= a)))
         return found
-
-    def _length_written(self, text: str) -> int:
-        """Characters of a stretch of a prompt as a tokenizer that rewrites texts gives it back."""
-        return len(text_of(self.tokenizer, self.sanitizer.encode_rendered(text, after="")))
-
-    def earlier_ids(self, text: str) -> list[int]:
-        """Ids of the beginning of an earlier reply, behind what the template writes before it."""
-        return self.sanitizer.encode([Part(Source.OWN, text)], after=self.pieces.opener)
 
     def _turn_ids(self, user: Message, reasoning: bool) -> list[int]:
         tail = Part(Source.TEMPLATE, self.pieces.turn_tail if reasoning else self.pieces.opener)
@@ -445,7 +450,9 @@ class ChatFormat:
     @cached_property
     def empties_reasoning(self) -> bool:
         """Every reply begins with a closed reasoning, which the template leaves out of earlier replies."""
-        return self.pieces.closes_reasoning(self.reply_format.think_opening, self.reply_format.think_closing)
+        _, opened, rest = self.pieces.turn_tail.rpartition(self.reply_format.think_opening)
+        closed = bool(opened) and self.reply_format.think_closing in rest
+        return closed and opened not in self.pieces.opener + self.pieces.lead
 
     def _opened_reasoning(self, tail: str) -> str:
         """The template's text from an opening reasoning tag on, if it leaves the reasoning open."""
@@ -457,15 +464,13 @@ class ChatFormat:
         template = self.options.chat_template
         if template:
             path = expanded(template)
-            if len(template) < 1024 and path.suffix in (".jinja", ".j2", ".txt"):
-                try:
-                    return path.read_text(encoding="utf-8-sig")
-                except FileNotFoundError:
-                    reason = f"no such file: {template}"
-                except (OSError, ValueError) as error:
-                    reason = f"{template} cannot be read: {first_line(error)}"
-                raise ConfigError("config.language_model.chat_template", reason)
-            return template
+            if len(template) >= 1024 or path.suffix not in (".jinja", ".j2", ".txt"):
+                return template
+            try:
+                return path.read_text(encoding="utf-8-sig")
+            except (OSError, ValueError) as error:
+                message = f"{template} cannot be read: {first_line(error)}"
+                raise ConfigError("config.language_model.chat_template", message) from None
         own = self.tokenizer.chat_template
         if isinstance(own, dict):
             own = own.get("default")
@@ -479,9 +484,8 @@ class ChatFormat:
         try:
             return cut(self.rendered, (self.reply_format.think_opening, self.reply_format.think_closing))
         except TemplateError as error:
-            raise ConfigError(
-                "config.language_model.chat_template", f"the chat template cannot be used: {first_line(error)}"
-            ) from error
+            message = f"the chat template cannot be used: {first_line(error)}"
+            raise ConfigError("config.language_model.chat_template", message) from error
 
     def rendered(self, jobs: Sequence[Job]) -> list[Rendered]:
         """Render conversations with the template; each result has a text or an error."""
@@ -489,10 +493,9 @@ class ChatFormat:
 
     def _render(self, messages: Messages, own: Mapping[str, Any]) -> Rendered:
         arguments = {"add_generation_prompt": True, **self.options.chat_template_kwargs, **own}
+        arguments |= {"chat_template": self.template, "tokenize": False}
         try:
-            text = self.tokenizer.apply_chat_template(
-                [*messages], chat_template=self.template, tokenize=False, **arguments
-            )
+            text = self.tokenizer.apply_chat_template([*messages], **arguments)
         except Exception as error:  # A template is a program of others.
             return Rendered("", first_line(error) or type(error).__name__)
         return Rendered(str(text))
@@ -508,18 +511,14 @@ class ChatFormat:
             wanted = self.options.think != "off" or mark in self.pieces.lead
             shown = mark in self.template and mark in self.tokenizer.get_vocab()
             if wanted and not known and (shown or (written and mark == written[0])):
-                raise ConfigError(
-                    "config.language_model.think_tag",
-                    f"{self.options.model} has control tokens for its reasoning; set think_tag: {tag!r}",
-                )
+                message = f"{self.options.model} has control tokens for its reasoning; set think_tag: {tag!r}"
+                raise ConfigError("config.language_model.think_tag", message)
 
     def _warn_of_reasoning(self) -> None:
         if self.options.think == "off" and self.reply_prefix.startswith(self.reply_format.think_opening):
-            logger.warning(
-                "The chat template of %s opens a reasoning in every prompt, and `think` is off; set `think: optional`, "
-                "or `chat_template_kwargs: {enable_thinking: false}` where the template knows that.",
-                self.options.model,
-            )
+            cure = "set `think: optional`, or `chat_template_kwargs: {enable_thinking: false}` if the template has that"
+            name = self.options.model
+            logger.warning("The chat template of %s opens a reasoning, and `think` is off; %s.", name, cure)
 
 
 @dataclass
@@ -543,7 +542,6 @@ class Conversation:
 
     def __post_init__(self) -> None:
         self.demonstrations = self.chat.options.shown(self.game, self.role)
-        self._begun: list[Example] = []
         self._examples = [*map(self.chat.example, self.demonstrations)]
 
     def prompt(self, observation: Observation, note: str | None = None) -> Prompt:
@@ -553,20 +551,26 @@ class Conversation:
         chat, options = self.chat, self.chat.options
         first = not self._users
         if first:
-            self._begin(chat.system(self.instructions, observation.turns_left))
+            told = chat.system(self.instructions, observation.turns_left)
+            if options.conversation_start != "user":
+                self._system = told
+            elif told:  # In a first turn before the examples.
+                self._examples = [(told, chat.pieces.lead + AGREED), *self._examples]
         self._users.append(chat.message(observation, note))
         windowed = options.history == "window" or first
-        new_row = windowed or self._written_anew
+        strips = options.history == "strip_think"  # Then the prompt may not begin with the last one and its reply.
+        new_row = windowed or (strips and self._without_think(self._replies[-1]) is not None)
         if windowed:
             delta = ids = self._window(options.history_window)
         elif new_row:
-            delta = ids = self._window(len(self._users), strip=options.history == "strip_think")
+            delta = ids = self._window(len(self._users), strip=strips)
         else:
             delta = chat.continuation_ids(self._replies[-1], self._users[-1])
             ids = [*self._context, *delta]
         self._context = ids
         observed = self._observed(len(delta), windowed) if chat.tells_observed else None
-        room = self._reply_room(options.context_length - len(ids))
+        shortest = 1 if options.max_tokens_per_episode is None else chat.shortest_reply
+        room = chat.reply_room(len(ids), self._tokens_written, shortest)
         return Prompt(ids, np.asarray(delta, np.int32), new_row, *room, observed)
 
     def _observed(self, size: int, windowed: bool) -> np.ndarray:
@@ -577,36 +581,6 @@ class Conversation:
             own = min(size, len(found))
             observed[size - own :] = found[len(found) - own :]
         return observed
-
-    def _begin(self, told: Message) -> None:
-        """The rules stand in the system message, or in a first turn before the examples."""
-        if self.chat.options.conversation_start != "user":
-            self._system = told
-        elif told:
-            self._begun = [(told, self.chat.pieces.lead + AGREED)]
-            self._examples = [*self._begun, *self._examples]
-
-    def tokens_of_examples(self) -> int:
-        """Tokens by which demonstrations make a prompt longer."""
-        system, user = self._system, self._users[-1]
-        shown = self.chat.opening_ids(system, user, examples=self._examples)
-        return len(shown) - len(self.chat.opening_ids(system, user, examples=self._begun))
-
-    @property
-    def _written_anew(self) -> bool:
-        """The prompt does not begin with the last one and its reply."""
-        return self.chat.options.history == "strip_think" and self._without_think(self._replies[-1]) is not None
-
-    def _reply_room(self, room: int) -> tuple[int, bool]:
-        """Tokens of a reply where the context has ``room``, 0 for none; and whether it is the context that says so."""
-        options = self.chat.options
-        if room < options.least_room:
-            return 0, True
-        if options.max_tokens_per_episode is None:
-            return min(room, options.max_tokens_per_turn), room <= options.max_tokens_per_turn
-        left = options.max_tokens_per_episode - self._tokens_written
-        budget = min(left, options.max_tokens_per_turn) if left >= self.chat.shortest_reply else 0
-        return min(room, budget), room <= budget
 
     def reply(self, response_ids: np.ndarray) -> ParsedReply:
         self._replies.append(response_ids)
@@ -649,7 +623,8 @@ class Conversation:
                 low = middle + 1
         lead = chat.pieces.lead
         written = "" if (self._after_think(reply) or "").startswith(lead) else lead
-        return [*chat.earlier_ids(written + (self._after_think(reply[:low]) or "")), *reply[low:].tolist()]
+        begun = Part(Source.OWN, written + (self._after_think(reply[:low]) or ""))
+        return [*chat.sanitizer.encode([begun], after=chat.pieces.opener), *reply[low:].tolist()]
 
     def _after_think(self, reply: np.ndarray) -> str | None:
         """The text behind the reasoning; ``None`` if there is none so far."""

@@ -21,7 +21,6 @@ from rllib_lmgame.policies.chat.reply_formats import (
     system_parts,
 )
 from rllib_lmgame.policies.chat.special_token_sanitizer import TAG_NAMES
-from rllib_lmgame.policies.demonstrations import Demonstration
 from rllib_lmgame.policies.options import AGREED, LanguageModelOptions
 
 Message = dict[str, str]
@@ -86,7 +85,8 @@ class MessageConversation:
         for example in self.demonstrations:
             seen = Observation(example.observation, turns_left=example.turns_left)
             messages.append(_message("user", self._shown(seen, None)))
-            messages.append(_message("assistant", self._written(example)))
+            thought = None if self.options.think == "off" else example.think
+            messages.append(_message("assistant", self.reply_format.write(thought, example.action)))
         first = max(0, len(self._users) - self.options.history_window) if self.options.history == "window" else 0
         for turn in range(first, len(self._users)):
             messages.append(_message("user", self._users[turn]))
@@ -97,10 +97,6 @@ class MessageConversation:
     def _shown(self, observation: Observation, note: str | None) -> str:
         before, text, after = message_parts(self.options, self.reply_format, observation, note)
         return before + self.harmless(text) + after
-
-    def _written(self, example: Demonstration) -> str:
-        thought = None if self.options.think == "off" else example.think
-        return self.reply_format.write(thought, example.action)
 
     def reply(self, text: str) -> ParsedReply:
         """Take in the answer; returns it parsed."""

@@ -389,32 +389,6 @@ class Fence(ReplyFormat):
         return f"{_line(thought)}{'' if thought is None else self.SENTENCE + ' '}{block}"
 
 
-class LastNumber(ReplyFormat):
-    """`29 - 14 = 15`: the action is the last number of the reply, without the commas of its thousands."""
-
-    type: str = tag("last_number", "Its name.")
-    has_thought = True
-    thought_form = ""
-    NUMBER: ClassVar[re.Pattern[str]] = re.compile(
-        r"(?:(?<![\w).])[-+\u2212])?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
-        r"(?:[eE][-+]?[0-9]+)?(?:/[0-9]+)?"
-    )
-
-    def form(self) -> str:
-        if self.options.think == "off":
-            return "Write a number as your reply. The last number in it is read."
-        return "Reason first, then write a number as your reply. The last number alone is played."
-
-    def read(self, text: str) -> ParsedReply:
-        *_, last = (None, *self.NUMBER.finditer(text))
-        if last is None:
-            return ParsedReply(None, None, "the reply has no number")
-        return ParsedReply(last[0].replace(",", "").replace("\u2212", "-"), text[: last.start()].strip() or None)
-
-    def say(self, action: str, thought: str | None) -> str:
-        return f"{_line(thought)}{action}"
-
-
 class Whole(ReplyFormat):
     """`up`: the whole reply, but for the reasoning between its marks, is the action."""
 

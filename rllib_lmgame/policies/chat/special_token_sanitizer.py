@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-GAME_TEXT = "You stand at a wall (3, 0). Go up, down, left or right; turns left: 12456789."
-
-
 def ids_of(tokenizer: PreTrainedTokenizerBase, text: str, *, split: bool = False) -> list[int]:
     """Ids of a text alone; with ``split`` no text is a special token."""
     return list(tokenizer.encode(text, add_special_tokens=False, split_special_tokens=split)) if text else []
@@ -46,7 +43,7 @@ def spelling_problem(tokenizer: PreTrainedTokenizerBase, tags: str) -> str | Non
     """Why a tokenizer cannot be used, or ``None``: it fails, or does not give back a game's text (but for white
     space, case and width).
     """
-    text = f"{GAME_TEXT} {tags}"
+    text = f"You stand at a wall (3, 0). Go up, down, left or right; turns left: 12456789. {tags}"
     try:
         back = text_of(tokenizer, ids_of(tokenizer, text))
     except Exception as error:  # Fields of the wrong type fail in many ways.
@@ -272,8 +269,11 @@ class SpecialTokenSanitizer:
         return None if self._together(parts, after) is not None else [len(ids) for ids in self._apart(parts, after)]
 
     def _apart(self, parts: Sequence[Part], after: str | None) -> Iterator[list[int]]:
-        for number, part in enumerate(parts):
-            yield self._alone(part, after is None and number == 0)
+        for number, (source, text) in enumerate(parts):
+            if source is not Source.TEMPLATE:
+                yield self.encode_game(text) if source is Source.GAME else self.encode_own(text)
+            else:
+                yield self._ids(text) if after is None and number == 0 else self._behind_anchor(text, split=False)
 
     def encode_rendered(self, text: str, after: str | None = None) -> list[int]:
         """Ids of a stretch of a rendered conversation, in which special tokens are special; ``after``: as above."""
@@ -311,13 +311,6 @@ class SpecialTokenSanitizer:
                 self._structures.clear()
             known = self._structures[part] = [i for i in ids if i in self._structure]
         return known
-
-    def _alone(self, part: Part, begins: bool) -> list[int]:
-        if part.source is Source.GAME:
-            return self.encode_game(part.text)
-        if part.source is Source.OWN:
-            return self.encode_own(part.text)
-        return self._ids(part.text) if begins else self._behind_anchor(part.text, split=False)
 
     def encode_own(self, text: str) -> list[int]:
         """Ids of text of our own, in which tags are tags, wherever it stands. Lone surrogates become question marks."""

@@ -103,30 +103,19 @@ class TemplatePieces:
         texts = (self.middle, self.tail, self.turn_end, self.turn_tail, self.opener + self.lead)
         return tuple(dict.fromkeys(text for text in texts if text is not None))
 
-    def closes_reasoning(self, opening: str, closing: str) -> bool:
-        """The coming reply begins with a closed reasoning, and earlier replies are shown without one."""
-        shown, given = self.opener + self.lead, self.turn_tail
-        return opening in given and closing in given.rpartition(opening)[2] and opening not in shown
-
 
 def cut(render: Callable[[Sequence[Job]], Sequence[Rendered]], reasoning: tuple[str, str]) -> TemplatePieces:
     """The pieces of a template; ``render`` opens the coming reply, ``reasoning`` marks a reply's.
 
     Raises: TemplateError: if it cannot be used.
     """
-    user, later = ("user", _USER), (("assistant", _REPLY), ("user", _NEXT))
-    system = ("system", _SYSTEM)
+    system, user, replied, after = ("system", _SYSTEM), ("user", _USER), ("assistant", _REPLY), ("user", _NEXT)
     before, behind = _BLANKS
     blank = tuple((role, before + text + behind) for role, text in (system, user))
     thought = ("assistant", f"{reasoning[0]}{_REASON}{reasoning[1]}\n\n{_REPLY}")
     conversations = (
-        (user,),
-        (user, *later),
-        (system, user),
-        (system, user, *later),
-        blank[1:],
-        blank,
-        (user, thought, later[1]),
+        *((user,), (user, replied, after), (system, user), (system, user, replied, after)),
+        *(blank[1:], blank, (user, thought, after)),
     )
     plain: list[Job] = [
         ([{"role": role, "content": text} for role, text in messages], {}) for messages in conversations
@@ -138,7 +127,7 @@ def cut(render: Callable[[Sequence[Job]], Sequence[Rendered]], reasoning: tuple[
     ]
     asked = {"role": "user", "content": _USER}
     answered: list[Job] = [([asked, reply], {"add_generation_prompt": False}) for reply in said]
-    bare, bare_turn, first, turn, blank_user, blank_system, reasoned, *replied = render([*plain, *answered])
+    bare, bare_turn, first, turn, blank_user, blank_system, reasoned, *own_replies = render([*plain, *answered])
     bare_head, tail = _split(_text(bare), _USER)
     head, middle = _system_pieces(first, bare_head)
     start, rest = _split(_text(bare_turn), _REPLY)
@@ -153,7 +142,7 @@ def cut(render: Callable[[Sequence[Job]], Sequence[Rendered]], reasoning: tuple[
             turn_end, turn_tail, shown = between, behind_next, _split(start, _USER)[1]
     opener = _before_reasoning(tail, shown, (reasoning[0], *REASONING_MARKS))
     lead = shown.removeprefix(opener)
-    spoken, *called = [each.text.partition(_USER)[2].removeprefix(opener) for each in replied]
+    spoken, *called = [each.text.partition(_USER)[2].removeprefix(opener) for each in own_replies]
     pieces = TemplatePieces(bare_head, head, middle, tail, turn_end, turn_tail, opener, lead)
     return replace(
         pieces,

@@ -64,7 +64,7 @@ class FunctionCalling(ReplyFormat):
         if not found:
             return ParsedReply(None, thought, "the reply has no JSON object")
         try:
-            call, end = json.JSONDecoder(parse_constant=no_number).raw_decode(found + rest)
+            call, end = _DECODER.raw_decode(found + rest)
         except (ValueError, RecursionError):
             return ParsedReply(None, thought, "the reply's JSON cannot be read")
         after = (found + rest)[end:]
@@ -108,6 +108,8 @@ def no_number(text: str) -> float:
     """For JSON without ``NaN`` and ``Infinity``, which are no numbers of it."""
     raise ValueError(text)
 
+
+_DECODER = json.JSONDecoder(parse_constant=no_number)
 
 Call = tuple[str, str, str]
 """Id, name, and arguments as JSON."""
@@ -201,9 +203,6 @@ def _read_call(text: str, schemas: Mapping[str, Any]) -> tuple[str, dict[str, An
     if not (isinstance(name, str) and isinstance(arguments, dict) and rest.startswith(CLOSING)):
         raise ValueError(text)
     return name, arguments, rest.removeprefix(CLOSING)
-
-
-_DECODER = json.JSONDecoder(parse_constant=no_number)
 
 
 def _schemas(tools: str) -> dict[str, Mapping[str, Any]]:

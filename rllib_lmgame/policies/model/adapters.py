@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.base.group import build, given
@@ -66,14 +66,14 @@ class Source:
     transposed: bool = False
 
 
-class MergedTensors(Mapping[str, torch.Tensor]):
+class MergedTensors(Mapping[str, Tensor]):
     """The tensors of a model without adapters, by its names, made of ``state`` when they are read."""
 
-    def __init__(self, sources: Mapping[str, Source], state: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, sources: Mapping[str, Source], state: Mapping[str, Tensor]) -> None:
         self._sources, self._state = sources, state
 
     @torch.no_grad()
-    def __getitem__(self, name: str) -> torch.Tensor:
+    def __getitem__(self, name: str) -> Tensor:
         source = self._sources[name]
         base = self._state[source.base].detach()
         if source.down is None or source.up is None:
@@ -82,7 +82,7 @@ class MergedTensors(Mapping[str, torch.Tensor]):
         change = change.T if source.transposed else change
         return torch.add(base.float(), change, alpha=source.scale).to(base.dtype)
 
-    def bases(self) -> dict[str, torch.Tensor]:
+    def bases(self) -> dict[str, Tensor]:
         """Tensors of the same names, shapes and dtypes, of which none is worked out."""
         return {name: self._state[source.base] for name, source in self._sources.items()}
 
@@ -96,16 +96,16 @@ class MergedTensors(Mapping[str, torch.Tensor]):
 class Adapters:
     """The adapters of one language model, which is changed in place: base frozen, adapters in float32.
 
+    ``reference``: also those of the policy that the KL penalty compares with.
+
     Attributes:
         trained: Names in memory of what is trained.
         fingerprint: Of the base weights they belong to.
+
+    Raises: ConfigError: no such modules, or an adapter for another model; MissingDependencyError.
     """
 
     def __init__(self, model: Any, options: LoraOptions, *, model_dir: str, reference: bool = False) -> None:
-        """Add adapters; ``reference``: also those of the policy that the KL penalty compares with.
-
-        Raises: ConfigError: no such modules, or an adapter for another model; MissingDependencyError.
-        """
         names = [name for name, _ in model.named_parameters()]
         tied = dict(model.named_parameters(remove_duplicate=False))
         names += [name for name in model.state_dict() if name not in tied]
@@ -125,13 +125,11 @@ class Adapters:
             self.set_reference(self.state())
 
     def _source(self, name: str, targets: Targets) -> Source:
+        saved = next((saved for saved in targets.saved if name.startswith(f"{saved}.")), None)
+        if saved is not None:
+            return Source(f"{saved}.modules_to_save.{_ACTIVE}{name.removeprefix(saved)}")
         module, _, parameter = name.rpartition(".")
-        if module in targets.saved:
-            return Source(f"{module}.modules_to_save.{_ACTIVE}.{parameter}")
         if module not in targets.adapted:
-            inside = next((saved for saved in targets.saved if name.startswith(f"{saved}.")), None)
-            if inside is not None:
-                return Source(f"{inside}.modules_to_save.{_ACTIVE}{name.removeprefix(inside)}")
             return Source(name)
         base = f"{module}.base_layer.{parameter}"
         if parameter != "weight":
@@ -152,11 +150,11 @@ class Adapters:
         for _, own in self.frozen():
             own.data = once(own)
 
-    def held_once(self, moved: Callable[[Any], torch.Tensor]) -> Callable[[Any], torch.Tensor]:
+    def held_once(self, moved: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
         """A function that moves parameters, and gives another policy's tensor in place of one equal to it."""
         names = {id(own): _WRAPPED.sub("", name) for name, own in self.frozen()}
 
-        def once(own: Any) -> torch.Tensor:
+        def once(own: Any) -> Tensor:
             new = moved(own)
             if id(own) not in names:
                 return new
@@ -170,12 +168,12 @@ class Adapters:
 
         return once
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self) -> dict[str, Tensor]:
         """What is trained, by names in memory. Nothing is copied."""
         named = dict(self._model.named_parameters())
         return {name: named[name].detach() for name in self.trained}
 
-    def merged(self, state: Mapping[str, torch.Tensor]) -> MergedTensors:
+    def merged(self, state: Mapping[str, Tensor]) -> MergedTensors:
         """The weights of a model without adapters; ``state`` has base and adapters by names in memory."""
         return MergedTensors(self._sources, state)
 
@@ -187,7 +185,7 @@ class Adapters:
         return {name: named[name.replace(f".{_ACTIVE}.", f".{_REFERENCE}.")] for name in self.trained}
 
     @torch.no_grad()
-    def set_reference(self, state: Mapping[str, torch.Tensor]) -> None:
+    def set_reference(self, state: Mapping[str, Tensor]) -> None:
         """Make the reference that of ``state``; its parameters have to be whole."""
         for name, parameter in self.reference_parameters().items():
             parameter.copy_(torch.as_tensor(state[name]))
@@ -208,7 +206,7 @@ class Adapters:
 
     # Files in PEFT's form.
 
-    def save(self, directory: Path, state: Mapping[str, torch.Tensor]) -> None:
+    def save(self, directory: Path, state: Mapping[str, Tensor]) -> None:
         """Write what ``peft.PeftModel.from_pretrained`` loads. Raises: CheckpointError: it cannot be written."""
         from safetensors.torch import save
 
@@ -244,11 +242,9 @@ class Targets(NamedTuple):
 
 
 def _inject(model: Any, options: LoraOptions, adapters: Sequence[str]) -> tuple[Any, Targets]:
-    """Put adapters into a model.
+    """Put adapters into a model; returns PEFT's configuration of them, and where they are.
 
     PEFT gets the modules one by one: by their names it would take some for experts of earlier versions.
-
-    Returns: PEFT's configuration of them, and where they are.
 
     Raises: ConfigError: no such modules, or not in this kind of model; as :func:`as_begun`; MissingDependencyError.
     """
@@ -316,20 +312,18 @@ def find_targets(modules: Mapping[str, str], options: LoraOptions, *, head: str,
 
     Raises: ConfigError: a name that no module has, or one that adapters cannot stand beside.
     """
-    linear = [name for name, kind in modules.items() if kind == LINEAR and name != head]
+    key, linear = f"{KEY}.target_modules", [name for name, kind in modules.items() if kind == LINEAR and name != head]
     if options.target_modules == ALL_LINEAR:
         adapted = linear
         if not adapted:
-            raise ConfigError(f"{KEY}.target_modules", "the model has no linear layers")
+            raise ConfigError(key, "the model has no linear layers")
     elif isinstance(options.target_modules, str):
-        raise ConfigError(
-            f"{KEY}.target_modules", f"expected {ALL_LINEAR} or a list of names, got {options.target_modules!r}"
-        )
+        raise ConfigError(key, f"expected {ALL_LINEAR} or a list of names, got {options.target_modules!r}")
     else:
-        adapted = _named(modules, options.target_modules, f"{KEY}.target_modules", linear)
-        for name in adapted:
-            if modules[name] != LINEAR:
-                raise ConfigError(f"{KEY}.target_modules", f"{name} is no linear layer; {_there(linear)}")
+        adapted = _named(modules, options.target_modules, key, linear)
+        other = next((name for name in adapted if modules[name] != LINEAR), None)
+        if other is not None:
+            raise ConfigError(key, f"{other} is no linear layer; {_there(linear)}")
     saved = _named(modules, options.modules_to_save, f"{KEY}.modules_to_save", modules)
     for key, names in (("target_modules", adapted), ("modules_to_save", saved)):
         shared = next((name for name in names if any(within(end, name) for end in tied)), None)
@@ -380,9 +374,7 @@ def as_begun(options: LoraOptions) -> LoraOptions:
     key, file = f"{KEY}.init", expanded(options.init) / CONFIG_FILE
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         if not file.with_name(name).is_file():
-            of_checkpoint = (file.parent / ADAPTER_DIRECTORY / CONFIG_FILE).is_file()
-            such_as = f", such as {file.parent / ADAPTER_DIRECTORY}" if of_checkpoint else ""
-            raise ConfigError(key, f"{options.init} has no {name}; an adapter's directory is needed{such_as}")
+            raise ConfigError(key, f"{options.init} has no {name}; a checkpoint has it in {ADAPTER_DIRECTORY}/")
     plain: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(LoraConfig)}
     try:
         content = {name: plain[name] for name in IN_PEFT} | read_mapping(file, _MAX_CONFIG_BYTES)
@@ -403,13 +395,12 @@ def as_begun(options: LoraOptions) -> LoraOptions:
     for own in says.keys() & given(options):
         here, there = getattr(options, own), getattr(begun, own)
         if here != there:
-            message = f"is {here!r}, but {there!r} in {options.init}; leave it out, or begin anew"
-            raise ConfigError(f"{KEY}.{own}", message)
+            raise ConfigError(f"{KEY}.{own}", f"is {here!r}, but {there!r} in {options.init}; leave it out")
     return begun
 
 
 SERVED_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""ProcessGroup that vLLM makes room for."""
+"""Ranks that vLLM makes room for."""
 
 
 def served_rank(options: LoraOptions) -> int:
@@ -488,15 +479,12 @@ def _check_fit(directory: Path, model: nn.Module, base: str | None) -> None:
         shapes = f"{other} is {there.get(other) or 'missing'} in the file, {own.get(other) or 'missing'} here"
         raise ConfigError(f"{KEY}.init", f"{directory} is an adapter for another model: {shapes}")
     if trained_on and base and trained_on != base:
-        name = read_mapping(directory / CONFIG_FILE, _MAX_CONFIG_BYTES).get("base_model_name_or_path")
-        raise ConfigError(
-            f"{KEY}.init", f"{directory} is an adapter for other weights ({name!r}) than language_model.model"
-        )
+        raise ConfigError(f"{KEY}.init", f"{directory} is an adapter for other weights than language_model.model")
 
 
 class AdapterHeader(NamedTuple):
-    """What an adapter's file says: its base's fingerprint ("" if it is not there), shapes of what is trained, and the
-    base's numerics (float32 if they are not there).
+    """What an adapter's file says: its base's fingerprint (or ""), shapes of what is trained, and the base's numerics
+    (or float32).
     """
 
     base: str
@@ -512,17 +500,17 @@ def adapter_header(directory: Path) -> AdapterHeader:
     try:
         with safe_open(str(file), framework="np") as tensors:
             names = {*tensors.keys()}
-            shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in names - _bases_in(names)}
+            shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in names if not _is_base(name, names)}
             base, _, dtype = (tensors.metadata() or {}).get("base", "").partition(" ")
             return AdapterHeader(base, shapes, _DTYPES.get(dtype, torch.float32))
     except Exception as error:
         raise ConfigError(f"{KEY}.init", f"{file} cannot be read: {first_line(error)}") from error
 
 
-def _bases_in(names: Collection[str]) -> set[str]:
-    """Frozen weights in an adapter's file: PEFT writes those of an adapted head, too."""
-    ends = ".base_layer.weight", ".lora_A.weight"
-    return {name for name in names if name.endswith(ends[0]) and name.removesuffix(ends[0]) + ends[1] in names}
+def _is_base(name: str, names: Collection[str]) -> bool:
+    """Whether it is a frozen weight: PEFT's files have those of an adapted head, too."""
+    module, found, _ = name.rpartition(".base_layer.weight")
+    return bool(found) and f"{module}.lora_A.weight" in names
 
 
 def _in_file(name: str) -> str:
@@ -530,11 +518,8 @@ def _in_file(name: str) -> str:
     return _PEFT_PREFIX + name.replace(f".modules_to_save.{_ACTIVE}.", ".").replace(f".{_ACTIVE}.", ".")
 
 
-def fingerprint(weights: Iterable[tuple[str, tuple[int, ...], torch.Tensor]]) -> str:
-    """15 hexadecimal digits of names, shapes and first numbers of weights, rounded to bfloat16.
-
-    So it is the same in float32 and bfloat16.
-    """
+def fingerprint(weights: Iterable[tuple[str, tuple[int, ...], Tensor]]) -> str:
+    """15 hexadecimal digits of names, shapes and first numbers of weights, the same in float32 and bfloat16."""
     digest = hashlib.blake2b(digest_size=8)
     for name, shape, numbers in sorted(weights, key=lambda weight: weight[0]):
         rounded = numbers.to(device="cpu", dtype=torch.bfloat16).contiguous().view(torch.int16).numpy()

@@ -21,6 +21,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
@@ -34,7 +35,6 @@ from rllib_lmgame.policies.model.prefix_tree_attention import (
 )
 
 PACKED = "lmgame_packed"
-PACKED_EAGER = "lmgame_packed_eager"
 PACKED_VARLEN = "lmgame_packed_varlen"
 FLASH = "flash_attention_2"
 
@@ -71,7 +71,7 @@ class PackedRows(AbstractContextManager["PackedRows"]):
     before them. ``prefix_tree`` is ``None`` if there are none.
     """
 
-    def __init__(self, cu_seqlens: torch.Tensor, parents: torch.Tensor | None = None) -> None:
+    def __init__(self, cu_seqlens: Tensor, parents: Tensor | None = None) -> None:
         lengths = (cu_seqlens[1:] - cu_seqlens[:-1]).tolist()
         self.groups = row_groups(lengths)
         starts, longest = cu_seqlens.to(torch.int32), max(lengths)
@@ -91,7 +91,7 @@ class PackedRows(AbstractContextManager["PackedRows"]):
         assert self.prefix_tree is not None
         return parts_of(self.groups, self.prefix_tree)
 
-    def place(self, index: torch.Tensor) -> torch.Tensor:
+    def place(self, index: Tensor) -> Tensor:
         """Where tokens (int64, end to end) stand in the flattened output of a backbone."""
         return index
 
@@ -113,7 +113,7 @@ class BatchedRows(PackedRows):
     ``cu_seqlens``: int32 ``[rows + 1]``, where each row begins in the arrays of the batch, which have them end to end.
     """
 
-    def __init__(self, cu_seqlens: torch.Tensor) -> None:
+    def __init__(self, cu_seqlens: Tensor) -> None:
         super().__init__(cu_seqlens)
         self.flash_arguments = {}
         starts = cu_seqlens[:-1].to(torch.int64)
@@ -122,23 +122,19 @@ class BatchedRows(PackedRows):
         row = torch.arange(len(lengths), device=cu_seqlens.device)
         self._moved = (row * self._shape[1] - starts).repeat_interleave(lengths)
 
-    def arguments(self, input_ids: torch.Tensor) -> dict[str, Any]:
+    def arguments(self, input_ids: Tensor) -> dict[str, Any]:
         """What a backbone is called with for int64 ``[tokens]``; it counts positions itself."""
         ids = input_ids.new_zeros(self._shape)
         ids.view(-1)[self.place(torch.arange(len(input_ids), device=input_ids.device))] = input_ids
         return {"input_ids": ids, "use_cache": False}
 
-    def place(self, index: torch.Tensor) -> torch.Tensor:
+    def place(self, index: Tensor) -> Tensor:
         """Where tokens (int64, end to end) stand in the flattened batch."""
         return index + self._moved[index]
 
 
 def lay_out(
-    input_ids: torch.Tensor,
-    position_ids: torch.Tensor,
-    cu_seqlens: torch.Tensor,
-    layout: Layout,
-    parents: torch.Tensor | None = None,
+    input_ids: Tensor, position_ids: Tensor, cu_seqlens: Tensor, layout: Layout, parents: Tensor | None = None
 ) -> tuple[PackedRows, dict[str, Any]]:
     """The rows of a pass, within which a backbone is called, and its arguments; int64 ``[tokens]`` end to end."""
     if layout is not Layout.PACKED:
@@ -155,9 +151,7 @@ def current_rows() -> PackedRows | None:
     """
     rows = next(reversed(_ENTERED.get()), None)
     if rows is None and torch.is_grad_enabled():
-        raise RuntimeError(
-            "packed attention does not know its rows; call the model inside `with PackedRows(cu_seqlens)`"
-        )
+        raise RuntimeError("packed attention knows no rows; call the model inside `with PackedRows(cu_seqlens)`")
     return rows
 
 
@@ -172,16 +166,15 @@ CHECKPOINTING = {"use_reentrant": False, "context_fn": rows_when_recomputed}
 
 def packed_attention(
     module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
-    eager: bool = False,
     **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
+) -> tuple[Tensor, None]:
     """Causal attention within each row, by SDPA; returns ``[1, tokens, heads, value_dim]`` and ``None``.
 
     ``query`` is ``[1, heads, tokens, head_dim]``, ``key`` ``[1, key_heads, tokens, head_dim]``, ``value`` ``[1,
@@ -190,10 +183,8 @@ def packed_attention(
     Raises: ConfigError: a bias depends on positions; RuntimeError: with gradients outside of :class:`PackedRows`.
     """
     if kwargs.get("position_bias") is not None:
-        raise ConfigError(
-            "language_model.attn_implementation", "the model needs `position_bias`, which packed rows lack"
-        )
-    kernel: Callable[..., torch.Tensor] = _eager if eager else _sdpa
+        raise ConfigError("language_model.model", "the model needs `position_bias`, which packed rows lack")
+    kernel: Callable[..., Tensor] = _sdpa
     softcap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
     if softcap is not None or sinks is not None:
         kernel = partial(_eager, softcap=softcap, sinks=sinks)
@@ -202,10 +193,10 @@ def packed_attention(
         whole = sliding_window is None or rows.prefix_tree.longest <= sliding_window
         query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))
         if kernel is _sdpa and whole and query.device.type == "cpu" and value.shape[-1] == query.shape[-1]:
-            return merged_attention(query, key, value, rows.parts, scaling).unsqueeze(0), None
-        return repeated_attention(kernel, query, key, value, rows.prefix_tree, scaling, sliding_window).unsqueeze(
-            0
-        ), None
+            out = merged_attention(query, key, value, rows.parts, scaling)
+        else:
+            out = repeated_attention(kernel, query, key, value, rows.prefix_tree, scaling, sliding_window)
+        return out.unsqueeze(0), None
     groups = [(1, query.shape[2])] if rows is None else rows.groups
     sizes = [count * length for count, length in groups]
     # Splitting once has a backward that concatenates; a slice per group would have one that fills whole-size zeros.
@@ -218,19 +209,9 @@ def packed_attention(
     return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).unsqueeze(0), None
 
 
-def packed_attention_eager(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, None]:
-    """:func:`packed_attention` with the scores written out, for debugging."""
-    return packed_attention(*args, **kwargs, eager=True)
-
-
 def packed_flash_attention(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
+) -> tuple[Tensor, None]:
     """Transformers' flash attention with row boundaries."""
     from transformers.integrations.flash_attention import flash_attention_forward
 
@@ -245,15 +226,15 @@ def packed_flash_attention(
 
 def packed_varlen_attention(
     module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
     **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
+) -> tuple[Tensor, None]:
     """:func:`packed_attention` in one call of PyTorch's ``varlen_attn``, which computes in half precision.
 
     :func:`packed_attention` itself where that kernel cannot: caps, sinks, values of another width, other head sizes.
@@ -267,10 +248,9 @@ def packed_varlen_attention(
 
     rows = current_rows()
     q, k, v = (x[0].transpose(0, 1).to(dtype) for x in (query, key, value))
-    at = (
-        PackedRows(torch.tensor([0, len(q)], device=q.device)).flash_arguments if rows is None else rows.flash_arguments
-    )
-    if rows is not None and rows.prefix_tree is not None:
+    rows = rows or PackedRows(torch.tensor([0, len(q)], device=q.device))
+    at = rows.flash_arguments
+    if rows.prefix_tree is not None:
         rows.prefix_tree.repeats = True
         k, v = (x.index_select(0, rows.prefix_tree.flash_keys) for x in (k, v))
         at = at | rows.prefix_tree.flash_arguments
@@ -278,11 +258,11 @@ def packed_varlen_attention(
     # A window counts the query itself, the kernel's does not.
     left = -1 if sliding_window is None or sliding_window >= at["max_length_k"] else sliding_window - 1
     grouped = k.shape[1] != q.shape[1]
-    out: torch.Tensor = varlen_attn(q, k, v, *lengths, scale=scaling, window_size=(left, 0), enable_gqa=grouped)
+    out: Tensor = varlen_attn(q, k, v, *lengths, scale=scaling, window_size=(left, 0), enable_gqa=grouped)
     return out.unsqueeze(0), None
 
 
-def _half_dtype(x: torch.Tensor) -> torch.dtype | None:
+def _half_dtype(x: Tensor) -> torch.dtype | None:
     """Half precision that attention computes in here; ``None``: another one, or not on a GPU."""
     if not x.is_cuda:
         return None
@@ -290,27 +270,25 @@ def _half_dtype(x: torch.Tensor) -> torch.dtype | None:
     return dtype if dtype in (torch.float16, torch.bfloat16) else None
 
 
-def repeat_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
+def repeat_heads(x: Tensor, heads: int) -> Tensor:
     """Key or value heads ``[rows, key_heads, length, head_dim]`` repeated for grouped queries."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
 
 
-def _sdpa(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float | None, mask: torch.Tensor | None
-) -> torch.Tensor:
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, scaling: float | None, mask: Tensor | None) -> Tensor:
     k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
     return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling)
 
 
 def _eager(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     scaling: float | None,
-    mask: torch.Tensor | None,
+    mask: Tensor | None,
     softcap: float | None = None,
-    sinks: torch.Tensor | None = None,
-) -> torch.Tensor:
+    sinks: Tensor | None = None,
+) -> Tensor:
     """The scores written out, with what SDPA lacks: soft capping (Gemma 2), learnt sinks ``[heads]`` (gpt-oss)."""
     k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
     length = k.shape[2]
@@ -330,14 +308,12 @@ def resolve_implementation(choice: str, dtype: torch.dtype, on_gpu: bool) -> str
     """Name of the function for ``attn_implementation``. Raises: MissingDependencyError: there is no flash attention."""
     register()
     if choice == FLASH and not _flash_installed():
-        raise MissingDependencyError(
-            "language_model.attn_implementation: flash_attention_2 needs flash-attn; install the extra "
-            "`rllib-lmgame[flash]` or set `auto`"
-        )
+        extra = "install the extra `rllib-lmgame[flash]` or set `auto`"
+        raise MissingDependencyError(f"language_model.attn_implementation: flash_attention_2 needs flash-attn; {extra}")
     half = choice == "auto" and on_gpu and dtype in (torch.float16, torch.bfloat16)
     if choice == FLASH or half:
         return FLASH if _flash_installed() else PACKED_VARLEN
-    return PACKED_EAGER if choice == "eager" else PACKED
+    return PACKED
 
 
 def _flash_installed() -> bool:
@@ -351,6 +327,5 @@ def register() -> None:
     from transformers import AttentionInterface
 
     AttentionInterface.register(PACKED, packed_attention)
-    AttentionInterface.register(PACKED_EAGER, packed_attention_eager)
     AttentionInterface.register(PACKED_VARLEN, packed_varlen_attention)
     AttentionInterface.register(FLASH, packed_flash_attention)

@@ -10,15 +10,15 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from rllib_lmgame.base.errors import CheckpointError
-from rllib_lmgame.base.group import as_mapping, declared
+from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.base.storage import expanded, follow_umask
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.policies.chat.format import ChatFormat
@@ -34,7 +34,7 @@ GENERATION_FILE = "generation_config.json"
 
 def save_policy(
     model: Any,
-    tensors: Mapping[str, torch.Tensor],
+    tensors: Mapping[str, Tensor],
     directory: Path,
     *,
     tokenizer: str,
@@ -56,7 +56,7 @@ def save_policy(
             (directory / CARD_FILE).write_text(model_card(options, played), encoding="utf-8")
 
 
-def _save_weights(model: Any, tensors: Mapping[str, torch.Tensor], directory: Path) -> None:
+def _save_weights(model: Any, tensors: Mapping[str, Tensor], directory: Path) -> None:
     from transformers import GenerationConfig
 
     with _written(directory / "config.json"):
@@ -94,9 +94,7 @@ def save_tokenizer(source: str, directory: Path, options: LanguageModelOptions) 
     from transformers import AutoTokenizer
 
     if Path(source).is_absolute() and not Path(source).is_dir():
-        raise FileNotFoundError(
-            f"{source}, which holds the model's tokenizer, has been removed; keep it while the run goes on"
-        )
+        raise FileNotFoundError(f"{source}, which held the model's tokenizer, has been removed")
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=options.trust_remote_code)
     except (OSError, ValueError) as error:
@@ -172,6 +170,11 @@ while seats := game.to_act():
 print(dict(step.rewards))
 ```
 """
+OF_TRAINING = (
+    *("model", "tiny", "tokenizer", "dtype", "attn_implementation", "gradient_checkpointing", "trust_remote_code"),
+    *("value_model", "freeze_backbone_for_value", "lora"),
+)
+"""Options that a card does not show, since they do not change how the model is talked to."""
 LICENCE = ("license", "license_name", "license_link")
 """Keys of a card's front matter that say on which terms the model may be passed on."""
 _PLAIN = re.compile(r"[A-Za-z0-9][\w./:@-]{0,199}", re.ASCII)
@@ -200,8 +203,7 @@ class Played:
 
 def model_card(options: LanguageModelOptions, played: Played) -> str:
     """The card's text. Settings, perhaps a stranger's, are one-line ASCII literals of Python, not Markdown or code."""
-    known = declared(LanguageModelOptions)
-    said = {key: value for key, value in as_mapping(options).items() if known[key].says["carded"]}
+    said = {key: value for key, value in as_mapping(options).items() if key not in OF_TRAINING}
     return _CARD.format(
         origin="".join(f"{key}: {value}\n" for key, value in origin_of(options.model).items()),
         constrained=_CONSTRAINED if played.constrained_decoding else "",
@@ -215,6 +217,8 @@ def origin_of(model: str) -> dict[str, str]:
     """``base_model`` and the keys :data:`LICENCE` of what was trained, as far as is known here: of a model known by
     name, of a directory from its own card, of the hub from what was fetched.
     """
+    from huggingface_hub import try_to_load_from_cache
+
     known = PRETRAINED.get(model)
     if known is not None:
         return {"base_model": known.hub, "license": known.license_id, "license_link": known.terms}
@@ -224,14 +228,10 @@ def origin_of(model: str) -> dict[str, str]:
         return front_matter(next((card for card in cards if card.is_file()), None))
     if re.fullmatch(r"[\w.-]+/[\w.-]+", model) is None:
         return {}
-    from huggingface_hub import try_to_load_from_cache
-
-    try:
+    with suppress(ValueError):  # No id of the hub: a directory that is not here.
         fetched = try_to_load_from_cache(model, CARD_FILE)
-    except ValueError:  # No id of the hub: a directory that is not here.
-        return {}
-    found = front_matter(Path(fetched) if isinstance(fetched, str) else None)
-    return {**found, "base_model": model}
+        return {**front_matter(Path(fetched) if isinstance(fetched, str) else None), "base_model": model}
+    return {}
 
 
 def front_matter(card: Path | str | None) -> dict[str, str]:

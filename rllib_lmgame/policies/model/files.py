@@ -1,15 +1,16 @@
 """Where a model's configuration, tokenizer and initial weights come from, on any node.
 
-A hub id or a directory that every node sees is used as it is. A model known by name, or a GGUF file, is converted once
-per machine (:mod:`.gguf_files`). A tiny model built on the spot travels in the algorithm's configuration as bytes and
+A hub id or a directory that every node sees is used as it is. A model known by name is converted once per machine
+(:mod:`.gguf_files`). A tiny model built on the spot travels in the algorithm's configuration as bytes and
 is unpacked once per machine, so no shared file system is needed.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,11 +25,12 @@ from rllib_lmgame.base.text import first_line, one_line
 from rllib_lmgame.downloads import hub
 from rllib_lmgame.policies.chat.reply_formats import reply_format
 from rllib_lmgame.policies.chat.special_token_sanitizer import spelling_problem
-from rllib_lmgame.policies.model.gguf_files import cache_directory, check_name, hugging_face_directory, is_gguf
-from rllib_lmgame.policies.model.shipped_files import unpack
+from rllib_lmgame.policies.model.gguf_files import PRETRAINED, cache_directory, check_name, hugging_face_directory
 from rllib_lmgame.policies.options import LanguageModelOptions
 
 MAX_SHIPPED_BYTES = 64 * 2**20
+UNPACKED_S = 30 * 24 * 3600.0
+"""How long carried files stay on a machine after a process has last begun with them."""
 MAX_JSON_BYTES = 64 * 2**20
 """Most of a configuration or an index of weights that is read."""
 INDEX_FILE = "model.safetensors.index.json"
@@ -51,7 +53,7 @@ DATA_ENDINGS = (".safetensors", ".json", ".jinja", ".txt", ".model", ".md")
 class ModelFiles:
     """A model: a hub id or directory (``source``), or carried files (name -> content) with their hash.
 
-    ``made_of``: the known model or GGUF file that ``source`` was converted from; a machine without it makes its own.
+    ``made_of``: the known model that ``source`` was converted from; a machine without it makes its own.
     """
 
     source: str
@@ -79,7 +81,33 @@ class ModelFiles:
             return model_directory(self.made_of)
         if not self.files:
             return self.source
-        return str(unpack(self.files, self.digest))
+        return str(_unpacked(self.files, self.digest))
+
+
+def _unpacked(files: Sequence[tuple[str, bytes]], name: str) -> Path:
+    """Directory ``name`` of this user's temporary files with these; those that nobody has used for long are removed.
+
+    Raises: PermissionError: the directory is another user's.
+    """
+    parent = Path(tempfile.gettempdir()) / f"rllib_lmgame-{os.getuid()}"
+    parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if parent.stat().st_uid != os.getuid():
+        raise PermissionError(f"{parent} belongs to another user, who could replace its files; set TMPDIR")
+    target = parent / name
+    target.mkdir(exist_ok=True)
+    for file, content in files:
+        path = target / file
+        if not path.is_file() or path.stat().st_size != len(content):
+            with tempfile.NamedTemporaryFile(dir=parent, delete=False) as scratch:
+                scratch.write(content)
+            os.replace(scratch.name, path)  # Whole or missing, also for who reads the directory just now.
+    os.utime(target)
+    now = target.stat().st_mtime
+    for other in parent.iterdir():
+        with suppress(OSError):  # Another process removes it.
+            if now - other.stat().st_mtime > UNPACKED_S:
+                shutil.rmtree(other)
+    return target
 
 
 def check_model(source: str, key: str = "config.language_model.model") -> None:
@@ -92,11 +120,11 @@ def check_model(source: str, key: str = "config.language_model.model") -> None:
     if not os.path.isdir(path):
         raise ConfigError(key, f"no such model directory: {source}")
     if not os.access(path, os.R_OK | os.X_OK):
-        raise ConfigError(key, f"{source} cannot be read: {os.strerror(errno.EACCES)}")
+        raise ConfigError(key, f"{source} cannot be read: no permission")
     if (path / ADAPTER_FILE).exists() and not (path / "config.json").exists():
         problem: str | None = f"{source} is an adapter, and no model; language_model.lora.init takes adapters"
     elif not (path / "config.json").is_file():
-        problem = f"{source} has no config.json; a Hugging Face model directory or a checkpoint is needed"
+        problem = f"{source} has no config.json: it is no Hugging Face model directory or checkpoint"
     elif not any(path.glob("*.safetensors")):
         problem = f"{source} has no *.safetensors weights"
     else:
@@ -107,14 +135,14 @@ def check_model(source: str, key: str = "config.language_model.model") -> None:
 
 
 def model_directory(source: str, key: str = "config.language_model.model") -> str:
-    """A model's directory: a checkpoint's ``hf/``, what a known model or GGUF file was converted to, else ``source``.
+    """A model's directory: a checkpoint's ``hf/``, what a known model was converted to, else ``source``.
 
     Everything that opens a model or its tokenizer asks here.
-    Raises: ConfigError: a checkpoint of several, or a file that cannot be converted.
+    Raises: ConfigError: a checkpoint of several, or a known model that cannot be converted.
     """
     path = expanded(source)
     if not os.path.isdir(path):  # Unlike Path's: False for a name that is too long.
-        return str(hugging_face_directory(source, key)) if is_gguf(source) else source
+        return str(hugging_face_directory(source, key)) if source in PRETRAINED else source
     exported = path / HF_DIRECTORY
     if (path / "config.json").is_file() or not exported.is_dir():
         return str(path)
@@ -139,18 +167,19 @@ def vocabulary_problem(model: str, tokenizer: str) -> str | None:
     known, given = expanded(model) / "config.json", files / "tokenizer.json"
     if not (known.is_file() and given.is_file()):
         return None
-    size = _vocabulary_size(known)
+    content = read_mapping(known, MAX_JSON_BYTES)
+    size = (content if "vocab_size" in content else content.get("text_config") or {}).get("vocab_size")
     texts, most = _vocabulary(given, given.stat().st_mtime_ns)
-    if size is not None and most >= size:
+    if isinstance(size, int) and most >= size:
         return f"the tokenizer in {files} gives ids up to {most}, but the model in {known.parent} knows {size} only"
     own = known.parent / given.name
     own_texts = _vocabulary(own, own.stat().st_mtime_ns)[0] if own.is_file() else texts
-    token = min((token for token, text in texts.items() if own_texts.get(token, text) != text), default=None)
-    if token is None:
+    differing = [token for token, text in texts.items() if own_texts.get(token, text) != text]
+    if not differing:
         return None
+    here, there = texts[min(differing)], own_texts[min(differing)]
     return (
-        f"token {token} of the tokenizer in {files} is {texts[token]!r}, but {own_texts[token]!r} to the model in "
-        f"{known.parent}"
+        f"token {min(differing)} of the tokenizer in {files} is {here!r}, but {there!r} to the model in {known.parent}"
     )
 
 
@@ -160,13 +189,11 @@ def other_vocabulary(one: str, other: str) -> str | None:
     if not all(file.is_file() for file in files):
         return None
     first, second = (_vocabulary(file, file.stat().st_mtime_ns)[0] for file in files)
-    token = min(
-        (token for token in first.keys() | second.keys() if first.get(token) != second.get(token)), default=None
-    )
-    if token is None:
+    differing = [token for token in first.keys() | second.keys() if first.get(token) != second.get(token)]
+    if not differing:
         return None
-    shown = [repr(texts[token]) if token in texts else "none" for texts in (first, second)]
-    return f"token {token} is {shown[0]} in {one}, and {shown[1]} in {other}"
+    shown = [repr(texts.get(min(differing))) for texts in (first, second)]
+    return f"token {min(differing)} is {shown[0]} in {one}, and {shown[1]} in {other}"
 
 
 def fetched(source: str, key: str, needed: Sequence[str] = ("config.json",)) -> str:
@@ -190,34 +217,23 @@ def fetched(source: str, key: str, needed: Sequence[str] = ("config.json",)) -> 
         except (OSError, ValueError) as error:
             problem = first_line(error)
     if found is None:
-        raise ConfigError(key, f"no directory here, and the hub does not give it: {silent or problem}")
+        raise ConfigError(key, f"{source!r} is no directory here, and the hub does not give it: {silent or problem}")
     with suppress(OSError, ValueError):  # Some models have other files of their vocabulary.
         cached_file(directory, "tokenizer.json", local_files_only=silent is not None)
     return str(Path(found).parent)
 
 
-def _vocabulary_size(config: Path) -> int | None:
-    """``vocab_size`` of a ``config.json``, of one for texts and pictures that of its texts."""
-    content = read_mapping(config, MAX_JSON_BYTES)
-    of_texts = content.get("text_config")
-    size = content.get("vocab_size", of_texts.get("vocab_size") if isinstance(of_texts, dict) else None)
-    return size if isinstance(size, int) else None
-
-
 @lru_cache(maxsize=8)
 def _vocabulary(tokenizer: Path, changed_ns: int) -> tuple[dict[int, str], int]:
     """Id -> text of a ``tokenizer.json`` without added tokens, and the largest id with them; nothing, -1 if damaged."""
-    content = read_mapping(tokenizer, MAX_JSON_BYTES)
+    from tokenizers import Tokenizer
+
     try:
-        vocabulary = content.get("model", {}).get("vocab", {})
-        if isinstance(vocabulary, dict):
-            texts = {int(token): str(text) for text, token in vocabulary.items()}
-        else:
-            texts = {token: str(text) for token, (text, _) in enumerate(vocabulary)}
-        added = [int(token["id"]) for token in content.get("added_tokens") or []]
-        return texts, max([*texts, *added], default=-1)
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
-        return {}, -1  # Damaged: who loads the tokenizer says so.
+        found = Tokenizer.from_file(str(tokenizer))
+    except Exception:  # Who loads the tokenizer says what is wrong.
+        return {}, -1
+    texts = {token: text for text, token in found.get_vocab(with_added_tokens=False).items()}
+    return texts, max(found.get_vocab().values(), default=-1)
 
 
 def read_config(directory: str) -> tuple[Any | None, str | None]:
@@ -257,16 +273,10 @@ def load_tokenizer(directory: str, options: LanguageModelOptions, *, local_files
         raise ConfigError(key, f"no tokenizer at {source!r}: {first_line(error)}") from error
     problem = spelling_problem(tokenizer, reply_format(options).write(None, "up"))
     if problem is not None:
-        raise ConfigError(key, f"no tokenizer that can be used at {source!r}: {problem}{_missing(source)}")
+        bare = os.path.isdir(source) and not any((Path(source) / name).is_file() for name in VOCABULARY_FILES)
+        lacking = f" (it has none of {', '.join(VOCABULARY_FILES)})" if bare else ""
+        raise ConfigError(key, f"no tokenizer that can be used at {source!r}: {problem}{lacking}")
     return tokenizer
-
-
-def _missing(source: str) -> str:
-    """What a directory with a tokenizer lacks, to be said where it cannot be used."""
-    there = Path(source)
-    if not there.is_dir() or any((there / name).is_file() for name in VOCABULARY_FILES):
-        return ""
-    return f" ({source} has none of {', '.join(VOCABULARY_FILES)})"
 
 
 def model_problem(directory: Path) -> str | None:
@@ -312,8 +322,8 @@ def weight_files(directory: Path) -> list[Path]:
 def code_problem(directory: Path) -> str | None:
     """What in a Hugging Face directory could run code when a model is loaded from it, or ``None``.
 
-    Loaders follow ``auto_map`` only if told to trust it. But they unpickle weights that are no safetensors, fetch
-    attention functions that ``config.json`` names from a hub. vLLM loads the model that ``speculators_config`` names.
+    Loaders unpickle weights that are no safetensors, and fetch attention functions that ``config.json`` names from a
+    hub. vLLM loads the model that ``speculators_config`` names.
     """
     for path in sorted(directory.rglob("*")):
         is_data = path.is_dir() or (path.is_file() and path.suffix in DATA_ENDINGS)
@@ -328,7 +338,8 @@ def code_problem(directory: Path) -> str | None:
             except (OSError, ValueError, RecursionError) as error:
                 return f"{directory / name} cannot be looked at: {error}"
             for key, value in entries:
-                if key == "auto_map" or (key.endswith("_implementation") and not _is_word(value)):
+                word = value is None or (isinstance(value, str) and value.isidentifier())
+                if key == "auto_map" or (key.endswith("_implementation") and not word):
                     return f"{directory / name} names code to run ({key!r})"
                 if key == "speculators_config":
                     return f"{directory / name} names another model to load ({key!r})"
@@ -344,7 +355,3 @@ def _entries(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list):
         for item in value:
             yield from _entries(item)
-
-
-def _is_word(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and value.isidentifier())

@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-Head = Callable[[torch.Tensor], torch.Tensor]
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.storage import follow_umask
+
+Head = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +32,9 @@ class Allowed:
     ``owner`` int64 ``[S]``: place in ``positions``, never falling.
     """
 
-    positions: torch.Tensor
-    owner: torch.Tensor
-    ids: torch.Tensor
+    positions: Tensor
+    owner: Tensor
+    ids: Tensor
 
     def split(self, sizes: Sequence[int]) -> list[Allowed | None]:
         """The parts of consecutive stretches of positions, counted from each one's start; ``None`` where none are."""
@@ -52,15 +55,15 @@ def num_chunks(positions: int, head_chunk_tokens: int) -> int:
 
 def token_logprobs(
     head: Head,
-    hidden: torch.Tensor,
-    target_ids: torch.Tensor,
+    hidden: Tensor,
+    target_ids: Tensor,
     *,
     chunks: int = 1,
-    temperature: float | torch.Tensor = 1.0,
+    temperature: float | Tensor = 1.0,
     with_entropy: bool = True,
     entropy_gradient: bool = False,
     allowed: Allowed | None = None,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+) -> tuple[Tensor, Tensor | None]:
     """Log-probability of each target, and the entropy of what it was drawn from: float32 ``[positions]`` each.
 
     Args:
@@ -74,9 +77,10 @@ def token_logprobs(
         allowed: Positions at which only some ids could be drawn: both numbers are those among them.
     """
     positions = target_ids.shape[0]
-    if positions < chunks:
-        hidden, target_ids = _fill(hidden, chunks), _fill(target_ids, chunks)
-    temperatures = _each(temperature, positions, chunks)
+    temperatures: Any = [temperature] * chunks
+    if isinstance(temperature, Tensor):
+        temperatures = _filled(temperature[:, None], chunks).tensor_split(chunks)
+    hidden, target_ids = _filled(hidden, chunks), _filled(target_ids, chunks)
     recompute = chunks > 1 and torch.is_grad_enabled() and hidden.requires_grad
     targets = target_ids.tensor_split(chunks)
     parts = [None] * chunks if allowed is None else allowed.split([len(t) for t in targets])
@@ -92,29 +96,22 @@ def token_logprobs(
     return joined, torch.cat(entropies)[:positions]
 
 
-def _each(temperature: float | torch.Tensor, positions: int, chunks: int) -> Sequence[float | torch.Tensor]:
-    """The temperature of each chunk, or of its positions."""
-    if not isinstance(temperature, torch.Tensor):
-        return [temperature] * chunks
-    column = temperature[:, None]
-    return (_fill(column, chunks) if positions < chunks else column).tensor_split(chunks)
-
-
-def _fill(x: torch.Tensor, size: int) -> torch.Tensor:
-    return torch.cat([x, x[:1].expand(size - x.shape[0], *x.shape[1:])])
+def _filled(x: Tensor, size: int) -> Tensor:
+    """``x`` with at least ``size`` rows."""
+    return x if len(x) >= size else torch.cat([x, x[:1].expand(size - len(x), *x.shape[1:])])
 
 
 def _chunk(
     head: Head,
-    hidden: torch.Tensor,
-    target_ids: torch.Tensor,
-    temperature: float | torch.Tensor,
+    hidden: Tensor,
+    target_ids: Tensor,
+    temperature: float | Tensor,
     with_entropy: bool,
     entropy_gradient: bool,
     allowed: Allowed | None,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+) -> tuple[Tensor, Tensor | None]:
     logits = head(hidden).float()
-    if isinstance(temperature, torch.Tensor) or temperature != 1.0:
+    if isinstance(temperature, Tensor) or temperature != 1.0:
         logits = logits.div_(temperature)
     if allowed is None:
         return chosen_and_entropy(logits, target_ids, with_entropy, entropy_gradient)
@@ -128,8 +125,8 @@ def _chunk(
 
 
 def _among_few(
-    logits: torch.Tensor, target_ids: torch.Tensor, allowed: Allowed, with_entropy: bool, entropy_gradient: bool
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+    logits: Tensor, target_ids: Tensor, allowed: Allowed, with_entropy: bool, entropy_gradient: bool
+) -> tuple[Tensor, Tensor | None]:
     """Log-probabilities and entropies ``[C]`` at the constrained positions, each among its own ids."""
     positions, owner = allowed.positions, allowed.owner
     of_ids = logits[positions[owner], allowed.ids]
@@ -151,16 +148,20 @@ TOKENS = "unpadded_vocab_size"
 """Fields of configurations that say what a family does to its head's output."""
 
 
-def logit_transform(config: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+def logit_transform(config: Any) -> Callable[[Tensor], Tensor]:
     """What some families do to their head's output: a factor (Cohere, Falcon-H1), a divisor (Granite, Inkling), which
     is a factor in HyperCLOVA X, soft capping (Gemma, xLSTM). Inkling's head has rows of no token, which are left out.
     """
     config = config.get_text_config(decoder=True)
-    factor, divisor, cap, tokens = (_said(config, names) for names in (FACTORS, DIVISORS, CAPS, (TOKENS,)))
+
+    def said(*names: str) -> Any:
+        return next((value for name in names if (value := getattr(config, name, None)) is not None), None)
+
+    factor, divisor, cap, tokens = said(*FACTORS), said(*DIVISORS), said(*CAPS), said(TOKENS)
     if config.model_type == "hyperclovax":
         factor, divisor = divisor, None
 
-    def transform(logits: torch.Tensor) -> torch.Tensor:
+    def transform(logits: Tensor) -> Tensor:
         if tokens is not None:
             logits = logits[..., : int(tokens)]
         if factor is not None:
@@ -174,19 +175,14 @@ def logit_transform(config: Any) -> Callable[[torch.Tensor], torch.Tensor]:
     return transform
 
 
-def _said(config: Any, names: Sequence[str]) -> float | None:
-    """The first of these fields that a configuration has."""
-    return next((value for name in names if (value := getattr(config, name, None)) is not None), None)
-
-
 BLOCK_BYTES = 4 * 2**20
 GPU_BLOCK_BYTES = 32 * 2**20
 """Size of temporary blocks, at least one row: small ones stay in a CPU's cache, large ones save kernels on a GPU."""
 
 
 def chosen_and_entropy(
-    logits: torch.Tensor, target_ids: torch.Tensor, with_entropy: bool, entropy_gradient: bool
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+    logits: Tensor, target_ids: Tensor, with_entropy: bool, entropy_gradient: bool
+) -> tuple[Tensor, Tensor | None]:
     """Log-probability of each target, and the entropy of each row: float32 ``[n]`` twice (the second ``None`` without).
 
     Args:
@@ -203,9 +199,7 @@ class _ChosenAndEntropy(torch.autograd.Function):
     """``log p_t`` and ``H = -sum p log p`` for ``p = softmax(logits)``."""
 
     @staticmethod
-    def forward(
-        ctx: Any, logits: torch.Tensor, target_ids: torch.Tensor, with_entropy: bool, entropy_gradient: bool
-    ) -> Any:
+    def forward(ctx: Any, logits: Tensor, target_ids: Tensor, with_entropy: bool, entropy_gradient: bool) -> Any:
         chosen = logits.gather(-1, target_ids[:, None]).squeeze(-1)
         norm, entropy = torch.empty_like(chosen), torch.zeros_like(chosen)
         for rows in _blocks(logits):
@@ -222,7 +216,7 @@ class _ChosenAndEntropy(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, of_chosen: torch.Tensor, of_entropy: torch.Tensor) -> Any:
+    def backward(ctx: Any, of_chosen: Tensor, of_entropy: Tensor) -> Any:
         logits, target_ids, norm, entropy = ctx.saved_tensors
         # d log p_t / d z_j = [j = t] - p_j,   d H / d z_j = -p_j (log p_j + H)
         for rows in _blocks(logits):
@@ -238,7 +232,7 @@ class _ChosenAndEntropy(torch.autograd.Function):
         return logits, None, None, None
 
 
-def _blocks(logits: torch.Tensor) -> Iterator[slice]:
+def _blocks(logits: Tensor) -> Iterator[slice]:
     block = GPU_BLOCK_BYTES if logits.is_cuda else BLOCK_BYTES
     size = max(1, block // max(1, 4 * logits.shape[-1]))
     for start in range(0, logits.shape[0], size):
@@ -269,9 +263,9 @@ class Layers(nn.Module):
         nn.init.zeros_(self.outer.weight)
         nn.init.constant_(self.outer.bias, bias)
 
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden: Tensor) -> Tensor:
         with torch.autocast(hidden.device.type, enabled=False):  # Small differences of values decide.
-            out: torch.Tensor = self.outer(torch.relu(self.inner(hidden.to(self.inner.weight.dtype))))
+            out: Tensor = self.outer(torch.relu(self.inner(hidden.to(self.inner.weight.dtype))))
         return out if out.dtype == torch.float64 else out.float()
 
 
@@ -281,10 +275,10 @@ class ValueHead(Layers):
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__(width, hidden, 1, 0.0)
 
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden: Tensor) -> Tensor:
         return self.with_features(hidden)[0]
 
-    def with_features(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def with_features(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """The values, and the features ``[n, hidden]`` that they are linear in."""
         features = torch.tanh(self.inner(hidden.to(self.inner.weight.dtype)))
         return self.outer(features).squeeze(-1).float(), features
@@ -300,18 +294,17 @@ class TokenValues(NamedTuple):
         v, last_v: float32 ``[A]`` and ``[B]``; of the state it was taken in, and of the last ones. Empty without one.
     """
 
-    q: torch.Tensor
-    q_logprobs: torch.Tensor
-    target_q: torch.Tensor
-    v: torch.Tensor
-    last_v: torch.Tensor
+    q: Tensor
+    q_logprobs: Tensor
+    target_q: Tensor
+    v: Tensor
+    last_v: Tensor
 
 
 class ActionValues(nn.Module):
     """Heads ``Q(s, .)`` over the vocabulary and ``V(s)``, of ILQL (2206.11871) as LMRL-Gym (2311.18232) has them.
 
-    ``targets`` follow the heads slowly (:meth:`follow`) and are never trained. ``beta`` is what the values count where
-    the policy plays.
+    ``targets`` follow the heads slowly (:meth:`follow`) and are never trained.
     """
 
     def __init__(
@@ -322,9 +315,7 @@ class ActionValues(nn.Module):
         self.v = Layers(width, hidden, 1, 0.0) if state else None
         self.targets = copy.deepcopy(self.q).requires_grad_(False) if targets else None
 
-    def forward(
-        self, hidden: torch.Tensor, slow: torch.Tensor, tokens: torch.Tensor, last: torch.Tensor, chunks: int
-    ) -> TokenValues:
+    def forward(self, hidden: Tensor, slow: Tensor, tokens: Tensor, last: Tensor, chunks: int) -> TokenValues:
         """Values at hidden states ``[A, width]``, and at those of the slow backbone; ``last``: ``[B, width]``.
 
         ``tokens`` int64 ``[A]`` were taken. The values of all tokens are held of one of ``chunks`` at a time.
@@ -347,7 +338,7 @@ class ActionValues(nn.Module):
             for new, old in zip(fast.parameters(), target.parameters(), strict=True):
                 old.lerp_(new.to(old.dtype), rate)
 
-    def for_engines(self, beta: float, backbone: nn.Module | None) -> dict[str, torch.Tensor]:
+    def for_engines(self, beta: float, backbone: nn.Module | None) -> dict[str, Tensor]:
         """What an engine needs to play with these values, without targets and ``V``, which no choice depends on."""
         own = {f"q.{name}": tensor.detach() for name, tensor in self.q.state_dict().items()}
         trunk = {} if backbone is None else backbone.state_dict()
@@ -364,7 +355,7 @@ class PlayedValues:
 
     def __init__(
         self,
-        tensors: Mapping[str, torch.Tensor],
+        tensors: Mapping[str, Tensor],
         head: tuple[int, ...],
         device: torch.device,
         backbone: Callable[[], nn.Module] | None = None,
@@ -386,10 +377,7 @@ class PlayedValues:
             trunk = {name.removeprefix(_BACKBONE): each for name, each in named.items() if name.startswith(_BACKBONE)}
             found = outer.shape[0], inner.shape[1]
             if found != head:
-                raise ValueError(
-                    f"they are for {found[0]} tokens and states of {found[1]} numbers, the model's head for {head[0]} "
-                    f"and {head[1]}"
-                )
+                raise ValueError(f"they have {found} tokens and numbers of a state, the model's head {head}")
             self.backbone = backbone() if trunk and backbone is not None else None
             if self.backbone is not None:
                 self.backbone.load_state_dict(trunk)
@@ -403,7 +391,7 @@ class PlayedValues:
             if module is not None:
                 module.to(device)
 
-    def added_to(self, logits: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+    def added_to(self, logits: Tensor, hidden: Tensor) -> Tensor:
         """Logits ``[n, vocabulary]`` of states ``[n, width]`` with what their values add, float32."""
         values = torch.stack([head(hidden) for head in self._heads]).amin(0)
         return logits.float() + self.beta * values[..., : logits.shape[-1]]  # Some heads have rows of no token.
@@ -420,11 +408,9 @@ def split_values(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
     return {name: each for name, each in state.items() if name not in values}, values
 
 
-def save_values(tensors: Mapping[str, torch.Tensor], directory: Path) -> None:
+def save_values(tensors: Mapping[str, Tensor], directory: Path) -> None:
     """Write what :meth:`ActionValues.for_engines` gives into a Hugging Face directory."""
     from safetensors.torch import save_file
-
-    from rllib_lmgame.base.storage import follow_umask
 
     path = directory / VALUES_FILE
     path.parent.mkdir(exist_ok=True)
@@ -432,12 +418,10 @@ def save_values(tensors: Mapping[str, torch.Tensor], directory: Path) -> None:
     follow_umask(path)
 
 
-def load_values(directory: str | Path) -> dict[str, torch.Tensor]:
+def load_values(directory: str | Path) -> dict[str, Tensor]:
     """What :func:`save_values` wrote; empty where there are none. Raises: ConfigError: the file is damaged."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
-
-    from rllib_lmgame.base.errors import ConfigError
 
     path = Path(directory) / VALUES_FILE
     if not os.path.lexists(path):
@@ -448,9 +432,7 @@ def load_values(directory: str | Path) -> dict[str, torch.Tensor]:
         raise ConfigError("language_model.model", f"{path} cannot be read ({error})") from error
 
 
-def _of_tokens(
-    head: Layers, hidden: torch.Tensor, tokens: torch.Tensor, chunks: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _of_tokens(head: Layers, hidden: Tensor, tokens: Tensor, chunks: int) -> tuple[Tensor, Tensor]:
     """Value of each token and its log-probability among all, float32 ``[A]`` each."""
     if not len(tokens):
         return _chosen(head, hidden, tokens)
@@ -465,7 +447,7 @@ def _of_tokens(
     return torch.cat(value), torch.cat(logprob)
 
 
-def _chosen(head: Layers, hidden: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _chosen(head: Layers, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     values = head(hidden)
     value = values.gather(1, tokens[:, None]).squeeze(1)
     return value, value - values.logsumexp(-1)

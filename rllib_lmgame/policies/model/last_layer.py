@@ -13,7 +13,7 @@ from types import MethodType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from rllib_lmgame.policies.model.attention import PackedRows, RowGroup, current_rows, repeat_heads
@@ -34,13 +34,13 @@ class Selection:
         masks: Per group bool ``[rows, 1, queries, length]``, the keys of its row that each query may see.
     """
 
-    positions: torch.Tensor
-    queries: list[torch.Tensor]
-    filled: list[torch.Tensor]
-    masks: list[torch.Tensor]
+    positions: Tensor
+    queries: list[Tensor]
+    filled: list[Tensor]
+    masks: list[Tensor]
 
     @cached_property
-    def outputs(self) -> torch.Tensor:
+    def outputs(self) -> Tensor:
         """int64 ``[S]``; where each position's result stands among all groups' queries, ignored ones included."""
         return torch.cat([filled.reshape(-1) for filled in self.filled]).nonzero().squeeze(-1)
 
@@ -62,7 +62,7 @@ class Selection:
         return parts
 
 
-def select(positions: torch.Tensor, cu_seqlens: torch.Tensor, groups: Sequence[RowGroup]) -> Selection:
+def select(positions: Tensor, cu_seqlens: Tensor, groups: Sequence[RowGroup]) -> Selection:
     """Work out a :class:`Selection` for ascending int64 ``[S]`` positions; ``cu_seqlens``: int32 ``[rows + 1]``."""
     device = positions.device
     starts = cu_seqlens[:-1].to(torch.int64)
@@ -99,9 +99,7 @@ def prune_last_layer(backbone: nn.Module) -> None:
     layer.forward = MethodType(_forward, layer)
 
 
-def _forward(
-    layer: Any, hidden_states: torch.Tensor, selection: Selection | None = None, **kwargs: Any
-) -> torch.Tensor:
+def _forward(layer: Any, hidden_states: Tensor, selection: Selection | None = None, **kwargs: Any) -> Tensor:
     """The layer's output ``[1, S, width]`` at the selected positions of ``hidden_states`` ``[1, T, width]``."""
     if selection is None:
         return type(layer).forward(layer, hidden_states, **kwargs)
@@ -115,12 +113,8 @@ def _forward(
 
 
 def _attention(
-    attention: Any,
-    hidden: torch.Tensor,
-    selection: Selection,
-    rotation: tuple[torch.Tensor, torch.Tensor],
-    rows: PackedRows,
-) -> torch.Tensor:
+    attention: Any, hidden: Tensor, selection: Selection, rotation: tuple[Tensor, Tensor], rows: PackedRows
+) -> Tensor:
     cos, sin = rotation
     shape = (hidden.shape[1], -1, attention.head_dim)
     query = attention.q_proj(hidden.index_select(1, selection.positions)).view(len(selection.positions), *shape[1:])
@@ -148,7 +142,7 @@ def _attention(
     return attention.o_proj(torch.cat(outputs).index_select(0, selection.outputs)[None])
 
 
-def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary embedding (Su et al. 2021) of ``[n, heads, head_dim]``, halves of a head paired."""
     low, high = x.chunk(2, dim=-1)
     return x * cos[:, None] + torch.cat((-high, low), dim=-1) * sin[:, None]

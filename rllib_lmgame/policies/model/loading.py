@@ -16,11 +16,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import first_line
@@ -29,6 +28,8 @@ from rllib_lmgame.policies.model.heads import backbone_of, logit_transform
 from rllib_lmgame.telemetry.quiet import no_bars_for
 
 logger = logging.getLogger(__name__)
+
+MODEL = "language_model.model"
 
 
 class IncompleteModelError(ValueError):
@@ -75,16 +76,17 @@ class Packing:
     """How rows go through a model.
 
     Attributes:
+        layout: How they lie in a pass.
         reason: Why they do not lie end to end in a pack.
         shares: Rows may continue others in a pack, so that a prompt of several is computed once.
         error: Why they may not.
         repeats: Attention then repeats the keys and values of what is shared.
     """
 
-    reason: str = ""
-    error: str = ""
     layout: Layout = Layout.ALONE
+    reason: str = ""
     shares: bool = False
+    error: str = ""
     repeats: bool = False
 
     @property
@@ -116,7 +118,7 @@ def _tried(config: Any) -> Packing:
         try:
             model = random_init_copy(config)
         except Exception as error:  # A configuration of others fails in many ways.
-            return Packing(f"whether rows stay apart could not be tried: {first_line(error)}")
+            return Packing(reason=f"whether rows stay apart could not be tried: {first_line(error)}")
         return _compared(model)
 
 
@@ -134,27 +136,34 @@ def _compared(model: nn.Module) -> Packing:
     if not _same(alone, expected):
         raise UnfitModelError("its head does more with hidden states than is known here")
     packing = _packed(model, rows, expected)
-    return packing if packing.fits else replace(packing, layout=_unpacked(model, rows, expected))
+    if packing.fits:
+        return packing
+    try:  # Side by side if that changes no row; in some models rows share more than a pass.
+        beside = _same(_through_backbone(model, rows, Layout.BATCHED), expected)
+    except Exception:
+        beside = False
+    return replace(packing, layout=Layout.BATCHED if beside else Layout.ALONE)
 
 
-def _packed(model: nn.Module, rows: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> Packing:
+def _packed(model: Any, rows: Sequence[Tensor], expected: Sequence[Tensor]) -> Packing:
     """What comes of rows end to end."""
     register()
     try:
-        packed = copy_with_attention(model, PACKED)
+        packed = _made(copy.deepcopy(model.config), "cpu", PACKED)  # A configuration is told of its attention.
+        packed.load_state_dict(model.state_dict())
         before = _through_backbone(packed, rows, Layout.PACKED)
         after = _through_backbone(packed, [(rows[0] + 1) % VOCABULARY, *rows[1:]], Layout.PACKED)
     except Exception as error:
-        return Packing(f"its attention cannot be exchanged: {first_line(error)}")
+        return Packing(reason=f"its attention cannot be exchanged: {first_line(error)}")
     if not _same(before[1:], after[1:]):
-        return Packing("rows of a pack would reach each other")
+        return Packing(reason="rows of a pack would reach each other")
     if not _same(before, expected):
-        return Packing("its attention needs more than packed rows have")
-    return Packing(layout=Layout.PACKED, **_shared(model, packed))
+        return Packing(reason="its attention needs more than packed rows have")
+    return _shared(model, packed)
 
 
-def _shared(model: Any, packed: Any) -> dict[str, Any]:
-    """Whether rows may continue others, and whether keys are repeated for that."""
+def _shared(model: Any, packed: Any) -> Packing:
+    """Whether rows of a pack may continue others, and whether keys are repeated for that."""
     lengths, parents = zip(*BRANCHES, strict=True)
     generator = torch.Generator().manual_seed(2)
     ids = torch.randint(1, VOCABULARY, (sum(lengths),), generator=generator).split(lengths)
@@ -171,22 +180,13 @@ def _shared(model: Any, packed: Any) -> dict[str, Any]:
     try:
         found = _logprobs_of(packed, pack, arguments, torch.arange(len(positions)))
     except Exception as error:
-        return {"error": first_line(error)}
+        return Packing(Layout.PACKED, error=first_line(error))
     if not _same(list(found.split(lengths)), own):
-        return {"error": "rows that continue others come out differently"}
-    return {"shares": True, "repeats": pack.prefix_tree.repeats}
+        return Packing(Layout.PACKED, error="rows that continue others come out differently")
+    return Packing(Layout.PACKED, shares=True, repeats=pack.prefix_tree.repeats)
 
 
-def _unpacked(model: nn.Module, rows: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> Layout:
-    """Side by side if that changes no row; in some models rows share more than a pass."""
-    try:
-        found = _through_backbone(model, rows, Layout.BATCHED)
-    except Exception:
-        return Layout.ALONE
-    return Layout.BATCHED if _same(found, expected) else Layout.ALONE
-
-
-def _through_backbone(model: Any, rows: Sequence[torch.Tensor], layout: Layout) -> list[torch.Tensor]:
+def _through_backbone(model: Any, rows: Sequence[Tensor], layout: Layout) -> list[Tensor]:
     """Log-probabilities ``[length, vocabulary]`` of each row, as the learner computes them."""
     bounds = torch.tensor([0, *map(len, rows)]).cumsum(0)
     positions = torch.cat([torch.arange(len(row)) for row in rows])
@@ -195,17 +195,17 @@ def _through_backbone(model: Any, rows: Sequence[torch.Tensor], layout: Layout) 
     return list(found.split([len(row) for row in rows]))
 
 
-def _logprobs_of(model: Any, laid: PackedRows, arguments: dict[str, Any], read: torch.Tensor) -> torch.Tensor:
+def _logprobs_of(model: Any, laid: PackedRows, arguments: dict[str, Any], read: Tensor) -> Tensor:
     with laid:
         hidden = backbone_of(model)(**arguments).last_hidden_state.flatten(0, 1)
     return _logprobs(logit_transform(model.config)(model.get_output_embeddings()(hidden[read])))
 
 
-def _logprobs(logits: torch.Tensor) -> torch.Tensor:
+def _logprobs(logits: Tensor) -> Tensor:
     return logits.float().log_softmax(-1)
 
 
-def _same(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+def _same(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
     return all(bool(((a - b).abs() <= TOLERANCE).all()) for a, b in zip(some, others, strict=True))
 
 
@@ -268,12 +268,6 @@ def _shares(config: Any) -> Iterator[Fraction]:
     shares = {Fraction(1, n) for n in (32, 16, 8, 4, 2)} | {Fraction(1, heads), Fraction(2, heads)}
     yield from (share for share in sorted(shares) if share < 1 and text.hidden_size * share >= NARROWEST)
     yield Fraction(1)
-
-
-def copy_with_attention(model: Any, implementation: str) -> nn.Module:
-    other = _made(copy.deepcopy(model.config), "cpu", implementation)  # Which is told of the attention.
-    other.load_state_dict(model.state_dict())
-    return other
 
 
 def _made(config: Any, device: str, attention: str = "eager") -> nn.Module:
@@ -357,19 +351,13 @@ def load_language_model(
             trust_remote_code=trust_remote_code,
         )
     except UnfitModelError as error:
-        raise ConfigError(
-            "language_model.model", f"{config.model_type} models cannot be trained here: {error}"
-        ) from error
+        raise ConfigError(MODEL, f"{config.model_type} models cannot be trained here: {error}") from error
     except IncompleteModelError as error:
-        raise ConfigError("language_model.model", f"{model_dir!r} {error}") from error
+        raise ConfigError(MODEL, f"{model_dir!r} {error}") from error
     except (OSError, TypeError, ValueError, ImportError, AttributeError, KeyError) as error:
-        what = "directory" if Path(model_dir).is_dir() else "directory or hub id"
         quantized = getattr(config, "quantization_config", None) is not None
-        of = " as its quantization_config says" if quantized else ""
-        raise ConfigError(
-            "language_model.model",
-            f"{what} {model_dir!r} could not be loaded as a causal language model{of}: {first_line(error)}",
-        ) from error
+        of = "as its quantization_config says" if quantized else "as a causal language model"
+        raise ConfigError(MODEL, f"{model_dir!r} could not be loaded {of}: {first_line(error)}") from error
     if not packing.fits:
         what = f"{packing.layout.value} instead of packed, since {packing.reason}; no prompt is shared"
         logger.warning("%s: %s", model_dir, what)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.policies.model.adapters import Adapters, adapter_header
@@ -33,12 +33,7 @@ from rllib_lmgame.policies.model.heads import (
     token_logprobs,
 )
 from rllib_lmgame.policies.model.last_layer import prunable, prune_last_layer, select
-from rllib_lmgame.policies.model.loading import (
-    IncompleteModelError,
-    fix_rope,
-    load_language_model,
-    whole_model,
-)
+from rllib_lmgame.policies.model.loading import IncompleteModelError, fix_rope, load_language_model, whole_model
 from rllib_lmgame.policies.options import LanguageModelOptions, LoraOptions
 
 _DTYPES = {"auto": torch.float32, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -51,7 +46,7 @@ class _BackboneInputs:
 
     arguments: dict[str, Any]
     rows: PackedRows
-    read: torch.Tensor
+    read: Tensor
 
 
 class PolicyNetwork(nn.Module):
@@ -102,32 +97,25 @@ class PolicyNetwork(nn.Module):
         Raises: ConfigError: there is no causal language model with all its weights.
         """
         self.options, self.model_dir, self.on_gpu = options, model_dir, on_gpu
-        dtype = _DTYPES[options.dtype]
-        self._autocast = on_gpu and self.options.dtype == "auto"
-        if self._autocast and self.options.lora is not None:
-            dtype = torch.bfloat16  # Weights that are never updated lose nothing.
-        self.attention = resolve_implementation(
-            self.options.attn_implementation, torch.bfloat16 if self._autocast else dtype, on_gpu
-        )
+        self._autocast = on_gpu and options.dtype == "auto"
+        computed = torch.bfloat16 if self._autocast else _DTYPES[options.dtype]
+        # Weights that are never updated lose nothing in half precision.
+        dtype = computed if options.lora is not None else _DTYPES[options.dtype]
+        self.attention = resolve_implementation(options.attn_implementation, computed, on_gpu)
         self.language_model, packing = load_language_model(
-            self.model_dir, dtype, self.attention, trust_remote_code=self.options.trust_remote_code
+            model_dir, dtype, self.attention, trust_remote_code=options.trust_remote_code
         )
         self.layout, self.shares = packing.layout, packing.shares
         self.repeats = packing.repeats or self.attention != PACKED or on_gpu
         self._checkpoint_parts = parts_of(self.language_model, unique_state(self.language_model))
-        if self.options.lora is not None:
-            self.adapters = Adapters(
-                self.language_model,
-                self.options.lora,
-                model_dir=self.model_dir,
-                reference=reference,
-            )
+        if options.lora is not None:
+            self.adapters = Adapters(self.language_model, options.lora, model_dir=model_dir, reference=reference)
             self.adapters.share_frozen()
-        fix_rope(self.language_model, self.options.context_length)
-        if self.options.gradient_checkpointing:
+        fix_rope(self.language_model, options.context_length)
+        if options.gradient_checkpointing:
             self.recompute_activations()
         kinds = dict(action_values or {})
-        separate = (critic or bool(kinds)) and self.options.value_model == "separate"
+        separate = (critic or bool(kinds)) and options.value_model == "separate"
         backbone = backbone_of(self.language_model)
         self.value_backbone = copy.deepcopy(backbone) if separate else None
         backbones = [backbone] + ([self.value_backbone] if separate else [])
@@ -135,7 +123,7 @@ class PolicyNetwork(nn.Module):
         for backbone in backbones if self.prunes else ():
             prune_last_layer(backbone)
         width = self.language_model.get_output_embeddings().in_features
-        self.value_head = ValueHead(width, self.options.value_hidden_size or width) if critic else None
+        self.value_head = ValueHead(width, width) if critic else None
         if self.value_head is not None and self.adapters is None:
             self.value_head.to(dtype)
         self.action_values: ActionValues | None = None
@@ -143,8 +131,7 @@ class PolicyNetwork(nn.Module):
         if kinds:
             self._values_count = float(kinds.pop("beta"))
             vocabulary = self.language_model.get_output_embeddings().weight.shape[0]
-            hidden = self.options.value_hidden_size or width
-            self.action_values = ActionValues(width, hidden, vocabulary, **kinds).to(dtype)
+            self.action_values = ActionValues(width, width, vocabulary, **kinds).to(dtype)
             if self.value_backbone is not None and kinds["targets"]:
                 self.target_backbone = copy.deepcopy(self.value_backbone).requires_grad_(False)
         self._logit_transform = logit_transform(self.language_model.config)
@@ -158,7 +145,7 @@ class PolicyNetwork(nn.Module):
         """Keep only the layers' inputs for the backward pass, and compute the rest again there."""
         self.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=CHECKPOINTING)
 
-    def forward(self, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    def forward(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         """Log-probabilities, entropies and values of a packed batch, from one pass through the backbone.
 
         Args:
@@ -183,7 +170,7 @@ class PolicyNetwork(nn.Module):
                 self.language_model.train(torch.is_grad_enabled())
             with torch.set_grad_enabled(torch.is_grad_enabled() and not batch.get("detach_backbone", False)):
                 hidden = self._hidden(backbone_of(self.language_model), inputs)
-            out: dict[str, torch.Tensor] = {}
+            out: dict[str, Tensor] = {}
             if batch.get("with_logprobs", True):
                 out |= self._logprobs(hidden, batch)
             if batch.get("with_observed", False):
@@ -213,12 +200,12 @@ class PolicyNetwork(nn.Module):
         return _BackboneInputs(arguments, rows, order)
 
     @staticmethod
-    def _hidden(backbone: nn.Module, inputs: _BackboneInputs) -> torch.Tensor:
+    def _hidden(backbone: nn.Module, inputs: _BackboneInputs) -> Tensor:
         """Final hidden states ``[A + B + O, width]`` at positions that are read (if none, one arbitrary state)."""
         with inputs.rows:
             return backbone(**inputs.arguments).last_hidden_state.flatten(0, 1).index_select(0, inputs.read)
 
-    def _logprobs(self, hidden: torch.Tensor, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    def _logprobs(self, hidden: Tensor, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         head = self.language_model.get_output_embeddings()
         actions = batch["target_ids"].shape[0]
         targets = batch["target_ids"] if actions else batch["target_ids"].new_zeros(1)
@@ -235,7 +222,7 @@ class PolicyNetwork(nn.Module):
         out = {"logprobs": logprobs[:actions]}
         return out if entropy is None else out | {"entropy": entropy[:actions]}
 
-    def _observed_logprobs(self, hidden: torch.Tensor, batch: Mapping[str, Any]) -> torch.Tensor:
+    def _observed_logprobs(self, hidden: Tensor, batch: Mapping[str, Any]) -> Tensor:
         """Float32 ``[O]``: of the game's text, whatever the policy's replies are sampled and chosen by."""
         head, targets = self.language_model.get_output_embeddings(), batch["observed_ids"]
         count, before = targets.shape[0], batch["predict_index"].shape[0] + batch["bootstrap_index"].shape[0]
@@ -248,15 +235,15 @@ class PolicyNetwork(nn.Module):
         )
         return found[:count]
 
-    def _value_states(self, hidden: torch.Tensor, inputs: _BackboneInputs) -> torch.Tensor:
+    def _value_states(self, hidden: Tensor, inputs: _BackboneInputs) -> Tensor:
         """The hidden states that values are read from."""
         if self.value_backbone is not None:
             return self._hidden(self.value_backbone, inputs)
         return hidden.detach() if self.options.freeze_backbone_for_value else hidden
 
     def _values(
-        self, head: ValueHead, hidden: torch.Tensor, batch: Mapping[str, Any], inputs: _BackboneInputs
-    ) -> dict[str, torch.Tensor]:
+        self, head: ValueHead, hidden: Tensor, batch: Mapping[str, Any], inputs: _BackboneInputs
+    ) -> dict[str, Tensor]:
         hidden = self._value_states(hidden, inputs)
         actions, bootstraps = batch["predict_index"].shape[0], batch["bootstrap_index"].shape[0]
         values, features = head.with_features(hidden[: max(1, actions + bootstraps)])
@@ -264,8 +251,8 @@ class PolicyNetwork(nn.Module):
         return out | {"value_features": features[:actions]} if batch.get("with_value_features", False) else out
 
     def _token_values(
-        self, values: ActionValues, hidden: torch.Tensor, batch: Mapping[str, Any], inputs: _BackboneInputs
-    ) -> dict[str, torch.Tensor]:
+        self, values: ActionValues, hidden: Tensor, batch: Mapping[str, Any], inputs: _BackboneInputs
+    ) -> dict[str, Tensor]:
         hidden = self._value_states(hidden, inputs)
         slow = hidden.detach()
         if self.target_backbone is not None:
@@ -280,7 +267,7 @@ class PolicyNetwork(nn.Module):
         assert self.action_values is not None
         self.action_values.follow(rate, self.value_backbone, self.target_backbone)
 
-    def played_values(self) -> dict[str, torch.Tensor]:
+    def played_values(self) -> dict[str, Tensor]:
         """Tensors with which engines play by action values; empty if ``beta`` is 0."""
         if self.action_values is None or not self._values_count:
             return {}
@@ -292,7 +279,7 @@ class PolicyNetwork(nn.Module):
             raise ValueError("this policy is trained without a value function")
         return self.value_head.outer
 
-    def hf_state(self, trained: bool = False) -> dict[str, torch.Tensor]:
+    def hf_state(self, trained: bool = False) -> dict[str, Tensor]:
         """The language model's tensors by their names in memory; a tied head is left out. Nothing is copied.
 
         ``trained``: without frozen weights beside adapters.
@@ -301,24 +288,20 @@ class PolicyNetwork(nn.Module):
             return self.adapters.state()
         return unique_state(self.language_model)
 
-    def merged(self, state: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    def merged(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """A complete :meth:`hf_state` as a model without adapters has it, by its names in memory."""
         return state if self.adapters is None else self.adapters.merged(state)
 
-    def as_checkpoint(
-        self, state: Mapping[str, torch.Tensor], device: torch.device | None = None
-    ) -> Mapping[str, torch.Tensor]:
+    def as_checkpoint(self, state: Mapping[str, Tensor], device: torch.device | None = None) -> Mapping[str, Tensor]:
         """A complete :meth:`hf_state` by the names of the model's checkpoint, as engines take it (on ``device``)."""
-        return self._with_values(
-            CheckpointTensors(self.language_model, self._checkpoint_parts, self.merged(state), device)
-        )
+        return self._checkpoint(self.merged(state), device)
 
-    def like_checkpoint(self, state: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    def like_checkpoint(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Tensors of the names, order and sizes of :meth:`as_checkpoint`, without the adapters' work."""
-        bases = state if self.adapters is None else self.adapters.merged(state).bases()
-        return self._with_values(CheckpointTensors(self.language_model, self._checkpoint_parts, bases))
+        return self._checkpoint(state if self.adapters is None else self.adapters.merged(state).bases())
 
-    def _with_values(self, tensors: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    def _checkpoint(self, state: Mapping[str, Tensor], device: torch.device | None = None) -> Mapping[str, Tensor]:
+        tensors = CheckpointTensors(self.language_model, self._checkpoint_parts, state, device)
         values = self.played_values()
         return {**tensors, **values} if values else tensors
 
@@ -328,7 +311,7 @@ class PolicyNetwork(nn.Module):
                 tensor.copy_(torch.as_tensor(state[name]))
 
     def save_hf(
-        self, directory: str | Path, state: Mapping[str, torch.Tensor] | None = None, played: Played | None = None
+        self, directory: str | Path, state: Mapping[str, Tensor] | None = None, played: Played | None = None
     ) -> Path:
         """Write what ``from_pretrained`` and vLLM load: config, safetensors, tokenizer and model card (for ``played``).
 
@@ -345,7 +328,7 @@ class PolicyNetwork(nn.Module):
         return directory
 
 
-def _temperature(batch: Mapping[str, Any]) -> float | torch.Tensor:
+def _temperature(batch: Mapping[str, Any]) -> float | Tensor:
     shared, own = batch.get("temperature", 1.0), batch.get("temperatures")
     if own is None or not own.shape[0]:
         return float(shared)
@@ -353,13 +336,11 @@ def _temperature(batch: Mapping[str, Any]) -> float | torch.Tensor:
 
 
 def _allowed(batch: Mapping[str, Any]) -> Allowed | None:
-    positions = batch.get("allowed_action")
-    if positions is None or not positions.shape[0]:
-        return None
-    return Allowed(positions, batch["allowed_owner"], batch["allowed_ids"])
+    positions = batch.get("allowed_action", ())
+    return Allowed(positions, batch["allowed_owner"], batch["allowed_ids"]) if len(positions) else None
 
 
-def merged_checkpoint(directory: Path, base: str, *, trust_remote_code: bool = False) -> Mapping[str, torch.Tensor]:
+def merged_checkpoint(directory: Path, base: str, *, trust_remote_code: bool = False) -> Mapping[str, Tensor]:
     """The weights of a ``base`` (directory or hub id) with the adapter of a ``directory``, each made when it is read.
 
     They have the names of the base's checkpoint, and are what the learner that wrote the adapter sends.
@@ -391,7 +372,7 @@ class Part:
     renamed: bool
 
 
-def unique_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+def unique_state(module: torch.nn.Module) -> dict[str, Tensor]:
     """Parameters, each once (tied ones under their first name), and persistent buffers."""
     named = dict(module.named_parameters())
     aliases = {name for name, _ in module.named_parameters(remove_duplicate=False)} - named.keys()
@@ -401,7 +382,7 @@ def unique_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: tensor.detach() for name, tensor in named.items()}
 
 
-def parts_of(model: Any, state: Mapping[str, torch.Tensor]) -> tuple[Part, ...]:
+def parts_of(model: Any, state: Mapping[str, Tensor]) -> tuple[Part, ...]:
     """``state`` in the smallest parts that Transformers can take back one by one; only names, shapes and dtypes count.
 
     Raises: ValueError: if Transformers cannot take back what it did.
@@ -416,20 +397,20 @@ def parts_of(model: Any, state: Mapping[str, torch.Tensor]) -> tuple[Part, ...]:
     return tuple(parts) if shapes == whole.shapes else (whole,)
 
 
-class CheckpointTensors(Mapping[str, torch.Tensor]):
+class CheckpointTensors(Mapping[str, Tensor]):
     """The tensors of a checkpoint, made of those in memory (``state``) when they are read, on ``device`` if given.
 
     In the order of the keys only one :class:`Part` is there at a time, unless the reader keeps it.
     """
 
     def __init__(
-        self, model: Any, parts: tuple[Part, ...], state: Mapping[str, torch.Tensor], device: torch.device | None = None
+        self, model: Any, parts: tuple[Part, ...], state: Mapping[str, Tensor], device: torch.device | None = None
     ) -> None:
         self._model, self._state, self._device = model, state, device
         self._parts = {name: part for part in parts for name in part.shapes}
-        self._last: tuple[Part | None, Mapping[str, torch.Tensor]] = (None, {})
+        self._last: tuple[Part | None, Mapping[str, Tensor]] = (None, {})
 
-    def __getitem__(self, name: str) -> torch.Tensor:
+    def __getitem__(self, name: str) -> Tensor:
         part = self._parts[name]
         if self._last[0] is not part:
             self._last = (None, {})
@@ -448,7 +429,7 @@ class CheckpointTensors(Mapping[str, torch.Tensor]):
 
 @torch.no_grad()
 def load_checkpoint_tensors(
-    model: Any, parts: tuple[Part, ...], own: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]
+    model: Any, parts: tuple[Part, ...], own: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
 ) -> None:
     """Copy a checkpoint's ``tensors`` into a model's ``own``, in place. Parts that lack a tensor stay as they are.
 
@@ -471,7 +452,7 @@ def load_checkpoint_tensors(
             own[name].copy_(values.view_as(own[name]))
 
 
-def _together(model: Any, like: Mapping[str, torch.Tensor]) -> list[tuple[str, ...]]:
+def _together(model: Any, like: Mapping[str, Tensor]) -> list[tuple[str, ...]]:
     """Names in memory, those together that have a part in one tensor of the checkpoint."""
     home: dict[str, list[str]] = {}
     for name, tensor in like.items():
@@ -482,14 +463,14 @@ def _together(model: Any, like: Mapping[str, torch.Tensor]) -> list[tuple[str, .
     return [tuple(names) for names in {id(names): names for names in home.values()}.values()]
 
 
-def _part(model: Any, like: Mapping[str, torch.Tensor], names: tuple[str, ...]) -> Part:
+def _part(model: Any, like: Mapping[str, Tensor], names: tuple[str, ...]) -> Part:
     own = {name: like[name] for name in names}
     made = _taken_back(model, own)
     shapes = {name: tuple(tensor.shape) for name, tensor in made.items()}
     return Part(names, shapes, len(names) == 1 and list(map(id, made.values())) == [id(own[names[0]])])
 
 
-def _taken_back(model: Any, own: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _taken_back(model: Any, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
     from transformers.core_model_loading import revert_weight_conversion
 
     return revert_weight_conversion(model, dict(own))

@@ -16,8 +16,9 @@ from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-Kernel = Callable[..., torch.Tensor]
+Kernel = Callable[..., Tensor]
 """Attention of ``[rows, heads, queries, head_dim]`` given scaling and a bool mask ``[queries, keys]`` (or causal)."""
 
 
@@ -30,14 +31,14 @@ class Span(NamedTuple):
     rows: int
     length: int
     context: int
-    keys: torch.Tensor
+    keys: Tensor
 
 
 class SharedKeys(NamedTuple):
     """A row that others continue, and the tokens of these, int64 ``[n]``."""
 
     keys: slice
-    queries: torch.Tensor
+    queries: Tensor
 
 
 class PrefixTree:
@@ -77,7 +78,7 @@ class PrefixTree:
 
     @cached_property
     def shared(self) -> list[SharedKeys]:
-        readers: dict[int, list[torch.Tensor]] = {}
+        readers: dict[int, list[Tensor]] = {}
         for row, above in enumerate(self._before):
             for other in above:
                 readers.setdefault(other, []).append(self._tokens(row))
@@ -93,7 +94,7 @@ class PrefixTree:
         return spans
 
     @cached_property
-    def flash_keys(self) -> torch.Tensor:
+    def flash_keys(self) -> Tensor:
         """int64: the keys of each row with what is before it, end to end."""
         return torch.cat([span.keys for span in self.spans])
 
@@ -103,22 +104,22 @@ class PrefixTree:
         starts = torch.tensor([0, *self.whole_lengths], device=self.device).cumsum(0, dtype=torch.int32)
         return {"cu_seq_lens_k": starts, "max_length_k": self.longest}
 
-    def _tokens(self, row: int) -> torch.Tensor:
+    def _tokens(self, row: int) -> Tensor:
         return torch.arange(*self.bounds[row : row + 2], device=self.device)
 
-    def _keys(self, row: int) -> torch.Tensor:
+    def _keys(self, row: int) -> Tensor:
         return torch.cat([self._tokens(other) for other in (*self._before[row], row)])
 
 
 def repeated_attention(
     kernel: Kernel,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     tree: PrefixTree,
     scaling: float | None,
     window: int | None,
-) -> torch.Tensor:
+) -> Tensor:
     """``[tokens, heads, value_dim]`` of queries, keys and values ``[tokens, heads, dim]``, keys repeated."""
     tree.repeats, outputs = True, []
     parts = query.split([span.rows * span.length for span in tree.spans])
@@ -132,7 +133,7 @@ def repeated_attention(
     return torch.cat(outputs)
 
 
-def causal_mask(length: int, window: int | None, device: torch.device, context: int = 0) -> torch.Tensor | None:
+def causal_mask(length: int, window: int | None, device: torch.device, context: int = 0) -> Tensor | None:
     """bool ``[length, context + length]`` for a row with ``context`` before it.
 
     ``None``: causal, and no longer than the model's sliding ``window``.
@@ -159,9 +160,9 @@ class Part:
 
     rows: int
     keys: slice
-    queries: torch.Tensor | None = None
-    filled: torch.Tensor | None = None
-    mask: torch.Tensor | None = None
+    queries: Tensor | None = None
+    filled: Tensor | None = None
+    mask: Tensor | None = None
     causal: bool = False
 
     @property
@@ -171,7 +172,7 @@ class Part:
     def options(self, scaling: float | None) -> dict[str, Any]:
         return {"is_causal": self.causal, "attn_mask": self.mask, "scale": scaling}
 
-    def rowwise(self, x: torch.Tensor) -> torch.Tensor:
+    def rowwise(self, x: Tensor) -> Tensor:
         """``[n, heads, ...]`` as ``[rows, heads, n / rows, ...]``."""
         return x.reshape(self.rows, -1, *x.shape[1:]).transpose(1, 2)
 
@@ -185,14 +186,12 @@ def parts_of(groups: Sequence[tuple[int, int]], tree: PrefixTree) -> list[Part]:
     return parts + [Part(1, keys, queries) for keys, queries in tree.shared]
 
 
-def merged_attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, parts: Sequence[Part], scaling: float | None
-) -> torch.Tensor:
+def merged_attention(query: Tensor, key: Tensor, value: Tensor, parts: Sequence[Part], scaling: float | None) -> Tensor:
     """``[queries, heads, dim]`` of queries in that shape, keys and values ``[tokens, key_heads, dim]``.
 
     On CPUs. Every query is in at least one part, and sees all keys of all its parts.
     """
-    merged: torch.Tensor = _Merged.apply(query, key, value, parts, scaling)
+    merged: Tensor = _Merged.apply(query, key, value, parts, scaling)
     return merged
 
 
@@ -205,13 +204,8 @@ class _Merged(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        parts: Sequence[Part],
-        scaling: float | None,
-    ) -> torch.Tensor:
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, parts: Sequence[Part], scaling: float | None
+    ) -> Tensor:
         exact = torch.promote_types(query.dtype, torch.float32)
         out = torch.zeros(*query.shape[:2], value.shape[-1], dtype=exact)
         total = torch.full(query.shape[:2], float("-inf"), dtype=exact)
@@ -231,7 +225,7 @@ class _Merged(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, out, total = ctx.saved_tensors
         exact = total.dtype
         of_query, of_key, of_value = (torch.zeros(x.shape, dtype=exact) for x in (query, key, value))

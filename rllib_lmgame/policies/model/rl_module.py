@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
+from torch import Tensor
 
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.group import build
@@ -46,15 +47,12 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI, PolicyNetwork):
             raise RuntimeError(f"could not build the language model: {error}") from error
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        raise NotImplementedError(
-            "replies are sampled by the engines: play with `rllib play` or `rllib evaluate`, or call "
-            "module.language_model.generate with token ids"
-        )
+        raise NotImplementedError("the engines sample replies; `module.language_model.generate` takes token ids")
 
-    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, torch.Tensor]:
+    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Tensor]:
         return PolicyNetwork.forward(self, batch)
 
-    def compute_values(self, batch: dict[str, Any], embeddings: Any | None = None) -> torch.Tensor:
+    def compute_values(self, batch: dict[str, Any], embeddings: Any | None = None) -> Tensor:
         """Values ``[A]`` at the action tokens of a packed batch. Raises: ValueError: there is no value function."""
         self.value_output()
         return self._forward_train({**batch, "with_logprobs": False})["values"]
@@ -76,7 +74,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI, PolicyNetwork):
         base = {} if self.adapters is None else {BASE: int(self.adapters.fingerprint, 16)}
         return {VERSION: self.version, **base, **{name: _to_numpy(t) for name, t in self._own_state().items()}}
 
-    def _own_state(self) -> dict[str, torch.Tensor]:
+    def _own_state(self) -> dict[str, Tensor]:
         """What a state holds."""
         if self.adapters is None:
             return unique_state(self)
@@ -111,9 +109,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI, PolicyNetwork):
             have = "adapters" if BASE in state else "whole weights"
             raise CheckpointError(f"the state has {have}: language_model.lora is set there or here, not in both")
         if self.adapters is not None and int(state[BASE]) != int(self.adapters.fingerprint, 16):
-            raise CheckpointError(
-                f"the state's adapters are for other weights than those of {self.model_dir}, or for other modules"
-            )
+            raise CheckpointError(f"the state's adapters are for other weights or modules than {self.model_dir} has")
 
 
 class ScriptedRLModule(TorchRLModule):
@@ -134,7 +130,7 @@ class ScriptedRLModule(TorchRLModule):
         """Nothing to set."""
 
 
-def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
+def _to_numpy(tensor: Tensor) -> np.ndarray:
     """A copy; bfloat16, which numpy lacks, becomes float32 (exact)."""
     tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
     return tensor.cpu().numpy().copy()

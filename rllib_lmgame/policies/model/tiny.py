@@ -83,11 +83,9 @@ def check_shape(overrides: Mapping[str, Any], path: str) -> TinyModelOptions:
     options = build(TinyModelOptions, dict(overrides), path)
     width, heads = options.hidden_size, options.num_heads
     if width % (2 * heads):
-        least = next(n for n in range(heads, 0, -1) if width % (2 * n) == 0) if width % 2 == 0 else None
-        hint = f"; set num_heads: {least} beside it" if least is not None and "num_heads" not in overrides else ""
-        raise ConfigError(
-            f"{path}.num_heads", f"hidden_size={width} is not an even multiple of num_heads={heads}{hint}"
-        )
+        fitting = [n for n in range(heads, 0, -1) if width % (2 * n) == 0]
+        hint = f"; set num_heads: {fitting[0]} beside it" if fitting and "num_heads" not in overrides else ""
+        raise ConfigError(f"{path}.num_heads", f"hidden_size={width} is no even multiple of num_heads={heads}{hint}")
     if options.num_kv_heads is not None and heads % options.num_kv_heads:
         raise ConfigError(f"{path}.num_kv_heads", f"num_heads={heads} is not a multiple of it")
     return options
@@ -104,12 +102,9 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int, max_length: int) -> 
 
     texts = list(corpus)
     learner = Tokenizer(models.BPE())
-    learner.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(WORD_PATTERN), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    words = pre_tokenizers.Split(Regex(WORD_PATTERN), behavior="isolated")
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    learner.pre_tokenizer = pre_tokenizers.Sequence([words, byte_level])
     learner.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     room = vocab_size - len(alphabet) - len(SPECIAL_TOKENS)

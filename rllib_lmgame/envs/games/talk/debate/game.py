@@ -15,7 +15,7 @@ from rllib_lmgame.envs.games.talk.base import TalkGame, TalkOptions
 from rllib_lmgame.envs.games.talk.debate.expert import speech_of
 from rllib_lmgame.envs.games.talk.debate.judging import MAX_WORDS, ModelJudge, RuleJudge, Speech, verdict
 from rllib_lmgame.envs.games.talk.debate.topics import CON, PRO, Topic, own_topics, read_topics, splits_of
-from rllib_lmgame.envs.support.asked_models import MODELS, AskedModel, is_model
+from rllib_lmgame.envs.support.asked_models import MODEL, AskedModel, is_model
 
 SIDES = {"pro": PRO, "con": CON}
 RULES_JUDGE = "rules"
@@ -38,8 +38,8 @@ class DebateOptions(TalkOptions):
     speeches: int = option(2, "Speeches of each side.", ge=1, le=5)
     judge: str = option(
         RULES_JUDGE,
-        "`rules`, a language model (`openai:MODEL@URL`, `policy:NAME` of the run), or "
-        "`package.module:Class`, whose `decide(topic, speeches)` returns above 0 for PRO, below 0 for CON.",
+        "`rules`, a language model (`openai:MODEL@URL`), or `package.module:Class`, whose `decide(topic, speeches)` "
+        "returns above 0 for PRO, below 0 for CON.",
     )
     data: str | None = option(
         None,
@@ -57,10 +57,10 @@ class Debate(TalkGame):
         offender alone; three in a row forfeit (-1, the other side 1).
     Judge: by rule, from the words alone, as ``RuleJudge`` in ``rllib_lmgame.envs.games.talk.debate.judging`` says. It
         reads 120 words of a speech and is made so that length, repetition, copying and keywords do not help; it cannot
-        tell whether what is said is true, nor whose side it is on. A language model (``openai:MODEL@URL``,
-        ``policy:NAME``) reads the speeches and ends with PRO, CON or DRAW. It, or a judge of one's
-        own (option ``judge``), is called within the limit of ``text_rollouts.env_step_timeout_s``. If it fails, takes
-        longer or gives no verdict, the episode is dropped and counted, and nobody is paid.
+        tell whether what is said is true, nor whose side it is on. A language model (``openai:MODEL@URL``)
+        reads the speeches and ends with PRO, CON or DRAW. It, or a judge of one's own (option ``judge``), is called
+        within the limit of ``text_rollouts.env_step_timeout_s``. If it fails, takes longer or gives no verdict, the
+        episode is dropped and counted, and nobody is paid.
     Horizon: two speeches of each side.
     Agents: ``pro``, who begins, and ``con``; roles of the same names.
     Levels: 31 statements, a tenth of them (three) each for validation and test; or those of a file (option ``data``).
@@ -189,7 +189,7 @@ def own_judge(path: str) -> Any:
     key = "env_config.judge"
     if is_model(path):
         return ModelJudge(AskedModel(path, key))
-    judge = made(import_path_or(path, key, f"{RULES_JUDGE}, {MODELS}"), path, key)
+    judge = made(import_path_or(path, key, f"{RULES_JUDGE}, {MODEL}"), path, key)
     takes = "a judge of debates has a method decide(topic, speeches)"
     check_call(getattr(judge, "decide", None), f"{path}.decide", key, takes, None, None)
     return judge

@@ -124,7 +124,7 @@ class ModelJudge:
         """As :class:`Judge` says. Raises: GameError: it does not answer, or ends with no verdict."""
         said = (Speech(speech.side, harmless(speech.text)).quoted for speech in speeches)
         asked = "\n\n".join((f"The statement: {topic.statement}.", *said))
-        reply = self.model.ask(JUDGE, asked, unasked=DRAW)
+        reply = self.model.ask(JUDGE, asked)
         words = re.findall(r"[A-Za-z]+", reply.strip().rpartition("\n")[2].upper())
         found = {word for word in words if word in VERDICTS}
         if len(found) != 1:

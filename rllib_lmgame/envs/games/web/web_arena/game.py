@@ -79,8 +79,7 @@ class WebArenaOptions(TextGameOptions):
     )
     judge: str | None = option(
         None,
-        "Language model that compares answers, `openai:MODEL@URL` or `policy:NAME` of the run. null: "
-        "only tasks that are judged without one.",
+        "Language model that compares answers, `openai:MODEL@URL`. null: only tasks that are judged without one.",
     )
     page_timeout_s: float = option(
         60.0, "Longest time a page may take to load or to answer; the episode is then dropped.", gt=0, le=600

@@ -263,7 +263,7 @@ class ModelBuyer(Buyer):
         if car is not None and price is not None and price >= CREDIBLE_SHARE * self._market.cars[car].msrp:
             self._asked[car] = price
         self._said.append(f"Seller: {harmless(one_line(utterance))}")
-        text = one_line(self._model.ask(self._task, "\n".join(self._said), unasked="Goodbye."))[:MAX_HEARD].strip()
+        text = one_line(self._model.ask(self._task, "\n".join(self._said)))[:MAX_HEARD].strip()
         if not any(mark.isalnum() for mark in text):
             raise GameError(f"{self._model.name} gave no answer")
         left = "goodbye" in all_words(text)

@@ -51,7 +51,7 @@ class CarDealerOptions(TextGameOptions):
     )
     buyer: str | None = option(
         None,
-        "A language model that plays the buyer (`openai:MODEL@URL`, `policy:NAME` of the run); null: the rules.",
+        "A language model that plays the buyer (`openai:MODEL@URL`); null: the rules.",
     )
     personas: tuple[str, ...] = option(
         tuple(PERSONAS), "Buyers' personas to draw from.", choices=tuple(PERSONAS), stranger=is_name

@@ -35,8 +35,8 @@ class GuessMyCityOptions(GuessingOptions):
 
     oracle: str = option(
         TABLE,
-        "Who answers: `table` (facts about every city), a language model (`openai:MODEL@URL`, "
-        "`policy:NAME` of the run), or `package.module:function` of name and question.",
+        "Who answers: `table` (facts about every city), a language model (`openai:MODEL@URL`), "
+        "or `package.module:function` of name and question.",
     )
 
 

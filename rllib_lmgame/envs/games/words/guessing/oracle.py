@@ -8,7 +8,7 @@ from rllib_lmgame.base.plugin import import_path_or
 from rllib_lmgame.base.registry import check_call
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.words.guessing.questions import all_words, shown
-from rllib_lmgame.envs.support.asked_models import MODELS, AskedModel, is_model
+from rllib_lmgame.envs.support.asked_models import MODEL, AskedModel, is_model
 
 TABLE = "table"
 """Value of the option ``oracle`` for the game's own table."""
@@ -41,7 +41,7 @@ class OwnOracle:
         if self._model is not None:
             self._function: Callable[[str, str], str] = self._ask
             return
-        function = import_path_or(path, "env_config.oracle", f"{TABLE}, {MODELS}")
+        function = import_path_or(path, "env_config.oracle", f"{TABLE}, {MODEL}")
         takes = "an oracle is called with the name of what is meant and the question"
         check_call(function, path, "env_config.oracle", takes, None, None)
         self._function = function
@@ -52,7 +52,7 @@ class OwnOracle:
 
     def _ask(self, thing: str, question: str) -> str:
         assert self._model is not None
-        said = self._model.ask(ORACLE.format(thing=thing), question, unasked=UNKNOWN).strip()
+        said = self._model.ask(ORACLE.format(thing=thing), question).strip()
         if not any(mark.isalnum() for mark in said):
             raise GameError(f"{self._model.name} gave no answer")
         return said

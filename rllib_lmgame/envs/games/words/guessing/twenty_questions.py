@@ -43,8 +43,8 @@ class TwentyQuestionsOptions(GuessingOptions):
 
     oracle: str = option(
         TABLE,
-        "Who answers: `table` (attributes of every object), a language model (`openai:MODEL@URL`, "
-        "`policy:NAME` of the run), or `package.module:function` of name and question.",
+        "Who answers: `table` (attributes of every object), a language model (`openai:MODEL@URL`), "
+        "or `package.module:function` of name and question.",
     )
 
 
